@@ -1,0 +1,68 @@
+//! One way out: any panic or lone error ends the whole job with one message, and signals ask for a stop politely.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+
+use super::mpi;
+use crate::error::EXIT_FAILED;
+
+/// Makes a panic on any rank end the job: unwinding past MPI's finalisation would leave the other ranks waiting.
+pub fn abort_on_panic() {
+    std::panic::set_hook(Box::new(|info| {
+        let text = info
+            .payload()
+            .downcast_ref::<&str>()
+            .copied()
+            .map(str::to_string)
+            .or_else(|| info.payload().downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "panic".to_string());
+        let place = info.location().map_or_else(String::new, |l| format!(" ({}:{})", l.file(), l.line()));
+        eprintln!("fednmf: internal error: {text}{place}\nThis is a bug: please report it with the command line.");
+        mpi::abort(EXIT_FAILED);
+    }));
+}
+
+/// Ends the job on all ranks at once; for an error that only this rank knows of.
+pub fn end_job(code: i32) -> ! {
+    mpi::abort(code)
+}
+
+/// SIGTERM, SIGINT and SIGUSR1 since the start: remembered, and acted on at the driver's next point.
+#[derive(Debug, Clone)]
+pub struct Signals {
+    last: Arc<AtomicUsize>,
+}
+
+impl Signals {
+    /// Catches the three signals from now on. A second SIGINT or SIGTERM ends the process the usual way.
+    pub fn catch() -> std::io::Result<Self> {
+        let last = Arc::new(AtomicUsize::new(0));
+        let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            // Order matters: the first signal finds the flag down and raises it, the second finds it up.
+            signal_hook::flag::register_conditional_default(signal, armed.clone())?;
+            signal_hook::flag::register(signal, armed.clone())?;
+        }
+        for signal in [SIGTERM, SIGINT, SIGUSR1] {
+            signal_hook::flag::register_usize(signal, last.clone(), signal as usize)?;
+        }
+        Ok(Signals { last })
+    }
+
+    /// The number of the last signal caught, 0 for none.
+    pub fn last(&self) -> usize {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// `SIGTERM` and so on.
+    pub fn name(number: usize) -> &'static str {
+        match number as i32 {
+            SIGTERM => "SIGTERM",
+            SIGINT => "SIGINT",
+            SIGUSR1 => "SIGUSR1",
+            _ => "a signal",
+        }
+    }
+}

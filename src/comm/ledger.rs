@@ -1,0 +1,102 @@
+//! The ledger: what was sent for which purpose, and where the time went. Performance profile and privacy audit in one.
+
+use std::collections::BTreeMap;
+
+/// What kind of thing a message carries. The wire table of an algorithm is a list of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub enum Payload {
+    /// Entries of the data matrix itself (loading of algorithms whose ranks are one trust domain).
+    Data,
+    /// A sketch of the data.
+    Sketch,
+    /// A factor that all parties share.
+    SharedFactor,
+    /// A sketched factor.
+    SketchedFactor,
+    /// A k × k Gram matrix of a factor.
+    Gram,
+    /// A product of data and factor, summed over owners.
+    Product,
+    /// Single numbers: norms, errors, counts.
+    Scalar,
+    Ciphertext,
+    Masked,
+    /// Flags, seeds, shapes: nothing that depends on data entries.
+    Control,
+}
+
+/// What a message is for: its name in profile and audit, and what it carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Parcel {
+    pub purpose: &'static str,
+    pub payload: Payload,
+}
+
+impl Parcel {
+    pub const fn new(purpose: &'static str, payload: Payload) -> Self {
+        Parcel { purpose, payload }
+    }
+}
+
+/// Totals of one purpose or phase on one rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Entry {
+    pub calls: u64,
+    pub seconds: f64,
+    /// What the hosted parties handed over and got back.
+    pub party_bytes: u64,
+    /// What crossed the rank's border: 0 on one rank.
+    pub mpi_bytes: u64,
+    /// MPI calls behind it (more than `calls` where a message was cut into chunks).
+    pub messages: u64,
+}
+
+impl Entry {
+    fn add(&mut self, other: &Entry) {
+        self.calls += other.calls;
+        self.seconds += other.seconds;
+        self.party_bytes += other.party_bytes;
+        self.mpi_bytes += other.mpi_bytes;
+        self.messages += other.messages;
+    }
+}
+
+/// All entries of one rank.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    wire: BTreeMap<Parcel, Entry>,
+    work: BTreeMap<&'static str, Entry>,
+}
+
+impl Ledger {
+    /// Books a message.
+    pub fn sent(&mut self, parcel: Parcel, entry: &Entry) {
+        self.wire.entry(parcel).or_default().add(entry);
+    }
+
+    /// Books local work.
+    pub fn worked(&mut self, phase: &'static str, seconds: f64) {
+        self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
+    }
+
+    /// All messages by purpose and payload.
+    pub fn wire(&self) -> impl Iterator<Item = (&Parcel, &Entry)> {
+        self.wire.iter()
+    }
+
+    /// Local work by phase.
+    pub fn work(&self) -> impl Iterator<Item = (&'static str, &Entry)> {
+        self.work.iter().map(|(name, entry)| (*name, entry))
+    }
+
+    /// Sum over all messages but loading's and the driver's own.
+    pub fn algorithm_total(&self) -> Entry {
+        let mut total = Entry::default();
+        for (parcel, entry) in &self.wire {
+            if !matches!(parcel.payload, Payload::Data | Payload::Control) {
+                total.add(entry);
+            }
+        }
+        total
+    }
+}

@@ -1,0 +1,48 @@
+//! From a file, or from nothing, to every rank's local blocks.
+//!
+//! [`open`] reads what a header tells, on all ranks alike; [`Input::load`] then reads and redistributes the entries so
+//! that each rank ends with the blocks its [`Plan`] asks for, and nobody ever holds the whole matrix.
+
+mod partition;
+
+pub use partition::{Cuts, Plan, Tile};
+
+use crate::linalg::{Block, Real};
+
+/// What is known of a matrix before its entries are read (after `--transpose`).
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Header {
+    pub rows: usize,
+    pub cols: usize,
+    /// Whether blocks of it are stored sparse.
+    pub sparse: bool,
+    /// Stored entries, where the header tells.
+    pub stored: Option<u64>,
+    /// `MatrixMarket coordinate real general`, `npy <f8, C order`, …
+    pub format: String,
+}
+
+/// Figures of the whole matrix; the same bits on any number of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Figures {
+    /// Entries that are not zero.
+    pub nonzeros: u64,
+    pub sum: f64,
+    /// ‖M‖_F²
+    pub norm2: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
+    /// format, dense or sparse, in any order.
+    pub checksum: u64,
+}
+
+/// One rank's share of the matrix.
+pub struct Loaded<T: Real> {
+    pub header: Header,
+    pub figures: Figures,
+    /// Where the matrix was cut.
+    pub cuts: Cuts,
+    /// This rank's blocks, in the order of its plan's tiles.
+    pub blocks: Vec<Block<T>>,
+}

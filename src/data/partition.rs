@@ -1,0 +1,162 @@
+//! How a matrix is cut into blocks, and which rank gets which.
+
+use std::ops::Range;
+
+use crate::comm::{Parties, even_part};
+
+/// What an algorithm wants of the matrix on each rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Plan {
+    /// Block (i, j) of a pr × pc grid on rank i·pc + j, by rows. 1-D is pc = 1.
+    Grid { pr: usize, pc: usize },
+    /// A row block and a column block on each rank, each stored so that the other side's index is the row:
+    /// first M[I_r, :]ᵀ (n × |I_r|), then M[:, J_r] (m × |J_r|). Picking sketched columns or rows is then contiguous.
+    RowsAndColumns { ranks: usize },
+    /// A block of rows for each party (party 0's share of them is `skew`, even if none).
+    PartyRows { parties: Parties, skew: Option<f64> },
+    /// A block of columns for each party.
+    PartyColumns { parties: Parties, skew: Option<f64> },
+}
+
+/// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise columns; parts are ascending and cover all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cuts {
+    pub rows: Vec<Range<usize>>,
+    pub cols: Vec<Range<usize>>,
+}
+
+/// A rectangle of the matrix, as stored on the rank that owns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tile {
+    pub rows: Range<usize>,
+    pub cols: Range<usize>,
+    /// Stored as its transpose: the block has the tile's columns as rows.
+    pub transposed: bool,
+}
+
+impl Plan {
+    /// Number of parts of the rows and of the columns.
+    pub fn parts(&self) -> (usize, usize) {
+        match *self {
+            Plan::Grid { pr, pc } => (pr, pc),
+            Plan::RowsAndColumns { ranks } => (ranks, ranks),
+            Plan::PartyRows { parties, .. } => (parties.count, 1),
+            Plan::PartyColumns { parties, .. } => (1, parties.count),
+        }
+    }
+
+    /// Cuts of an m × n matrix into even parts, or balanced by stored entries where their numbers per row and column
+    /// are given. Parties' parts are always even, but for the skew: how much a party owns is not for us to change.
+    pub fn cuts(&self, m: usize, n: usize, row_counts: Option<&[u64]>, col_counts: Option<&[u64]>) -> Cuts {
+        let (pr, pc) = self.parts();
+        match *self {
+            Plan::PartyRows { skew, .. } => Cuts { rows: skewed(m, pr, skew), cols: vec![0..n] },
+            Plan::PartyColumns { skew, .. } => Cuts { rows: vec![0..m], cols: skewed(n, pc, skew) },
+            _ => Cuts { rows: balanced(m, pr, row_counts), cols: balanced(n, pc, col_counts) },
+        }
+    }
+
+    /// The tiles that `rank` holds.
+    pub fn tiles(&self, cuts: &Cuts, rank: usize) -> Vec<Tile> {
+        let (m, n) = (cuts.rows.last().map_or(0, |r| r.end), cuts.cols.last().map_or(0, |c| c.end));
+        let tile = |rows: &Range<usize>, cols: &Range<usize>, transposed| Tile {
+            rows: rows.clone(),
+            cols: cols.clone(),
+            transposed,
+        };
+        match *self {
+            Plan::Grid { pc, .. } => vec![tile(&cuts.rows[rank / pc], &cuts.cols[rank % pc], false)],
+            Plan::RowsAndColumns { .. } => {
+                vec![tile(&cuts.rows[rank], &(0..n), true), tile(&(0..m), &cuts.cols[rank], false)]
+            }
+            Plan::PartyRows { parties, .. } => {
+                parties.hosted(rank).map(|p| tile(&cuts.rows[p], &(0..n), false)).collect()
+            }
+            Plan::PartyColumns { parties, .. } => {
+                parties.hosted(rank).map(|p| tile(&(0..m), &cuts.cols[p], false)).collect()
+            }
+        }
+    }
+}
+
+/// `total` items in `parts` runs; part 0 has the share `skew` of them, the others share the rest evenly.
+fn skewed(total: usize, parts: usize, skew: Option<f64>) -> Vec<Range<usize>> {
+    let Some(skew) = skew.filter(|_| parts > 1) else {
+        return (0..parts).map(|i| even_part(total, parts, i)).collect();
+    };
+    let first = ((total as f64 * skew).round() as usize).min(total);
+    std::iter::once(0..first)
+        .chain((0..parts - 1).map(|i| {
+            let part = even_part(total - first, parts - 1, i);
+            part.start + first..part.end + first
+        }))
+        .collect()
+}
+
+/// `total` items in `parts` runs of about equal weight; an item weighs its count and a little for itself, since each row
+/// also costs its own sweep.
+fn balanced(total: usize, parts: usize, counts: Option<&[u64]>) -> Vec<Range<usize>> {
+    let Some(counts) = counts else {
+        return (0..parts).map(|i| even_part(total, parts, i)).collect();
+    };
+    let own = (counts.iter().sum::<u64>() / (4 * total.max(1) as u64)).max(1);
+    let whole: u128 = counts.iter().map(|&c| u128::from(c + own)).sum();
+    let mut cuts = Vec::with_capacity(parts);
+    let (mut start, mut weight, mut i) = (0, 0u128, 0);
+    for part in 1..=parts as u128 {
+        let goal = whole * part / parts as u128;
+        // The item at the border goes to the side where more than half of it lies.
+        while i < total && weight + u128::from(counts[i] + own) / 2 < goal {
+            weight += u128::from(counts[i] + own);
+            i += 1;
+        }
+        let end = if part == parts as u128 { total } else { i };
+        cuts.push(start..end);
+        start = end;
+    }
+    cuts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(parts: &[Range<usize>], total: usize) -> bool {
+        parts.iter().fold(Some(0), |end, p| end.filter(|&e| e == p.start && p.end >= e).map(|_| p.end)) == Some(total)
+    }
+
+    #[test]
+    fn every_cut_covers_all() {
+        let counts: Vec<u64> = (0..97).map(|i| if i == 3 { 5000 } else { i % 5 }).collect();
+        for parts in [1, 2, 3, 4, 97, 120] {
+            let cuts = balanced(97, parts, Some(&counts));
+            assert!(cuts.len() == parts && covers(&cuts, 97), "{parts} {cuts:?}");
+            assert!(covers(&skewed(97, parts, Some(0.5)), 97));
+            assert!(covers(&skewed(97, parts, None), 97));
+        }
+        assert!(covers(&balanced(0, 3, Some(&[])), 0));
+    }
+
+    #[test]
+    fn heavy_rows_are_shared_out() {
+        let mut counts = vec![10u64; 100];
+        counts[..10].fill(100);
+        let cuts = balanced(100, 2, Some(&counts));
+        let weight = |r: &Range<usize>| counts[r.clone()].iter().sum::<u64>();
+        assert!(weight(&cuts[0]).abs_diff(weight(&cuts[1])) < 200, "{cuts:?}");
+    }
+
+    #[test]
+    fn skew_gives_party_zero_its_share() {
+        assert_eq!(skewed(100, 3, Some(0.5)), [0..50, 50..75, 75..100]);
+        assert_eq!(skewed(100, 1, Some(0.5)), [0..100]);
+    }
+
+    #[test]
+    fn grid_tiles_cover_the_matrix_once() {
+        let plan = Plan::Grid { pr: 2, pc: 3 };
+        let cuts = plan.cuts(7, 11, None, None);
+        let area: usize = (0..6).flat_map(|r| plan.tiles(&cuts, r)).map(|t| t.rows.len() * t.cols.len()).sum();
+        assert_eq!(area, 77);
+    }
+}

@@ -1,0 +1,9 @@
+//! fednmf: nonnegative and Boolean matrix factorisation over MPI ranks, and over parties that may not show each other
+//! their data. `ARCHITECTURE.md` is the map.
+
+pub mod comm;
+pub mod data;
+pub mod error;
+pub mod linalg;
+pub mod nls;
+pub mod random;

@@ -1,0 +1,83 @@
+//! The Boolean block: one bit an entry, 64 to a word, each row starting at a word.
+
+use ndarray::Array2;
+
+use super::Real;
+
+/// A Boolean block, rows × cols.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bits {
+    rows: usize,
+    cols: usize,
+    words: Array2<u64>,
+}
+
+impl Bits {
+    /// All zero.
+    pub fn zeros(rows: usize, cols: usize) -> Self {
+        Bits { rows, cols, words: Array2::zeros((rows, cols.div_ceil(64))) }
+    }
+
+    pub fn shape(&self) -> (usize, usize) {
+        (self.rows, self.cols)
+    }
+
+    /// Sets entry (i, j).
+    pub fn set(&mut self, i: usize, j: usize) {
+        assert!(j < self.cols, "column {j} of {}", self.cols);
+        self.words[[i, j / 64]] |= 1 << (j % 64);
+    }
+
+    pub fn get(&self, i: usize, j: usize) -> bool {
+        assert!(j < self.cols, "column {j} of {}", self.cols);
+        self.words[[i, j / 64]] >> (j % 64) & 1 == 1
+    }
+
+    /// The words of row i; bits behind the last column are zero.
+    pub fn row(&self, i: usize) -> &[u64] {
+        let width = self.words.ncols();
+        &self.words.as_slice().expect("words are made in row order")[i * width..(i + 1) * width]
+    }
+
+    /// The columns of the ones of row i, ascending.
+    pub fn ones(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
+        self.row(i).iter().enumerate().flat_map(|(w, &word)| {
+            std::iter::successors((word != 0).then_some(word), |&x| Some(x & (x - 1)).filter(|&y| y != 0))
+                .map(move |x| w * 64 + x.trailing_zeros() as usize)
+        })
+    }
+
+    /// Number of ones.
+    pub fn count(&self) -> usize {
+        self.words.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// The same block as numbers 0 and 1.
+    pub fn to_dense<T: Real>(&self) -> Array2<T> {
+        let mut out = Array2::zeros((self.rows, self.cols));
+        for i in 0..self.rows {
+            for j in self.ones(i) {
+                out[[i, j]] = T::one();
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ones_are_found_across_words() {
+        let mut bits = Bits::zeros(2, 130);
+        for j in [0, 63, 64, 127, 129] {
+            bits.set(1, j);
+        }
+        assert_eq!(bits.ones(1).collect::<Vec<_>>(), [0, 63, 64, 127, 129]);
+        assert_eq!(bits.ones(0).count(), 0);
+        assert_eq!(bits.count(), 5);
+        assert!(bits.get(1, 127) && !bits.get(1, 126));
+        assert_eq!(bits.to_dense::<f64>().sum(), 5.0);
+    }
+}

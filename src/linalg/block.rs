@@ -1,0 +1,138 @@
+//! A local block of the data in whichever form it has, and the products that the algorithms ask of it.
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+
+use super::dense::{self, Dense};
+use super::{Bits, Csr, Order, Real, SparseKernel, gemm};
+use crate::error::Result;
+
+/// A local block X (rows × cols) of the data matrix.
+pub enum Block<T: Real> {
+    Dense(Dense<T>),
+    Sparse(Csr<T>),
+    Bits(Bits),
+}
+
+/// Memory that products need beside their operands; grows on first use and is then kept, so that iterations allocate
+/// nothing.
+#[derive(Default)]
+pub struct Scratch<T> {
+    tile: Vec<T>,
+}
+
+/// Bytes of a tile of gathered rows: half of a usual second-level cache.
+const TILE_BYTES: usize = 512 << 10;
+
+impl<T: Real> Block<T> {
+    pub fn shape(&self) -> (usize, usize) {
+        match self {
+            Block::Dense(x) => x.dim(),
+            Block::Sparse(x) => x.shape(),
+            Block::Bits(x) => x.shape(),
+        }
+    }
+
+    /// Number of stored entries.
+    pub fn stored(&self) -> usize {
+        match self {
+            Block::Dense(x) => x.len(),
+            Block::Sparse(x) => x.matrix().nnz(),
+            Block::Bits(x) => x.count(),
+        }
+    }
+
+    /// The memory order that factors and right-hand sides of this block's products must have.
+    pub fn order(&self) -> Order {
+        match self {
+            Block::Dense(_) => Order::Components,
+            Block::Sparse(_) | Block::Bits(_) => Order::Rows,
+        }
+    }
+
+    /// Settles how a sparse block multiplies with k columns; nothing to do for the others.
+    ///
+    /// # Errors
+    /// When MKL refuses the block.
+    pub fn prepare(&mut self, kernel: SparseKernel, k: usize) -> Result<()> {
+        match self {
+            Block::Sparse(x) => x.prepare(kernel, k),
+            _ => Ok(()),
+        }
+    }
+
+    /// out = X·B, for B cols × k and out rows × k in this block's order.
+    pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        match self {
+            Block::Dense(x) => dense::mul(&x.view(), b, out),
+            Block::Sparse(x) => x.mul(b, out),
+            Block::Bits(x) => {
+                for (i, mut out) in out.rows_mut().into_iter().enumerate() {
+                    out.fill(T::zero());
+                    x.ones(i).for_each(|j| out += &b.row(j));
+                }
+            }
+        }
+    }
+
+    /// out = XᵀU, for U rows × k and out cols × k in this block's order.
+    pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        match self {
+            Block::Dense(x) => dense::mul(&x.t(), u, out),
+            Block::Sparse(x) => x.tmul(u, out),
+            Block::Bits(x) => {
+                out.fill(T::zero());
+                for (i, u) in u.rows().into_iter().enumerate() {
+                    x.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &u));
+                }
+            }
+        }
+    }
+
+    /// out = (X_S)ᵀ·B for the rows S of X: work and memory traffic ∝ |S|, X_S is never stored whole.
+    /// B is |S| × k, out cols × k, in this block's order.
+    pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>, scratch: &mut Scratch<T>) {
+        match self {
+            Block::Dense(x) => gathered_tmul(x, rows, b, out, scratch),
+            Block::Sparse(x) => x.rows_tmul(rows.iter().copied(), b, out),
+            Block::Bits(x) => {
+                out.fill(T::zero());
+                for (&i, b) in rows.iter().zip(b.rows()) {
+                    x.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &b));
+                }
+            }
+        }
+    }
+}
+
+/// The dense case of [`Block::rows_tmul`]: a strip of columns at a time, its chosen rows copied into a tile that stays
+/// in cache and multiplied there, so that the matrix crosses the memory bus once.
+fn gathered_tmul<T: Real>(
+    x: &Array2<T>,
+    rows: &[usize],
+    b: &ArrayView2<T>,
+    out: &mut ArrayViewMut2<T>,
+    scratch: &mut Scratch<T>,
+) {
+    let (cols, d) = (x.ncols(), rows.len());
+    if d == 0 {
+        out.fill(T::zero());
+        return;
+    }
+    let strip = (TILE_BYTES / size_of::<T>() / d).clamp(64, 4096).min(cols.max(1));
+    if scratch.tile.len() < d * strip {
+        scratch.tile.resize(d * strip, T::zero());
+    }
+    let mut first = 0;
+    while first < cols {
+        let width = strip.min(cols - first);
+        let tile = &mut scratch.tile[..d * width];
+        for (to, &i) in tile.chunks_exact_mut(width).zip(rows) {
+            to.copy_from_slice(
+                x.slice(s![i, first..first + width]).as_slice().expect("rows of a block are contiguous"),
+            );
+        }
+        let tile = ArrayView2::from_shape((d, width), tile).expect("the tile has this shape");
+        gemm(T::one(), &tile.t(), b, T::zero(), &mut out.slice_mut(s![first..first + width, ..]));
+        first += width;
+    }
+}

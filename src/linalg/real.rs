@@ -1,0 +1,39 @@
+//! The two precisions.
+
+use std::iter::Sum;
+use std::str::FromStr;
+
+use mpi::traits::Equivalence;
+use ndarray::NdFloat;
+
+use super::mkl::Kernels;
+
+/// f32 or f64: everything the numerical code needs of an element type.
+pub trait Real: NdFloat + Kernels + Equivalence + hdf5::H5Type + Default + Sum + FromStr + Sync + 'static {
+    /// As in `--precision`.
+    const NAME: &'static str;
+    /// The nearest number of this precision.
+    fn of(x: f64) -> Self;
+    /// The same number in f64.
+    fn wide(self) -> f64;
+}
+
+impl Real for f32 {
+    const NAME: &'static str = "f32";
+    fn of(x: f64) -> Self {
+        x as f32
+    }
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Real for f64 {
+    const NAME: &'static str = "f64";
+    fn of(x: f64) -> Self {
+        x
+    }
+    fn wide(self) -> f64 {
+        self
+    }
+}

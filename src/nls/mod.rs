@@ -1,0 +1,7 @@
+//! Row-wise nonnegative least squares on (Gram, right-hand side): each row x of X solves
+//! min over x ≥ 0 of ½ x G xᵀ − r xᵀ, where G is the Gram matrix of the fixed factor and r the row of the right-hand
+//! side. One file per method.
+
+mod sweep;
+
+pub use sweep::{Sweep, sweep};
