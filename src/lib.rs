@@ -1,9 +1,12 @@
 //! fednmf: nonnegative and Boolean matrix factorisation over MPI ranks, and over parties that may not show each other
 //! their data. `ARCHITECTURE.md` is the map.
 
+pub mod algo;
 pub mod comm;
 pub mod data;
 pub mod error;
 pub mod linalg;
+pub mod metrics;
 pub mod nls;
 pub mod random;
+pub mod sketch;

@@ -31,6 +31,31 @@ pub use parties::{Parties, even_part};
 
 const AGREEMENT: Parcel = Parcel::new("agreement", Payload::Control);
 
+/// Where each rank's part lies in a concatenation by rank, in the form that MPI wants it; made once, used every time.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    ranges: Vec<Range<usize>>,
+    counts: Vec<c_int>,
+    starts: Vec<c_int>,
+}
+
+impl Parts {
+    /// Parts of a matrix cut by rows, each row `width` elements wide.
+    pub fn new(rows: &[Range<usize>], width: usize) -> Self {
+        let ranges: Vec<Range<usize>> = rows.iter().map(|r| r.start * width..r.end * width).collect();
+        // A part beyond 2³¹ takes the path in chunks, which does not look at these.
+        let int = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
+        let counts = ranges.iter().map(|r| int(r.len())).collect();
+        let starts = ranges.iter().map(|r| int(r.start)).collect();
+        Parts { ranges, counts, starts }
+    }
+
+    /// The elements of rank r's part.
+    pub fn range(&self, r: usize) -> Range<usize> {
+        self.ranges[r].clone()
+    }
+}
+
 /// A handle to a group of ranks; cheap to clone, all clones and splits write into one ledger.
 #[derive(Clone)]
 pub struct Door {
@@ -186,28 +211,19 @@ impl Door {
         Ok(())
     }
 
-    /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`;
-    /// `parts[r]` is where rank r's part lies in it.
-    pub fn all_gather<T: Equivalence + Copy>(
-        &self,
-        parcel: Parcel,
-        local: &[T],
-        parts: &[Range<usize>],
-        out: &mut [T],
-    ) {
-        assert!(parts.len() == self.size() && local.len() == parts[self.rank()].len());
+    /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`.
+    pub fn all_gather<T: Equivalence + Copy>(&self, parcel: Parcel, local: &[T], parts: &Parts, out: &mut [T]) {
+        assert!(parts.ranges.len() == self.size() && local.len() == parts.ranges[self.rank()].len());
         let short = out.len() <= self.inner.chunk;
-        let messages = if short { 1 } else { parts.iter().map(|p| p.len().div_ceil(self.inner.chunk)).sum() };
+        let messages = if short { 1 } else { parts.ranges.iter().map(|p| p.len().div_ceil(self.inner.chunk)).sum() };
         self.booked::<T, _>(parcel, local.len() + out.len(), messages, || {
             if self.size() == 1 {
                 out.copy_from_slice(local);
             } else if short {
-                let counts = ints(parts.iter().map(|p| p.len()));
-                let starts = ints(parts.iter().map(|p| p.start));
-                mpi::all_gather(&self.inner.comm, local, &counts, &starts, out);
+                mpi::all_gather(&self.inner.comm, local, &parts.counts, &parts.starts, out);
             } else {
-                out[parts[self.rank()].clone()].copy_from_slice(local);
-                for (root, part) in parts.iter().enumerate() {
+                out[parts.range(self.rank())].copy_from_slice(local);
+                for (root, part) in parts.ranges.iter().enumerate() {
                     for piece in out[part.clone()].chunks_mut(self.inner.chunk) {
                         self.inner.comm.process_at_rank(root as i32).broadcast_into(piece);
                     }
@@ -216,21 +232,21 @@ impl Door {
         });
     }
 
-    /// Reduce-scatter: the sum over ranks of `send`, of which rank r gets `parts[r]`.
-    pub fn reduce_scatter<T: Real>(&self, parcel: Parcel, send: &mut [T], parts: &[Range<usize>], out: &mut [T]) {
-        assert!(parts.len() == self.size() && out.len() == parts[self.rank()].len());
+    /// Reduce-scatter: the sum over ranks of `send`, of which each rank gets its part. `send` may be overwritten.
+    pub fn reduce_scatter<T: Equivalence + Copy>(&self, parcel: Parcel, send: &mut [T], parts: &Parts, out: &mut [T]) {
+        assert!(parts.ranges.len() == self.size() && out.len() == parts.ranges[self.rank()].len());
         let short = send.len() <= self.inner.chunk;
         let messages = if short { 1 } else { send.len().div_ceil(self.inner.chunk) };
         self.booked::<T, _>(parcel, send.len() + out.len(), messages, || {
             if self.size() == 1 {
                 out.copy_from_slice(send);
             } else if short {
-                mpi::reduce_scatter(&self.inner.comm, send, &ints(parts.iter().map(|p| p.len())), out);
+                mpi::reduce_scatter(&self.inner.comm, send, &parts.counts, out);
             } else {
                 for part in send.chunks_mut(self.inner.chunk) {
                     mpi::all_reduce(&self.inner.comm, Op::Sum, part);
                 }
-                out.copy_from_slice(&send[parts[self.rank()].clone()]);
+                out.copy_from_slice(&send[parts.range(self.rank())]);
             }
         });
     }
@@ -301,16 +317,18 @@ impl Door {
         let mine = serde_json::to_vec(value).expect("plain data");
         let mut lengths = vec![0u64; self.size()];
         let one_each: Vec<Range<usize>> = (0..self.size()).map(|r| r..r + 1).collect();
-        self.all_gather(parcel, &[mine.len() as u64], &one_each, &mut lengths);
-        let mut parts = Vec::with_capacity(self.size());
-        let mut end = 0;
-        for &l in &lengths {
-            parts.push(end..end + l as usize);
-            end += l as usize;
-        }
-        let mut all = vec![0u8; end];
-        self.all_gather(parcel, &mine, &parts, &mut all);
-        parts.iter().map(|p| serde_json::from_slice(&all[p.clone()]).expect("written by a rank")).collect()
+        self.all_gather(parcel, &[mine.len() as u64], &Parts::new(&one_each, 1), &mut lengths);
+        let parts: Vec<Range<usize>> = lengths
+            .iter()
+            .scan(0, |end, &l| {
+                let start = *end;
+                *end += l as usize;
+                Some(start..*end)
+            })
+            .collect();
+        let mut all = vec![0u8; parts.last().map_or(0, |p| p.end)];
+        self.all_gather(parcel, &mine, &Parts::new(&parts, 1), &mut all);
+        parts.into_iter().map(|p| serde_json::from_slice(&all[p]).expect("written by a rank")).collect()
     }
 
     /// Turns a result of each rank into the same result on all: the error of the lowest rank that has one wins.

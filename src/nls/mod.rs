@@ -2,6 +2,8 @@
 //! min over x ≥ 0 of ½ x G xᵀ − r xᵀ, where G is the Gram matrix of the fixed factor and r the row of the right-hand
 //! side. One file per method.
 
+mod pgd;
 mod sweep;
 
+pub use pgd::{gradient_step, spectral_bound};
 pub use sweep::{Sweep, sweep};

@@ -1,0 +1,268 @@
+//! DSANLS: distributed sketched alternating nonnegative least squares (Qian et al., Alg. 2).
+//!
+//! Rank r holds the rows M[I_r, :] and the columns M[:, J_r], and owns U[I_r] and V[J_r]. In each half of an iteration
+//! the subproblem min ‖M[I_r,:] − U[I_r] Vᵀ‖ is replaced by its sketch min ‖A − U[I_r] Bᵀ‖ with A = M[I_r,:] S and
+//! B = SᵀV = Σ_r S[J_r,:]ᵀ V[J_r], the only thing that is summed over the ranks: d k words, whatever m and n are.
+//! The step on the sketched subproblem needs BᵀB (k × k) and A B (|I_r| × k) alone:
+//!
+//! * `pcd`, proximal coordinate descent (Alg. 3): one sweep with the term μ_t ‖U − U_t‖²;
+//! * `pgd`, projected gradient (14): U ← max(0, U − 2η_t (U BᵀB − A B)).
+//!
+//! V's half uses the new U. `--mu scaled` measures μ_t in units of the mean ‖Y_j‖² of the fixed factor Y (one more word
+//! in the sum) and η_t in units of 1/(2‖BᵀB‖₂), so that the same numbers fit any data.
+
+use std::ops::Range;
+
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
+
+use super::options::{MU, MU_ALPHA, MU_BETA, SKETCH, SKETCH_SIZE, SOLVER, Size};
+use super::registry::{Form, Method, Partition, Unit, Wire};
+use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
+use crate::comm::{Door, Parcel, Parts, Payload};
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Order, Real, gram};
+use crate::metrics;
+use crate::nls::{Sweep, gradient_step, spectral_bound, sweep};
+use crate::sketch::{self, Sketch};
+
+pub static METHOD: Method = Method {
+    name: "dsanls",
+    aliases: &["sanls"],
+    summary: "sketched ANLS: each subproblem is shrunk by a random matrix that every rank draws for itself",
+    paper: "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization",
+    partition: Partition::RowsAndColumns,
+    unit: Unit::Update,
+    forms: &[Form::Dense, Form::Sparse],
+    options: &[
+        SKETCH.or("subsample"),
+        SKETCH_SIZE.or("auto"),
+        SOLVER.or("pcd"),
+        MU.or("scaled"),
+        MU_ALPHA.or("auto"),
+        MU_BETA.or("0.01"),
+    ],
+    wire: &[
+        Wire { purpose: SKETCHED_V.purpose, payload: SKETCHED_V.payload, shape: "d_U x k + 1", when: "each iteration" },
+        Wire { purpose: SKETCHED_U.purpose, payload: SKETCHED_U.payload, shape: "d_V x k + 1", when: "each iteration" },
+        Wire { purpose: GATHER_V.purpose, payload: GATHER_V.payload, shape: "n x k", when: "each evaluation" },
+        Wire {
+            purpose: metrics::RESIDUAL.purpose,
+            payload: metrics::RESIDUAL.payload,
+            shape: "1",
+            when: "each evaluation",
+        },
+    ],
+    build64: build,
+    build32: build,
+};
+
+const SKETCHED_V: Parcel = Parcel::new("sketched V", Payload::SketchedFactor);
+const SKETCHED_U: Parcel = Parcel::new("sketched U", Payload::SketchedFactor);
+const GATHER_V: Parcel = Parcel::new("evaluation: gather V", Payload::SharedFactor);
+
+/// How a half-iteration steps on its sketched subproblem.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    gradient: bool,
+    scaled: bool,
+    alpha: f64,
+    beta: f64,
+}
+
+/// One factor on one rank, with what its update needs.
+struct Half<T: Real> {
+    /// The data with the sketched dimension as rows: N × |rows|.
+    data: Block<T>,
+    /// The rows of the factor that this rank owns.
+    rows: Range<usize>,
+    factor: Array2<T>,
+    rhs: Array2<T>,
+    /// Of the other factor's N rows.
+    sketch: Box<dyn Sketch<T>>,
+    /// B (d × k), and one word more for the fixed factor's ‖Y‖_F²: what the ranks sum.
+    message: Vec<T>,
+    gram: Array2<T>,
+    /// For the spectral bound.
+    probe: Array1<T>,
+    parcel: Parcel,
+    for_u: bool,
+}
+
+struct Dsanls<T: Real> {
+    door: Door,
+    seed: u64,
+    step: Step,
+    u: Half<T>,
+    v: Half<T>,
+    v_parts: Parts,
+    v_rows: Vec<Range<usize>>,
+    norm2: f64,
+    iteration: usize,
+}
+
+fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, options, door } = problem;
+    let (m, n) = (data.header.rows, data.header.cols);
+    let (d_u, d_v) = sketch_sizes(options.sizes(&SKETCH_SIZE), (m, n), k)?;
+    let gradient = options.word(&SOLVER) == "pgd";
+    let scaled = options.word(&MU) == "scaled";
+    let alpha = options.number_or_auto(&MU_ALPHA).unwrap_or(match (gradient, scaled) {
+        (false, true) => 0.1,
+        (false, false) => 1.0,
+        (true, true) => 2.0,
+        (true, false) => 1e-3,
+    });
+    let step = Step { gradient, scaled, alpha, beta: options.number(&MU_BETA) };
+
+    let scale = start::scale(data.figures.sum, (m, n), k);
+    let (u_rows, v_rows) = (data.cuts.rows[door.rank()].clone(), data.cuts.cols[door.rank()].clone());
+    let mut blocks = data.blocks.into_iter();
+    let mut half = |rows: Range<usize>, total: usize, d: usize, parcel: Parcel, for_u: bool| -> Result<Half<T>> {
+        let mut block = blocks.next().expect("the plan gives a row block and a column block");
+        block.prepare(kernel, k)?;
+        let order = block.order();
+        Ok(Half {
+            factor: order.zeros(rows.len(), k),
+            rhs: order.zeros(rows.len(), k),
+            sketch: sketch::make(options.word(&SKETCH), total, d, k, order),
+            message: vec![T::zero(); d * k + 1],
+            gram: Array2::zeros((k, k)),
+            probe: Array1::zeros(2 * k),
+            data: block,
+            rows,
+            parcel,
+            for_u,
+        })
+    };
+    let mut u = half(u_rows, n, d_u, SKETCHED_V, true)?;
+    let mut v = half(v_rows, m, d_v, SKETCHED_U, false)?;
+    start::u(seed, &u.rows, scale, u.factor.view_mut());
+    start::v(seed, &v.rows, scale, v.factor.view_mut());
+    let v_parts = Parts::new(&data.cuts.cols, k);
+    Ok(Box::new(Dsanls {
+        door,
+        seed,
+        step,
+        u,
+        v,
+        v_parts,
+        v_rows: data.cuts.cols,
+        norm2: data.figures.norm2,
+        iteration: 0,
+    }))
+}
+
+/// d_U (of n) and d_V (of m), checked.
+fn sketch_sizes(asked: Option<(Size, Size)>, (m, n): (usize, usize), k: usize) -> Result<(usize, usize)> {
+    let Some((u, v)) = asked else {
+        return Ok((sketch::default_size(n, k), sketch::default_size(m, k)));
+    };
+    let (d_u, d_v) = (u.of(n), v.of(m));
+    if d_u > n || d_v > m {
+        return Err(Error::input(format!(
+            "--sketch-size {d_u},{d_v}: at most the matrix's own {n} columns for U's update and {m} rows for V's"
+        )));
+    }
+    Ok((d_u, d_v))
+}
+
+impl<T: Real> Half<T> {
+    /// One update of this factor; `fixed` is the other one, of which this rank owns `fixed_rows`.
+    fn update(
+        &mut self,
+        door: &Door,
+        seed: u64,
+        iteration: usize,
+        step: Step,
+        fixed: &Array2<T>,
+        fixed_rows: &Range<usize>,
+    ) {
+        let k = self.gram.ncols();
+        let d = self.sketch.size();
+        let order = self.data.order();
+        door.work("sketch factor", || {
+            self.sketch.draw(&sketch::stream(seed, self.for_u, iteration));
+            let (b, norm2) = self.message.split_at_mut(d * k);
+            self.sketch.sketch_rows(fixed_rows.start, &fixed.view(), &mut matrix_mut(b, d, k, order));
+            norm2[0] = fixed.iter().map(|&x| x * x).sum();
+        });
+        door.sum(self.parcel, &mut self.message);
+        let b = matrix(&self.message[..d * k], d, k, order);
+        door.work("sketched Gram", || gram(&b, &mut self.gram.view_mut()));
+        door.work("sketched product", || self.sketch.product(&self.data, &b, &mut self.rhs.view_mut()));
+        let t = iteration as f64;
+        let (x, r, g) = (&mut self.factor.view_mut(), &mut self.rhs.view_mut(), &self.gram.view());
+        door.work("sweep", || {
+            if step.gradient {
+                // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) that is α/(1+βt)/‖BᵀB‖₂.
+                let unit = if step.scaled { spectral_bound(g, &mut self.probe.view_mut()).wide() } else { 0.5 };
+                let eta = if unit > 0.0 { step.alpha / (1.0 + step.beta * t) / unit } else { 0.0 };
+                gradient_step(x, r, g, T::of(eta));
+            } else {
+                let unit = if step.scaled { self.message[d * k].wide() / k as f64 } else { 1.0 };
+                let mu = T::of((step.alpha + step.beta * t) * unit);
+                sweep(x, &r.view(), g, Sweep { mu, passes: 1 });
+            }
+        });
+    }
+}
+
+fn matrix<T>(data: &[T], rows: usize, cols: usize, order: Order) -> ArrayView2<'_, T> {
+    ArrayView2::from_shape((rows, cols).set_f(order == Order::Components), data).expect("cut to this size")
+}
+
+fn matrix_mut<T>(data: &mut [T], rows: usize, cols: usize, order: Order) -> ArrayViewMut2<'_, T> {
+    ArrayViewMut2::from_shape((rows, cols).set_f(order == Order::Components), data).expect("cut to this size")
+}
+
+impl<T: Real> Algorithm<T> for Dsanls<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            let (u, v) = (&mut self.u, &mut self.v);
+            u.update(&self.door, self.seed, self.iteration, self.step, &v.factor, &v.rows);
+            v.update(&self.door, self.seed, self.iteration, self.step, &u.factor, &u.rows);
+            self.iteration += 1;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        // The row block is held as n × |I_r|, and n × |I_r| ≈ V U[I_r]ᵀ: V is needed whole.
+        let k = self.v.factor.ncols();
+        let n = self.v_rows.last().map_or(0, |r| r.end);
+        let mut own = self.v.factor.as_standard_layout().into_owned();
+        let mut whole = Array2::zeros((n, k));
+        let rows = own.as_slice_mut().expect("in row order");
+        self.door.all_gather(GATHER_V, rows, &self.v_parts, whole.as_slice_mut().expect("in row order"));
+        let block = std::iter::once((&self.u.data, whole.view(), self.u.factor.view()));
+        Ok(vec![("rel_error", metrics::relative_error(&self.door, self.norm2, block))])
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let (m, n) = (self.v.data.shape().0, self.u.data.shape().0);
+        fn piece<'a, T: Real>(name: &'static str, total_rows: usize, half: &'a Half<T>) -> Piece<'a, T> {
+            Piece { name, owner: Owner::Shared, total_rows, first_row: half.rows.start, values: half.factor.view() }
+        }
+        vec![piece("U", m, &self.u), piece("V", n, &self.v)]
+    }
+
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+        for (name, half) in [("U", &mut self.u), ("V", &mut self.v)] {
+            from.rows(name, Owner::Shared, half.rows.start, half.factor.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![
+            ("sketch_size_u", self.u.sketch.size().into()),
+            ("sketch_size_v", self.v.sketch.size().into()),
+            ("mu_alpha", self.step.alpha.into()),
+        ]
+    }
+}

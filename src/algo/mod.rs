@@ -1,0 +1,102 @@
+//! The algorithms, each in a file named as in its paper, and the registry that knows them all.
+//!
+//! An algorithm is a value with [`Algorithm::advance`]; everything around it (limits, evaluation, trace, checkpoint,
+//! output) is the driver's. To add one: a file here, and one line in [`registry::ALL`].
+
+pub mod dsanls;
+mod grid;
+pub mod hals;
+pub mod options;
+pub mod registry;
+pub mod start;
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use crate::comm::Door;
+use crate::data::Loaded;
+use crate::error::Result;
+use crate::linalg::{Real, SparseKernel};
+
+pub use options::{Check, Opt, Options};
+pub use registry::{Method, Unit, Wire};
+
+/// Everything an algorithm is built from.
+pub struct Problem<'a, T: Real> {
+    pub data: Loaded<T>,
+    /// Number of components.
+    pub k: usize,
+    /// The public seed.
+    pub seed: u64,
+    pub kernel: SparseKernel,
+    pub options: &'a Options,
+    pub door: Door,
+}
+
+/// Named figures of the current factors; `rel_error` comes first.
+pub type Measures = Vec<(&'static str, f64)>;
+
+/// Who may see a piece of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// Part of the shared result: goes to the output file.
+    Shared,
+    /// One party's own: written by its host into a file of its own.
+    Party(usize),
+}
+
+/// Rows of a named matrix that this rank contributes to output or checkpoint.
+pub struct Piece<'a, T> {
+    pub name: &'static str,
+    pub owner: Owner,
+    /// Rows of the whole named matrix (of this owner).
+    pub total_rows: usize,
+    /// Where `values` begins in it.
+    pub first_row: usize,
+    pub values: ArrayView2<'a, T>,
+}
+
+/// What a checkpoint gives back.
+pub trait Restore<T> {
+    /// Fills `out` with rows `first_row ..` of the named matrix.
+    ///
+    /// # Errors
+    /// When the checkpoint has no such matrix, or it has another shape.
+    fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()>;
+}
+
+/// A factorisation in progress on one rank.
+pub trait Algorithm<T: Real> {
+    /// Runs `n` iterations, with the algorithm's own communication only.
+    ///
+    /// # Errors
+    /// When the numbers can no longer be carried on with. Such an error may be known on one rank only.
+    fn advance(&mut self, n: usize) -> Result<()>;
+
+    /// Iterations done since the start of the factorisation, those before a resume included.
+    fn iteration(&self) -> usize;
+
+    /// Figures of the present factors, equal on all ranks. Collective.
+    ///
+    /// # Errors
+    /// As [`Algorithm::advance`].
+    fn measure(&mut self) -> Result<Measures>;
+
+    /// The factors as they go to the output: `U` (m × k) and `V` (n × k), by pieces.
+    fn factors(&self) -> Vec<Piece<'_, T>>;
+
+    /// All that a later resume needs beside the iteration; the factors unless more is asked for.
+    fn state(&self) -> Vec<Piece<'_, T>> {
+        self.factors()
+    }
+
+    /// Takes up where [`Algorithm::state`] was at `iteration`.
+    ///
+    /// # Errors
+    /// When the checkpoint does not fit.
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()>;
+
+    /// What was decided on the way and belongs into trace and output, such as effective sketch sizes.
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,134 @@
+//! The registry: one entry for each algorithm. `--help`, `fednmf list`, the docs and the tests that run over all
+//! algorithms are made from it.
+
+use super::options::Taken;
+use super::{Algorithm, Problem, dsanls, hals};
+use crate::comm::{Parties, Payload};
+use crate::data::Plan;
+use crate::error::Result;
+use crate::linalg::Real;
+
+/// What one iteration is: what `--max-iters` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// One update of U and one of V.
+    Update,
+    /// One exchange between the parties.
+    Round,
+}
+
+/// How the data is split; see [`Plan`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partition {
+    Grid,
+    RowsAndColumns,
+    PartyRows,
+    PartyColumns,
+}
+
+/// The forms of a local block that an algorithm can work on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Dense,
+    Sparse,
+    Bits,
+}
+
+/// One line of an algorithm's wire table: something that leaves a rank or a party.
+#[derive(Debug, Clone, Copy)]
+pub struct Wire {
+    /// The purpose under which the ledger books it.
+    pub purpose: &'static str,
+    pub payload: Payload,
+    pub shape: &'static str,
+    pub when: &'static str,
+}
+
+type Build<T> = fn(Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
+
+/// The precisions, as far as the registry has to tell them apart.
+pub trait Precision: Real {
+    fn build(method: &Method, problem: Problem<'_, Self>) -> Result<Box<dyn Algorithm<Self>>>;
+}
+
+impl Precision for f64 {
+    fn build(method: &Method, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>> {
+        (method.build64)(problem)
+    }
+}
+
+impl Precision for f32 {
+    fn build(method: &Method, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>> {
+        (method.build32)(problem)
+    }
+}
+
+/// One algorithm.
+pub struct Method {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    /// One line for `--help` and `list`.
+    pub summary: &'static str,
+    pub paper: &'static str,
+    pub partition: Partition,
+    pub unit: Unit,
+    pub forms: &'static [Form],
+    pub options: &'static [Taken],
+    pub wire: &'static [Wire],
+    pub build64: Build<f64>,
+    pub build32: Build<f32>,
+}
+
+impl Partition {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Partition::Grid => "blocks of a grid over ranks",
+            Partition::RowsAndColumns => "rows and columns over ranks",
+            Partition::PartyRows => "rows by party",
+            Partition::PartyColumns => "columns by party",
+        }
+    }
+
+    /// Whether the blocks belong to parties, whose data stays with them.
+    pub fn is_private(self) -> bool {
+        matches!(self, Partition::PartyRows | Partition::PartyColumns)
+    }
+
+    /// The plan for an m × n matrix.
+    pub fn plan(self, m: usize, n: usize, ranks: usize, parties: Parties, skew: Option<f64>) -> Plan {
+        match self {
+            // Cut the longer side: what is exchanged then has the length of the shorter one.
+            Partition::Grid if m >= n => Plan::Grid { pr: ranks, pc: 1 },
+            Partition::Grid => Plan::Grid { pr: 1, pc: ranks },
+            Partition::RowsAndColumns => Plan::RowsAndColumns { ranks },
+            Partition::PartyRows => Plan::PartyRows { parties, skew },
+            Partition::PartyColumns => Plan::PartyColumns { parties, skew },
+        }
+    }
+}
+
+/// All algorithms, in the order of `list`.
+pub static ALL: &[&Method] = &[&dsanls::METHOD, &hals::METHOD];
+
+/// The algorithm of that name or alias.
+pub fn find(name: &str) -> Option<&'static Method> {
+    ALL.iter().copied().find(|m| m.name == name || m.aliases.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algo::options;
+
+    #[test]
+    fn names_are_unique_and_options_known() {
+        let mut names: Vec<&str> = ALL.iter().flat_map(|m| m.aliases.iter().copied().chain([m.name])).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|w| w[0] != w[1]));
+        for method in ALL {
+            assert!(method.options.iter().all(|t| options::ALL.contains(&t.opt)), "{}", method.name);
+            options::Options::check(method.options, |_| None).expect("defaults pass their own check");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Measures of a factorisation, in f64 whatever the precision of the factors.
+
+use ndarray::ArrayView2;
+
+use crate::comm::{Door, Parcel, Payload};
+use crate::linalg::{Block, Real};
+
+/// The one number that each rank adds at an evaluation.
+pub const RESIDUAL: Parcel = Parcel::new("evaluation: squared residual", Payload::Scalar);
+
+/// ‖M − UVᵀ‖_F / ‖M‖_F from each rank's blocks X ≈ A Bᵀ, which together cover M once; ‖M‖_F² = `norm2`.
+/// An all-zero matrix has relative error 0 if the product is zero too, else infinity. Collective.
+pub fn relative_error<'a, T: Real>(
+    door: &Door,
+    norm2: f64,
+    blocks: impl Iterator<Item = (&'a Block<T>, ArrayView2<'a, T>, ArrayView2<'a, T>)>,
+) -> f64 {
+    let mut residual: [f64; 1] = [blocks.map(|(x, a, b)| residual2(x, &a, &b)).sum()];
+    door.sum(RESIDUAL, &mut residual);
+    if norm2 > 0.0 {
+        f64::sqrt(residual[0].max(0.0) / norm2)
+    } else if residual[0] > 0f64 {
+        f64::INFINITY
+    } else {
+        0.0
+    }
+}
+
+/// ‖X − A Bᵀ‖_F² in f64.
+fn residual2<T: Real>(x: &Block<T>, a: &ArrayView2<T>, b: &ArrayView2<T>) -> f64 {
+    let Block::Dense(x) = x else { return f64::NAN };
+    let (a, b) = (a.mapv(T::wide), b.mapv(T::wide));
+    (&x.mapv(T::wide) - &a.dot(&b.t())).iter().map(|e| e * e).sum()
+}

@@ -1,0 +1,60 @@
+//! Projected gradient: one step on every row.
+
+use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
+
+use crate::linalg::{Real, gemm};
+
+/// X ← max(0, X − η (X G − R)), for X and R rows × k and G k × k; paper (14) with η for its 2η_t.
+/// R is overwritten by the gradient.
+pub fn gradient_step<T: Real>(x: &mut ArrayViewMut2<T>, r: &mut ArrayViewMut2<T>, g: &ArrayView2<T>, eta: T) {
+    gemm(T::one(), &x.view(), g, -T::one(), r);
+    x.zip_mut_with(r, |x, &gradient| *x = (*x - eta * gradient).max(T::zero()));
+}
+
+/// An upper bound of ‖G‖₂, tight to about a per cent, for a symmetric k × k matrix G; exact in the limit where G has no
+/// negative entries (the Gram matrix of a nonnegative factor): Collatz and Wielandt's max_i (|G| x)_i / x_i over some
+/// steps of the power method. `scratch` has length 2k.
+pub fn spectral_bound<T: Real>(g: &ArrayView2<T>, scratch: &mut ArrayViewMut1<T>) -> T {
+    const STEPS: usize = 30;
+    let k = g.ncols();
+    let (mut x, mut next) = scratch.view_mut().split_at(ndarray::Axis(0), k);
+    x.fill(T::one());
+    let mut best = T::infinity();
+    for _ in 0..STEPS {
+        let (mut bound, mut largest) = (T::zero(), T::zero());
+        for i in 0..k {
+            next[i] = (0..k).map(|j| g[[i, j]].abs() * x[j]).sum();
+            bound = bound.max(next[i] / x[i]);
+            largest = largest.max(next[i]);
+        }
+        best = best.min(bound);
+        if largest <= T::zero() {
+            return T::zero();
+        }
+        // A little of the all-ones vector keeps every entry positive, so that each step's bound holds.
+        x.zip_mut_with(&next, |x, &y| *x = y / largest + T::of(1e-6));
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array1, Array2};
+
+    use super::*;
+    use crate::random::{Purpose, Stream, uniform_factor};
+
+    #[test]
+    fn the_bound_is_above_the_norm_and_close() {
+        use ndarray_linalg::{EighInto, UPLO};
+        for (k, n) in [(1, 5), (4, 30), (20, 25), (40, 400)] {
+            let y = uniform_factor::<f64>(&Stream::new(k as u64, Purpose::Probe, 0), 0..n, k, 1.0);
+            let g: Array2<f64> = y.t().dot(&y);
+            let (values, _) = g.clone().eigh_into(UPLO::Lower).unwrap();
+            let norm = values[k - 1];
+            let bound = spectral_bound(&g.view(), &mut Array1::zeros(2 * k).view_mut());
+            assert!(bound >= norm * (1.0 - 1e-12) && bound <= norm * 1.02, "{bound} {norm}");
+        }
+        assert_eq!(spectral_bound(&Array2::<f64>::zeros((3, 3)).view(), &mut Array1::zeros(6).view_mut()), 0.0);
+    }
+}

@@ -1,0 +1,101 @@
+//! Subsampling: d of N rows without replacement, scaled by √(N/d). S is d index numbers; nothing is multiplied by it.
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+
+use super::Sketch;
+use crate::linalg::{Block, Order, Real, Scratch};
+use crate::random::Stream;
+
+/// See the module.
+pub struct Subsample<T: Real> {
+    /// A permutation of 0..N, its first d places chosen anew by each draw; restored afterwards by `swaps`, so that a
+    /// draw depends on its stream alone.
+    order: Vec<usize>,
+    swaps: Vec<usize>,
+    /// The d chosen rows, ascending: memory is then walked one way.
+    chosen: Vec<usize>,
+    scale: T,
+    scaled: Array2<T>,
+    scratch: Scratch<T>,
+}
+
+impl<T: Real> Subsample<T> {
+    /// A sketch of N rows to d ≤ N, for factors with k columns in `order`.
+    pub fn new(n: usize, d: usize, k: usize, order: Order) -> Self {
+        Subsample {
+            order: (0..n).collect(),
+            swaps: Vec::with_capacity(d),
+            chosen: vec![0; d.min(n)],
+            scale: T::of((n as f64 / d as f64).sqrt()),
+            scaled: order.zeros(d, k),
+            scratch: Scratch::default(),
+        }
+    }
+}
+
+impl<T: Real> Sketch<T> for Subsample<T> {
+    fn size(&self) -> usize {
+        self.chosen.len()
+    }
+
+    fn draw(&mut self, stream: &Stream) {
+        let (n, d) = (self.order.len(), self.chosen.len());
+        let mut cursor = stream.at(0);
+        // Fisher-Yates, of which only the first d places are needed.
+        self.swaps.clear();
+        for i in 0..d {
+            let j = i + cursor.below((n - i) as u64) as usize;
+            self.order.swap(i, j);
+            self.swaps.push(j);
+        }
+        self.chosen.copy_from_slice(&self.order[..d]);
+        for (i, &j) in self.swaps.iter().enumerate().rev() {
+            self.order.swap(i, j);
+        }
+        self.chosen.sort_unstable();
+    }
+
+    fn sketch_rows(&mut self, first_row: usize, f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        out.fill(T::zero());
+        let end = first_row + f.nrows();
+        let from = self.chosen.partition_point(|&i| i < first_row);
+        let to = self.chosen.partition_point(|&i| i < end);
+        for place in from..to {
+            let row = f.row(self.chosen[place] - first_row);
+            out.row_mut(place).zip_mut_with(&row, |o, &x| *o = self.scale * x);
+        }
+    }
+
+    fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        self.scaled.zip_mut_with(b, |s, &b| *s = self.scale * b);
+        x.rows_tmul(&self.chosen, &self.scaled.view(), out, &mut self.scratch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sketch::stream;
+
+    #[test]
+    fn every_draw_is_a_set_that_depends_on_its_stream_alone() {
+        let mut a = Subsample::<f64>::new(100, 30, 2, Order::Rows);
+        let mut b = Subsample::<f64>::new(100, 30, 2, Order::Rows);
+        for t in 0..50 {
+            a.draw(&stream(1, true, t));
+            assert!(a.chosen.windows(2).all(|w| w[0] < w[1]) && a.chosen[29] < 100);
+        }
+        b.draw(&stream(1, true, 49));
+        assert_eq!(a.chosen, b.chosen);
+        b.draw(&stream(1, false, 49));
+        assert_ne!(a.chosen, b.chosen);
+    }
+
+    #[test]
+    fn a_full_sample_is_the_identity() {
+        let mut all = Subsample::<f64>::new(7, 7, 1, Order::Rows);
+        all.draw(&stream(3, true, 0));
+        assert_eq!(all.chosen, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(all.scale, 1.0);
+    }
+}
