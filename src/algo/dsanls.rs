@@ -191,7 +191,7 @@ impl<T: Real> Half<T> {
         door.work("sketched Gram", || gram(&b, &mut self.gram.view_mut()));
         door.work("sketched product", || self.sketch.product(&self.data, &b, &mut self.rhs.view_mut()));
         let t = iteration as f64;
-        let (x, r, g) = (&mut self.factor.view_mut(), &mut self.rhs.view_mut(), &self.gram.view());
+        let (x, r, g) = (&mut self.factor.view_mut(), &self.rhs.view(), &self.gram.view());
         door.work("sweep", || {
             if step.gradient {
                 // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) that is α/(1+βt)/‖BᵀB‖₂.
@@ -201,7 +201,7 @@ impl<T: Real> Half<T> {
             } else {
                 let unit = if step.scaled { self.message[d * k].wide() / k as f64 } else { 1.0 };
                 let mu = T::of((step.alpha + step.beta * t) * unit);
-                sweep(x, &r.view(), g, Sweep { mu, passes: 1 });
+                sweep(x, r, g, Sweep { mu, passes: 1 });
             }
         });
     }

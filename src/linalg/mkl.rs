@@ -4,6 +4,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+// Names the crate, or nothing would link the library.
+use intel_mkl_src as _;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use crate::error::{Error, Result};

@@ -10,6 +10,7 @@ mod csr;
 mod dense;
 mod mkl;
 mod real;
+pub(crate) mod simd;
 
 pub use bits::Bits;
 pub use block::{Block, Scratch};

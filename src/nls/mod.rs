@@ -3,6 +3,7 @@
 //! side. One file per method.
 
 mod pgd;
+mod strips;
 mod sweep;
 
 pub use pgd::{gradient_step, spectral_bound};

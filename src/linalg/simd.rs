@@ -1,0 +1,145 @@
+//! Vectors of the machine the program runs on, for kernels generic over the precision.
+//!
+//! [`pulp`] finds out at run time what the processor has (AVX-512, AVX2 with FMA, or neither) and compiles a kernel
+//! for each; this file only makes its f32 and f64 operations reachable from code that is generic over the element.
+//! Kernels must be `#[inline(always)]` down to here, or they fall out of the function that has the instruction set.
+
+use pulp::bytemuck::Pod;
+use pulp::{Arch, Simd, WithSimd};
+
+/// An element type that comes in vectors.
+pub trait Lanes: Pod {
+    /// A vector of the instruction set `S`.
+    type Vector<S: Simd>: Pod;
+
+    fn splat_v<S: Simd>(s: S, x: Self) -> Self::Vector<S>;
+    fn add_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn sub_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// a·b + c, in one rounding where the machine has it.
+    fn mul_add_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    /// c − a·b, in one rounding where the machine has it.
+    fn mul_sub_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    /// The larger one; b where a is NaN.
+    fn max_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn sum_v<S: Simd>(s: S, a: Self::Vector<S>) -> Self;
+    /// Four vectors that hold, one after the other, groups of four elements: the first elements of all groups, the
+    /// second, … (the groups in an order of the machine's choice that [`Lanes::interleave`] undoes).
+    fn deinterleave<S: Simd>(s: S, groups: [Self::Vector<S>; 4]) -> [Self::Vector<S>; 4];
+    fn interleave<S: Simd>(s: S, vectors: [Self::Vector<S>; 4]) -> [Self::Vector<S>; 4];
+    /// A vector of the first elements of a slice shorter than it, the rest zero.
+    fn load_short<S: Simd>(s: S, slice: &[Self]) -> Self::Vector<S>;
+    fn store_short<S: Simd>(s: S, slice: &mut [Self], a: Self::Vector<S>);
+    /// The slice as whole vectors and what is left over.
+    fn vectors<S: Simd>(slice: &[Self]) -> (&[Self::Vector<S>], &[Self]);
+    fn vectors_mut<S: Simd>(slice: &mut [Self]) -> (&mut [Self::Vector<S>], &mut [Self]);
+    /// Memory of this thread that survives the call: kernels work in it without allocating each time.
+    fn with_buffer<R>(f: impl FnOnce(&mut Vec<Self>) -> R) -> R;
+}
+
+/// Elements of one vector.
+#[inline(always)]
+pub const fn lanes<T: Lanes, S: Simd>() -> usize {
+    size_of::<T::Vector<S>>() / size_of::<T>()
+}
+
+/// The first vector of a slice.
+#[inline(always)]
+pub fn load<T: Lanes, S: Simd>(slice: &[T]) -> T::Vector<S> {
+    T::vectors::<S>(&slice[..lanes::<T, S>()]).0[0]
+}
+
+/// Overwrites the first vector of a slice.
+#[inline(always)]
+pub fn store<T: Lanes, S: Simd>(slice: &mut [T], a: T::Vector<S>) {
+    T::vectors_mut::<S>(&mut slice[..lanes::<T, S>()]).0[0] = a;
+}
+
+/// Runs a kernel with the best instruction set of this processor.
+pub fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
+    Arch::new().dispatch(kernel)
+}
+
+macro_rules! lanes {
+    ($t:ty, $vector:ident, [$splat:ident $add:ident $sub:ident $mul_add:ident $mul_sub:ident $max:ident $sum:ident],
+     [$deinterleave:ident $interleave:ident $load:ident $store:ident $vectors:ident $vectors_mut:ident]) => {
+        impl Lanes for $t {
+            type Vector<S: Simd> = S::$vector;
+
+            #[inline(always)]
+            fn splat_v<S: Simd>(s: S, x: $t) -> S::$vector {
+                s.$splat(x)
+            }
+            #[inline(always)]
+            fn add_v<S: Simd>(s: S, a: S::$vector, b: S::$vector) -> S::$vector {
+                s.$add(a, b)
+            }
+            #[inline(always)]
+            fn sub_v<S: Simd>(s: S, a: S::$vector, b: S::$vector) -> S::$vector {
+                s.$sub(a, b)
+            }
+            #[inline(always)]
+            fn mul_add_v<S: Simd>(s: S, a: S::$vector, b: S::$vector, c: S::$vector) -> S::$vector {
+                s.$mul_add(a, b, c)
+            }
+            #[inline(always)]
+            fn mul_sub_v<S: Simd>(s: S, a: S::$vector, b: S::$vector, c: S::$vector) -> S::$vector {
+                s.$mul_sub(a, b, c)
+            }
+            #[inline(always)]
+            fn max_v<S: Simd>(s: S, a: S::$vector, b: S::$vector) -> S::$vector {
+                s.$max(a, b)
+            }
+            #[inline(always)]
+            fn sum_v<S: Simd>(s: S, a: S::$vector) -> $t {
+                s.$sum(a)
+            }
+            #[inline(always)]
+            fn deinterleave<S: Simd>(s: S, groups: [S::$vector; 4]) -> [S::$vector; 4] {
+                s.$deinterleave(groups)
+            }
+            #[inline(always)]
+            fn interleave<S: Simd>(s: S, vectors: [S::$vector; 4]) -> [S::$vector; 4] {
+                s.$interleave(vectors)
+            }
+            #[inline(always)]
+            fn load_short<S: Simd>(s: S, slice: &[$t]) -> S::$vector {
+                s.$load(slice)
+            }
+            #[inline(always)]
+            fn store_short<S: Simd>(s: S, slice: &mut [$t], a: S::$vector) {
+                s.$store(slice, a);
+            }
+            #[inline(always)]
+            fn vectors<S: Simd>(slice: &[$t]) -> (&[S::$vector], &[$t]) {
+                S::$vectors(slice)
+            }
+            #[inline(always)]
+            fn vectors_mut<S: Simd>(slice: &mut [$t]) -> (&mut [S::$vector], &mut [$t]) {
+                S::$vectors_mut(slice)
+            }
+            fn with_buffer<R>(f: impl FnOnce(&mut Vec<$t>) -> R) -> R {
+                thread_local! {
+                    static BUFFER: std::cell::Cell<Vec<$t>> = const { std::cell::Cell::new(Vec::new()) };
+                }
+                // Taken out and put back, so that a kernel called from within a kernel is slow rather than wrong.
+                let mut buffer = BUFFER.take();
+                let result = f(&mut buffer);
+                BUFFER.set(buffer);
+                result
+            }
+        }
+    };
+}
+
+lanes!(
+    f32,
+    f32s,
+    [splat_f32s add_f32s sub_f32s mul_add_e_f32s negate_mul_add_e_f32s max_f32s reduce_sum_f32s],
+    [deinterleave_shfl_f32s interleave_shfl_f32s partial_load_f32s partial_store_f32s as_simd_f32s as_mut_simd_f32s]
+);
+lanes!(
+    f64,
+    f64s,
+    [splat_f64s add_f64s sub_f64s mul_add_e_f64s negate_mul_add_e_f64s max_f64s reduce_sum_f64s],
+    [deinterleave_shfl_f64s interleave_shfl_f64s partial_load_f64s partial_store_f64s as_simd_f64s as_mut_simd_f64s]
+);
