@@ -1,58 +1,14 @@
 //! Projected gradient: one step on every row.
 
 use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
-use pulp::Simd;
 
-use super::strips::{Gram, Strip, Update, apply, for_block_size, residual};
+use super::strips::{Method, apply};
 use crate::linalg::Real;
-use crate::linalg::simd::Lanes;
 
 /// X ← max(0, X − η (X G − R)), for X and R rows × k and G k × k, symmetric; paper (14) with η for its 2η_t. As for
 /// [`super::sweep`], the new row depends on the old row alone, to the bit.
 pub fn gradient_step<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, eta: T) {
-    apply(x, r, g, &Step { eta });
-}
-
-struct Step<T> {
-    eta: T,
-}
-
-impl<T: Real> Update<T> for Step<T> {
-    #[inline(always)]
-    fn strip<S: Simd, const V: usize>(
-        &self,
-        s: S,
-        gram: &Gram<T>,
-        x: &mut Strip<T, S, V>,
-        r: &Strip<T, S, V>,
-        spare: &mut Strip<T, S, V>,
-    ) {
-        let eta = T::splat_v(s, self.eta);
-        for (first, size) in gram.blocks() {
-            for_block_size!(size, block::<T, S, J, V>(s, gram, first, eta, x, r, spare));
-        }
-        x.copy_from_slice(spare);
-    }
-}
-
-/// The new values of J components, into `new`.
-#[inline(always)]
-fn block<T: Real, S: Simd, const J: usize, const V: usize>(
-    s: S,
-    gram: &Gram<T>,
-    first: usize,
-    eta: <T as Lanes>::Vector<S>,
-    x: &Strip<T, S, V>,
-    r: &Strip<T, S, V>,
-    new: &mut Strip<T, S, V>,
-) {
-    let residual = residual::<T, S, J, V>(s, gram.block::<J>(first), x, &r[first..first + J]);
-    let zero = T::splat_v(s, T::zero());
-    for j in 0..J {
-        for v in 0..V {
-            new[first + j][v] = T::max_v(s, T::mul_add_v(s, residual[j][v], eta, x[first + j][v]), zero);
-        }
-    }
+    apply::<T, _, false>(x, r, g, Method { step: |_| eta, passes: 1 });
 }
 
 /// An upper bound of ‖G‖₂, tight to about a per cent, for a symmetric k × k matrix G; exact in the limit where G has no

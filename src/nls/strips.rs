@@ -9,7 +9,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
 use crate::linalg::Real;
-use crate::linalg::simd::{dispatch, lanes};
+use crate::linalg::simd::{Lanes, dispatch, lanes};
 
 /// Bytes of one tile, the strips that are packed together: a quarter of a usual second-level cache.
 const TILE_BYTES: usize = 256 << 10;
@@ -19,111 +19,174 @@ const TILE_STRIPS: usize = 16;
 const MAX_BLOCK: usize = 8;
 
 /// A strip: for each component the V vectors of its rows.
-pub(super) type Strip<T, S, const V: usize> = [[<T as crate::linalg::simd::Lanes>::Vector<S>; V]];
+type Strip<T, S, const V: usize> = [[<T as Lanes>::Vector<S>; V]];
 
-/// A row-wise method: what it does to a strip.
-pub(super) trait Update<T: Real> {
-    /// Updates x; `spare` is memory of the same shape.
-    fn strip<S: Simd, const V: usize>(
-        &self,
-        s: S,
-        gram: &Gram<T>,
-        x: &mut Strip<T, S, V>,
-        r: &Strip<T, S, V>,
-        spare: &mut Strip<T, S, V>,
-    );
+/// A row-wise method: x_j ← max(0, x_j + s_j (r_j − Σ_l G_jl x_l)).
+pub(super) struct Method<F> {
+    /// The step s_j from G_jj.
+    pub step: F,
+    /// How often every component is visited.
+    pub passes: usize,
 }
 
-/// The Gram matrix as the register blocks read it.
-pub(super) struct Gram<'a, T> {
+/// The coefficients as the register blocks read them. A block of J components j has k + J + 1 rows of J numbers:
+/// for each l the s_j G_jl (less 1 on the diagonal, where x_j itself comes in), for each l of the block again those
+/// that the first k rows leave at zero because x_l is new by then, and the s_j.
+struct Coefficients<'a, T> {
     k: usize,
-    /// For each block of components j: for each l the block's G_jl, one after the other.
-    packed: &'a [T],
-    blocks: usize,
+    count: usize,
+    packed: &'a mut [T],
 }
 
-impl<T> Gram<'_, T> {
+impl<'a, T: Real> Coefficients<'a, T> {
+    /// Room for one component: its share of its block's rows.
+    fn room(k: usize) -> usize {
+        k + MAX_BLOCK + 1
+    }
+
+    /// Packs G (k × k) for blocks of at most `block` components; `sequential` methods use the new x_l for l < j.
+    fn pack(
+        packed: &'a mut [T],
+        g: &ArrayView2<T>,
+        block: usize,
+        sequential: bool,
+        step: impl Fn(T) -> T,
+    ) -> Coefficients<'a, T> {
+        let k = g.ncols();
+        let new = Coefficients { k, count: k.div_ceil(block), packed };
+        for (first, size) in new.blocks() {
+            let rows = &mut new.packed[first * Self::room(k)..][..(k + size + 1) * size];
+            for j in 0..size {
+                let step = step(g[[first + j, first + j]]);
+                for l in 0..k {
+                    let entry = step * g[[first + j, l]] - if l == first + j { T::one() } else { T::zero() };
+                    let later = sequential && (first..first + j).contains(&l);
+                    rows[l * size + j] = if later { T::zero() } else { entry };
+                    if (first..first + size).contains(&l) {
+                        rows[(k + l - first) * size + j] = entry;
+                    }
+                }
+                rows[(k + size) * size + j] = step;
+            }
+        }
+        new
+    }
+
     /// The blocks as (first component, number of components), of nearly equal size.
     #[inline(always)]
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
-        blocks(self.k, self.blocks)
+    fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
+        let (size, longer) = (self.k / self.count, self.k % self.count);
+        (0..self.count).map(move |b| (b * size + b.min(longer), size + usize::from(b < longer)))
     }
 
-    /// For each l the J entries G_jl of the block that starts at component `first`.
+    /// The rows of the block that starts at component `first`.
     #[inline(always)]
-    pub(super) fn block<const J: usize>(&self, first: usize) -> &[[T; J]] {
-        self.packed[first * self.k..(first + J) * self.k].as_chunks().0
+    fn block<const J: usize>(&self, first: usize) -> &[[T; J]] {
+        self.packed[first * Self::room(self.k)..][..(self.k + J + 1) * J].as_chunks().0
     }
 }
 
+/// The new values of J components, into x if `SEQUENTIAL` (each uses those before it), else into `new`: first one small
+/// matrix product in registers with all that is known before, then one component after the other.
 #[inline(always)]
-fn blocks(k: usize, count: usize) -> impl Iterator<Item = (usize, usize)> {
-    let (size, longer) = (k / count.max(1), k % count.max(1));
-    (0..count).map(move |b| (b * size + b.min(longer), size + usize::from(b < longer)))
-}
-
-/// r_j − Σ_l G_jl x_l for the J components of a block, in registers.
-#[inline(always)]
-pub(super) fn residual<T: Real, S: Simd, const J: usize, const V: usize>(
+fn block<T: Real, S: Simd, const J: usize, const V: usize, const SEQUENTIAL: bool>(
     s: S,
-    g: &[[T; J]],
-    x: &Strip<T, S, V>,
+    coefficients: &Coefficients<T>,
+    first: usize,
+    x: &mut Strip<T, S, V>,
     r: &Strip<T, S, V>,
-) -> [[T::Vector<S>; V]; J] {
-    let mut sum: [[T::Vector<S>; V]; J] = std::array::from_fn(|j| r[j]);
-    for (x, g) in x.iter().zip(g) {
+    new: &mut Strip<T, S, V>,
+) {
+    let rows = coefficients.block::<J>(first);
+    let (rows, own) = rows.split_at(coefficients.k);
+    let r = &r[first..first + J];
+    let mut sum: [[T::Vector<S>; V]; J] = [[T::splat_v(s, T::zero()); V]; J];
+    for j in 0..J {
+        let step = T::splat_v(s, own[J][j]);
+        for v in 0..V {
+            sum[j][v] = T::mul_v(s, step, r[j][v]);
+        }
+    }
+    for (x, row) in x.iter().zip(rows) {
         for j in 0..J {
-            let g = T::splat_v(s, g[j]);
+            let coefficient = T::splat_v(s, row[j]);
             for v in 0..V {
-                sum[j][v] = T::mul_sub_v(s, g, x[v], sum[j][v]);
+                sum[j][v] = T::mul_sub_v(s, coefficient, x[v], sum[j][v]);
             }
         }
     }
-    sum
+    let zero = T::splat_v(s, T::zero());
+    let new = if SEQUENTIAL { x } else { new };
+    let new = &mut new[first..first + J];
+    // Written out, since only constant indices let the compiler keep `sum` in registers.
+    macro_rules! finish {
+        ($($j:literal)*) => {$(
+            if $j < J {
+                let x: [T::Vector<S>; V] = std::array::from_fn(|v| T::max_v(s, sum[$j][v], zero));
+                new[$j] = x;
+                for after in 0..J {
+                    if SEQUENTIAL && after > $j {
+                        let coefficient = T::splat_v(s, own[$j][after]);
+                        for v in 0..V {
+                            sum[after][v] = T::mul_sub_v(s, coefficient, x[v], sum[after][v]);
+                        }
+                    }
+                }
+            }
+        )*};
+    }
+    finish!(0 1 2 3 4 5 6 7);
 }
 
-/// Calls a function with the block size as a constant.
-macro_rules! for_block_size {
-    ($size:expr, $call:ident::<T, S, J, V>($($arg:expr),*)) => {
-        match $size {
-            1 => $call::<T, S, 1, V>($($arg),*),
-            2 => $call::<T, S, 2, V>($($arg),*),
-            3 => $call::<T, S, 3, V>($($arg),*),
-            4 => $call::<T, S, 4, V>($($arg),*),
-            5 => $call::<T, S, 5, V>($($arg),*),
-            6 => $call::<T, S, 6, V>($($arg),*),
-            7 => $call::<T, S, 7, V>($($arg),*),
-            8 => $call::<T, S, 8, V>($($arg),*),
-            size => unreachable!("a register block of {size} components"),
-        }
-    };
+/// [`block`] for a size known at run time.
+#[inline(always)]
+fn any_block<T: Real, S: Simd, const V: usize, const SEQUENTIAL: bool>(
+    s: S,
+    coefficients: &Coefficients<T>,
+    (first, size): (usize, usize),
+    x: &mut Strip<T, S, V>,
+    r: &Strip<T, S, V>,
+    new: &mut Strip<T, S, V>,
+) {
+    match size {
+        1 => block::<T, S, 1, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
+        2 => block::<T, S, 2, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
+        3 => block::<T, S, 3, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
+        4 => block::<T, S, 4, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
+        5 => block::<T, S, 5, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
+        6 => block::<T, S, 6, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
+        7 => block::<T, S, 7, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
+        _ => block::<T, S, 8, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
+    }
 }
-pub(super) use for_block_size;
 
-/// Applies a method to all rows of X (rows × k) with right-hand side R (rows × k) and Gram matrix G (k × k).
-pub(super) fn apply<T: Real, U: Update<T>>(
+/// Applies a method to all rows of X (rows × k) with right-hand side R (rows × k) and Gram matrix G (k × k);
+/// `SEQUENTIAL` if a component uses the new values of those before it.
+pub(super) fn apply<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
     g: &ArrayView2<T>,
-    update: &U,
+    method: Method<F>,
 ) {
     let k = x.ncols();
     assert!(r.dim() == x.dim() && g.dim() == (k, k), "shapes of a row-wise update");
     if x.is_empty() {
         return;
     }
-    T::with_buffer(|buffer| dispatch(Rows { x: x.view_mut(), r: r.view(), g: g.view(), update, buffer }));
+    T::with_buffer(|buffer| {
+        dispatch(Rows::<T, F, SEQUENTIAL> { x: x.view_mut(), r: r.view(), g: g.view(), method, buffer });
+    });
 }
 
-struct Rows<'a, T, U> {
+struct Rows<'a, T, F, const SEQUENTIAL: bool> {
     x: ArrayViewMut2<'a, T>,
     r: ArrayView2<'a, T>,
     g: ArrayView2<'a, T>,
-    update: &'a U,
+    method: Method<F>,
     buffer: &'a mut Vec<T>,
 }
 
-impl<T: Real, U: Update<T>> WithSimd for Rows<'_, T, U> {
+impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> WithSimd for Rows<'_, T, F, SEQUENTIAL> {
     type Output = ();
 
     #[inline(always)]
@@ -137,7 +200,7 @@ impl<T: Real, U: Update<T>> WithSimd for Rows<'_, T, U> {
     }
 }
 
-impl<T: Real, U: Update<T>> Rows<'_, T, U> {
+impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> Rows<'_, T, F, SEQUENTIAL> {
     #[inline(always)]
     fn run<S: Simd, const V: usize>(mut self, s: S, block: usize) {
         let (rows, k) = self.x.dim();
@@ -147,7 +210,7 @@ impl<T: Real, U: Update<T>> Rows<'_, T, U> {
 
         // One stretch of memory, from a cache line's start: strips of x, strips of r, a spare strip, the Gram matrix.
         let line = 64 / size_of::<T>();
-        let total = (2 * strips + 1) * size + k * k + line;
+        let total = (2 * strips + 1) * size + k * Coefficients::<T>::room(k) + line;
         if self.buffer.len() < total {
             self.buffer.resize(total, T::zero());
         }
@@ -155,15 +218,7 @@ impl<T: Real, U: Update<T>> Rows<'_, T, U> {
         let (tile_x, rest) = self.buffer[start..start + total - line].split_at_mut(strips * size);
         let (tile_r, rest) = rest.split_at_mut(strips * size);
         let (spare, packed) = rest.split_at_mut(size);
-        let count = k.div_ceil(block);
-        for (first, size) in blocks(k, count) {
-            for (l, entries) in packed[first * k..(first + size) * k].chunks_exact_mut(size).enumerate() {
-                for (j, entry) in entries.iter_mut().enumerate() {
-                    *entry = self.g[[first + j, l]];
-                }
-            }
-        }
-        let gram = Gram { k, packed, blocks: count };
+        let coefficients = Coefficients::pack(packed, &self.g, block, SEQUENTIAL, &self.method.step);
 
         // Both in row order: rows are transposed four components at a time. Otherwise columns are copied; both ways
         // must be the same for x and r, since the first leaves the rows of a strip in an order of its own.
@@ -183,7 +238,14 @@ impl<T: Real, U: Update<T>> Rows<'_, T, U> {
                 let x = T::vectors_mut::<S>(&mut x[..k * width]).0.as_chunks_mut().0;
                 let r = T::vectors::<S>(&r[..k * width]).0.as_chunks().0;
                 let spare = T::vectors_mut::<S>(&mut spare[..k * width]).0.as_chunks_mut().0;
-                self.update.strip::<S, V>(s, &gram, x, r, spare);
+                for _ in 0..self.method.passes {
+                    for block in coefficients.blocks() {
+                        any_block::<T, S, V, SEQUENTIAL>(s, &coefficients, block, x, r, spare);
+                    }
+                    if !SEQUENTIAL {
+                        x.copy_from_slice(spare);
+                    }
+                }
             }
             match self.x.as_slice_mut() {
                 Some(x) if in_rows => {
@@ -209,9 +271,8 @@ fn pack_rows<T: Real, S: Simd, const V: usize>(s: S, rows: &[T], k: usize, spare
                 *to = *four;
             }
             if !rest.is_empty() {
-                let mut four = [T::zero(); 4];
-                four[..rest.len()].copy_from_slice(rest);
-                groups[fours.len() * width + i] = four;
+                // Element by element: a call to copy so few would take longer.
+                groups[fours.len() * width + i] = std::array::from_fn(|q| if q < rest.len() { rest[q] } else { T::zero() });
             }
             used = i + 1;
         }
@@ -250,7 +311,11 @@ fn unpack_rows<T: Real, S: Simd, const V: usize>(s: S, tile: &[T], spare: &mut [
                 *four = *from;
             }
             if let (false, Some(from)) = (rest.is_empty(), from.next()) {
-                rest.copy_from_slice(&from[..rest.len()]);
+                for q in 0..3 {
+                    if q < rest.len() {
+                        rest[q] = from[q];
+                    }
+                }
             }
         }
     }
@@ -300,6 +365,122 @@ fn unpack_columns<T: Real>(tile: &[T], width: usize, view: &mut ArrayViewMut2<T>
             }
         } else {
             column.iter_mut().zip(strips.flatten()).for_each(|(to, &from)| *to = from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array2, s};
+    use proptest::prelude::*;
+
+    use super::super::{Sweep, gradient_step, sweep};
+    use crate::linalg::{Order, Real};
+    use crate::random::{Purpose, Stream, uniform_factor};
+
+    /// The definition, in f64.
+    fn plain(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>, mu: f64, passes: usize) -> Array2<f64> {
+        let mut x = x.clone();
+        for _ in 0..passes {
+            for i in 0..x.nrows() {
+                for j in 0..x.ncols() {
+                    let gradient = (0..x.ncols()).map(|l| g[[j, l]] * x[[i, l]]).sum::<f64>() - r[[i, j]];
+                    if g[[j, j]] + mu > 0.0 {
+                        x[[i, j]] = (x[[i, j]] - gradient / (g[[j, j]] + mu)).max(0.0);
+                    }
+                }
+            }
+        }
+        x
+    }
+
+    fn ordered<T: Real>(a: &Array2<f64>, order: Order) -> Array2<T> {
+        let mut out = order.zeros(a.nrows(), a.ncols());
+        out.zip_mut_with(a, |o, &a| *o = T::of(a));
+        out
+    }
+
+    /// X, R and G of a well-posed problem; component `dead` of the Gram matrix is zero.
+    fn problem(seed: u64, rows: usize, k: usize, dead: Option<usize>) -> [Array2<f64>; 3] {
+        let draw = |slot, rows| uniform_factor::<f64>(&Stream::new(seed, Purpose::Probe, slot), 0..rows, k, 1.0);
+        let mut y = draw(0, 2 * k + 3);
+        if let Some(j) = dead {
+            y.column_mut(j % k).fill(0.0);
+        }
+        let r = draw(1, rows).dot(&y.t()).dot(&y);
+        [draw(2, rows), r, y.t().dot(&y)]
+    }
+
+    fn agrees<T: Real>(
+        [x, r, g]: &[Array2<f64>; 3],
+        orders: [Order; 2],
+        mu: f64,
+        passes: usize,
+    ) -> Result<(), TestCaseError> {
+        let tolerance = 1e4 * T::epsilon().wide() * passes as f64;
+        let (start, rhs, gram) = (ordered::<T>(x, orders[0]), ordered::<T>(r, orders[1]), ordered::<T>(g, Order::Rows));
+        let wide = |a: &Array2<T>| a.mapv(T::wide);
+        let (x, r, g) = (wide(&start), wide(&rhs), wide(&gram));
+        let close = |a: &Array2<T>, b: &Array2<f64>| {
+            a.iter().zip(b).all(|(a, b)| (a.wide() - b).abs() <= tolerance * (1.0 + b.abs()))
+        };
+
+        let mut got = start.clone();
+        let settings = Sweep { mu: T::of(mu), passes };
+        sweep(&mut got.view_mut(), &rhs.view(), &gram.view(), settings);
+        prop_assert!(close(&got, &plain(&x, &r, &g, T::of(mu).wide(), passes)));
+
+        // Any part of the rows gives the same bits, and so do views into a larger array.
+        let (from, to) = (x.nrows() / 3, x.nrows() - x.nrows() / 4);
+        let mut part = start.clone();
+        sweep(&mut part.slice_mut(s![from..to, ..]), &rhs.slice(s![from..to, ..]), &gram.view(), settings);
+        prop_assert_eq!(part.slice(s![from..to, ..]), got.slice(s![from..to, ..]));
+        prop_assert_eq!(part.slice(s![..from, ..]), start.slice(s![..from, ..]));
+        prop_assert_eq!(part.slice(s![to.., ..]), start.slice(s![to.., ..]));
+
+        let eta = 0.5 / (1.0 + g.diag().sum());
+        let mut got = start;
+        gradient_step(&mut got.view_mut(), &rhs.view(), &gram.view(), T::of(eta));
+        let gradient = x.dot(&g) - &r;
+        prop_assert!(close(&got, &(&x - &(gradient * eta)).mapv(|x| x.max(0.0))));
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        #[test]
+        fn updates_follow_their_definition(
+            seed in 0..1000u64, rows in 0..150usize, k in 1..36usize, dead in proptest::option::of(0..40usize),
+            mu in prop_oneof![Just(0.0), Just(0.7)], passes in 1..4usize, own in any::<bool>(), other in any::<bool>(),
+        ) {
+            let problem = problem(seed, rows, k, dead);
+            let order = |b| if b { Order::Rows } else { Order::Components };
+            agrees::<f64>(&problem, [order(own), order(other)], mu, passes)?;
+            agrees::<f32>(&problem, [order(own), order(other)], mu, passes)?;
+        }
+    }
+
+    #[test]
+    fn long_factors_cross_tiles() {
+        for (rows, k) in [(3000, 10), (700, 100)] {
+            for order in [Order::Rows, Order::Components] {
+                agrees::<f64>(&problem(5, rows, k, None), [order, order], 0.0, 1).unwrap();
+                agrees::<f32>(&problem(5, rows, k, None), [order, order], 0.0, 1).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_component_without_curvature_stays_and_nothing_becomes_nan() {
+        for order in [Order::Rows, Order::Components] {
+            let mut x = ordered::<f64>(&Array2::from_elem((5, 3), 2.0), order);
+            let r = ordered::<f64>(&Array2::from_elem((5, 3), 1.0), order);
+            let g = Array2::zeros((3, 3));
+            sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 2 });
+            assert!(x.iter().all(|&x| x == 2.0));
+            let g = Array2::from_elem((3, 3), 1e-310);
+            sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 1 });
+            assert!(x.iter().all(|x| x.is_finite()), "{x}");
         }
     }
 }
