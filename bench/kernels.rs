@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use fednmf::linalg::{Order, Real, gemm, gram};
+use fednmf::linalg::{Block, Csr, Order, Real, Scratch, SparseKernel, gemm, gram};
 use fednmf::nls::{Sweep, gradient_step, sweep};
 use ndarray::{Array2, ShapeBuilder};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use sprs::CsMatI;
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order, rng: &mut impl Rng) -> Array2<T> {
     Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::Components), || T::of(rng.random::<f64>()))
@@ -59,6 +60,44 @@ fn rowwise<T: Real>(c: &mut Criterion) {
     }
 }
 
+/// A random sparse matrix with nearly the same number of nonzeros in each row.
+fn sparse<T: Real>(rows: usize, cols: usize, per_row: usize, rng: &mut impl Rng) -> CsMatI<T, i32, usize> {
+    let (mut indptr, mut indices) = (vec![0], Vec::with_capacity(rows * per_row));
+    for _ in 0..rows {
+        let mut row: Vec<i32> = (0..per_row).map(|_| rng.random_range(0..cols as i32)).collect();
+        row.sort_unstable();
+        row.dedup();
+        indices.extend(row);
+        indptr.push(indices.len());
+    }
+    let values: Vec<T> = indices.iter().map(|_| T::of(rng.random::<f64>())).collect();
+    CsMatI::new((rows, cols), indptr, indices, values)
+}
+
+/// Products of a sparse block of 200000 × 20000 with 8 million nonzeros, with either kernel, and of sampled rows.
+fn sparse_products<T: Real>(c: &mut Criterion) {
+    let rng = &mut Pcg64::seed_from_u64(3);
+    let (rows, cols, per_row) = (200_000, 20_000, 40);
+    let mut x = Block::Sparse(Csr::new(sparse::<T>(rows, cols, per_row, rng)));
+    let sample: Vec<usize> = (0..rows).step_by(10).collect();
+    for k in [10, 50, 100] {
+        let b = random::<T>(cols, k, Order::Rows, rng);
+        let u = random::<T>(rows, k, Order::Rows, rng);
+        let part = random::<T>(sample.len(), k, Order::Rows, rng);
+        let (mut xb, mut xu) = (Order::Rows.zeros::<T>(rows, k), Order::Rows.zeros::<T>(cols, k));
+        let flops = 2 * x.stored() * k;
+        for kernel in [SparseKernel::Native, SparseKernel::Mkl] {
+            x.prepare(kernel, k).expect("MKL takes the matrix");
+            measure::<T>(c, "csr mul", format!("k={k} {kernel:?}"), flops, || x.mul(&b.view(), &mut xb.view_mut()));
+            measure::<T>(c, "csr tmul", format!("k={k} {kernel:?}"), flops, || x.tmul(&u.view(), &mut xu.view_mut()));
+        }
+        let mut scratch = Scratch::default();
+        measure::<T>(c, "csr rows_tmul", format!("k={k} every 10th"), flops / 10, || {
+            x.rows_tmul(&sample, &part.view(), &mut xu.view_mut(), &mut scratch);
+        });
+    }
+}
+
 fn main() {
     let mut c = Criterion::default()
         .sample_size(10)
@@ -70,5 +109,7 @@ fn main() {
     peak::<f32>(&mut c);
     rowwise::<f64>(&mut c);
     rowwise::<f32>(&mut c);
+    sparse_products::<f64>(&mut c);
+    sparse_products::<f32>(&mut c);
     c.final_summary();
 }

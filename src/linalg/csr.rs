@@ -3,8 +3,8 @@
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use sprs::CsMatI;
 
-use super::Real;
 use super::mkl::{Kernels, SparseMatrix};
+use super::{Real, csr_native};
 use crate::error::Result;
 
 /// Rows of one MKL handle: small enough that a transposed product's scatter stays in cache (measured: 4,096 rows are
@@ -93,14 +93,7 @@ impl<T: Real> Csr<T> {
                     T::sparse_mm(&block.handle, false, x, k, T::zero(), contiguous_mut(&mut part));
                 }
             }
-            SparseKernel::Native => {
-                for (row, mut out) in self.matrix.outer_iterator().zip(out.rows_mut()) {
-                    out.fill(T::zero());
-                    for (j, &v) in row.iter() {
-                        out.scaled_add(v, &b.row(j));
-                    }
-                }
-            }
+            SparseKernel::Native => csr_native::mul(&self.matrix, contiguous(b), k, contiguous_mut(out)),
         }
     }
 
@@ -121,15 +114,9 @@ impl<T: Real> Csr<T> {
     }
 
     /// out = (X_S)ᵀ·B for the rows S of X in the order given (B |S| × k, out cols × k, in row order).
-    pub fn rows_tmul(&self, rows: impl Iterator<Item = usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+    pub fn rows_tmul(&self, rows: impl Iterator<Item = usize> + Clone, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         out.fill(T::zero());
-        for (i, b) in rows.zip(b.rows()) {
-            if let Some(row) = self.matrix.outer_view(i) {
-                for (j, &v) in row.iter() {
-                    out.row_mut(j).scaled_add(v, &b);
-                }
-            }
-        }
+        csr_native::rows_tmul(&self.matrix, rows, contiguous(b), b.ncols(), contiguous_mut(out));
     }
 }
 

@@ -7,6 +7,7 @@
 mod bits;
 mod block;
 mod csr;
+mod csr_native;
 mod dense;
 mod mkl;
 mod real;

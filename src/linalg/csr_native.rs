@@ -1,0 +1,204 @@
+//! Sparse products by loops of our own: a stretch of columns of the factor at a time is kept in vector registers while
+//! the nonzeros of a row go by.
+
+use pulp::{Simd, WithSimd};
+use sprs::CsMatI;
+
+use super::Real;
+use super::simd::{dispatch, lanes, load, store};
+
+/// Vectors of one stretch at most: the accumulators, or the row that is scattered, stay in 16 registers.
+const MAX_VECTORS: usize = 8;
+
+/// Columns first.. of the factors that N vectors cover; the last vector may overlap the one before it.
+#[derive(Clone, Copy)]
+struct Stretch {
+    first: usize,
+    /// Start of the last vector.
+    tail: usize,
+    /// Columns at the start of the last vector that the one before it has already.
+    overlap: usize,
+}
+
+/// The stretches that cover k ≥ `lanes` columns, of nearly equal numbers of vectors, with those numbers.
+#[inline(always)]
+fn stretches(k: usize, lanes: usize) -> impl Iterator<Item = (Stretch, usize)> {
+    let vectors = k.div_ceil(lanes);
+    let count = vectors.div_ceil(MAX_VECTORS);
+    let (size, longer) = (vectors / count, vectors % count);
+    (0..count).map(move |c| {
+        let (start, n) = (c * size + c.min(longer), size + usize::from(c < longer));
+        let last = (start + n - 1) * lanes;
+        let tail = last.min(k - lanes);
+        (Stretch { first: start * lanes, tail, overlap: last - tail }, n)
+    })
+}
+
+/// out = X·B; B is cols × k, out rows × k, both in row order.
+pub(super) fn mul<T: Real>(x: &CsMatI<T, i32, usize>, b: &[T], k: usize, out: &mut [T]) {
+    assert!(b.len() == x.cols() * k && out.len() == x.rows() * k, "shapes of a sparse product");
+    if k > 0 {
+        dispatch(Mul { x, b, k, out });
+    }
+}
+
+/// out += (X_S)ᵀB for the rows S of X in the order given; B is |S| × k, out cols × k, both in row order.
+pub(super) fn rows_tmul<T: Real>(
+    x: &CsMatI<T, i32, usize>,
+    rows: impl Iterator<Item = usize> + Clone,
+    b: &[T],
+    k: usize,
+    out: &mut [T],
+) {
+    assert!(b.len().is_multiple_of(k.max(1)) && out.len() == x.cols() * k, "shapes of a transposed sparse product");
+    if k > 0 {
+        dispatch(Scatter { x, rows, b, k, out });
+    }
+}
+
+/// The column indices and values of row i.
+#[inline(always)]
+fn nonzeros<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = (usize, &T)> {
+    let starts = x.indptr().into_raw_storage();
+    let range = starts[i]..starts[i + 1];
+    x.indices()[range.clone()].iter().map(|&j| j as usize).zip(&x.data()[range])
+}
+
+struct Mul<'a, T> {
+    x: &'a CsMatI<T, i32, usize>,
+    b: &'a [T],
+    k: usize,
+    out: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Mul<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, s: S) {
+        if self.k < lanes::<T, S>() {
+            return self.narrow(s);
+        }
+        for (stretch, vectors) in stretches(self.k, lanes::<T, S>()) {
+            match vectors {
+                1 => self.stretch::<S, 0>(s, stretch),
+                2 => self.stretch::<S, 1>(s, stretch),
+                3 => self.stretch::<S, 2>(s, stretch),
+                4 => self.stretch::<S, 3>(s, stretch),
+                5 => self.stretch::<S, 4>(s, stretch),
+                6 => self.stretch::<S, 5>(s, stretch),
+                7 => self.stretch::<S, 6>(s, stretch),
+                _ => self.stretch::<S, 7>(s, stretch),
+            }
+        }
+    }
+}
+
+impl<T: Real> Mul<'_, T> {
+    /// `HEAD` whole vectors and the tail.
+    #[inline(always)]
+    fn stretch<S: Simd, const HEAD: usize>(&mut self, s: S, stretch: Stretch) {
+        let (k, width) = (self.k, HEAD * lanes::<T, S>());
+        let zero = T::splat_v(s, T::zero());
+        for (i, out) in self.out.chunks_exact_mut(k).enumerate() {
+            let (mut head, mut tail) = ([zero; HEAD], zero);
+            for (j, &value) in nonzeros(self.x, i) {
+                let value = T::splat_v(s, value);
+                let row = &self.b[j * k..(j + 1) * k];
+                let from = T::vectors::<S>(&row[stretch.first..stretch.first + width]).0;
+                for n in 0..HEAD {
+                    head[n] = T::mul_add_v(s, value, from[n], head[n]);
+                }
+                tail = T::mul_add_v(s, value, load::<T, S>(&row[stretch.tail..]), tail);
+            }
+            T::vectors_mut::<S>(&mut out[stretch.first..stretch.first + width]).0.copy_from_slice(&head);
+            store::<T, S>(&mut out[stretch.tail..], tail);
+        }
+    }
+
+    /// Fewer columns than a vector has.
+    #[inline(always)]
+    fn narrow<S: Simd>(self, s: S) {
+        for (i, out) in self.out.chunks_exact_mut(self.k).enumerate() {
+            let mut sum = T::splat_v(s, T::zero());
+            for (j, &value) in nonzeros(self.x, i) {
+                let row = T::load_short(s, &self.b[j * self.k..(j + 1) * self.k]);
+                sum = T::mul_add_v(s, T::splat_v(s, value), row, sum);
+            }
+            T::store_short(s, out, sum);
+        }
+    }
+}
+
+struct Scatter<'a, T, I> {
+    x: &'a CsMatI<T, i32, usize>,
+    rows: I,
+    b: &'a [T],
+    k: usize,
+    out: &'a mut [T],
+}
+
+impl<T: Real, I: Iterator<Item = usize> + Clone> WithSimd for Scatter<'_, T, I> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, s: S) {
+        if self.k < lanes::<T, S>() {
+            return self.narrow(s);
+        }
+        for (stretch, vectors) in stretches(self.k, lanes::<T, S>()) {
+            match vectors {
+                1 => self.stretch::<S, 0>(s, stretch),
+                2 => self.stretch::<S, 1>(s, stretch),
+                3 => self.stretch::<S, 2>(s, stretch),
+                4 => self.stretch::<S, 3>(s, stretch),
+                5 => self.stretch::<S, 4>(s, stretch),
+                6 => self.stretch::<S, 5>(s, stretch),
+                7 => self.stretch::<S, 6>(s, stretch),
+                _ => self.stretch::<S, 7>(s, stretch),
+            }
+        }
+    }
+}
+
+impl<T: Real, I: Iterator<Item = usize> + Clone> Scatter<'_, T, I> {
+    /// `HEAD` whole vectors and the tail.
+    #[inline(always)]
+    fn stretch<S: Simd, const HEAD: usize>(&mut self, s: S, stretch: Stretch) {
+        let (k, lanes) = (self.k, lanes::<T, S>());
+        let width = HEAD * lanes;
+        // Where the tail overlaps the vector before it, it adds zeros.
+        let mut masked = [T::zero(); 64];
+        for (i, u) in self.rows.clone().zip(self.b.chunks_exact(k)) {
+            let head = T::vectors::<S>(&u[stretch.first..stretch.first + width]).0;
+            let head: [T::Vector<S>; HEAD] = std::array::from_fn(|n| head[n]);
+            masked[stretch.overlap..lanes].copy_from_slice(&u[stretch.tail + stretch.overlap..stretch.tail + lanes]);
+            let tail = load::<T, S>(&masked);
+            for (j, &value) in nonzeros(self.x, i) {
+                let value = T::splat_v(s, value);
+                let row = &mut self.out[j * k..(j + 1) * k];
+                // All is read before anything is written, and the tail is written first: the overlap then ends as the
+                // vector before it says.
+                let last = T::mul_add_v(s, value, tail, load::<T, S>(&row[stretch.tail..]));
+                let to = T::vectors::<S>(&row[stretch.first..stretch.first + width]).0;
+                let new: [T::Vector<S>; HEAD] = std::array::from_fn(|n| T::mul_add_v(s, value, head[n], to[n]));
+                store::<T, S>(&mut row[stretch.tail..], last);
+                T::vectors_mut::<S>(&mut row[stretch.first..stretch.first + width]).0.copy_from_slice(&new);
+            }
+        }
+    }
+
+    /// Fewer columns than a vector has.
+    #[inline(always)]
+    fn narrow<S: Simd>(self, s: S) {
+        let k = self.k;
+        for (i, u) in self.rows.zip(self.b.chunks_exact(k)) {
+            let u = T::load_short(s, u);
+            for (j, &value) in nonzeros(self.x, i) {
+                let row = &mut self.out[j * k..(j + 1) * k];
+                let new = T::mul_add_v(s, T::splat_v(s, value), u, T::load_short(s, row));
+                T::store_short(s, row, new);
+            }
+        }
+    }
+}
