@@ -16,6 +16,8 @@ pub enum Kind {
 pub struct Error {
     pub kind: Kind,
     pub message: String,
+    /// Whether every rank has this same error, so that all can end in peace; otherwise the job must be aborted.
+    pub everywhere: bool,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -32,18 +34,24 @@ pub const EXIT_REQUEUE: i32 = 75;
 impl Error {
     /// Wrong command line or wrong input file.
     pub fn input(message: impl Into<String>) -> Self {
-        Error { kind: Kind::Input, message: message.into() }
+        Error { kind: Kind::Input, message: message.into(), everywhere: false }
     }
 
     /// The run failed through no fault of its input.
     pub fn failed(message: impl Into<String>) -> Self {
-        Error { kind: Kind::Failed, message: message.into() }
+        Error { kind: Kind::Failed, message: message.into(), everywhere: false }
     }
 
     /// The same error with a place before it, as in `t.mtx: line 3: …`.
     #[must_use]
     pub fn at(self, place: impl fmt::Display) -> Self {
-        Error { kind: self.kind, message: format!("{place}: {}", self.message) }
+        Error { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// The same error, known to every rank.
+    #[must_use]
+    pub fn on_all_ranks(self) -> Self {
+        Error { everywhere: true, ..self }
     }
 
     /// The process exit code for this error.

@@ -33,6 +33,7 @@ pub static METHOD: Method = Method {
     partition: Partition::RowsAndColumns,
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
+    allows_negative: false,
     options: &[
         SKETCH.or("subsample"),
         SKETCH_SIZE.or("auto"),
@@ -42,15 +43,10 @@ pub static METHOD: Method = Method {
         MU_BETA.or("0.01"),
     ],
     wire: &[
-        Wire { purpose: SKETCHED_V.purpose, payload: SKETCHED_V.payload, shape: "d_U x k + 1", when: "each iteration" },
-        Wire { purpose: SKETCHED_U.purpose, payload: SKETCHED_U.payload, shape: "d_V x k + 1", when: "each iteration" },
-        Wire { purpose: GATHER_V.purpose, payload: GATHER_V.payload, shape: "n x k", when: "each evaluation" },
-        Wire {
-            purpose: metrics::RESIDUAL.purpose,
-            payload: metrics::RESIDUAL.payload,
-            shape: "1",
-            when: "each evaluation",
-        },
+        Wire::new(SKETCHED_V, "d_U x k + 1", "each iteration"),
+        Wire::new(SKETCHED_U, "d_V x k + 1", "each iteration"),
+        Wire::new(GATHER_V, "n x k", "each evaluation"),
+        Wire::new(metrics::RESIDUAL, "1", "each evaluation"),
     ],
     build64: build,
     build32: build,
@@ -192,7 +188,7 @@ impl<T: Real> Half<T> {
         door.work("sketched product", || self.sketch.product(&self.data, &b, &mut self.rhs.view_mut()));
         let t = iteration as f64;
         let (x, r, g) = (&mut self.factor.view_mut(), &self.rhs.view(), &self.gram.view());
-        door.work("sweep", || {
+        door.work("update", || {
             if step.gradient {
                 // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) that is α/(1+βt)/‖BᵀB‖₂.
                 let unit = if step.scaled { spectral_bound(g, &mut self.probe.view_mut()).wide() } else { 0.5 };
@@ -244,10 +240,10 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let (m, n) = (self.v.data.shape().0, self.u.data.shape().0);
-        fn piece<'a, T: Real>(name: &'static str, total_rows: usize, half: &'a Half<T>) -> Piece<'a, T> {
-            Piece { name, owner: Owner::Shared, total_rows, first_row: half.rows.start, values: half.factor.view() }
-        }
-        vec![piece("U", m, &self.u), piece("V", n, &self.v)]
+        vec![
+            Piece::shared("U", m, self.u.rows.start, self.u.factor.view()),
+            Piece::shared("V", n, self.v.rows.start, self.v.factor.view()),
+        ]
     }
 
     fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {

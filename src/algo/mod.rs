@@ -3,9 +3,12 @@
 //! An algorithm is a value with [`Algorithm::advance`]; everything around it (limits, evaluation, trace, checkpoint,
 //! output) is the driver's. To add one: a file here, and one line in [`registry::ALL`].
 
+pub mod bpp;
 pub mod dsanls;
+pub mod exact;
 mod grid;
 pub mod hals;
+pub mod mu;
 pub mod options;
 pub mod registry;
 pub mod start;
@@ -53,6 +56,13 @@ pub struct Piece<'a, T> {
     /// Where `values` begins in it.
     pub first_row: usize,
     pub values: ArrayView2<'a, T>,
+}
+
+impl<'a, T> Piece<'a, T> {
+    /// Rows of a matrix that is part of the shared result.
+    pub fn shared(name: &'static str, total_rows: usize, first_row: usize, values: ArrayView2<'a, T>) -> Self {
+        Piece { name, owner: Owner::Shared, total_rows, first_row, values }
+    }
 }
 
 /// What a checkpoint gives back.

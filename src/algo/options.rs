@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
+use crate::sketch;
 
 /// What a value must look like.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -228,8 +229,9 @@ const ANY: f64 = f64::INFINITY;
 pub static SKETCH: Opt = Opt {
     name: "sketch",
     value: "KIND",
-    help: "Random matrix that shrinks each subproblem: subsample (picks rows and columns) or gaussian",
-    check: Check::OneOf(&["subsample", "gaussian"]),
+    help: "Random matrix that shrinks each subproblem: subsample (picks rows and columns), count (adds them up with \
+           random signs), gaussian, uniform or srht (Hadamard transform); the last three cost as much as the exact product",
+    check: Check::OneOf(sketch::KINDS),
 };
 pub static SKETCH_SIZE: Opt = Opt {
     name: "sketch-size",

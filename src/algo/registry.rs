@@ -2,8 +2,8 @@
 //! algorithms are made from it.
 
 use super::options::Taken;
-use super::{Algorithm, Problem, dsanls, hals};
-use crate::comm::{Parties, Payload};
+use super::{Algorithm, Problem, bpp, dsanls, hals, mu};
+use crate::comm::{Parcel, Parties, Payload};
 use crate::data::Plan;
 use crate::error::Result;
 use crate::linalg::Real;
@@ -44,6 +44,12 @@ pub struct Wire {
     pub when: &'static str,
 }
 
+impl Wire {
+    pub const fn new(parcel: Parcel, shape: &'static str, when: &'static str) -> Self {
+        Wire { purpose: parcel.purpose, payload: parcel.payload, shape, when }
+    }
+}
+
 type Build<T> = fn(Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
 
 /// The precisions, as far as the registry has to tell them apart.
@@ -73,6 +79,8 @@ pub struct Method {
     pub partition: Partition,
     pub unit: Unit,
     pub forms: &'static [Form],
+    /// Whether the data may have negative entries.
+    pub allows_negative: bool,
     pub options: &'static [Taken],
     pub wire: &'static [Wire],
     pub build64: Build<f64>,
@@ -109,7 +117,7 @@ impl Partition {
 }
 
 /// All algorithms, in the order of `list`.
-pub static ALL: &[&Method] = &[&dsanls::METHOD, &hals::METHOD];
+pub static ALL: &[&Method] = &[&dsanls::METHOD, &hals::METHOD, &bpp::METHOD, &mu::METHOD];
 
 /// The algorithm of that name or alias.
 pub fn find(name: &str) -> Option<&'static Method> {

@@ -66,3 +66,11 @@ impl Signals {
         }
     }
 }
+
+/// This process's rank as the launcher tells it before MPI starts; 0 without a launcher.
+pub fn launched_rank() -> usize {
+    ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().and_then(|v| v.parse().ok()))
+        .unwrap_or(0)
+}

@@ -25,7 +25,7 @@ use self::reproducible::Bins;
 use crate::error::{Error, Kind, Result};
 use crate::linalg::Real;
 
-pub use exit::{Signals, abort_on_panic, end_job};
+pub use exit::{Signals, abort_on_panic, end_job, launched_rank};
 pub use ledger::{Entry, Ledger, Parcel, Payload};
 pub use parties::{Parties, even_part};
 
@@ -344,7 +344,7 @@ impl Door {
         }
         let errors = self.collect(AGREEMENT, &mine);
         let (input, message) = errors.into_iter().flatten().next().expect("some rank has an error");
-        Err(if input { Error::input(message) } else { Error::failed(message) })
+        Err(if input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())
     }
 
     /// Waits for all ranks. For the ends of a run only: nothing inside an iteration may call this.

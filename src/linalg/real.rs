@@ -10,7 +10,9 @@ use super::mkl::Kernels;
 use super::simd::Lanes;
 
 /// f32 or f64: everything the numerical code needs of an element type.
-pub trait Real: NdFloat + Kernels + Lanes + Equivalence + hdf5::H5Type + Default + Sum + FromStr + Sync + 'static {
+pub trait Real:
+    NdFloat + Kernels + Lanes + Equivalence + hdf5::H5Type + Default + Sum + FromStr + Sync + 'static
+{
     /// As in `--precision`.
     const NAME: &'static str;
     /// The nearest number of this precision.

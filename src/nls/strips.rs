@@ -272,7 +272,8 @@ fn pack_rows<T: Real, S: Simd, const V: usize>(s: S, rows: &[T], k: usize, spare
             }
             if !rest.is_empty() {
                 // Element by element: a call to copy so few would take longer.
-                groups[fours.len() * width + i] = std::array::from_fn(|q| if q < rest.len() { rest[q] } else { T::zero() });
+                groups[fours.len() * width + i] =
+                    std::array::from_fn(|q| if q < rest.len() { rest[q] } else { T::zero() });
             }
             used = i + 1;
         }

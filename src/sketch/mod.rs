@@ -5,7 +5,9 @@
 //! its own rows' share of the sum), and Xᵀ S B, the right-hand side (MS)(SᵀV) of the sketched subproblem for a block X
 //! stored with the sketched dimension as its rows.
 
-mod gaussian;
+mod count;
+mod iid;
+mod srht;
 mod subsample;
 
 use ndarray::{ArrayView2, ArrayViewMut2};
@@ -13,7 +15,9 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use crate::linalg::{Block, Order, Real};
 use crate::random::{Purpose, Stream};
 
-pub use gaussian::Gaussian;
+pub use count::Count;
+pub use iid::{Entries, Iid};
+pub use srht::Srht;
 pub use subsample::Subsample;
 
 /// A kind of sketch, drawn anew for each iteration.
@@ -31,10 +35,16 @@ pub trait Sketch<T: Real> {
     fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>);
 }
 
+/// The names of all kinds.
+pub const KINDS: &[&str] = &["subsample", "count", "gaussian", "uniform", "srht"];
+
 /// The sketch named by `--sketch`, of a dimension of N to d columns, for factors with k columns in `order`.
 pub fn make<T: Real>(kind: &str, n: usize, d: usize, k: usize, order: Order) -> Box<dyn Sketch<T>> {
     match kind {
-        "gaussian" => Box::new(Gaussian::new(n, d, k, order)),
+        "gaussian" => Box::new(Iid::new(Entries::Gaussian, n, d, k, order)),
+        "uniform" => Box::new(Iid::new(Entries::Uniform, n, d, k, order)),
+        "count" => Box::new(Count::new(n, d, k, order)),
+        "srht" => Box::new(Srht::new(n, d, k, order)),
         _ => Box::new(Subsample::new(n, d, k, order)),
     }
 }
@@ -66,7 +76,7 @@ mod tests {
     #[test]
     fn the_mean_of_s_s_transposed_is_the_identity() {
         let (n, d, rounds) = (12, 5, 4000);
-        for kind in ["subsample", "gaussian"] {
+        for &kind in KINDS {
             let mut sketch = make::<f64>(kind, n, d, n, Order::Components);
             let mut mean = Array2::<f64>::zeros((n, n));
             for t in 0..rounds {
@@ -89,7 +99,7 @@ mod tests {
         let b = Array2::from_shape_fn((d, k), |(i, j)| (i as f64 - 2.0 * j as f64).sin());
         let mut columns = Order::Components.zeros(d, k);
         columns.assign(&b);
-        for kind in ["subsample", "gaussian"] {
+        for &kind in KINDS {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             sketch.draw(&stream(5, false, 3));
             // the factor's rows in two pieces, as two ranks would hold them
@@ -101,10 +111,17 @@ mod tests {
             wide.sketch_rows(0, &eye.slice(ndarray::s![..17, ..]), &mut left.view_mut());
             wide.sketch_rows(17, &eye.slice(ndarray::s![17.., ..]), &mut right.view_mut());
             let s = (left + right).reversed_axes();
+            let expected = x.t().dot(&s).dot(&b);
             let mut out = Order::Components.zeros(cols, k);
             sketch.product(&Block::Dense(x.clone()), &columns.view(), &mut out.view_mut());
-            let expected = x.t().dot(&s).dot(&b);
-            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind}");
+            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind} dense");
+
+            let mut by_rows = make::<f64>(kind, n, d, k, Order::Rows);
+            by_rows.draw(&stream(5, false, 3));
+            let csr = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
+            let mut out = Order::Rows.zeros(cols, k);
+            by_rows.product(&Block::Sparse(crate::linalg::Csr::new(csr)), &b.view(), &mut out.view_mut());
+            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind} sparse");
         }
     }
 }

@@ -4,43 +4,30 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use super::Sketch;
 use crate::linalg::{Block, Order, Real, Scratch};
-use crate::random::Stream;
+use crate::random::{Cursor, Stream};
 
-/// See the module.
-pub struct Subsample<T: Real> {
-    /// A permutation of 0..N, its first d places chosen anew by each draw; restored afterwards by `swaps`, so that a
-    /// draw depends on its stream alone.
+/// Draws d of N without replacement, in O(d) and without allocation.
+pub(super) struct Chooser {
+    /// A permutation of 0..N; put back in order after each draw, so that a draw depends on its numbers alone.
     order: Vec<usize>,
     swaps: Vec<usize>,
-    /// The d chosen rows, ascending: memory is then walked one way.
     chosen: Vec<usize>,
-    scale: T,
-    scaled: Array2<T>,
-    scratch: Scratch<T>,
 }
 
-impl<T: Real> Subsample<T> {
-    /// A sketch of N rows to d ≤ N, for factors with k columns in `order`.
-    pub fn new(n: usize, d: usize, k: usize, order: Order) -> Self {
-        Subsample {
-            order: (0..n).collect(),
-            swaps: Vec::with_capacity(d),
-            chosen: vec![0; d.min(n)],
-            scale: T::of((n as f64 / d as f64).sqrt()),
-            scaled: order.zeros(d, k),
-            scratch: Scratch::default(),
-        }
-    }
-}
-
-impl<T: Real> Sketch<T> for Subsample<T> {
-    fn size(&self) -> usize {
-        self.chosen.len()
+impl Chooser {
+    /// Chooses d ≤ N of 0..N.
+    pub(super) fn new(n: usize, d: usize) -> Self {
+        Chooser { order: (0..n).collect(), swaps: Vec::with_capacity(d), chosen: vec![0; d.min(n)] }
     }
 
-    fn draw(&mut self, stream: &Stream) {
+    /// The last choice, ascending: memory is then walked one way.
+    pub(super) fn chosen(&self) -> &[usize] {
+        &self.chosen
+    }
+
+    /// Chooses anew, with one draw for each place.
+    pub(super) fn choose(&mut self, cursor: &mut Cursor) {
         let (n, d) = (self.order.len(), self.chosen.len());
-        let mut cursor = stream.at(0);
         // Fisher-Yates, of which only the first d places are needed.
         self.swaps.clear();
         for i in 0..d {
@@ -54,21 +41,52 @@ impl<T: Real> Sketch<T> for Subsample<T> {
         }
         self.chosen.sort_unstable();
     }
+}
+
+/// See the module.
+pub struct Subsample<T: Real> {
+    chooser: Chooser,
+    scale: T,
+    scaled: Array2<T>,
+    scratch: Scratch<T>,
+}
+
+impl<T: Real> Subsample<T> {
+    /// A sketch of N rows to d ≤ N, for factors with k columns in `order`.
+    pub fn new(n: usize, d: usize, k: usize, order: Order) -> Self {
+        Subsample {
+            chooser: Chooser::new(n, d),
+            scale: T::of((n as f64 / d as f64).sqrt()),
+            scaled: order.zeros(d, k),
+            scratch: Scratch::default(),
+        }
+    }
+}
+
+impl<T: Real> Sketch<T> for Subsample<T> {
+    fn size(&self) -> usize {
+        self.chooser.chosen().len()
+    }
+
+    fn draw(&mut self, stream: &Stream) {
+        self.chooser.choose(&mut stream.at(0));
+    }
 
     fn sketch_rows(&mut self, first_row: usize, f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         out.fill(T::zero());
+        let chosen = self.chooser.chosen();
         let end = first_row + f.nrows();
-        let from = self.chosen.partition_point(|&i| i < first_row);
-        let to = self.chosen.partition_point(|&i| i < end);
+        let from = chosen.partition_point(|&i| i < first_row);
+        let to = chosen.partition_point(|&i| i < end);
         for place in from..to {
-            let row = f.row(self.chosen[place] - first_row);
+            let row = f.row(chosen[place] - first_row);
             out.row_mut(place).zip_mut_with(&row, |o, &x| *o = self.scale * x);
         }
     }
 
     fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         self.scaled.zip_mut_with(b, |s, &b| *s = self.scale * b);
-        x.rows_tmul(&self.chosen, &self.scaled.view(), out, &mut self.scratch);
+        x.rows_tmul(self.chooser.chosen(), &self.scaled.view(), out, &mut self.scratch);
     }
 }
 
@@ -78,24 +96,24 @@ mod tests {
     use crate::sketch::stream;
 
     #[test]
-    fn every_draw_is_a_set_that_depends_on_its_stream_alone() {
-        let mut a = Subsample::<f64>::new(100, 30, 2, Order::Rows);
-        let mut b = Subsample::<f64>::new(100, 30, 2, Order::Rows);
+    fn every_choice_is_a_set_that_depends_on_its_stream_alone() {
+        let mut a = Chooser::new(100, 30);
         for t in 0..50 {
-            a.draw(&stream(1, true, t));
-            assert!(a.chosen.windows(2).all(|w| w[0] < w[1]) && a.chosen[29] < 100);
+            a.choose(&mut stream(1, true, t).at(0));
+            assert!(a.chosen().windows(2).all(|w| w[0] < w[1]) && a.chosen()[29] < 100);
         }
-        b.draw(&stream(1, true, 49));
-        assert_eq!(a.chosen, b.chosen);
-        b.draw(&stream(1, false, 49));
-        assert_ne!(a.chosen, b.chosen);
+        let mut b = Chooser::new(100, 30);
+        b.choose(&mut stream(1, true, 49).at(0));
+        assert_eq!(a.chosen(), b.chosen());
+        b.choose(&mut stream(1, false, 49).at(0));
+        assert_ne!(a.chosen(), b.chosen());
     }
 
     #[test]
     fn a_full_sample_is_the_identity() {
         let mut all = Subsample::<f64>::new(7, 7, 1, Order::Rows);
         all.draw(&stream(3, true, 0));
-        assert_eq!(all.chosen, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(all.chooser.chosen(), [0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(all.scale, 1.0);
     }
 }

@@ -1,20 +1,39 @@
-//! Gaussian sketch: entries N(0, 1/d).
+//! Sketches with independent entries of mean 0 and variance 1/d: Gaussian, and the uniform one of the published code.
 //!
 //! The right-hand side (MS)(SᵀV) needs M S only in the product with B = SᵀV. It is computed as M (S B), in that order:
-//! 2Nd k + 2N k |I| flops instead of 2N d |I| + 2d k |I| — for k < d cheaper by about d/k, and exactly the same sketch.
+//! 2Nd k + 2N k |I| flops instead of 2N d |I| + 2d k |I|: for k < d cheaper by about d/k, and exactly the same sketch.
 //! S is drawn a strip of rows at a time and never stored whole.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use super::Sketch;
 use crate::linalg::{Block, Order, Real, gemm};
-use crate::random::{Purpose, Stream};
+use crate::random::{Cursor, Purpose, Stream};
 
 /// Rows of S drawn at a time.
 const STRIP: usize = 256;
 
+/// The distribution of an entry, before division by √d.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entries {
+    /// N(0, 1).
+    Gaussian,
+    /// Uniform(-√3, √3), whose variance is 1.
+    Uniform,
+}
+
+impl Entries {
+    fn draw(self, cursor: &mut Cursor) -> f64 {
+        match self {
+            Entries::Gaussian => cursor.normal(),
+            Entries::Uniform => 3f64.sqrt() * (2.0 * cursor.uniform() - 1.0),
+        }
+    }
+}
+
 /// See the module.
-pub struct Gaussian<T: Real> {
+pub struct Iid<T: Real> {
+    entries: Entries,
     n: usize,
     d: usize,
     stream: Stream,
@@ -24,10 +43,11 @@ pub struct Gaussian<T: Real> {
     expanded: Array2<T>,
 }
 
-impl<T: Real> Gaussian<T> {
+impl<T: Real> Iid<T> {
     /// A sketch of N rows to d, for factors with k columns in `order`.
-    pub fn new(n: usize, d: usize, k: usize, order: Order) -> Self {
-        Gaussian {
+    pub fn new(entries: Entries, n: usize, d: usize, k: usize, order: Order) -> Self {
+        Iid {
+            entries,
             n,
             d,
             stream: Stream::new(0, Purpose::Probe, 0),
@@ -41,12 +61,12 @@ impl<T: Real> Gaussian<T> {
         let scale = 1.0 / (self.d as f64).sqrt();
         let mut cursor = self.stream.at(first as u128 * self.d as u128);
         for x in self.strip.slice_mut(s![..rows, ..]).iter_mut() {
-            *x = T::of(scale * cursor.normal());
+            *x = T::of(scale * self.entries.draw(&mut cursor));
         }
     }
 }
 
-impl<T: Real> Sketch<T> for Gaussian<T> {
+impl<T: Real> Sketch<T> for Iid<T> {
     fn size(&self) -> usize {
         self.d
     }

@@ -1,0 +1,194 @@
+//! What can be typed: the options every algorithm understands, and the subcommands. The options of single algorithms
+//! are added from the registry.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "fednmf",
+    version,
+    about = "Nonnegative and Boolean matrix factorisation over MPI ranks, and over parties that may not show each other \
+             their data",
+    long_about = "Factorises M (m x n) into U V' with U (m x k) and V (n x k), both without negative entries.\n\n\
+                  Run it alone or under MPI:\n  \
+                  fednmf --input counts.mtx -k 20 --output factors.h5\n  \
+                  mpirun -n 16 fednmf --algo dsanls --input images.npy -k 40 --trace run.jsonl",
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped early with a good checkpoint (run \
+                  again with --resume).\n'fednmf list' shows the algorithms; 'fednmf list NAME' one of them with its \
+                  options and defaults.",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    F64,
+    F32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scale {
+    None,
+    Max,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kernel {
+    Mkl,
+    Native,
+}
+
+/// The options of a run that hold for every algorithm.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Algorithm; `fednmf list` shows them all
+    #[arg(long, value_name = "NAME", default_value = "dsanls", help_heading = "What to factorise, and how")]
+    pub algo: String,
+
+    /// Matrix: a file, or synthetic:KIND,key=value,... to make one up. {party} in a path stands for 0, 1, ...: one file
+    /// for each party
+    #[arg(long, value_name = "PATH", default_value = "synthetic:planted", help_heading = "What to factorise, and how")]
+    pub input: String,
+
+    /// Number of components k
+    #[arg(short = 'k', long, value_name = "K", default_value_t = 10, help_heading = "What to factorise, and how")]
+    pub components: usize,
+
+    /// Factorise the transposed matrix
+    #[arg(long, help_heading = "What to factorise, and how")]
+    pub transpose: bool,
+
+    /// Divide the data by its largest entry
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None, help_heading = "What to factorise, and how")]
+    pub scale: Scale,
+
+    /// Turn the data into 0 and 1: an entry counts from T on
+    #[arg(long, value_name = "T", help_heading = "What to factorise, and how")]
+    pub binarize: Option<f64>,
+
+    /// Number of parties, each with a block of the data [default: one for each rank]
+    #[arg(long, value_name = "N", help_heading = "Parties")]
+    pub parties: Option<usize>,
+
+    /// Share of the data that party 0 holds; the others share the rest evenly [default: all the same]
+    #[arg(long, value_name = "F", help_heading = "Parties")]
+    pub skew: Option<f64>,
+
+    /// Stop after N iterations ('fednmf list NAME' says what one is)
+    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first")]
+    pub max_iters: usize,
+
+    /// Stop when from one evaluation to the next the error falls by less than X times the first error
+    #[arg(long, value_name = "X", help_heading = "When to stop, whichever comes first")]
+    pub tol: Option<f64>,
+
+    /// Stop when the relative error is at most X
+    #[arg(long, value_name = "X", help_heading = "When to stop, whichever comes first")]
+    pub target_error: Option<f64>,
+
+    /// Stop after S seconds of solving
+    #[arg(long, value_name = "S", help_heading = "When to stop, whichever comes first")]
+    pub time_limit: Option<f64>,
+
+    /// Evaluate the error every N iterations, and at both ends; 0: never (its time is not part of the trace's seconds)
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Running")]
+    pub eval_every: usize,
+
+    /// Seed of all public randomness: start, sketches, synthetic data. The same on any number of ranks
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Running")]
+    pub seed: u64,
+
+    /// Arithmetic of the factorisation
+    #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64, help_heading = "Running")]
+    pub precision: Precision,
+
+    /// Who multiplies sparse blocks: Intel MKL, or fednmf's own loops
+    #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
+    pub sparse_kernel: Kernel,
+
+    /// Write the factors and how they were made to this HDF5 file
+    #[arg(long, value_name = "F.h5", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+
+    /// Write the course of the run to this file, one JSON object a line
+    #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
+    pub trace: Option<PathBuf>,
+
+    /// Keep the state of the run in this HDF5 file, so that --resume can go on from it
+    #[arg(long, value_name = "F.h5", help_heading = "Output")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Write the checkpoint every N iterations, or every N seconds with an s behind it [default: 300s]; it is also
+    /// written when a signal or the time limit stops the run
+    #[arg(long, value_name = "N|Ns", requires = "checkpoint", help_heading = "Output")]
+    pub checkpoint_every: Option<String>,
+
+    /// Go on from the file of --checkpoint; where there is none yet, start afresh
+    #[arg(long, requires = "checkpoint", help_heading = "Output")]
+    pub resume: bool,
+
+    /// No progress on stderr
+    #[arg(long, short = 'q', help_heading = "Output")]
+    pub quiet: bool,
+
+    /// Print the summary as JSON
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the algorithms: paper, partition, what leaves a party; with a NAME also its options and their defaults
+    List {
+        /// One algorithm
+        name: Option<String>,
+    },
+    /// Write a synthetic matrix to a file
+    Generate {
+        /// synthetic:KIND,key=value,... (the word synthetic: may be left out)
+        spec: String,
+        /// .mtx, .mtx.gz, .npy
+        #[arg(long, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Tell what a matrix is: shape, density, range, zero rows and columns
+    Inspect {
+        /// Any input that a run takes
+        input: String,
+        /// Look at the transposed matrix
+        #[arg(long)]
+        transpose: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compute the relative error of factors against a matrix
+    Evaluate {
+        /// HDF5 file with /U and /V, as --output writes it
+        factors: PathBuf,
+        /// Any input that a run takes
+        #[arg(long, value_name = "PATH")]
+        input: String,
+        /// Compare with the transposed matrix
+        #[arg(long)]
+        transpose: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// bash, zsh, fish, elvish, powershell
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page
+    Man,
+}

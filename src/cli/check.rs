@@ -1,0 +1,254 @@
+//! From what was typed to what will be done: every check that needs no data.
+
+use std::path::PathBuf;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+use serde_json::{Map, Value, json};
+
+use super::{Kernel, Precision, RunArgs, Scale};
+use crate::algo::options::{self, Options};
+use crate::algo::{Method, registry};
+use crate::data::{self, InputSpec};
+use crate::error::{Error, Result};
+use crate::linalg::SparseKernel;
+
+/// How often something happens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Every {
+    Iterations(usize),
+    Seconds(f64),
+}
+
+/// A run as it will be done; complete but for what depends on the data's shape.
+pub struct Settings {
+    pub method: &'static Method,
+    pub options: Options,
+    pub input: InputSpec,
+    /// The input as it was typed.
+    pub input_text: String,
+    pub k: usize,
+    pub parties: Option<usize>,
+    pub skew: Option<f64>,
+    pub max_iters: usize,
+    pub tol: Option<f64>,
+    pub target_error: Option<f64>,
+    pub time_limit: Option<f64>,
+    pub eval_every: usize,
+    pub seed: u64,
+    pub precision: Precision,
+    pub kernel: SparseKernel,
+    pub output: Option<PathBuf>,
+    pub trace: Option<PathBuf>,
+    pub checkpoint: Option<PathBuf>,
+    pub checkpoint_every: Every,
+    pub resume: bool,
+    pub quiet: bool,
+    pub json: bool,
+    /// The command line, for provenance.
+    pub words: Vec<String>,
+}
+
+impl Settings {
+    /// Checks what was typed.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong, and what it should be.
+    pub fn check(args: RunArgs, matches: &ArgMatches, words: Vec<String>) -> Result<Self> {
+        let method = registry::find(&args.algo).ok_or_else(|| {
+            let names: Vec<&str> = registry::ALL.iter().map(|m| m.name).collect();
+            Error::input(format!("--algo {}: no such algorithm; there are {}", args.algo, names.join(", ")))
+        })?;
+        refuse_foreign(method, matches)?;
+        let options = Options::check(method.options, |name| typed(matches, name))?;
+        let parties_of_files = args.input.contains("{party}");
+        if !method.partition.is_private() {
+            if args.parties.is_some() && !parties_of_files {
+                return Err(Error::input(format!(
+                    "--parties: {} splits the data over ranks, not parties; leave it out, or give one file a party with \
+                     {{party}} in --input",
+                    method.name
+                )));
+            }
+            if args.skew.is_some() {
+                return Err(Error::input(format!("--skew: {} has no parties to share the data unevenly", method.name)));
+            }
+        }
+        positive("--components", args.components)?;
+        if args.parties == Some(0) {
+            return Err(Error::input("--parties 0: at least one party has the data"));
+        }
+        if let Some(skew) = args.skew.filter(|s| !(*s > 0.0 && *s < 1.0)) {
+            return Err(Error::input(format!("--skew {skew}: a share of the data, above 0 and below 1")));
+        }
+        for (name, value) in [("--tol", args.tol), ("--target-error", args.target_error), ("--time-limit", args.time_limit)] {
+            if let Some(x) = value.filter(|x| !(*x >= 0.0 && x.is_finite())) {
+                return Err(Error::input(format!("{name} {x}: must be a number of at least 0")));
+            }
+        }
+        if args.eval_every == 0 && (args.tol.is_some() || args.target_error.is_some()) {
+            return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
+        }
+        let mut input = InputSpec::parse(&args.input)?;
+        input.transpose = args.transpose;
+        input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
+        input.allow_negative = method.allows_negative;
+        input.binarize = args.binarize;
+        input.parties = args.parties;
+        Ok(Settings {
+            method,
+            options,
+            input,
+            input_text: args.input,
+            k: args.components,
+            parties: args.parties,
+            skew: args.skew,
+            max_iters: args.max_iters,
+            tol: args.tol,
+            target_error: args.target_error,
+            time_limit: args.time_limit,
+            eval_every: args.eval_every,
+            seed: args.seed,
+            precision: args.precision,
+            kernel: match args.sparse_kernel {
+                Kernel::Mkl => SparseKernel::Mkl,
+                Kernel::Native => SparseKernel::Native,
+            },
+            output: args.output,
+            trace: args.trace,
+            checkpoint: args.checkpoint,
+            checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Seconds(300.0)), every)?,
+            resume: args.resume,
+            quiet: args.quiet,
+            json: args.json,
+            words,
+        })
+    }
+
+    /// All effective parameters that decide the numbers, by name: what a resume must agree on.
+    pub fn deciding(&self) -> Map<String, Value> {
+        let mut all = Map::new();
+        all.insert("algo".into(), self.method.name.into());
+        all.insert("k".into(), self.k.into());
+        all.insert("seed".into(), self.seed.into());
+        all.insert("precision".into(), self.precision_name().into());
+        all.insert("parties".into(), json!(self.parties));
+        all.insert("skew".into(), json!(self.skew));
+        all.insert("transpose".into(), self.input.transpose.into());
+        all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
+        all.insert("binarize".into(), json!(self.input.binarize));
+        all.extend(self.options.to_json());
+        all
+    }
+
+    /// All effective parameters.
+    pub fn all(&self) -> Map<String, Value> {
+        let mut all = self.deciding();
+        all.insert("input".into(), self.input_text.clone().into());
+        all.insert("max_iters".into(), self.max_iters.into());
+        all.insert("tol".into(), json!(self.tol));
+        all.insert("target_error".into(), json!(self.target_error));
+        all.insert("time_limit".into(), json!(self.time_limit));
+        all.insert("eval_every".into(), self.eval_every.into());
+        let kernel = if self.kernel == SparseKernel::Mkl { "mkl" } else { "native" };
+        all.insert("sparse_kernel".into(), kernel.into());
+        all
+    }
+
+    pub fn precision_name(&self) -> &'static str {
+        match self.precision {
+            Precision::F64 => "f64",
+            Precision::F32 => "f32",
+        }
+    }
+}
+
+/// The typed text of an option of the registry; a flag's is `true`.
+fn typed(matches: &ArgMatches, name: &str) -> Option<String> {
+    if matches.value_source(name) != Some(ValueSource::CommandLine) {
+        return None;
+    }
+    match matches.try_get_one::<String>(name) {
+        Ok(value) => value.cloned(),
+        Err(_) => Some(matches.get_flag(name).to_string()),
+    }
+}
+
+/// Refuses options that belong to other algorithms: ignoring them would let a user believe in them.
+fn refuse_foreign(method: &Method, matches: &ArgMatches) -> Result<()> {
+    for opt in options::ALL {
+        if typed(matches, opt.name).is_some() && !method.options.iter().any(|t| t.opt.name == opt.name) {
+            let takers: Vec<&str> = registry::ALL
+                .iter()
+                .filter(|m| m.options.iter().any(|t| t.opt.name == opt.name))
+                .map(|m| m.name)
+                .collect();
+            return Err(Error::input(format!(
+                "--{}: {} does not take it ({} does)",
+                opt.name,
+                method.name,
+                takers.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn positive(name: &str, value: usize) -> Result<()> {
+    if value == 0 { Err(Error::input(format!("{name} 0: must be at least 1"))) } else { Ok(()) }
+}
+
+/// `50` iterations or `300s`.
+fn every(text: &str) -> Result<Every> {
+    let parsed = match text.strip_suffix('s') {
+        Some(seconds) => seconds.parse().ok().filter(|s: &f64| *s > 0.0 && s.is_finite()).map(Every::Seconds),
+        None => text.parse().ok().filter(|&n| n > 0).map(Every::Iterations),
+    };
+    parsed.ok_or_else(|| {
+        Error::input(format!("--checkpoint-every {text}: must be a number of iterations, or of seconds as in 300s"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Typed, parse};
+
+    fn check(line: &str) -> Result<Settings> {
+        match parse(line.split(' ').map(Into::into))? {
+            Typed::Run(args, matches) => Settings::check(*args, &matches, Vec::new()),
+            _ => panic!("not a run"),
+        }
+    }
+
+    #[test]
+    fn good_lines_pass() {
+        let settings = check("fednmf --algo dsanls -k 3 --sketch-size 10%,20 --checkpoint c.h5 --checkpoint-every 20s").unwrap();
+        assert_eq!((settings.k, settings.checkpoint_every), (3, Every::Seconds(20.0)));
+        assert_eq!(settings.deciding()["sketch_size"], "10%,20");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_by_name() {
+        for (line, word) in [
+            ("fednmf --algo hals --solver pcd", "--solver"),
+            ("fednmf --algo nosuch", "nosuch"),
+            ("fednmf -k 0", "--components"),
+            ("fednmf --tol -1", "--tol"),
+            ("fednmf --tol nan", "--tol"),
+            ("fednmf --time-limit inf", "--time-limit"),
+            ("fednmf --eval-every 0 --tol 1e-4", "--eval-every"),
+            ("fednmf --algo hals --parties 3", "--parties"),
+            ("fednmf --algo hals --skew 0.5", "--skew"),
+            ("fednmf --sketch-size 0", "--sketch-size"),
+            ("fednmf --mu-alpha -3", "--mu-alpha"),
+            ("fednmf --checkpoint c.h5 --checkpoint-every 0", "--checkpoint-every"),
+            ("fednmf --input synthetic:nosuch", "nosuch"),
+        ] {
+            match check(line) {
+                Err(e) => assert!(e.message.contains(word) && e.exit_code() == 2, "{line}: {e}"),
+                Ok(_) => panic!("{line} passed"),
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Block principal pivoting (Kim and Park 2011): the exact solution of min over x ≥ 0 of ½ x G xᵀ − r xᵀ for every row.
+//!
+//! A row is solved when its KKT conditions hold: x ≥ 0, y = x G − r ≥ 0, x ∘ y = 0. The passive set F holds the
+//! coordinates with y = 0; all others are 0. Coordinates that violate a sign change sides, all of them while that makes
+//! progress, else only the last one (the backup rule, with which the method is finite). Rows with the same passive set
+//! are solved together, with one Cholesky factor of G_FF. Rows start from the set where the last solution is positive.
+//!
+//! Done in f64 whatever the precision, since the sign tests decide; each row's arithmetic is independent of the others.
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use crate::linalg::Real;
+
+/// Exchanges of all violating coordinates that may fail to improve before the backup rule takes over.
+const PATIENCE: u32 = 3;
+
+/// One row's place in the exchange rule.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    fewest: u32,
+    patience: u32,
+}
+
+/// The solver with its memory; grows on first use and is then kept.
+#[derive(Debug, Default)]
+pub struct Pivoting {
+    k: usize,
+    gram: Vec<f64>,
+    /// Passive sets, `words` for each row.
+    passive: Vec<u64>,
+    words: usize,
+    progress: Vec<Progress>,
+    /// Rows not solved yet.
+    open: Vec<u32>,
+    /// x and then y of one row.
+    x: Vec<f64>,
+    /// The set whose Cholesky factor is at hand, its factor, and its members in order.
+    current: Vec<u64>,
+    factor: Vec<f64>,
+    members: Vec<usize>,
+}
+
+impl Pivoting {
+    /// A solver for k components.
+    pub fn new(k: usize) -> Self {
+        Pivoting { k, words: k.div_ceil(64), ..Pivoting::default() }
+    }
+
+    /// X ← the solution for every row, X and R rows × k, G k × k (symmetric, positive semidefinite). X's positive
+    /// entries are the start. Where G is singular the solution of G + δI is given, δ about 1e-14 of G's size.
+    pub fn solve<T: Real>(&mut self, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>) {
+        let (rows, k) = x.dim();
+        assert!(k == self.k && r.dim() == (rows, k) && g.dim() == (k, k), "shapes of a pivoting step");
+        let largest = (0..k).fold(0.0, |a: f64, j| a.max(g[[j, j]].wide()));
+        if largest <= 0.0 {
+            return;
+        }
+        self.gram.clear();
+        self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].wide()));
+        for j in 0..k {
+            self.gram[j * k + j] += 1e-14 * largest;
+        }
+        self.start(x);
+        while !self.open.is_empty() {
+            let (passive, words) = (&self.passive, self.words);
+            let set = |i: u32| &passive[i as usize * words..(i as usize + 1) * words];
+            self.open.sort_unstable_by(|&a, &b| set(a).cmp(set(b)).then(a.cmp(&b)));
+            let mut open = std::mem::take(&mut self.open);
+            let mut kept = 0;
+            let mut factorised = false;
+            for at in 0..open.len() {
+                let i = open[at] as usize;
+                if !factorised || self.current != self.passive[i * self.words..(i + 1) * self.words] {
+                    self.factorise(i);
+                    factorised = true;
+                }
+                if !self.solve_row(i, x, r, largest) {
+                    open[kept] = open[at];
+                    kept += 1;
+                }
+            }
+            open.truncate(kept);
+            self.open = open;
+        }
+    }
+
+    fn start<T: Real>(&mut self, x: &ArrayViewMut2<T>) {
+        let rows = x.nrows();
+        self.passive.clear();
+        self.passive.resize(rows * self.words, 0);
+        self.progress.clear();
+        self.progress.resize(rows, Progress { fewest: u32::MAX, patience: PATIENCE });
+        self.open.clear();
+        self.open.extend(0..u32::try_from(rows).expect("a block has fewer than 2^32 rows"));
+        for ((i, j), &v) in x.indexed_iter() {
+            if v > T::zero() {
+                self.passive[i * self.words + j / 64] |= 1 << (j % 64);
+            }
+        }
+        self.x.resize(2 * self.k, 0.0);
+    }
+
+    fn is_passive(&self, i: usize, j: usize) -> bool {
+        self.passive[i * self.words + j / 64] >> (j % 64) & 1 == 1
+    }
+
+    /// Cholesky factor of G_FF for row i's set, lower triangle, packed by rows.
+    fn factorise(&mut self, i: usize) {
+        let k = self.k;
+        self.current.clear();
+        self.current.extend_from_slice(&self.passive[i * self.words..(i + 1) * self.words]);
+        let mut members = std::mem::take(&mut self.members);
+        members.clear();
+        members.extend((0..k).filter(|&j| self.is_passive(i, j)));
+        self.factor.clear();
+        for (a, &p) in members.iter().enumerate() {
+            let row = a * (a + 1) / 2;
+            for (b, &q) in members[..=a].iter().enumerate() {
+                let other = b * (b + 1) / 2;
+                let dot: f64 = (0..b).map(|l| self.factor[row + l] * self.factor[other + l]).sum();
+                let rest = self.gram[p * k + q] - dot;
+                self.factor.push(if b < a {
+                    rest / self.factor[other + b]
+                } else {
+                    // Rounding can take a nearly singular pivot below zero; the added diagonal is its floor.
+                    rest.max(1e-14 * self.gram[p * k + p]).sqrt()
+                });
+            }
+        }
+        self.members = members;
+    }
+
+    /// Solves row i for its set; writes it and says whether it is the solution, else changes its set.
+    fn solve_row<T: Real>(&mut self, i: usize, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, largest: f64) -> bool {
+        let k = self.k;
+        let (solution, dual) = self.x.split_at_mut(k);
+        let f = self.members.len();
+        for a in 0..f {
+            let row = a * (a + 1) / 2;
+            let dot: f64 = (0..a).map(|b| self.factor[row + b] * solution[b]).sum();
+            solution[a] = (r[[i, self.members[a]]].wide() - dot) / self.factor[row + a];
+        }
+        for a in (0..f).rev() {
+            let dot: f64 = (a + 1..f).map(|b| self.factor[b * (b + 1) / 2 + a] * solution[b]).sum();
+            solution[a] = (solution[a] - dot) / self.factor[a * (a + 1) / 2 + a];
+        }
+        // y = x G − r on the complement, and the signs, judged against the size of what was added up.
+        let size = solution[..f].iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+        let tiny_x = 1e-12 * size;
+        let mut violations = 0;
+        let mut last = 0;
+        let mut member = 0;
+        for j in 0..k {
+            let wrong = if member < f && self.members[member] == j {
+                member += 1;
+                dual[j] = 0.0;
+                solution[member - 1] < -tiny_x
+            } else {
+                let fit: f64 = self.members.iter().zip(&*solution).map(|(&p, v)| self.gram[p * k + j] * v).sum();
+                let target = r[[i, j]].wide();
+                dual[j] = fit - target;
+                dual[j] < -1e-12 * (target.abs() + largest * size)
+            };
+            if wrong {
+                violations += 1;
+                last = j;
+                dual[j] = f64::NAN; // marked
+            }
+        }
+        let progress = &mut self.progress[i];
+        let all = if violations < progress.fewest {
+            *progress = Progress { fewest: violations, patience: PATIENCE };
+            true
+        } else if progress.patience > 0 {
+            progress.patience -= 1;
+            true
+        } else {
+            false
+        };
+        if violations == 0 {
+            let mut member = 0;
+            for j in 0..k {
+                let inside = member < f && self.members[member] == j;
+                x[[i, j]] = if inside { T::of(solution[member].max(0.0)) } else { T::zero() };
+                member += usize::from(inside);
+            }
+            return true;
+        }
+        for j in 0..k {
+            if dual[j].is_nan() && (all || j == last) {
+                self.passive[i * self.words + j / 64] ^= 1 << (j % 64);
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+    use crate::random::{Purpose, Stream};
+
+    fn random(seed: u64, rows: usize, cols: usize) -> Array2<f64> {
+        let stream = Stream::new(seed, Purpose::Probe, 0);
+        let mut cursor = stream.at(0);
+        Array2::from_shape_fn((rows, cols), |_| cursor.normal())
+    }
+
+    fn kkt(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>) -> f64 {
+        let y = x.dot(g) - r;
+        let scale = r.iter().fold(1.0, |m: f64, v| m.max(v.abs()));
+        x.iter().zip(&y).fold(0.0, |m: f64, (x, y)| m.max(-x).max(-y / scale).max((x * y).abs() / scale))
+    }
+
+    #[test]
+    fn the_kkt_conditions_hold() {
+        for (seed, k, rows) in [(1, 1, 50), (2, 5, 200), (3, 20, 300), (4, 70, 120)] {
+            let y = random(seed, 2 * k + 3, k);
+            let (g, r) = (y.t().dot(&y), random(seed + 100, rows, k) * 3.0);
+            let mut x = Array2::zeros((rows, k));
+            let mut solver = Pivoting::new(k);
+            solver.solve(&mut x.view_mut(), &r.view(), &g.view());
+            assert!(kkt(&x, &r, &g) < 1e-8, "k = {k}: {}", kkt(&x, &r, &g));
+            assert!(k == 1 || x.iter().any(|v| *v > 0.0) && x.iter().any(|v| *v == 0.0));
+            // a warm start, and one from elsewhere, lead to the same point
+            let (mut warm, mut other) = (x.clone(), random(seed + 7, rows, k).mapv(f64::abs));
+            solver.solve(&mut warm.view_mut(), &r.view(), &g.view());
+            solver.solve(&mut other.view_mut(), &r.view(), &g.view());
+            assert!((&warm - &x).iter().chain((&other - &x).iter()).all(|e| e.abs() < 1e-8));
+        }
+    }
+
+    #[test]
+    fn a_row_does_not_depend_on_its_neighbours() {
+        let y = random(9, 15, 6);
+        let (g, r) = (y.t().dot(&y), random(10, 40, 6));
+        let mut whole = Array2::zeros((40, 6));
+        Pivoting::new(6).solve(&mut whole.view_mut(), &r.view(), &g.view());
+        let mut part = Array2::zeros((7, 6));
+        Pivoting::new(6).solve(&mut part.view_mut(), &r.slice(ndarray::s![20..27, ..]), &g.view());
+        assert_eq!(whole.slice(ndarray::s![20..27, ..]), part);
+    }
+
+    #[test]
+    fn singular_and_empty_problems_end() {
+        let y = random(11, 2, 5); // rank 2
+        let (g, r) = (y.t().dot(&y), random(12, 30, 5).dot(&y.t().dot(&y)));
+        let mut x = Array2::ones((30, 5));
+        Pivoting::new(5).solve(&mut x.view_mut(), &r.view(), &g.view());
+        assert!(x.iter().all(|v| v.is_finite() && *v >= 0.0));
+        let mut zero = Array2::<f64>::ones((3, 5));
+        Pivoting::new(5).solve(&mut zero.view_mut(), &r.slice(ndarray::s![..3, ..]), &Array2::zeros((5, 5)).view());
+        assert!(zero.iter().all(|v| v.is_finite()));
+        Pivoting::new(5).solve(&mut Array2::<f64>::zeros((0, 5)).view_mut(), &r.slice(ndarray::s![..0, ..]), &g.view());
+    }
+}

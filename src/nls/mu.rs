@@ -1,0 +1,43 @@
+//! Multiplicative step on every row.
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+
+use crate::linalg::{Real, gemm};
+
+/// X ← X ∘ max(R, 0) ⊘ (X G), for X and R rows × k and G k × k; an entry whose denominator is 0 becomes 0.
+/// Done `tile` rows at a time so that X G never crosses the memory bus; `tile` has k columns.
+pub fn multiply<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, tile: &mut Array2<T>) {
+    assert!(r.dim() == x.dim() && g.dim() == (x.ncols(), x.ncols()), "shapes of a multiplicative step");
+    let height = tile.nrows();
+    for first in (0..x.nrows()).step_by(height) {
+        let rows = first..(first + height).min(x.nrows());
+        let mut x = x.slice_mut(s![rows.clone(), ..]);
+        let mut xg = tile.slice_mut(s![..rows.len(), ..]);
+        gemm(T::one(), &x.view(), g, T::zero(), &mut xg);
+        ndarray::Zip::from(&mut x).and(&r.slice(s![rows, ..])).and(&xg).for_each(|x, &r, &d| {
+            *x = if d > T::zero() { *x * (r.max(T::zero()) / d) } else { T::zero() };
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linalg::Order;
+    use crate::random::{Purpose, Stream, uniform_factor};
+
+    #[test]
+    fn it_is_the_formula_and_never_goes_up() {
+        let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
+        let (m, y, mut x) = (random(1, 37, 20), random(2, 20, 4), random(3, 37, 4));
+        let (r, g) = (m.dot(&y), y.t().dot(&y));
+        let loss = |x: &Array2<f64>| (&m - &x.dot(&y.t())).mapv(|e| e * e).sum();
+        let expected = &x * &r / x.dot(&g);
+        let before = loss(&x);
+        multiply(&mut x.view_mut(), &r.view(), &g.view(), &mut Order::Components.zeros(8, 4));
+        assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12) && loss(&x) <= before);
+        x.fill(0.0);
+        multiply(&mut x.view_mut(), &r.view(), &g.view(), &mut Order::Rows.zeros(8, 4));
+        assert!(x.iter().all(|x| *x == 0.0));
+    }
+}

@@ -1,0 +1,238 @@
+//! The course of a run: iterate to the next point, evaluate, save, decide. Ranks meet only here.
+
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use super::CONTROL;
+use crate::algo::{Algorithm, Measures};
+use crate::cli::{Every, Settings};
+use crate::comm::{Door, Signals};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+use crate::output::progress::Progress;
+use crate::output::trace::Trace;
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Stop {
+    MaxIters,
+    Tolerance,
+    TargetError,
+    TimeLimit,
+    Signal(usize),
+}
+
+impl Stop {
+    /// As in the trace's `stopped_by`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stop::MaxIters => "max_iters",
+            Stop::Tolerance => "tol",
+            Stop::TargetError => "target_error",
+            Stop::TimeLimit => "time_limit",
+            Stop::Signal(number) => Signals::name(number),
+        }
+    }
+}
+
+/// About how often ranks ask each other whether to stop, in seconds: what a signal or a time limit may wait.
+const PACE: f64 = 0.25;
+
+/// Where a run is.
+pub struct Course<'a> {
+    settings: &'a Settings,
+    pub iteration: usize,
+    pub resumed_from: usize,
+    /// Wall time in the algorithm, loading and evaluation not counted.
+    pub seconds: f64,
+    /// The last evaluation.
+    pub measures: Measures,
+    evaluated_at: Option<usize>,
+    first_error: Option<f64>,
+    saved_at: usize,
+    last_save: Instant,
+    /// Iterations to the next question, so that it comes about every PACE seconds.
+    pace: usize,
+}
+
+/// What rank 0 and the signals have to say at a point.
+struct Word {
+    signal: usize,
+    time_is_up: bool,
+    save: bool,
+}
+
+impl<'a> Course<'a> {
+    pub fn new(settings: &'a Settings) -> Self {
+        Course {
+            settings,
+            iteration: 0,
+            resumed_from: 0,
+            seconds: 0.0,
+            measures: Vec::new(),
+            evaluated_at: None,
+            first_error: None,
+            saved_at: 0,
+            last_save: Instant::now(),
+            pace: 1,
+        }
+    }
+
+    /// What a checkpoint keeps of the course.
+    pub fn state(&self) -> Map<String, Value> {
+        let error = self.measures.first().map(|(_, e)| *e);
+        [
+            ("iteration", json!(self.iteration)),
+            ("seconds", json!(self.seconds)),
+            ("first_error", json!(self.first_error)),
+            ("last_error", json!(error)),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_string(), value))
+        .collect()
+    }
+
+    /// Takes up where [`Course::state`] was.
+    ///
+    /// # Errors
+    /// When the checkpoint lacks it.
+    pub fn restore(&mut self, from: &Map<String, Value>) -> Result<()> {
+        let lacks = |what: &str| Error::input(format!("the checkpoint has no {what}; start afresh without --resume"));
+        let iteration = from.get("iteration").and_then(Value::as_u64).ok_or_else(|| lacks("iteration"))?;
+        self.iteration = usize::try_from(iteration).map_err(|_| lacks("usable iteration"))?;
+        self.resumed_from = self.iteration;
+        self.saved_at = self.iteration;
+        self.seconds = from.get("seconds").and_then(Value::as_f64).ok_or_else(|| lacks("seconds"))?;
+        self.first_error = from.get("first_error").and_then(Value::as_f64);
+        Ok(())
+    }
+
+    /// Iterates until something says stop. `save` writes a checkpoint.
+    ///
+    /// # Errors
+    /// When the algorithm fails, the factors are no numbers any more, or trace or checkpoint cannot be written.
+    pub fn follow<T: Real>(
+        &mut self,
+        algorithm: &mut dyn Algorithm<T>,
+        door: &Door,
+        signals: &Signals,
+        trace: &mut Trace,
+        progress: &mut Progress,
+        save: &mut dyn FnMut(&dyn Algorithm<T>, &Course<'_>) -> Result<()>,
+    ) -> Result<Stop> {
+        let mut stop = self.evaluate_if_due(algorithm, door, trace, progress)?;
+        loop {
+            if stop.is_none() && self.iteration >= self.settings.max_iters {
+                stop = Some(Stop::MaxIters);
+            }
+            if let Some(stop) = stop {
+                if self.settings.eval_every > 0 && self.evaluated_at != Some(self.iteration) {
+                    self.evaluate(algorithm, door, trace, progress)?;
+                }
+                if self.saved_at != self.iteration || self.iteration == 0 {
+                    save(algorithm, self)?;
+                }
+                return Ok(stop);
+            }
+
+            let n = self.to_next_point();
+            let start = Instant::now();
+            algorithm.advance(n)?;
+            let elapsed = start.elapsed().as_secs_f64();
+            self.seconds += elapsed;
+            self.iteration += n;
+            let word = self.word(door, signals, elapsed / n as f64);
+
+            stop = self.evaluate_if_due(algorithm, door, trace, progress)?;
+            if word.save {
+                save(algorithm, self)?;
+                self.saved_at = self.iteration;
+                self.last_save = Instant::now();
+            }
+            if word.time_is_up {
+                stop = stop.or(Some(Stop::TimeLimit));
+            }
+            if word.signal > 0 {
+                stop = Some(Stop::Signal(word.signal));
+            }
+            progress.iteration(self.iteration, self.seconds, None);
+        }
+    }
+
+    /// Iterations to the next point at which something is due on all ranks.
+    fn to_next_point(&self) -> usize {
+        let gap = |every: usize| if every == 0 { usize::MAX } else { every - self.iteration % every };
+        let save = match self.settings.checkpoint_every {
+            Every::Iterations(n) if self.settings.checkpoint.is_some() => n,
+            _ => 0,
+        };
+        (self.settings.max_iters - self.iteration).min(gap(self.settings.eval_every)).min(gap(save)).min(self.pace)
+    }
+
+    /// One small all-reduce: what rank 0's clock says, and whether any rank has caught a signal.
+    fn word(&mut self, door: &Door, signals: &Signals, seconds_per_iteration: f64) -> Word {
+        let mut words = [signals.last() as f64, 0.0, 0.0, 0.0];
+        if door.speaks() {
+            let pace = (PACE / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6);
+            words[1] = f64::from(u8::from(self.settings.time_limit.is_some_and(|limit| self.seconds >= limit)));
+            words[2] = f64::from(u8::from(self.settings.checkpoint.is_some() && match self.settings.checkpoint_every {
+                Every::Iterations(n) => self.iteration.is_multiple_of(n),
+                Every::Seconds(s) => self.last_save.elapsed().as_secs_f64() >= s,
+            }));
+            words[3] = pace.floor();
+        }
+        door.max(CONTROL, &mut words);
+        self.pace = words[3] as usize;
+        Word { signal: words[0] as usize, time_is_up: words[1] > 0.0, save: words[2] > 0.0 }
+    }
+
+    fn evaluate_if_due<T: Real>(
+        &mut self,
+        algorithm: &mut dyn Algorithm<T>,
+        door: &Door,
+        trace: &mut Trace,
+        progress: &mut Progress,
+    ) -> Result<Option<Stop>> {
+        let every = self.settings.eval_every;
+        let first = self.evaluated_at.is_none();
+        if every == 0 || !(first || self.iteration.is_multiple_of(every)) {
+            return Ok(None);
+        }
+        self.evaluate(algorithm, door, trace, progress)
+    }
+
+    fn evaluate<T: Real>(
+        &mut self,
+        algorithm: &mut dyn Algorithm<T>,
+        door: &Door,
+        trace: &mut Trace,
+        progress: &mut Progress,
+    ) -> Result<Option<Stop>> {
+        let before = self.measures.first().map(|(_, e)| *e);
+        self.measures = door.work("evaluation", || algorithm.measure())?;
+        self.evaluated_at = Some(self.iteration);
+        let error = self.measures.first().map_or(f64::NAN, |(_, e)| *e);
+        let mut event = json!({"event": "iter", "iter": self.iteration, "seconds": self.seconds});
+        for (name, value) in &self.measures {
+            event[*name] = json!(value);
+        }
+        event["bytes_sent"] = door.ledger().algorithm_total().mpi_bytes.into();
+        door.agree(trace.write(&event))?;
+        progress.iteration(self.iteration, self.seconds, Some(error));
+        if !error.is_finite() {
+            return Err(Error::failed(format!(
+                "the factors are no longer finite numbers after iteration {} (relative error {error}); try --scale max, or \
+                 --precision f64",
+                self.iteration
+            ))
+            .on_all_ranks());
+        }
+        let first = *self.first_error.get_or_insert(error);
+        if self.settings.target_error.is_some_and(|target| error <= target) {
+            return Ok(Some(Stop::TargetError));
+        }
+        let settled = |tol: f64| before.is_some_and(|b| b - error < tol * first);
+        Ok(self.settings.tol.is_some_and(settled).then_some(Stop::Tolerance))
+    }
+}

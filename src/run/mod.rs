@@ -1,0 +1,212 @@
+//! The driver: from checked settings to factors on disk. It alone knows of limits, evaluation, progress, trace,
+//! checkpoints and signals, so every algorithm has them all.
+
+mod course;
+mod tools;
+
+use serde_json::{Map, Value, json};
+
+use self::course::{Course, Stop};
+use crate::algo::registry::{Form, Precision as _};
+use crate::algo::{Algorithm, Problem};
+use crate::cli::{Precision, Settings};
+use crate::comm::{Door, Parcel, Parties, Payload, Signals};
+use crate::data::{self, Header};
+use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
+use crate::linalg::{self, Block};
+use crate::output::checkpoint::{self, Checkpoint};
+use crate::output::progress::Progress;
+use crate::output::trace::Trace;
+use crate::output::{attributes, matrices, summary};
+
+pub use tools::{evaluate, generate, inspect};
+
+/// Seeds, decisions and the like, from rank 0 to all.
+pub(crate) const CONTROL: Parcel = Parcel::new("control", Payload::Control);
+
+/// Runs a factorisation; the exit code. Collective.
+///
+/// # Errors
+/// On wrong input (on all ranks alike) or when the run fails.
+pub fn run(settings: &Settings, door: &Door) -> Result<i32> {
+    match settings.precision {
+        Precision::F64 => run_in::<f64>(settings, door),
+        Precision::F32 => run_in::<f32>(settings, door),
+    }
+}
+
+fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door) -> Result<i32> {
+    let signals = Signals::catch().map_err(|e| Error::failed(format!("cannot catch signals: {e}")))?;
+    let resuming = door.agree(before_reading(settings, door))?;
+    let input = data::open(&settings.input, door)?;
+    let header = input.header().clone();
+    check_shape(settings, &header).map_err(Error::on_all_ranks)?;
+
+    let mut progress = Progress::new(door.speaks() && !settings.quiet, Some(settings.max_iters));
+    let parties = Parties { count: settings.parties.unwrap_or(door.size()), ranks: door.size() };
+    let partition = settings.method.partition;
+    let plan = partition.plan(header.rows, header.cols, door.size(), parties, settings.skew);
+    let loaded = input.load::<T>(&plan, door, &mut |part| progress.loading(part))?;
+    let figures = loaded.figures;
+    let stored: u64 = figures.nonzeros;
+    if let Some(block) = loaded.blocks.first() {
+        check_form(settings, block).map_err(Error::on_all_ranks)?;
+    }
+
+    let problem = Problem {
+        data: loaded,
+        k: settings.k,
+        seed: settings.seed,
+        kernel: settings.kernel,
+        options: &settings.options,
+        door: door.clone(),
+    };
+    let mut algorithm = door.agree(T::build(settings.method, problem))?;
+
+    let mut identity = settings.deciding();
+    identity.insert("m".into(), header.rows.into());
+    identity.insert("n".into(), header.cols.into());
+    identity.insert("checksum".into(), format!("{:016x}", figures.checksum).into());
+    let mut course = Course::new(settings);
+    if resuming {
+        let path = settings.checkpoint.as_ref().expect("--resume needs --checkpoint");
+        door.agree(resume(path, &identity, &mut *algorithm, &mut course))?;
+        progress.note(&format!("going on at iteration {} from {}", course.iteration, path.display()));
+    }
+
+    let start = json!({
+        "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.method.name,
+        "args": settings.words, "ranks": door.size(), "parties": parties.count, "m": header.rows, "n": header.cols,
+        "nnz": stored, "k": settings.k, "seed": settings.seed, "precision": T::NAME, "host": attributes::host(),
+        "time": attributes::now(), "params": parameters(settings, &*algorithm), "format": header.format,
+        "checksum": identity["checksum"], "mkl": linalg::mkl_version(), "resumed_from": course.iteration,
+    });
+    let mut trace = door.agree(open_trace(settings, door, resuming))?;
+    door.agree(trace.write(&start))?;
+
+    let mut save = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
+    let stop = course.follow(&mut *algorithm, door, &signals, &mut trace, &mut progress, &mut |algorithm, course| {
+        let Some(checkpoint) = &mut save else { return Ok(()) };
+        let mut all = identity.clone();
+        all.extend(course.state());
+        door.work("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
+    })?;
+    progress.finish();
+
+    if let Some(path) = &settings.output {
+        let all = provenance(settings, door, &start, &course, stop);
+        matrices::write(door, path, &algorithm.factors(), &all)?;
+    }
+    let facts = summary::Facts {
+        algo: settings.method.name,
+        m: header.rows,
+        n: header.cols,
+        nonzeros: figures.nonzeros,
+        k: settings.k,
+        parties: parties.count,
+        iterations: course.iteration,
+        resumed_from: course.resumed_from,
+        seconds: course.seconds,
+        measures: course.measures.clone(),
+        stopped_by: stop.name(),
+        output: settings.output.clone(),
+        trace: settings.trace.clone(),
+        checkpoint: settings.checkpoint.clone(),
+    };
+    let profile = summary::profile(door, &facts);
+    door.agree(trace.write(&profile.end_event()))?;
+    if door.speaks() {
+        if settings.json {
+            println!("{}", profile.to_json());
+        } else {
+            print!("{}", profile.to_text());
+        }
+    }
+    Ok(match stop {
+        Stop::Signal(_) if settings.checkpoint.is_none() => EXIT_FAILED,
+        Stop::Signal(_) => EXIT_REQUEUE,
+        Stop::TimeLimit if settings.checkpoint.is_some() => EXIT_REQUEUE,
+        _ => EXIT_DONE,
+    })
+}
+
+/// What can be known to fail before anything is read; whether there is a checkpoint to go on from.
+fn before_reading(settings: &Settings, door: &Door) -> Result<bool> {
+    let mut resuming = false;
+    let mut checked = Ok(());
+    if door.speaks() {
+        let paths = [("--output", &settings.output), ("--checkpoint", &settings.checkpoint), ("--trace", &settings.trace)];
+        checked = paths
+            .iter()
+            .filter_map(|(option, path)| path.as_ref().map(|p| (option, p)))
+            .try_for_each(|(option, path)| matrices::check_writable(path).map_err(|e| e.at(option)));
+        resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
+    }
+    let resuming = door.share(CONTROL, resuming);
+    checked.map(|()| resuming)
+}
+
+fn check_shape(settings: &Settings, header: &Header) -> Result<()> {
+    let smaller = header.rows.min(header.cols);
+    if smaller == 0 {
+        return Err(Error::input(format!("the matrix is empty ({} x {})", header.rows, header.cols)));
+    }
+    if settings.k > smaller {
+        return Err(Error::input(format!(
+            "--components {}: the matrix is {} x {}, so at most {smaller} components make sense",
+            settings.k, header.rows, header.cols
+        )));
+    }
+    Ok(())
+}
+
+fn check_form<T: linalg::Real>(settings: &Settings, block: &Block<T>) -> Result<()> {
+    let form = match block {
+        Block::Dense(_) => Form::Dense,
+        Block::Sparse(_) => Form::Sparse,
+        Block::Bits(_) => Form::Bits,
+    };
+    if settings.method.forms.contains(&form) {
+        return Ok(());
+    }
+    Err(Error::input(format!("{} does not work on {form:?} data", settings.method.name)))
+}
+
+fn resume<T: linalg::Real>(
+    path: &std::path::Path,
+    identity: &Map<String, Value>,
+    algorithm: &mut dyn Algorithm<T>,
+    course: &mut Course<'_>,
+) -> Result<()> {
+    let (stored, found) = Checkpoint::resume(path)?;
+    checkpoint::compare(&found, identity).map_err(|e| e.at(path.display()))?;
+    course.restore(&found).map_err(|e| e.at(path.display()))?;
+    algorithm.restore(&stored, course.iteration)
+}
+
+fn open_trace(settings: &Settings, door: &Door, append: bool) -> Result<Trace> {
+    Trace::open(settings.trace.as_deref().filter(|_| door.speaks()), append)
+}
+
+/// All effective parameters, the algorithm's own decisions included.
+fn parameters<T: linalg::Real>(settings: &Settings, algorithm: &dyn Algorithm<T>) -> Map<String, Value> {
+    let mut all = settings.all();
+    all.extend(algorithm.decisions().into_iter().map(|(name, value)| (name.to_string(), value)));
+    all
+}
+
+/// The attributes of the output file.
+fn provenance(settings: &Settings, door: &Door, start: &Value, course: &Course<'_>, stop: Stop) -> Map<String, Value> {
+    let mut all = Map::new();
+    for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
+        all.insert(key.into(), start[key].clone());
+    }
+    all.insert("input".into(), settings.input_text.clone().into());
+    all.insert("ranks".into(), door.size().into());
+    all.insert("iterations".into(), course.iteration.into());
+    all.insert("seconds".into(), course.seconds.into());
+    all.insert("stopped_by".into(), stop.name().into());
+    all.insert("date".into(), attributes::now().into());
+    all.extend(course.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    all
+}

@@ -1,0 +1,1 @@
+//! The subcommands that read or write data: `generate`, `inspect`, `evaluate`.

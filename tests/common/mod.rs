@@ -1,0 +1,179 @@
+//! Runs the built binary, alone or under mpirun, always under a time limit.
+#![allow(dead_code)] // each test program uses its own part
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ndarray::Array2;
+use serde_json::Value;
+
+/// What a finished process left.
+#[derive(Debug)]
+pub struct Output {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// One invocation: number of ranks (0: without mpirun), arguments, environment.
+pub struct Run {
+    ranks: usize,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    limit: Duration,
+}
+
+/// An invocation with arguments split at blanks.
+pub fn fednmf(ranks: usize, args: &str) -> Run {
+    Run {
+        ranks,
+        args: args.split_whitespace().map(str::to_string).collect(),
+        env: Vec::new(),
+        limit: Duration::from_secs(120),
+    }
+}
+
+/// The flags that let an MPI start more ranks than there are cores; MPICH needs none.
+pub fn oversubscribe() -> &'static [&'static str] {
+    static OPEN_MPI: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    let open = *OPEN_MPI.get_or_init(|| {
+        let version = Command::new(mpirun()).arg("--version").output().expect("mpirun is on the PATH");
+        String::from_utf8_lossy(&version.stdout).contains("Open MPI")
+    });
+    if open { &["--oversubscribe"] } else { &[] }
+}
+
+/// The launcher of the MPI that the binary was built with (`FEDNMF_MPIRUN` where it is not `mpirun`).
+pub fn mpirun() -> String {
+    std::env::var("FEDNMF_MPIRUN").unwrap_or_else(|_| "mpirun".to_string())
+}
+
+impl Run {
+    /// One more argument, which may hold blanks.
+    pub fn arg(mut self, arg: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_string_lossy().into_owned());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_string(), value.to_string()));
+        self
+    }
+
+    pub fn limit(mut self, seconds: u64) -> Self {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    pub fn spawn(&self) -> Child {
+        let binary = env!("CARGO_BIN_EXE_fednmf");
+        let mut command = if self.ranks == 0 {
+            Command::new(binary)
+        } else {
+            let mut c = Command::new(mpirun());
+            c.args(oversubscribe()).args(["-n", &self.ranks.to_string(), binary]);
+            c
+        };
+        command.args(&self.args).envs(self.env.iter().map(|(n, v)| (n, v)));
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        // Ranks that wait must give way to those that work, when there are more of them than cores.
+        command.env("OMPI_MCA_mpi_yield_when_idle", "1");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary starts")
+    }
+
+    /// Runs to the end; panics when the time limit passes first: a hang is a failure.
+    pub fn run(self) -> Output {
+        let child = self.spawn();
+        finish(child, self.limit, &format!("{} ranks: {}", self.ranks, self.args.join(" ")))
+    }
+
+    /// Runs and expects success; the parsed `--json` summary.
+    pub fn ok(mut self) -> Value {
+        self.args.extend(["--json".to_string(), "--quiet".to_string()]);
+        let what = format!("{} ranks: {}", self.ranks, self.args.join(" "));
+        let output = self.run();
+        assert_eq!(output.code, Some(0), "{what}\n{}", output.stderr);
+        serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{what}: {e}\n{}", output.stdout))
+    }
+
+    /// Runs and expects exit code 2 with one message that holds every one of `words`.
+    pub fn refused(self, words: &[&str]) {
+        let what = format!("{} ranks: {}", self.ranks, self.args.join(" "));
+        let output = self.run();
+        assert_eq!(output.code, Some(2), "{what}\n{}{}", output.stdout, output.stderr);
+        let said: Vec<&str> = output.stderr.lines().filter(|l| l.starts_with("fednmf: ")).collect();
+        assert_eq!(said.len(), 1, "one message: {what}\n{}", output.stderr);
+        for word in words {
+            assert!(output.stderr.contains(word), "{what}: no '{word}' in\n{}", output.stderr);
+        }
+        assert!(!output.stderr.contains("panicked") && !output.stderr.contains("internal error"), "{}", output.stderr);
+    }
+}
+
+/// Waits for a process under a time limit.
+pub fn finish(mut child: Child, limit: Duration, what: &str) -> Output {
+    let read = |pipe: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            if let Some(mut pipe) = pipe {
+                let _ = pipe.read_to_end(&mut text);
+            }
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    };
+    let stdout = read(child.stdout.take().map(|p| Box::new(p) as Box<dyn Read + Send>));
+    let stderr = read(child.stderr.take().map(|p| Box::new(p) as Box<dyn Read + Send>));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            break status;
+        }
+        if start.elapsed() > limit {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("no end within {limit:?}: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    Output {
+        code: status.code(),
+        stdout: stdout.join().expect("reading does not fail"),
+        stderr: stderr.join().expect("reading does not fail"),
+    }
+}
+
+/// A file of tests/data.
+pub fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// A dataset of an HDF5 file, as f64.
+pub fn matrix(path: &Path, name: &str) -> Array2<f64> {
+    let file = hdf5::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    file.dataset(name).and_then(|d| d.read_2d::<f64>()).unwrap_or_else(|e| panic!("{}/{name}: {e}", path.display()))
+}
+
+/// Largest |a − b| relative to the largest |a|.
+pub fn distance(a: &Array2<f64>, b: &Array2<f64>) -> f64 {
+    assert_eq!(a.dim(), b.dim());
+    let largest = |m: &Array2<f64>| m.iter().fold(0.0, |l: f64, x| l.max(x.abs()));
+    largest(&(a - b)) / largest(a).max(f64::MIN_POSITIVE)
+}
+
+/// The `iter` events of a trace: (iteration, relative error).
+pub fn errors(trace: &Path) -> Vec<(u64, f64)> {
+    events(trace)
+        .iter()
+        .filter(|e| e["event"] == "iter")
+        .map(|e| (e["iter"].as_u64().expect("a count"), e["rel_error"].as_f64().expect("a number")))
+        .collect()
+}
+
+/// All events of a trace.
+pub fn events(trace: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(trace).unwrap_or_else(|e| panic!("{}: {e}", trace.display()));
+    text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
+}
