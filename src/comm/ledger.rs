@@ -66,6 +66,7 @@ impl Entry {
 pub struct Ledger {
     wire: BTreeMap<Parcel, Entry>,
     work: BTreeMap<&'static str, Entry>,
+    spans: BTreeMap<&'static str, Entry>,
 }
 
 impl Ledger {
@@ -77,6 +78,16 @@ impl Ledger {
     /// Books local work.
     pub fn worked(&mut self, phase: &'static str, seconds: f64) {
         self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
+    }
+
+    /// Books a span of work and communication together, whose parts are booked on their own too.
+    pub fn spanned(&mut self, phase: &'static str, seconds: f64) {
+        self.spans.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
+    }
+
+    /// Spans by phase.
+    pub fn spans(&self) -> impl Iterator<Item = (&'static str, &Entry)> {
+        self.spans.iter().map(|(name, entry)| (*name, entry))
     }
 
     /// All messages by purpose and payload.

@@ -119,6 +119,14 @@ impl Door {
         result
     }
 
+    /// Does what is partly communication and books its whole time under `phase`, apart from local work.
+    pub fn span<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
+        let start = Instant::now();
+        let result = f();
+        self.ledger.borrow_mut().spanned(phase, start.elapsed().as_secs_f64());
+        result
+    }
+
     /// Does `f`, a communication that hands over and gets back `words` elements of type T in all, and books it.
     fn booked<T, R>(&self, parcel: Parcel, words: usize, messages: usize, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();

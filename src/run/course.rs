@@ -210,7 +210,7 @@ impl<'a> Course<'a> {
         progress: &mut Progress,
     ) -> Result<Option<Stop>> {
         let before = self.measures.first().map(|(_, e)| *e);
-        self.measures = door.work("evaluation", || algorithm.measure())?;
+        self.measures = door.span("evaluation", || algorithm.measure())?;
         self.evaluated_at = Some(self.iteration);
         let error = self.measures.first().map_or(f64::NAN, |(_, e)| *e);
         let mut event = json!({"event": "iter", "iter": self.iteration, "seconds": self.seconds});

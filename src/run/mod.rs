@@ -4,6 +4,8 @@
 mod course;
 mod tools;
 
+use std::io::Write as _;
+
 use serde_json::{Map, Value, json};
 
 use self::course::{Course, Stop};
@@ -48,7 +50,6 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let plan = partition.plan(header.rows, header.cols, door.size(), parties, settings.skew);
     let loaded = input.load::<T>(&plan, door, &mut |part| progress.loading(part))?;
     let figures = loaded.figures;
-    let stored: u64 = figures.nonzeros;
     if let Some(block) = loaded.blocks.first() {
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
@@ -77,7 +78,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let start = json!({
         "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.method.name,
         "args": settings.words, "ranks": door.size(), "parties": parties.count, "m": header.rows, "n": header.cols,
-        "nnz": stored, "k": settings.k, "seed": settings.seed, "precision": T::NAME, "host": attributes::host(),
+        "nnz": figures.nonzeros, "k": settings.k, "seed": settings.seed, "precision": T::NAME, "host": attributes::hostname(),
         "time": attributes::now(), "params": parameters(settings, &*algorithm), "format": header.format,
         "checksum": identity["checksum"], "mkl": linalg::mkl_version(), "resumed_from": course.iteration,
     });
@@ -89,7 +90,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         let Some(checkpoint) = &mut save else { return Ok(()) };
         let mut all = identity.clone();
         all.extend(course.state());
-        door.work("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
+        door.span("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
     })?;
     progress.finish();
 
@@ -97,30 +98,16 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         let all = provenance(settings, door, &start, &course, stop);
         matrices::write(door, path, &algorithm.factors(), &all)?;
     }
-    let facts = summary::Facts {
-        algo: settings.method.name,
-        m: header.rows,
-        n: header.cols,
-        nonzeros: figures.nonzeros,
-        k: settings.k,
-        parties: parties.count,
-        iterations: course.iteration,
-        resumed_from: course.resumed_from,
-        seconds: course.seconds,
-        measures: course.measures.clone(),
-        stopped_by: stop.name(),
-        output: settings.output.clone(),
-        trace: settings.trace.clone(),
-        checkpoint: settings.checkpoint.clone(),
-    };
-    let profile = summary::profile(door, &facts);
-    door.agree(trace.write(&profile.end_event()))?;
+    let profile = summary::profile(door);
+    let mut end = json!({
+        "event": "end", "iter": course.iteration, "seconds": course.seconds, "stopped_by": stop.name(),
+    });
+    let end_map = end.as_object_mut().expect("an object");
+    end_map.extend(course.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    end_map.extend(profile.json());
+    door.agree(trace.write(&end))?;
     if door.speaks() {
-        if settings.json {
-            println!("{}", profile.to_json());
-        } else {
-            print!("{}", profile.to_text());
-        }
+        report(settings, &start, &end, &profile);
     }
     Ok(match stop {
         Stop::Signal(_) if settings.checkpoint.is_none() => EXIT_FAILED,
@@ -128,6 +115,36 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         Stop::TimeLimit if settings.checkpoint.is_some() => EXIT_REQUEUE,
         _ => EXIT_DONE,
     })
+}
+
+/// The summary on stdout.
+fn report(settings: &Settings, start: &Value, end: &Value, profile: &summary::Profile) {
+    let text = if settings.json {
+        let mut all = end.clone();
+        for key in ["algo", "ranks", "parties", "m", "n", "nnz", "k", "seed", "precision", "params", "resumed_from"] {
+            all[key] = start[key].clone();
+        }
+        all["output"] = json!(settings.output);
+        format!("{all}\n")
+    } else {
+        let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
+        let output = settings.output.as_ref().map(|p| p.display().to_string());
+        let facts = summary::Facts {
+            algo: settings.method.name,
+            shape: (count(&start["m"]), count(&start["n"])),
+            k: settings.k,
+            ranks: count(&start["ranks"]),
+            parties: count(&start["parties"]),
+            iterations: count(&end["iter"]),
+            seconds: end["seconds"].as_f64().unwrap_or(0.0),
+            rel_error: end["rel_error"].as_f64(),
+            stopped_by: end["stopped_by"].as_str().unwrap_or(""),
+            output: output.as_deref(),
+        };
+        format!("{}\n{}\n", profile.table(), summary::paragraph(&facts, profile))
+    };
+    // A reader that has gone (`| head`) does not make the run a failure.
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// What can be known to fail before anything is read; whether there is a checkpoint to go on from.
