@@ -1,132 +1,245 @@
 #!/usr/bin/env bash
-# Installs what fednmf needs and is missing; harmless to run again.
+# Installs what fednmf needs to be built and run, and is missing; harmless to run again.
 #
-#   jobs/setup.sh          install (system packages need root or sudo)
-#   jobs/setup.sh --env    only print the exports that cargo and mpirun need
+#   jobs/setup.sh           install (system packages need root or sudo; else it says which ones to ask for)
+#   jobs/setup.sh --tests   the same, and shellcheck, which the tests use where it is there
+#   jobs/setup.sh --env     only print the exports that cargo and mpirun need
 #
-# Nothing is installed where it is already there: an MPI with `mpicc` on the PATH, an HDF5 with HDF5_DIR set or known
-# to pkg-config or h5cc, an MKL in MKLROOT (for example by `module load`) are taken as they are.
+# Nothing is installed where it is already there. Environment modules do: an MPI whose `mpicc` is on the PATH, an HDF5
+# named by HDF5_DIR (or HDF5_ROOT, HDF5_HOME, EBROOTHDF5, or its h5cc on the PATH), an MKL named by MKLROOT.
 #
-#   MPI=openmpi|mpich      which MPI to install and to build with (default: the one that mpicc belongs to, else openmpi)
-#   FEDNMF_MKL=DIR         where MKL goes (default: ~/.cache/fednmf/mkl-VERSION)
+#   MPI=openmpi|mpich       which MPI to build with (default: the one that mpicc belongs to, else Open MPI)
+#   FEDNMF_MKL=DIR          where MKL goes (default: ~/.cache/fednmf/mkl-VERSION)
+#   FEDNMF_QUIET=1          say nothing when nothing was missing
 set -euo pipefail
+shopt -s nullglob
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 MKL_VERSION=2026.2.0
 MKL_DIR=${FEDNMF_MKL:-${XDG_CACHE_HOME:-$HOME/.cache}/fednmf/mkl-$MKL_VERSION}
-MKL_LIBS="libmkl_intel_lp64.a libmkl_sequential.a libmkl_core.a"
+MKL_LIBS=(libmkl_intel_lp64.a libmkl_sequential.a libmkl_core.a)
+MKL_WHEELS="mkl-static==$MKL_VERSION --hash=sha256:090e439bf202b45579c75d2ba50ff7ead05752d553a06aba79c3ed2b5247921b
+mkl-include==$MKL_VERSION --hash=sha256:889cc72057a1671fee1e9a8beb2fc4e0d222ba78c08b6d69584dae03fbec4822"
+
+work="" # a scratch directory, removed on the way out
+trap '[ -z "$work" ] || rm -rf "$work"' EXIT
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-mkl_root() { # the MKLROOT to build with
-    if [ -n "${MKLROOT:-}" ]; then printf '%s' "$MKLROOT"; else printf '%s' "$MKL_DIR"; fi
-}
+# --- what is there -----------------------------------------------------------------------------------------------
 
-mkl_lib_dir() { # where the static libraries lie below an MKLROOT (old releases: lib/intel64)
-    local d
-    for d in "$1/lib" "$1/lib/intel64"; do
-        [ -f "$d/libmkl_core.a" ] && { printf '%s' "$d"; return 0; }
+cargo_bin() { # the directory of cargo
+    local c
+    c=$(command -v cargo) && { dirname "$c"; return 0; }
+    for c in "${CARGO_HOME:-$HOME/.cargo}/bin" "$HOME/.cargo/bin"; do
+        [ -x "$c/cargo" ] && { printf '%s' "$c"; return 0; }
     done
     return 1
 }
 
+mkl_root() { # the MKLROOT to build with
+    printf '%s' "${MKLROOT:-$MKL_DIR}"
+}
+
+mkl_complete() { # does this MKLROOT hold the static libraries (old releases: in lib/intel64) and the header?
+    local lib dir
+    [ -f "$1/include/mkl.h" ] || return 1
+    for dir in "$1/lib" "$1/lib/intel64"; do
+        for lib in "${MKL_LIBS[@]}"; do
+            [ -f "$dir/$lib" ] || continue 2
+        done
+        return 0
+    done
+    return 1
+}
+
+cc_works() { # a compiler with the C library's headers
+    have cc && printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1
+}
+
 mpi_found() { # openmpi | mpich | other | nothing, by the mpicc of the PATH
     have mpicc || return 0
+    # A wrapper without its headers (a run-time package) is no MPI to build with.
+    if cc_works && ! printf '#include <mpi.h>\n' | mpicc -E -x c - >/dev/null 2>&1; then return 0; fi
     case "$(mpicc -show 2>/dev/null; mpirun --version 2>/dev/null)" in
-        *"Open MPI"* | *openmpi* | *open-mpi*) echo openmpi ;;
+        *"Open MPI"* | *openmpi* | *open-mpi* | *"Open RTE"*) echo openmpi ;;
         *mpich* | *MPICH* | *HYDRA*) echo mpich ;;
         *) echo other ;;
     esac
 }
 
+libclang_found() { # the library that bindgen loads, and the compiler's own headers beside it
+    local lib dir
+    [ -n "${LIBCLANG_PATH:-}" ] && return 0
+    local dirs=(/usr/lib/llvm-*/lib /usr/lib/*-linux-gnu /usr/lib64/llvm*/lib* /usr/lib64 /usr/lib /usr/local/lib*
+        /usr/local/llvm*/lib*)
+    have llvm-config && dirs+=("$(llvm-config --libdir)")
+    for dir in "${dirs[@]}"; do
+        for lib in "$dir"/libclang.so* "$dir"/libclang-[0-9]*.so*; do # not libclang-cpp: it has no C interface
+            set -- "$(dirname "$(readlink -f "$lib")")"/clang/*/include/stddef.h /usr/lib/clang/*/include/stddef.h
+            [ $# -gt 0 ] && return 0
+        done
+    done
+    return 1
+}
+
+hdf5_dir() { # the HDF5_DIR to export: one that the bindings' build would not find by itself
+    local dir tool
+    for dir in "${HDF5_DIR:-}" "${HDF5_ROOT:-}" "${HDF5_HOME:-}" "${EBROOTHDF5:-}"; do
+        [ -n "$dir" ] && [ -f "$dir/include/H5pubconf.h" ] && { printf '%s' "$dir"; return 0; }
+    done
+    for tool in h5cc h5pcc; do
+        dir=$(command -v "$tool") || continue
+        dir=$(dirname "$(dirname "$dir")")
+        # A conda environment's library would not be found at run time.
+        [ "$dir" = /usr ] || [ "$dir" = "${CONDA_PREFIX:-}" ] && continue
+        [ -f "$dir/include/H5pubconf.h" ] && { printf '%s' "$dir"; return 0; }
+    done
+    return 1
+}
+
+hdf5_found() {
+    local dir
+    hdf5_dir >/dev/null && return 0
+    for dir in /usr/include/hdf5/serial /usr/include $(pkg-config --cflags-only-I hdf5 2>/dev/null); do
+        [ -f "${dir#-I}/H5pubconf.h" ] && return 0
+    done
+    return 1
+}
+
+# --- the environment -----------------------------------------------------------------------------------------------
+
 env_lines() {
+    local dir
+    if ! have cargo && dir=$(cargo_bin); then printf 'export PATH=%q\n' "$dir:$PATH"; fi
     printf 'export MKLROOT=%q\n' "$(mkl_root)"
+    if dir=$(hdf5_dir); then printf 'export HDF5_DIR=%q\n' "$dir"; fi
+    # The wrapper that the MPI bindings ask for their flags, and the launcher that belongs to it.
+    case "${MPI:-}" in
+        openmpi | mpich)
+            have "mpicc.$MPI" && printf 'export MPICC=mpicc.%s\n' "$MPI"
+            have "mpirun.$MPI" && printf 'export MPIRUN=mpirun.%s\n' "$MPI"
+            ;;
+    esac
+    # More ranks than cores, for Open MPI up to 4 and from 5 on; MPICH always allows it.
+    printf 'export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe\n'
     # Containers and CI run as root; without this Open MPI refuses to.
     if [ "$(id -u)" = 0 ]; then
         printf 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n'
+        printf 'export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1\n'
     fi
-    # The wrapper that mpi-sys asks for its flags.
-    case "${MPI:-}" in
-        mpich) have mpicc.mpich && printf 'export MPICC=mpicc.mpich\n' ;;
-        openmpi) have mpicc.openmpi && printf 'export MPICC=mpicc.openmpi\n' ;;
-    esac
-    return 0
 }
 
-missing_packages() {
-    local want=""
-    have cc && have make || want="$want build-essential"
-    have pkg-config || want="$want pkg-config"
-    # bindgen loads libclang when the MPI bindings are generated
-    if [ -z "${LIBCLANG_PATH:-}" ] && ! { ldconfig -p 2>/dev/null; ls /usr/lib/llvm-*/lib 2>/dev/null; } \
-        | grep -E 'libclang(-[0-9.]+)?\.so' >/dev/null; then
-        want="$want libclang-dev"
+# --- installing ----------------------------------------------------------------------------------------------------
+
+check_machine() {
+    local dir need got
+    [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || die "MKL exists for Linux on x86-64 only, this is $(uname -s) on $(uname -m)"
+    case "${MPI:-}" in "" | openmpi | mpich) ;; *) die "MPI=$MPI: openmpi or mpich" ;; esac
+    need=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$here/Cargo.toml")
+    dir=$(cargo_bin) || die "no cargo: install Rust $need or later (https://rustup.rs), then run this again"
+    got=$("$dir/cargo" --version 2>/dev/null | cut -d' ' -f2) || got=""
+    [ -n "$got" ] || die "$dir/cargo does not run; 'rustup default stable' chooses a toolchain, then run this again"
+    printf '%s\n%s\n' "$need" "${got%%-*}" | sort -V -C \
+        || die "$dir/cargo is $got, Rust $need or later is needed: 'rustup update stable' (https://rustup.rs; the distribution's cargo is often too old)"
+    if [ -n "${HDF5_DIR:-}" ] && [ ! -f "$HDF5_DIR/include/H5pubconf.h" ]; then
+        die "HDF5_DIR=$HDF5_DIR holds no include/H5pubconf.h; load the HDF5 module, or unset HDF5_DIR to have one installed"
     fi
-    case "${MPI:-$(mpi_found)}" in
-        openmpi) have mpicc.openmpi || [ "$(mpi_found)" = openmpi ] || want="$want libopenmpi-dev openmpi-bin" ;;
-        mpich) have mpicc.mpich || [ "$(mpi_found)" = mpich ] || want="$want libmpich-dev mpich" ;;
-        "") want="$want libopenmpi-dev openmpi-bin" ;;
+    if [ -n "${MKLROOT:-}" ] && ! mkl_complete "$MKLROOT"; then
+        die "MKLROOT=$MKLROOT lacks one of ${MKL_LIBS[*]} or include/mkl.h; unset MKLROOT to have MKL installed"
+    fi
+}
+
+launcher() { have mpirun || have mpiexec || have srun; }
+
+missing_packages() {
+    local want="" found
+    cc_works || want="$want gcc libc6-dev"
+    have make || want="$want make"
+    have pkg-config || want="$want pkg-config"
+    libclang_found || want="$want libclang-dev"
+    found=$(mpi_found)
+    case "${MPI:-$found}" in
+        openmpi) have mpicc.openmpi && have mpirun.openmpi || [ "$found" = openmpi ] && launcher \
+            || want="$want libopenmpi-dev openmpi-bin" ;;
+        mpich) have mpicc.mpich && have mpirun.mpich || [ "$found" = mpich ] && launcher \
+            || want="$want libmpich-dev mpich" ;;
+        other) launcher || say "no mpirun, mpiexec or srun on the PATH: building works, running does not" ;;
+        # explicit choices and Cray's front end are asked by the bindings' build itself
+        *) [ -n "${MPICC:-}${MPI_PKG_CONFIG:-}${CRAY_MPICH_DIR:-}" ] || want="$want libopenmpi-dev openmpi-bin" ;;
     esac
-    [ -n "${HDF5_DIR:-}" ] || have h5cc || pkg-config --exists hdf5 2>/dev/null || pkg-config --exists hdf5-serial 2>/dev/null \
-        || want="$want libhdf5-dev"
-    if ! mkl_lib_dir "$(mkl_root)" >/dev/null; then
+    hdf5_found || want="$want libhdf5-dev"
+    if ! mkl_complete "$(mkl_root)"; then
         have python3 || want="$want python3"
         python3 -m pip --version >/dev/null 2>&1 || want="$want python3-pip"
     fi
     printf '%s' "$want"
 }
 
-install_packages() {
-    local want sudo=""
-    want=$(missing_packages)
-    [ -n "$want" ] || return 0
-    have apt-get || die "missing:$want (names as on Debian); install their counterparts, or load them as modules, and run this again"
+install_packages() { # the packages' names; returns 1 where the user may not
+    local sudo=() hint=""
     if [ "$(id -u)" != 0 ]; then
-        if have sudo && sudo -n true 2>/dev/null; then
-            sudo="sudo"
-        else
-            die "not root: ask for these packages, then run this again:  sudo apt-get install$want"
-        fi
+        have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; } || return 1
+        sudo=(sudo)
     fi
-    say "installing$want"
-    export DEBIAN_FRONTEND=noninteractive
-    $sudo apt-get -q -o DPkg::Lock::Timeout=300 update >/dev/null
-    # shellcheck disable=SC2086  # a list of words
-    $sudo env DEBIAN_FRONTEND=noninteractive \
-        apt-get -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $want >/dev/null
+    say "installing $*"
+    grep -qs '^ID=ubuntu' /etc/os-release && hint="; on Ubuntu they are in 'universe': add-apt-repository universe"
+    sudo+=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+    "${sudo[@]}" update >/dev/null || say "apt-get update failed; going on with the lists that are there"
+    "${sudo[@]}" install -y --no-install-recommends "$@" >/dev/null </dev/null || die "apt-get could not install $*$hint"
 }
 
 install_mkl() {
-    if [ -n "${MKLROOT:-}" ]; then
-        mkl_lib_dir "$MKLROOT" >/dev/null || die "MKLROOT=$MKLROOT holds no static MKL (libmkl_core.a); unset it to have one installed"
-        return 0
-    fi
-    mkl_lib_dir "$MKL_DIR" >/dev/null && [ -f "$MKL_DIR/include/mkl.h" ] && return 0
+    local lib wheel
     say "installing MKL $MKL_VERSION into $MKL_DIR (250 MB to load, 0.6 GB on disk)"
-    local work lib
     mkdir -p "$(dirname "$MKL_DIR")"
     work=$(mktemp -d "$MKL_DIR.XXXXXX")
-    # shellcheck disable=SC2064  # the value of now
-    trap "rm -rf '$work'" EXIT
-    # A wheel is a zip file: unpacked by hand, every pip's own install scheme is out of the way.
-    python3 -m pip download -q --no-deps --only-binary :all: --disable-pip-version-check -d "$work" \
-        "mkl-static==$MKL_VERSION" "mkl-include==$MKL_VERSION"
+    # A wheel is a zip file. Unpacked by hand, every pip's own install scheme is out of the way.
+    printf '%s\n' "$MKL_WHEELS" >"$work/requirements"
+    PIP_REQUIRE_VIRTUALENV=0 python3 -m pip download -q --no-deps --only-binary :all: --disable-pip-version-check \
+        --require-hashes -r "$work/requirements" -d "$work" \
+        || die "MKL did not arrive from the package index; behind a proxy set https_proxy, or set MKLROOT to an installed MKL"
     for wheel in "$work"/*.whl; do
         python3 -m zipfile -e "$wheel" "$work/unpacked"
         rm "$wheel"
     done
     mkdir -p "$work/root/lib"
-    for lib in $MKL_LIBS; do
+    for lib in "${MKL_LIBS[@]}"; do
         mv "$work"/unpacked/mkl_static-*.data/data/lib/"$lib" "$work/root/lib/"
     done
     mv "$work"/unpacked/mkl_include-*.data/data/include "$work/root/include"
-    rm -rf "$MKL_DIR"
-    mv "$work/root" "$MKL_DIR" # whole or not at all
+    mv "$work"/unpacked/mkl_static-*.dist-info/LICENSE.txt "$work/root/"
+    # Whole or not at all; a second one that ran meanwhile may have been first.
+    mkl_complete "$MKL_DIR" || { rm -rf "$MKL_DIR"; mv -T "$work/root" "$MKL_DIR"; }
 }
 
-[ "${1:-}" = --env ] && { env_lines; exit 0; }
-have cargo || [ -x "$HOME/.cargo/bin/cargo" ] || die "no cargo: install Rust 1.89 or later (https://rustup.rs), then run this again"
-install_packages
-install_mkl
-say "ready (MKLROOT=$(mkl_root), $(mpicc --version 2>/dev/null | head -n 1))"
+main() {
+    local want tests="" did=""
+    case "${1:-}" in
+        --env) env_lines; return 0 ;;
+        --tests) tests=1 ;;
+        "") ;;
+        *) die "unknown argument $1 (known: --tests, --env)" ;;
+    esac
+    check_machine
+    want=$(missing_packages)
+    if [ -n "$want" ]; then
+        have apt-get || die "missing:$want (names as on Debian); install their counterparts or load them as modules, then run this again"
+        # shellcheck disable=SC2086  # a list of words
+        install_packages $want \
+            || die "you are not root here; ask for these packages, or load MPI and HDF5 as modules, then run this again:
+    apt-get install --no-install-recommends$want"
+        did=1
+        want=$(missing_packages)
+        [ -z "$want" ] || die "still missing after the installation:$want"
+    fi
+    if ! mkl_complete "$(mkl_root)"; then install_mkl; did=1; fi
+    if [ -n "$tests" ] && ! have shellcheck && have apt-get; then
+        install_packages shellcheck || say "no shellcheck: the tests go on without it"
+    fi
+    { [ -n "${FEDNMF_QUIET:-}" ] && [ -z "$did" ]; } || say "ready (MKLROOT=$(mkl_root))"
+}
+main "$@"

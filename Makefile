@@ -1,0 +1,71 @@
+# fednmf: `make demo` and `make test` do everything by themselves on a fresh Debian or Ubuntu with Rust.
+#
+#   MPI=mpich        build with MPICH instead of the MPI that mpicc belongs to; in a target directory of its own
+#   MKLROOT=DIR      build with an installed MKL
+#   PREFIX=DIR       where `make install` puts things (default: /usr/local for root, else ~/.local)
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+TARGET := $(or $(CARGO_TARGET_DIR),$(if $(filter mpich,$(MPI)),target-mpich,target))
+PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
+BINARY := $(TARGET)/release/fednmf
+SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
+
+# What cargo and mpirun need, asked anew for every recipe: setup may just have installed it.
+ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
+
+.PHONY: help setup ready build test demo install bench lint clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+setup: ## install what is missing (or say which packages to ask for)
+	@jobs/setup.sh
+
+# The same without a word when nothing is missing. The build scripts of the MPI and MKL bindings do not notice that
+# another MPI or MKL is meant: the stamp tells, and they run again.
+ready:
+	@FEDNMF_QUIET=1 jobs/setup.sh
+	@$(ENV) new="$$MKLROOT $${HDF5_DIR:-} $$("$${MPICC:-mpicc}" -show 2>/dev/null || true)"; stamp='$(TARGET)/.libraries'; \
+	if [ -d '$(TARGET)/release/build' ] && [ "$$(cat "$$stamp" 2>/dev/null)" != "$$new" ]; then \
+	    cargo clean -q --release -p intel-mkl-src -p mpi-sys -p hdf5-metno-sys; \
+	fi; \
+	mkdir -p '$(TARGET)'; printf '%s\n' "$$new" >"$$stamp"
+
+build: ready ## target/release/fednmf
+	@$(ENV) cargo build --release
+
+test: ## all tests
+	@FEDNMF_QUIET=1 jobs/setup.sh --tests
+	@$(MAKE) ready
+	@$(ENV) cargo test --release
+
+demo: build ## the main job on real data, with 4 ranks
+	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'
+
+# Under sudo what was built before is installed: root has another cargo and another cache.
+install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## binary, man page and completions below PREFIX
+	@d='$(DESTDIR)$(PREFIX)'; \
+	install -d "$$d/bin" "$$d/share/man/man1" "$$d/share/bash-completion/completions" \
+	    "$$d/share/zsh/site-functions" "$$d/share/fish/vendor_completions.d"; \
+	install -m 755 '$(BINARY)' "$$d/bin/fednmf"; \
+	'$(BINARY)' man >"$$d/share/man/man1/fednmf.1"; \
+	'$(BINARY)' completions bash >"$$d/share/bash-completion/completions/fednmf"; \
+	'$(BINARY)' completions zsh >"$$d/share/zsh/site-functions/_fednmf"; \
+	'$(BINARY)' completions fish >"$$d/share/fish/vendor_completions.d/fednmf.fish"; \
+	echo "installed $$d/bin/fednmf; try: mpirun -n $$(nproc) fednmf --algo dsanls"; \
+	case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "add it to the PATH:  export PATH=$(PREFIX)/bin:\$$PATH" ;; esac
+
+bench: ready ## micro-benchmarks
+	@$(ENV) cargo bench
+
+lint: ready ## formatting, clippy without warnings, shellcheck where it is there
+	@$(ENV) cargo fmt --check
+	@$(ENV) cargo clippy --release --all-targets -- -D warnings
+	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_FILES); else echo "no shellcheck: skipped"; fi
+
+clean: ## remove what was built
+	@rm -rf target target-mpich
