@@ -41,7 +41,7 @@ build: ready ## target/release/fednmf
 test: ## all tests
 	@FEDNMF_QUIET=1 jobs/setup.sh --tests
 	@$(MAKE) ready
-	@$(ENV) cargo test --release
+	@$(ENV) cargo test --release --no-fail-fast
 
 demo: build ## the main job on real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'

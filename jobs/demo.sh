@@ -9,9 +9,12 @@ binary=${1:-$here/target/release/fednmf}
 out=${2:-$here/target/demo}
 ranks=4
 
+# Ranks that wait have to give way to those that work, when there are more of them than cores.
+[ "$(nproc)" -ge "$ranks" ] || export OMPI_MCA_mpi_yield_when_idle=1
+
 mkdir -p "$out"
 rm -f "$out"/digits.*
-run=("${MPIRUN:-mpirun}" -n "$ranks" "$binary" --algo dsanls --input "$here/tests/data/digits.npy" -k 10
+run=("${FEDNMF_MPIRUN:-mpirun}" -n "$ranks" "$binary" --algo dsanls --input "$here/tests/data/digits.npy" -k 10
     --max-iters 100 --eval-every 10 --seed 1 --trace "$out/digits.jsonl" --output "$out/digits.h5")
 printf '%s ' '$' "${run[@]}"
 echo

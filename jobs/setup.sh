@@ -121,7 +121,7 @@ env_lines() {
     case "${MPI:-}" in
         openmpi | mpich)
             have "mpicc.$MPI" && printf 'export MPICC=mpicc.%s\n' "$MPI"
-            have "mpirun.$MPI" && printf 'export MPIRUN=mpirun.%s\n' "$MPI"
+            have "mpirun.$MPI" && printf 'export FEDNMF_MPIRUN=mpirun.%s\n' "$MPI"
             ;;
     esac
     # More ranks than cores, for Open MPI up to 4 and from 5 on; MPICH always allows it.
