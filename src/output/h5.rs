@@ -47,10 +47,18 @@ pub fn check_writable(path: &Path) -> Result<()> {
     })
 }
 
+/// The system's own words, where HDF5 has them between much about its insides.
+fn plain(words: &str) -> &str {
+    let quoted = words.split_once("error message = '").and_then(|(_, rest)| rest.split_once('\''));
+    quoted.map_or(words, |(message, _)| message)
+}
+
 fn unwritten(path: &Path, e: impl std::fmt::Display) -> Error {
+    let words = e.to_string();
     Error::failed(format!(
-        "{}: cannot be written ({e}); check the free space and the rights in {}",
+        "{}: cannot be written ({}); check the free space and the rights in {}",
         path.display(),
+        plain(&words),
         directory(path).display()
     ))
 }
@@ -219,6 +227,13 @@ mod tests {
         fs::write(&path, "x").unwrap();
         assert!(check_writable(&path.join("o.h5")).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"x");
+    }
+
+    #[test]
+    fn the_systems_words_are_found() {
+        let words = "H5Dwrite(): can't write data: errno = 28, error message = 'No space left on device', buf = 0x5";
+        assert_eq!(plain(words), "No space left on device");
+        assert_eq!(plain("can't do it"), "can't do it");
     }
 
     #[test]
