@@ -8,5 +8,6 @@ pub mod error;
 pub mod linalg;
 pub mod metrics;
 pub mod nls;
+pub mod output;
 pub mod random;
 pub mod sketch;

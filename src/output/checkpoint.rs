@@ -1,0 +1,299 @@
+//! Checkpoints: all that a later `--resume` needs, whole at every moment.
+//!
+//! `F.h5` holds the shared state and is the manifest: it names its generation and, where parties have private state,
+//! their files `F.party-03.g17.h5`. A new generation is written beside the old one; the rename of the manifest, after
+//! everything else is on disk, makes it the valid one. Then the older owners' files go. A crash at any moment leaves
+//! the manifest of one whole generation.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::CHECKPOINT;
+use super::gather::{Job, hosted, pattern};
+use super::h5::directory;
+use super::stored::{GENERATION, Stored};
+use super::values::after_storage;
+use crate::algo::Piece;
+use crate::comm::{Door, Parcel, Payload};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+
+const NUMBER: Parcel = Parcel::new("checkpoint", Payload::Control);
+
+/// Where checkpoints of a run go, and which generation the last one was.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    /// 0: not known yet.
+    generation: u64,
+}
+
+impl Checkpoint {
+    /// Checkpoints at `path`. Nothing is read or written yet.
+    pub fn new(path: &Path) -> Self {
+        Checkpoint { path: path.to_path_buf(), generation: 0 }
+    }
+
+    /// The manifest's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the next generation. Collective; `attributes` are rank 0's.
+    ///
+    /// # Errors
+    /// On all ranks, when a file of any rank cannot be written; the previous generation is then still there.
+    pub fn save<T: Real>(
+        &mut self,
+        door: &Door,
+        pieces: &[Piece<'_, T>],
+        attributes: &Map<String, Value>,
+    ) -> Result<()> {
+        if self.generation == 0 {
+            // Files that the present manifest names must not be overwritten; those of an unfinished generation may.
+            self.generation = door.share(NUMBER, if door.speaks() { present(&self.path) } else { 0 });
+        }
+        let generation = self.generation + 1;
+        let job = Job { path: &self.path, pieces, attributes, generation: Some(generation), parcel: CHECKPOINT };
+        job.write(door)?.publish(door)?;
+        self.generation = generation;
+        remove_others(&self.path, generation, &hosted(pieces));
+        Ok(())
+    }
+
+    /// Opens the checkpoint and checks that it is whole; its numbers are checked when they are read. Each rank calls
+    /// this for itself.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged.
+    pub fn resume(path: &Path) -> Result<(Stored, Map<String, Value>)> {
+        if !path.exists() {
+            return Err(Error::input(format!(
+                "{}: no checkpoint here to resume from; check the name, or begin without --resume",
+                path.display()
+            )));
+        }
+        let stored = Stored::open_sealed(path)?;
+        let attributes = stored.attributes().clone();
+        Ok((stored, attributes))
+    }
+}
+
+/// The generation of the manifest at `path`, 0 where there is none that can be read.
+fn present(path: &Path) -> u64 {
+    let read = || Stored::open_sealed(path).ok()?.attributes().get(GENERATION)?.as_u64();
+    if path.exists() { read().unwrap_or(0) } else { 0 }
+}
+
+/// Removes the files of `parties` that are of another generation. A file that stays does no harm.
+fn remove_others(path: &Path, generation: u64, parties: &[usize]) {
+    if parties.is_empty() {
+        return;
+    }
+    let marked = pattern(path, Some(generation));
+    let Some((before, rest)) = marked.split_once("{party}") else { return };
+    let Some(after) = rest.strip_prefix(&format!(".g{generation}")) else { return };
+    let Ok(entries) = std::fs::read_dir(directory(path)) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let digits = || -> Option<(usize, u64)> {
+            let middle = name.to_str()?.strip_prefix(before)?.strip_suffix(after)?;
+            let (party, number) = middle.split_once(".g")?;
+            Some((party.parse().ok()?, number.parse().ok()?))
+        };
+        if digits().is_some_and(|(party, number)| number != generation && parties.contains(&party)) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Refuses a checkpoint of another run: every entry of `expected` must be in `found` with the same value; objects are
+/// compared entry by entry. What only `found` has (iteration, number of ranks, date) does not matter.
+///
+/// # Errors
+/// With every difference by name.
+pub fn compare(found: &Map<String, Value>, expected: &Map<String, Value>) -> Result<()> {
+    let mut differences = Vec::new();
+    collect(found, &after_storage(expected), "", &mut differences);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "the checkpoint is of another run: {}; resume with the arguments and the matrix it was made with, or begin without --resume",
+        differences.join(", ")
+    )))
+}
+
+fn collect(found: &Map<String, Value>, expected: &Map<String, Value>, prefix: &str, differences: &mut Vec<String>) {
+    for (name, now) in expected {
+        match (found.get(name).unwrap_or(&Value::Null), now) {
+            (Value::Object(then), Value::Object(now)) => {
+                collect(then, now, &format!("{prefix}{name}."), differences);
+                let gone = then.iter().filter(|(key, _)| !now.contains_key(*key));
+                differences
+                    .extend(gone.map(|(key, value)| format!("{prefix}{name}.{key} was {value}, now is not set")));
+            }
+            (Value::Null, Value::Null) => {}
+            (Value::Null, now) => differences.push(format!("{prefix}{name} was not set, now is {now}")),
+            (then, now) if then != now => differences.push(format!("{prefix}{name} was {then}, now is {now}")),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algo::{Owner, Restore};
+    use crate::output::gather::write_alone;
+    use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
+    use ndarray::{Array2, array};
+    use serde_json::json;
+    use std::fs;
+
+    fn map(value: Value) -> Map<String, Value> {
+        let Value::Object(map) = value else { unreachable!() };
+        map
+    }
+
+    /// Writes a generation with two parties as `save` does, up to `steps` renames of three.
+    fn save(path: &Path, generation: u64, steps: usize) {
+        let mut attributes = map(json!({"iteration": 10 * generation, "seed": 1}));
+        attributes.insert(GENERATION.into(), generation.into());
+        attributes.insert(PARTY_FILES.into(), pattern(path, Some(generation)).into());
+        attributes.insert(PARTY_WIDTH.into(), 2.into());
+        let values = state(generation);
+        let piece = |name| Piece { name, owner: Owner::Shared, total_rows: 3, first_row: 0, values: values.view() };
+        let mut parts = Vec::new();
+        for party in 0..2 {
+            let mut attributes = attributes.clone();
+            attributes.insert(PARTY.into(), party.into());
+            let file = path.with_file_name(party_file(&pattern(path, Some(generation)), party, 2));
+            parts.push(write_alone(&file, &[&piece("U")], &attributes, true).unwrap());
+        }
+        parts.push(write_alone(path, &[&piece("V")], &attributes, true).unwrap());
+        for (step, part) in parts.into_iter().enumerate() {
+            if step < steps {
+                part.publish().unwrap();
+            } else {
+                // As a crash leaves it.
+                std::mem::forget(part);
+            }
+        }
+    }
+
+    fn state(generation: u64) -> Array2<f64> {
+        array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.5]] * generation as f64
+    }
+
+    fn check(path: &Path, generation: u64) {
+        let (stored, attributes) = Checkpoint::resume(path).unwrap();
+        assert_eq!(attributes["iteration"], 10 * generation);
+        for (name, owner) in [("V", Owner::Shared), ("U", Owner::Party(0)), ("U", Owner::Party(1))] {
+            let mut out = Array2::<f64>::zeros((2, 2));
+            stored.rows(name, owner, 1, out.view_mut()).unwrap();
+            assert_eq!(out, state(generation).slice(ndarray::s![1.., ..]));
+        }
+    }
+
+    #[test]
+    fn a_crash_at_any_moment_leaves_a_whole_generation() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("F.h5");
+        assert_eq!(present(&path), 0);
+        save(&path, 4, 3);
+        for steps in 0..3 {
+            save(&path, 5, steps);
+            check(&path, 4);
+            assert_eq!(present(&path), 4);
+        }
+        save(&path, 5, 3);
+        // Killed before the old files were removed.
+        check(&path, 5);
+        fs::write(dir.path().join("F.party-01.g4.h5.txt"), "not ours").unwrap();
+        remove_others(&path, 5, &[1]);
+        let mut names: Vec<String> =
+            fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        let left = ["F.h5", "F.party-00.g4.h5", "F.party-00.g5.h5", "F.party-01.g4.h5.txt", "F.party-01.g5.h5"];
+        assert_eq!(names, left);
+        check(&path, 5);
+    }
+
+    #[test]
+    fn every_damage_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("F.h5");
+        save(&path, 1, 3);
+        let good = fs::read(&path).unwrap();
+        let read = || -> Result<()> {
+            let (stored, _) = Checkpoint::resume(&path)?;
+            stored.rows("V", Owner::Shared, 0, Array2::<f64>::zeros((3, 2)).view_mut())
+        };
+        read().unwrap();
+        for length in (0..good.len()).step_by(97) {
+            fs::write(&path, &good[..length]).unwrap();
+            assert_eq!(read().unwrap_err().exit_code(), 2, "cut to {length} bytes");
+        }
+        for place in (0..good.len()).step_by(11) {
+            let mut bad = good.clone();
+            bad[place] ^= 1 << (place % 8);
+            fs::write(&path, &bad).unwrap();
+            let message = read().expect_err(&format!("byte {place}")).message;
+            assert!(message.contains("F.h5"), "{message}");
+        }
+        // Each bit of the numbers themselves.
+        let first = good.windows(8).position(|w| w == 6.5f64.to_le_bytes()).unwrap();
+        for bit in 0..64 {
+            let mut bad = good.clone();
+            bad[first + bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &bad).unwrap();
+            assert!(read().unwrap_err().message.contains("checksum"));
+        }
+    }
+
+    #[test]
+    fn files_of_different_generations_or_parties_do_not_mix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("F.h5");
+        save(&path, 1, 3);
+        save(&path, 2, 3);
+        let (stored, _) = Checkpoint::resume(&path).unwrap();
+        let read = || stored.rows("U", Owner::Party(0), 0, Array2::<f64>::zeros((3, 2)).view_mut()).unwrap_err();
+        let file = |name: &str| dir.path().join(name);
+        fs::copy(file("F.party-00.g1.h5"), file("F.party-00.g2.h5")).unwrap();
+        assert!(read().message.contains("its generation is 1, not 2"));
+        fs::copy(file("F.party-01.g2.h5"), file("F.party-00.g2.h5")).unwrap();
+        assert!(read().message.contains("its party is 1, not 0"));
+        fs::remove_file(file("F.party-00.g2.h5")).unwrap();
+        assert!(read().message.contains("F.party-00.g2.h5"));
+    }
+
+    #[test]
+    fn an_output_is_no_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("o.h5");
+        assert!(Checkpoint::resume(&path).unwrap_err().message.contains("no checkpoint here"));
+        write_alone::<f64>(&path, &[], &Map::new(), false).unwrap().publish().unwrap();
+        assert!(Checkpoint::resume(&path).unwrap_err().message.contains("is no whole checkpoint"));
+    }
+
+    #[test]
+    fn another_run_is_refused_by_name() {
+        let found = map(json!({"seed": 1, "ranks": 4, "params": {"mu": 0.1, "old": 1, "same": [1, 2]}, "k": 3}));
+        compare(&found, &found).unwrap();
+        compare(&found, &map(json!({"seed": 1, "absent": null}))).unwrap();
+        let now = map(json!({"seed": 2, "params": {"mu": 0.2, "same": [1, 2]}, "k": 3, "precision": "f32"}));
+        let message = compare(&found, &now).unwrap_err().message;
+        for part in [
+            "seed was 1, now is 2",
+            "params.mu was 0.1, now is 0.2",
+            "params.old was 1, now is not set",
+            "precision was not set, now is \"f32\"",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(!message.contains("same") && !message.contains("ranks") && !message.contains(" k "), "{message}");
+    }
+}

@@ -1,0 +1,233 @@
+//! The collective part: shared rows travel to rank 0 in small blocks, private ones into their hosts' files.
+//!
+//! No rank may wait for one that has given up. So all agree before rows travel, rank 0 keeps on receiving when its file
+//! fails midway, and all agree again before a file gets its name.
+
+use std::path::{Path, PathBuf};
+
+use ndarray::s;
+use serde_json::{Map, Value};
+
+use super::h5::{Part, Rows, Writer};
+use super::plan::{self, Head, Matrix, block_rows, blocks};
+use super::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
+use crate::algo::{Owner, Piece};
+use crate::comm::{Door, Parcel, Payload};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+
+/// What is to be written.
+pub struct Job<'a, 'p, T> {
+    /// The shared file; the owners' files are beside it.
+    pub path: &'a Path,
+    pub pieces: &'a [Piece<'p, T>],
+    pub attributes: &'a Map<String, Value>,
+    /// For a checkpoint: files carry checksums, and the owners' carry the generation in their names.
+    pub generation: Option<u64>,
+    pub parcel: Parcel,
+}
+
+/// Files that are whole and synced, under their temporary names.
+pub struct Written {
+    shared: Option<Part>,
+    private: Vec<Part>,
+}
+
+/// The owners' file names as a pattern: `F.party-{party}.h5`, with a generation `F.party-{party}.g17.h5`.
+pub fn pattern(path: &Path, generation: Option<u64>) -> String {
+    let part = |text: Option<&std::ffi::OsStr>| text.map(|t| t.to_string_lossy().into_owned());
+    let stem = part(path.file_stem()).unwrap_or_default();
+    let generation = generation.map_or_else(String::new, |g| format!(".g{g}"));
+    let extension = part(path.extension()).map_or_else(String::new, |e| format!(".{e}"));
+    format!("{stem}.party-{{party}}{generation}{extension}")
+}
+
+/// The parties that this rank has pieces of, each once, in order.
+pub fn hosted<T>(pieces: &[Piece<'_, T>]) -> Vec<usize> {
+    let mut parties: Vec<usize> = pieces
+        .iter()
+        .filter_map(|p| match p.owner {
+            Owner::Party(party) => Some(party),
+            Owner::Shared => None,
+        })
+        .collect();
+    parties.sort_unstable();
+    parties.dedup();
+    parties
+}
+
+/// The number of digits in the names of the owners' files, from all parties that have one.
+fn width(parties: &[Vec<usize>]) -> Result<Option<usize>> {
+    let mut all: Vec<usize> = parties.iter().flatten().copied().collect();
+    all.sort_unstable();
+    if let Some(twice) = all.windows(2).find(|w| w[0] == w[1]) {
+        return Err(Error::failed(format!(
+            "party {} has private rows on two ranks; this is a bug, please report it",
+            twice[0]
+        )));
+    }
+    Ok(all.last().map(|last| last.to_string().len().max(2)))
+}
+
+impl<'p, T: Real> Job<'_, 'p, T> {
+    /// Writes all files under their temporary names. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, when a file of any rank cannot be written.
+    pub fn write(&self, door: &Door) -> Result<Written> {
+        let shared: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Shared).collect();
+        let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
+        // Of private pieces the others learn whose they are and nothing else.
+        let notice = Parcel::new(self.parcel.purpose, Payload::Control);
+        let (heads, parties): (Vec<_>, Vec<_>) =
+            door.collect(notice, &(heads, hosted(self.pieces))).into_iter().unzip();
+        // Equal on all ranks, and so are their errors.
+        let (plan, width) = (plan::matrices(&heads)?, width(&parties)?);
+
+        let private = self.private(width);
+        let writer = door.speaks().then(|| self.shared_file(width)).transpose();
+        // In this order rank 0's own trouble is told before that of its parties.
+        let (writer, private) = door.agree(writer.and_then(|w| Ok((w, private?))))?;
+        let shared = self.shared_rows(door, &plan, &shared, writer);
+        Ok(Written { shared: door.agree(shared)?, private })
+    }
+
+    /// The root attributes, with what a reader needs to find all files.
+    fn root(&self, width: Option<usize>) -> Map<String, Value> {
+        let mut map = self.attributes.clone();
+        if let Some(generation) = self.generation {
+            map.insert(GENERATION.into(), generation.into());
+        }
+        if let Some(width) = width {
+            map.insert(PARTY_FILES.into(), pattern(self.path, self.generation).into());
+            map.insert(PARTY_WIDTH.into(), width.into());
+        }
+        map
+    }
+
+    fn shared_file(&self, width: Option<usize>) -> Result<Writer> {
+        let writer = Writer::create(self.path, self.generation.is_some())?;
+        writer.attributes(&self.root(width))?;
+        Ok(writer)
+    }
+
+    /// Sends this rank's rows to rank 0, which writes them; rank 0 gets the finished file.
+    fn shared_rows(
+        &self,
+        door: &Door,
+        plan: &[Matrix],
+        pieces: &[&Piece<'p, T>],
+        writer: Option<Writer>,
+    ) -> Result<Option<Part>> {
+        let mut trouble = None;
+        let mut buffer: Vec<T> = Vec::new();
+        for matrix in plan {
+            let mut rows: Option<Rows> = None;
+            if let (Some(writer), None) = (&writer, &trouble) {
+                rows = writer.matrix::<T>(matrix).map_err(|e| trouble = Some(e)).ok();
+            }
+            for segment in &matrix.segments {
+                for block in blocks(segment.rows.clone(), block_rows(matrix.rows, matrix.cols)) {
+                    let mine = segment.rank == door.rank();
+                    if mine {
+                        let piece = pieces[segment.piece];
+                        let local = block.start - piece.first_row..block.end - piece.first_row;
+                        buffer.clear();
+                        buffer.extend(piece.values.slice(s![local, ..]).iter());
+                    }
+                    match (mine, door.speaks()) {
+                        (true, false) => door.send(self.parcel, 0, &buffer),
+                        (false, true) => {
+                            buffer.resize(block.len() * matrix.cols, T::zero());
+                            door.receive(self.parcel, segment.rank, &mut buffer);
+                        }
+                        _ => {}
+                    }
+                    if let Some(Err(e)) = rows.as_mut().map(|r| r.push(&buffer)) {
+                        (trouble, rows) = (Some(e), None);
+                    }
+                }
+            }
+            if let Some(Err(e)) = rows.map(Rows::end) {
+                trouble = Some(e);
+            }
+        }
+        match trouble {
+            Some(e) => Err(e),
+            None => writer.map(Writer::finish).transpose(),
+        }
+    }
+
+    /// Writes the files of the hosted parties.
+    fn private(&self, width: Option<usize>) -> Result<Vec<Part>> {
+        let Some(width) = width else { return Ok(Vec::new()) };
+        let pattern = pattern(self.path, self.generation);
+        hosted(self.pieces)
+            .into_iter()
+            .map(|party| {
+                let own: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Party(party)).collect();
+                let mut attributes = self.root(Some(width));
+                attributes.insert(PARTY.into(), party.into());
+                let path: PathBuf = self.path.with_file_name(party_file(&pattern, party, width));
+                write_alone(&path, &own, &attributes, self.generation.is_some())
+            })
+            .collect()
+    }
+}
+
+/// Writes pieces that are all on this rank, under the temporary name.
+pub fn write_alone<T: Real>(
+    path: &Path,
+    pieces: &[&Piece<'_, T>],
+    attributes: &Map<String, Value>,
+    sealed: bool,
+) -> Result<Part> {
+    let writer = Writer::create(path, sealed)?;
+    writer.attributes(attributes)?;
+    for matrix in plan::matrices(&[pieces.iter().map(|p| Head::of(p)).collect()])? {
+        let mut rows = writer.matrix::<T>(&matrix)?;
+        for segment in &matrix.segments {
+            let piece = pieces[segment.piece];
+            for block in blocks(segment.rows.clone(), block_rows(matrix.rows, matrix.cols)) {
+                let local = block.start - piece.first_row..block.end - piece.first_row;
+                rows.push(&piece.values.slice(s![local, ..]).iter().copied().collect::<Vec<T>>())?;
+            }
+        }
+        rows.end()?;
+    }
+    writer.finish()
+}
+
+impl Written {
+    /// Gives all files their names, the shared one last: with it the set becomes valid. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, when a rename of any rank fails.
+    pub fn publish(self, door: &Door) -> Result<()> {
+        door.agree(self.private.into_iter().try_for_each(Part::publish))?;
+        door.agree(self.shared.map_or(Ok(()), Part::publish))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_owners_files() {
+        let name =
+            |path: &str, generation, party, width| party_file(&pattern(Path::new(path), generation), party, width);
+        assert_eq!(name("out/F.h5", None, 3, 2), "F.party-03.h5");
+        assert_eq!(name("F.h5", Some(17), 3, 2), "F.party-03.g17.h5");
+        assert_eq!(name("F", None, 3, 3), "F.party-003");
+        assert_eq!(name("a.b.h5", None, 100, 3), "a.b.party-100.h5");
+    }
+
+    #[test]
+    fn digits_by_the_number_of_parties() {
+        assert_eq!(width(&[vec![], vec![]]).unwrap(), None);
+        assert_eq!(width(&[vec![0, 1], vec![2]]).unwrap(), Some(2));
+        assert_eq!(width(&[vec![], (0..101).collect()]).unwrap(), Some(3));
+        assert!(width(&[vec![0, 1], vec![1]]).is_err());
+    }
+}

@@ -1,0 +1,256 @@
+//! One HDF5 file, written under a temporary name and published by a rename: under its own name it is whole or absent.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ndarray::{ArrayView2, s};
+use serde_json::{Map, Value};
+
+use super::plan::{Matrix, block_rows};
+use super::seal::{self, Seal};
+use super::values::Scalar;
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+
+/// The temporary name beside `path`: always the same, so that what a killed run left is overwritten by the next.
+fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".part");
+    path.with_file_name(name)
+}
+
+/// The directory that `path` lies in.
+pub fn directory(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Tells whether a file can be written at `path`, and leaves nothing behind.
+///
+/// # Errors
+/// When its directory does not exist or cannot be written to, or `path` is a directory itself.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let (shown, dir) = (path.display(), directory(path));
+    if path.file_name().is_none() || path.is_dir() {
+        return Err(Error::input(format!("{shown}: is a directory; give the name of a file")));
+    }
+    if !dir.is_dir() {
+        return Err(Error::input(format!(
+            "{shown}: there is no directory {}; create it first, or give another name",
+            dir.display()
+        )));
+    }
+    let part = part_of(path);
+    let tried = fs::File::create(&part).and_then(|_| fs::remove_file(&part));
+    tried.map_err(|e| {
+        Error::input(format!("{shown}: cannot write into {} ({e}); choose a directory of your own", dir.display()))
+    })
+}
+
+/// The system's own words, where HDF5 has them between much about its insides.
+fn plain(words: &str) -> &str {
+    let quoted = words.split_once("error message = '").and_then(|(_, rest)| rest.split_once('\''));
+    quoted.map_or(words, |(message, _)| message)
+}
+
+fn unwritten(path: &Path, e: impl std::fmt::Display) -> Error {
+    let words = e.to_string();
+    Error::failed(format!(
+        "{}: cannot be written ({}); check the free space and the rights in {}",
+        path.display(),
+        plain(&words),
+        directory(path).display()
+    ))
+}
+
+/// A file being written. Dropped before [`Writer::finish`], it leaves nothing.
+pub struct Writer {
+    // Before `part`: closed before it is removed.
+    file: hdf5::File,
+    part: Part,
+    sealed: bool,
+}
+
+/// A finished file under its temporary name. Dropped before [`Part::publish`], it is removed.
+pub struct Part {
+    path: PathBuf,
+    published: bool,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.published {
+            // Nothing better can be done about a file that is not even wanted.
+            let _ = fs::remove_file(part_of(&self.path));
+        }
+    }
+}
+
+impl Part {
+    /// Gives the file its own name, in place of what had it before.
+    ///
+    /// # Errors
+    /// When the rename fails.
+    pub fn publish(mut self) -> Result<()> {
+        fs::rename(part_of(&self.path), &self.path).map_err(|e| unwritten(&self.path, e))?;
+        self.published = true;
+        // The name must be on disk before anything that relies on it.
+        fs::File::open(directory(&self.path)).and_then(|d| d.sync_all()).map_err(|e| unwritten(&self.path, e))
+    }
+}
+
+impl Writer {
+    /// Begins the file that will be `path`; `sealed` with checksums.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create(path: &Path, sealed: bool) -> Result<Self> {
+        let part = Part { path: path.to_path_buf(), published: false };
+        let file = hdf5::File::create(part_of(path)).map_err(|e| unwritten(path, e))?;
+        Ok(Writer { file, part, sealed })
+    }
+
+    fn failed(&self, e: impl std::fmt::Display) -> Error {
+        unwritten(&self.part.path, e)
+    }
+
+    /// Writes the attributes of the file's root.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn attributes(&self, attributes: &Map<String, Value>) -> Result<()> {
+        for (name, value) in attributes {
+            if let Some(scalar) = Scalar::from_json(value) {
+                scalar.write(&self.file, name).map_err(|e| self.failed(e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a dataset of shape rows × cols, dtype of T, C order.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn matrix<T: Real>(&self, matrix: &Matrix) -> Result<Rows> {
+        let shape = (matrix.rows, matrix.cols);
+        let dataset =
+            self.file.new_dataset::<T>().shape(shape).create(matrix.name.as_str()).map_err(|e| self.failed(e))?;
+        let block = block_rows(matrix.rows, matrix.cols);
+        let seal = self.sealed.then(|| Seal::new(block * matrix.cols));
+        Ok(Rows { dataset, path: self.part.path.clone(), cols: matrix.cols, next: 0, block, seal })
+    }
+
+    /// Closes the file and brings it to the disk.
+    ///
+    /// # Errors
+    /// When that fails: it was not written whole.
+    pub fn finish(self) -> Result<Part> {
+        let Writer { file, part, sealed } = self;
+        // Closing alone would hide that the last buffers did not fit.
+        let flushed = file.flush().map_err(|e| unwritten(&part.path, e));
+        let numbers = if sealed { numbers(&file).map_err(|e| unwritten(&part.path, e)) } else { Ok(Vec::new()) };
+        let closed = file.close().map_err(|e| unwritten(&part.path, e));
+        flushed.and(closed)?;
+        if sealed {
+            seal::append(&part_of(&part.path), numbers?).map_err(|e| unwritten(&part.path, e))?;
+        }
+        fs::File::open(part_of(&part.path)).and_then(|f| f.sync_all()).map_err(|e| unwritten(&part.path, e))?;
+        Ok(part)
+    }
+}
+
+/// The bytes of the file that hold the numbers of its datasets (which are stored in one piece each).
+fn numbers(file: &hdf5::File) -> std::result::Result<Vec<Range<u64>>, hdf5::Error> {
+    let datasets = file.datasets()?;
+    // A dataset without rows lies nowhere.
+    let placed = datasets.iter().filter_map(|d| Some((d.offset()?, d.storage_size())));
+    Ok(placed.map(|(start, size)| start..start + size).collect())
+}
+
+/// A dataset that gets its rows in order.
+pub struct Rows {
+    dataset: hdf5::Dataset,
+    path: PathBuf,
+    cols: usize,
+    next: usize,
+    block: usize,
+    seal: Option<Seal>,
+}
+
+impl Rows {
+    /// Adds the next rows, row after row.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
+        let rows = values.len().checked_div(self.cols).unwrap_or(0);
+        let view = ArrayView2::from_shape((rows, self.cols), values).map_err(|e| unwritten(&self.path, e))?;
+        self.dataset.write_slice(view, s![self.next..self.next + rows, ..]).map_err(|e| unwritten(&self.path, e))?;
+        self.next += rows;
+        if let Some(seal) = &mut self.seal {
+            seal.add(values);
+        }
+        Ok(())
+    }
+
+    /// Adds the checksums, after the last row.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn end(self) -> Result<()> {
+        let Some(seal) = self.seal else { return Ok(()) };
+        let sums = seal.sums();
+        let write = || -> std::result::Result<(), hdf5::Error> {
+            self.dataset.new_attr::<u64>().create(seal::BLOCK)?.write_scalar(&(self.block as u64))?;
+            self.dataset.new_attr::<u32>().shape(sums.len()).create(seal::SUMS)?.write(&sums[..])
+        };
+        write().map_err(|e| unwritten(&self.path, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writable_or_told_why_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("o.h5");
+        check_writable(&path).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let missing = check_writable(&dir.path().join("no/o.h5")).unwrap_err();
+        assert!(missing.message.contains("create it first"), "{missing}");
+        assert_eq!(missing.exit_code(), 2);
+        assert!(check_writable(dir.path()).unwrap_err().message.contains("is a directory"));
+        assert!(check_writable(Path::new("/proc/o.h5")).unwrap_err().message.contains("cannot write"));
+        // A file in the place of the directory.
+        fs::write(&path, "x").unwrap();
+        assert!(check_writable(&path.join("o.h5")).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"x");
+    }
+
+    #[test]
+    fn the_systems_words_are_found() {
+        let words = "H5Dwrite(): can't write data: errno = 28, error message = 'No space left on device', buf = 0x5";
+        assert_eq!(plain(words), "No space left on device");
+        assert_eq!(plain("can't do it"), "can't do it");
+    }
+
+    #[test]
+    fn nothing_half_written_gets_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("o.h5");
+        fs::write(&path, "before").unwrap();
+        let matrix = Matrix { name: "U".into(), rows: 2, cols: 2, segments: Vec::new() };
+        let writer = Writer::create(&path, false).unwrap();
+        writer.matrix::<f64>(&matrix).unwrap().push(&[1.0, 2.0]).unwrap();
+        drop(writer);
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        drop(Writer::create(&path, false).unwrap().finish().unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        Writer::create(&path, false).unwrap().finish().unwrap().publish().unwrap();
+        assert_ne!(fs::read(&path).unwrap(), b"before");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,107 @@
+//! HDF5 files of named matrices: the factors of a run and where they come from.
+//!
+//! Shared matrices are datasets of one file, each party's private ones of a file of its own beside it
+//! (`F.party-03.h5`), written by its host alone.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::OUTPUT;
+use super::gather::Job;
+use crate::algo::Piece;
+use crate::comm::Door;
+use crate::error::Result;
+use crate::linalg::Real;
+
+pub use super::h5::check_writable;
+pub use super::stored::Stored;
+
+/// Writes each named matrix (total rows × columns, dtype of T, C order) and the attributes of the file's root. No rank
+/// holds more than a block of another's rows. The files get their names when all are whole. Collective.
+///
+/// # Errors
+/// On all ranks, when a file of any rank cannot be written; what was there before is then still there.
+pub fn write<T: Real>(
+    door: &Door,
+    path: &Path,
+    pieces: &[Piece<'_, T>],
+    attributes: &Map<String, Value>,
+) -> Result<()> {
+    Job { path, pieces, attributes, generation: None, parcel: OUTPUT }.write(door)?.publish(door)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algo::{Owner, Restore};
+    use crate::output::gather::write_alone;
+    use ndarray::{Array2, ArrayView2, ShapeBuilder, s};
+    use serde_json::json;
+
+    fn piece<'a, T>(
+        name: &'static str,
+        total_rows: usize,
+        first_row: usize,
+        values: ArrayView2<'a, T>,
+    ) -> Piece<'a, T> {
+        Piece { name, owner: Owner::Shared, total_rows, first_row, values }
+    }
+
+    fn numbers(rows: usize, cols: usize) -> Array2<f64> {
+        // Components contiguous, as the dense kernels have them.
+        Array2::from_shape_fn((rows, cols).f(), |(i, j)| (i * cols + j) as f64 + 0.25)
+    }
+
+    #[test]
+    fn rows_come_back_wherever_they_are_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        // Wide rows, so that there are several blocks.
+        let (u, v) = (numbers(300, 5000), numbers(7, 3));
+        for sealed in [false, true] {
+            let path = dir.path().join("o.h5");
+            let Value::Object(attributes) = json!({"algo": "hals", "k": 3}) else { unreachable!() };
+            let pieces = [
+                piece("V", 7, 0, v.view()),
+                piece("E", 0, 0, v.slice(s![..0, ..])),
+                piece("U", 300, 130, u.slice(s![130.., ..])),
+                piece("U", 300, 0, u.slice(s![..130, ..])),
+            ];
+            let part = write_alone(&path, &pieces.iter().collect::<Vec<_>>(), &attributes, sealed).unwrap();
+            part.publish().unwrap();
+            let stored = Stored::open(&path).unwrap();
+            assert_eq!(stored.attributes(), &attributes);
+            assert_eq!((stored.matrix("U").unwrap(), stored.matrix("V").unwrap()), ((300, 5000), (7, 3)));
+            assert_eq!(stored.matrix("E").unwrap(), (0, 3));
+            stored.rows("E", Owner::Shared, 0, Array2::<f64>::zeros((0, 3)).view_mut()).unwrap();
+            assert_eq!(stored.precision("U").unwrap(), "f64");
+            for rows in [0..300, 100..107, 104..105, 299..300, 5..5, 209..211] {
+                let mut out = Array2::<f64>::zeros((rows.len(), 5000));
+                stored.rows("U", Owner::Shared, rows.start, out.view_mut()).unwrap();
+                assert_eq!(out, u.slice(s![rows, ..]));
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("o.h5");
+        let u = numbers(4, 2).mapv(|x| x as f32);
+        write_alone(&path, &[&piece("U", 4, 0, u.view())], &Map::new(), false).unwrap().publish().unwrap();
+        let stored = Stored::open(&path).unwrap();
+        let read = |name: &str, first_row, shape: (usize, usize)| {
+            stored.rows(name, Owner::Shared, first_row, Array2::<f32>::zeros(shape).view_mut()).unwrap_err().message
+        };
+        assert!(read("W", 0, (4, 2)).contains("no matrix W"));
+        assert!(read("U", 1, (4, 2)).contains("4 x 2"));
+        assert!(read("U", 0, (4, 3)).contains("3 columns"));
+        assert!(read("U", usize::MAX, (1, 2)).contains("4 x 2"));
+        let wide = stored.rows("U", Owner::Shared, 0, Array2::<f64>::zeros((4, 2)).view_mut()).unwrap_err().message;
+        assert!(wide.contains("stored as f32") && wide.contains("computes in f64"), "{wide}");
+        assert!(Stored::open(&dir.path().join("no.h5")).unwrap_err().message.contains("cannot be opened"));
+        let other = dir.path().join("other.h5");
+        std::fs::write(&other, "not HDF5").unwrap();
+        assert!(Stored::open(&other).unwrap_err().message.contains("no HDF5 file"));
+    }
+}

@@ -1,0 +1,23 @@
+//! What a run leaves behind: trace, factors, checkpoints, summary, progress.
+//!
+//! Nothing here knows an algorithm: results come as [`Piece`](crate::algo::Piece)s, which say whose rows they are.
+
+pub mod attributes;
+pub mod checkpoint;
+mod gather;
+mod h5;
+pub mod matrices;
+mod plan;
+pub mod progress;
+mod seal;
+mod stored;
+pub mod summary;
+pub mod trace;
+mod values;
+
+use crate::comm::{Parcel, Payload};
+
+/// Shared rows on their way to rank 0's output file.
+pub const OUTPUT: Parcel = Parcel::new("output", Payload::SharedFactor);
+/// Shared rows on their way to rank 0's checkpoint.
+pub const CHECKPOINT: Parcel = Parcel::new("checkpoint", Payload::SharedFactor);

@@ -1,0 +1,182 @@
+//! Progress on stderr: a bar on a terminal, sparse lines in a log.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// The shortest time between two lines of a log.
+const SPARSE: Duration = Duration::from_secs(2);
+/// The longest silence of a run that is not evaluated.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Shows how far loading and factorising are. Rank 0's business.
+#[derive(Debug)]
+pub struct Progress {
+    to: To,
+    total: Option<usize>,
+    /// The first iteration that was told, and its seconds: the rate counts from there, also after a resume.
+    first: Option<(usize, f64)>,
+    error: Option<f64>,
+}
+
+#[derive(Debug)]
+enum To {
+    Nothing,
+    Terminal(ProgressBar),
+    Log { start: Instant, pace: Pace },
+}
+
+impl Progress {
+    /// Nothing is shown unless `enabled`. `total_iterations`: the limit, for the time that is left.
+    pub fn new(enabled: bool, total_iterations: Option<usize>) -> Self {
+        let to = if !enabled {
+            To::Nothing
+        } else if std::io::stderr().is_terminal() {
+            To::Terminal(bar(total_iterations))
+        } else {
+            To::Log { start: Instant::now(), pace: Pace::default() }
+        };
+        Progress { to, total: total_iterations, first: None, error: None }
+    }
+
+    /// `fraction` (0 to 1) of the input has been read.
+    pub fn loading(&mut self, fraction: f64) {
+        let text = format!("loading {:.0} %", 100.0 * fraction.clamp(0.0, 1.0));
+        match &mut self.to {
+            To::Nothing => {}
+            To::Terminal(bar) => bar.set_message(text),
+            To::Log { start, pace } => say(pace.offer(start.elapsed(), SPARSE, text)),
+        }
+    }
+
+    /// `iter` iterations are done, after `seconds` in the solver; `rel_error` where it was evaluated.
+    pub fn iteration(&mut self, iter: usize, seconds: f64, rel_error: Option<f64>) {
+        let first = *self.first.get_or_insert((iter, seconds));
+        self.error = rel_error.or(self.error);
+        match &mut self.to {
+            To::Nothing => {}
+            To::Terminal(bar) => {
+                bar.set_position(iter as u64);
+                bar.set_message(figures(iter, self.total, seconds, first, self.error));
+            }
+            To::Log { start, pace } => {
+                let of = self.total.map_or_else(String::new, |total| format!("/{total}"));
+                let line = format!("iteration {iter}{of}{}", figures(iter, self.total, seconds, first, rel_error));
+                say(pace.offer(start.elapsed(), if rel_error.is_some() { SPARSE } else { SILENCE }, line));
+            }
+        }
+    }
+
+    /// A line of its own, at once.
+    pub fn note(&mut self, text: &str) {
+        match &self.to {
+            To::Nothing => {}
+            To::Terminal(bar) => bar.println(text),
+            To::Log { .. } => eprintln!("{text}"),
+        }
+    }
+
+    /// Shows what is still to be shown, and ends.
+    pub fn finish(&mut self) {
+        match &mut self.to {
+            To::Nothing => {}
+            // The bar stays as it was: it shows where the run stopped.
+            To::Terminal(bar) => bar.abandon(),
+            To::Log { pace, .. } => say(pace.waiting.take()),
+        }
+        self.to = To::Nothing;
+    }
+}
+
+fn say(line: Option<String>) {
+    if let Some(line) = line {
+        eprintln!("{line}");
+    }
+}
+
+fn bar(total: Option<usize>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (ProgressBar::new(total as u64), "{bar:30} {pos}/{len}{msg}"),
+        None => (ProgressBar::new_spinner(), "{spinner} {pos}{msg}"),
+    };
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Lines that come too soon wait; the last one is never lost.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<Duration>,
+    waiting: Option<String>,
+}
+
+impl Pace {
+    /// The line, if the last one was at least `gap` before `now`. Else it waits for [`Progress::finish`], in place of
+    /// the one that waited.
+    fn offer(&mut self, now: Duration, gap: Duration, line: String) -> Option<String> {
+        if self.last.is_some_and(|last| now < last + gap) {
+            self.waiting = Some(line);
+            return None;
+        }
+        (self.last, self.waiting) = (Some(now), None);
+        Some(line)
+    }
+}
+
+/// `  rel_error 0.512345  1.20 s  16.3/s  5 s left`, as far as it is known.
+fn figures(iter: usize, total: Option<usize>, seconds: f64, first: (usize, f64), error: Option<f64>) -> String {
+    let error = error.map_or_else(String::new, |e| format!("  rel_error {e:.6}"));
+    let rate = (iter.saturating_sub(first.0)) as f64 / (seconds - first.1);
+    let known = rate.is_finite() && rate > 0.0;
+    let speed = if known { format!("  {rate:.3}/s") } else { String::new() };
+    let left = total
+        .filter(|&total| known && total > iter)
+        .map_or_else(String::new, |total| format!("  {} left", duration((total - iter) as f64 / rate)));
+    format!("{error}  {seconds:.2} s{speed}{left}")
+}
+
+/// `12 s`, `3 min 20 s`, `5 h 07 min`.
+fn duration(seconds: f64) -> String {
+    let s = seconds.round() as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {:02} s", s / 60, s % 60),
+        _ => format!("{} h {:02} min", s / 3600, s / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_sparse_and_the_last_is_kept() {
+        let mut pace = Pace::default();
+        let mut offer = |ms: u64, text: &str| pace.offer(Duration::from_millis(ms), SPARSE, text.into());
+        assert_eq!(offer(0, "first").as_deref(), Some("first"));
+        assert_eq!(offer(100, "a"), None);
+        assert_eq!(offer(1999, "b"), None);
+        assert_eq!(offer(2000, "c").as_deref(), Some("c"));
+        assert_eq!(offer(2100, "d"), None);
+        assert_eq!(offer(2200, "e"), None);
+        assert_eq!(pace.waiting.as_deref(), Some("e"));
+    }
+
+    #[test]
+    fn rate_and_time_left_count_from_the_first_told() {
+        let text = figures(70, Some(100), 6.0, (50, 2.0), Some(0.25));
+        assert_eq!(text, "  rel_error 0.250000  6.00 s  5.000/s  6 s left");
+        assert_eq!(figures(50, None, 2.0, (50, 2.0), None), "  2.00 s");
+        assert_eq!([59.0, 200.0, 18_420.0].map(duration), ["59 s", "3 min 20 s", "5 h 07 min"]);
+    }
+
+    #[test]
+    fn all_calls_pass_when_off() {
+        let mut progress = Progress::new(false, None);
+        progress.loading(f64::NAN);
+        progress.iteration(1, 0.0, Some(f64::NAN));
+        progress.note("x");
+        progress.finish();
+        progress.finish();
+    }
+}

@@ -1,0 +1,237 @@
+//! Reads back what was written: matrices by rows, each rank its own, private ones from their owners' files.
+
+use std::path::{Path, PathBuf};
+
+use hdf5::types::TypeDescriptor;
+use ndarray::{ArrayViewMut2, s};
+use serde_json::{Map, Value};
+
+use super::plan::blocks;
+use super::seal::{self, Seal, State};
+use super::values::read_all;
+use crate::algo::{Owner, Restore};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+
+/// The root attribute that says how the owners' files are called: a file name with `{party}` in it.
+pub const PARTY_FILES: &str = "party_files";
+/// The root attribute with the number of digits for `{party}`.
+pub const PARTY_WIDTH: &str = "party_width";
+/// The root attribute with a checkpoint's generation.
+pub const GENERATION: &str = "generation";
+/// The root attribute of an owner's file that says whose it is.
+pub const PARTY: &str = "party";
+
+/// A file of named matrices, open for reading, and the owners' files beside it.
+#[derive(Debug)]
+pub struct Stored {
+    path: PathBuf,
+    file: hdf5::File,
+    attributes: Map<String, Value>,
+    sealed: bool,
+}
+
+impl Stored {
+    /// Opens the shared file of an output or a checkpoint.
+    ///
+    /// # Errors
+    /// When it is missing, is no HDF5 file, is cut short or was changed since it was sealed.
+    pub fn open(path: &Path) -> Result<Self> {
+        Stored::open_as(path, false)
+    }
+
+    /// Opens a file that must have been written with checksums.
+    ///
+    /// # Errors
+    /// As [`Stored::open`], and when it has none.
+    pub(super) fn open_sealed(path: &Path) -> Result<Self> {
+        Stored::open_as(path, true)
+    }
+
+    fn open_as(path: &Path, must_be_sealed: bool) -> Result<Self> {
+        let shown = path.display();
+        let state =
+            seal::check(path).map_err(|e| Error::input(format!("{shown}: cannot be opened ({e}); check the name")))?;
+        match state {
+            State::Damaged => return Err(damaged(path, "its contents do not match their checksum")),
+            State::Unsealed if must_be_sealed => {
+                return Err(Error::input(format!(
+                    "{shown}: is no whole checkpoint: it was cut short or changed, or is another kind of file (perhaps the --output of a run); use a copy of it, or begin anew without --resume"
+                )));
+            }
+            State::Unsealed | State::Good => {}
+        }
+        let file = hdf5::File::open(path)
+            .map_err(|e| damaged(path, format!("it is no HDF5 file, or one that was cut short: {e}")))?;
+        let scalars = read_all(&file).map_err(|e| damaged(path, e))?;
+        let attributes = scalars.into_iter().map(|(name, value)| (name, value.to_json())).collect();
+        Ok(Stored { path: path.to_path_buf(), file, attributes, sealed: state == State::Good })
+    }
+
+    /// The attributes of the shared file; objects and lists are such again.
+    pub fn attributes(&self) -> &Map<String, Value> {
+        &self.attributes
+    }
+
+    /// Rows and columns of a matrix in the shared file.
+    ///
+    /// # Errors
+    /// When there is no such matrix.
+    pub fn matrix(&self, name: &str) -> Result<(usize, usize)> {
+        self.dataset(name).map(|(_, shape)| shape)
+    }
+
+    /// The element type of a matrix in the shared file: `f32`, `f64`, or HDF5's name for another.
+    ///
+    /// # Errors
+    /// When there is no such matrix.
+    pub fn precision(&self, name: &str) -> Result<String> {
+        let (dataset, _) = self.dataset(name)?;
+        element_type(&dataset).map(|t| type_name(&t)).map_err(|e| damaged(&self.path, e))
+    }
+
+    fn dataset(&self, name: &str) -> Result<(hdf5::Dataset, (usize, usize))> {
+        // `dataset` on a name that is not there would print what HDF5 thinks of it.
+        if !self.file.link_exists(name) {
+            return Err(Error::input(format!(
+                "{}: has no matrix {name}; was it written by this program and algorithm?",
+                self.path.display()
+            )));
+        }
+        let dataset = self.file.dataset(name).map_err(|e| damaged(&self.path, e))?;
+        match dataset.shape()[..] {
+            [rows, cols] => Ok((dataset, (rows, cols))),
+            ref other => Err(Error::input(format!(
+                "{}: {name} has {} dimensions where a matrix has 2",
+                self.path.display(),
+                other.len()
+            ))),
+        }
+    }
+
+    /// The owner's file of `party`, opened and checked.
+    fn of_party(&self, party: usize) -> Result<Stored> {
+        let text = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
+        let width = self.attributes.get(PARTY_WIDTH).and_then(Value::as_u64);
+        let (Some(text), Some(width)) = (text, width) else {
+            return Err(Error::input(format!(
+                "{}: was written without private files, but party {party} needs its own; is it of another algorithm?",
+                self.path.display()
+            )));
+        };
+        let name = party_file(text, party, width as usize);
+        let stored = Stored::open_as(&self.path.with_file_name(name), self.sealed)?;
+        for (key, expected) in
+            [(GENERATION, self.attributes.get(GENERATION).cloned()), (PARTY, Some(Value::from(party)))]
+        {
+            if stored.attributes.get(key) != expected.as_ref() {
+                return Err(Error::input(format!(
+                    "{}: does not belong to {}: its {key} is {}, not {}; put the files of one run back together",
+                    stored.path.display(),
+                    self.path.display(),
+                    stored.attributes.get(key).unwrap_or(&Value::Null),
+                    expected.unwrap_or(Value::Null)
+                )));
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Fills `out` with rows `first_row ..` of a matrix of this file.
+    fn read<T: Real>(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
+        let (dataset, (rows, cols)) = self.dataset(name)?;
+        let (path, shown) = (&self.path, self.path.display());
+        let found = element_type(&dataset).map_err(|e| damaged(path, e))?;
+        if found != T::type_descriptor() {
+            return Err(Error::input(format!(
+                "{shown}: {name} is stored as {}, but this run computes in {}; give --precision {0} or another file",
+                type_name(&found),
+                T::NAME
+            )));
+        }
+        let wanted = first_row..first_row.saturating_add(out.nrows());
+        if wanted.end > rows || out.ncols() != cols {
+            return Err(Error::input(format!(
+                "{shown}: {name} is {rows} x {cols}, but rows {}..{} of {} columns are needed; is it of another matrix or k?",
+                wanted.start,
+                wanted.end,
+                out.ncols()
+            )));
+        }
+        let seals = Sums::read(&dataset).map_err(|e| damaged(path, e))?;
+        let block = match &seals {
+            Some(seals) if seals.block == 0 || seals.sums.len() != rows.div_ceil(seals.block) => {
+                return Err(damaged(path, format!("the checksums of {name} are not as they should be")));
+            }
+            Some(seals) => seals.block,
+            None => super::plan::block_rows(rows, cols),
+        };
+        for part in blocks(wanted.clone(), block) {
+            // A checksum is for its whole block.
+            let whole = part.start / block * block..(part.start / block * block).saturating_add(block).min(rows);
+            let read = if seals.is_some() { whole } else { part.clone() };
+            let values = dataset.read_slice_2d::<T, _>(s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
+            if let (Some(seals), Some(flat)) = (&seals, values.as_slice()) {
+                let mut seal = Seal::new(block * cols);
+                seal.add(flat);
+                if seal.sums().first() != seals.sums.get(part.start / block) {
+                    return Err(damaged(
+                        path,
+                        format!("rows {}..{} of {name} fail their checksum", read.start, read.end),
+                    ));
+                }
+            }
+            out.slice_mut(s![part.start - wanted.start..part.end - wanted.start, ..])
+                .assign(&values.slice(s![part.start - read.start..part.end - read.start, ..]));
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Restore<T> for Stored {
+    fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()> {
+        match owner {
+            Owner::Shared => self.read(name, first_row, out),
+            Owner::Party(party) => self.of_party(party)?.read(name, first_row, out),
+        }
+    }
+}
+
+/// The checksums of a matrix.
+struct Sums {
+    block: usize,
+    sums: Vec<u32>,
+}
+
+impl Sums {
+    /// `None` where there are none.
+    fn read(dataset: &hdf5::Dataset) -> std::result::Result<Option<Sums>, hdf5::Error> {
+        if !dataset.attr_names()?.iter().any(|name| name == seal::SUMS) {
+            return Ok(None);
+        }
+        let block: u64 = dataset.attr(seal::BLOCK)?.read_scalar()?;
+        let sums = dataset.attr(seal::SUMS)?.read_raw()?;
+        Ok(Some(Sums { block: usize::try_from(block).unwrap_or(0), sums }))
+    }
+}
+
+/// The file name of a party from the pattern with `{party}`.
+pub fn party_file(pattern: &str, party: usize, width: usize) -> String {
+    // More digits than any number of parties has can only come from a damaged file.
+    pattern.replace("{party}", &format!("{party:0width$}", width = width.min(20)))
+}
+
+fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::input(format!("{}: is damaged: {what}; use a copy of it, or begin anew without it", path.display()))
+}
+
+fn element_type(dataset: &hdf5::Dataset) -> std::result::Result<TypeDescriptor, hdf5::Error> {
+    dataset.dtype()?.to_descriptor()
+}
+
+fn type_name(t: &TypeDescriptor) -> String {
+    match t {
+        TypeDescriptor::Float(size) => format!("f{}", 8 * *size as usize),
+        other => other.to_string(),
+    }
+}

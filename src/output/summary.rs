@@ -1,0 +1,317 @@
+//! Where the time and the bytes went: one struct, told as JSON in the trace's end event and as text on stdout.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{CHECKPOINT, OUTPUT};
+use crate::comm::{Door, Ledger, Parcel, Payload};
+
+const GATHER: Parcel = Parcel::new("summary", Payload::Control);
+
+/// One rank's part of the profile.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Share {
+    /// By name: calls, seconds, MPI bytes.
+    phases: BTreeMap<String, (u64, f64, u64)>,
+    compute_seconds: f64,
+    sent: [u64; 3],
+    peak_rss: u64,
+}
+
+impl Share {
+    fn of(ledger: &Ledger, peak_rss: u64) -> Share {
+        let mut share = Share { peak_rss, ..Share::default() };
+        for (name, entry) in ledger.work() {
+            share.add(name, entry.calls, entry.seconds, 0);
+            share.compute_seconds += entry.seconds;
+        }
+        for (parcel, entry) in ledger.wire() {
+            share.add(parcel.purpose, entry.calls, entry.seconds, entry.mpi_bytes);
+            let own = matches!(parcel.payload, Payload::Data | Payload::Control);
+            if !own && ![OUTPUT, CHECKPOINT].contains(parcel) {
+                for (sum, x) in share.sent.iter_mut().zip([entry.mpi_bytes, entry.party_bytes, entry.messages]) {
+                    *sum += x;
+                }
+            }
+        }
+        share
+    }
+
+    fn add(&mut self, name: &str, calls: u64, seconds: f64, bytes: u64) {
+        let phase = self.phases.entry(name.to_string()).or_default();
+        *phase = (phase.0 + calls, phase.1 + seconds, phase.2 + bytes);
+    }
+}
+
+/// One kind of work or message over all ranks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Phase {
+    /// The most calls of any rank.
+    pub calls: u64,
+    pub seconds_max: f64,
+    /// Over all ranks, those without a call included.
+    pub seconds_mean: f64,
+    /// MPI bytes, all ranks together.
+    pub bytes: u64,
+}
+
+/// The profile of a run so far, over all ranks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    pub phases: BTreeMap<String, Phase>,
+    /// MPI bytes of the algorithm itself (its evaluations included), all ranks: not loading, output and agreement.
+    pub bytes_sent: u64,
+    /// What all parties handed over and got back for it.
+    pub party_bytes: u64,
+    /// MPI calls behind it, all ranks.
+    pub messages: u64,
+    /// The largest over the mean compute time of a rank; 1 is perfect balance.
+    pub imbalance: f64,
+    /// The largest resident memory that a rank ever had.
+    pub peak_rss_bytes: u64,
+    /// The same summed over the ranks.
+    pub peak_rss_sum_bytes: u64,
+}
+
+/// The profile of the run so far. Collective.
+pub fn profile(door: &Door) -> Profile {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let share = Share::of(&door.ledger(), peak_rss(&status));
+    Profile::of(&door.collect(GATHER, &share))
+}
+
+/// `VmHWM` of a `/proc/…/status` in bytes, 0 where it is not told.
+fn peak_rss(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+impl Profile {
+    fn of(shares: &[Share]) -> Profile {
+        let mut profile = Profile { imbalance: 1.0, ..Profile::default() };
+        let ranks = shares.len().max(1) as f64;
+        let (mut slowest, mut total) = (0f64, 0f64);
+        for share in shares {
+            for (name, &(calls, seconds, bytes)) in &share.phases {
+                let phase = profile.phases.entry(name.clone()).or_default();
+                phase.calls = phase.calls.max(calls);
+                phase.seconds_max = phase.seconds_max.max(seconds);
+                phase.seconds_mean += seconds / ranks;
+                phase.bytes += bytes;
+            }
+            profile.bytes_sent += share.sent[0];
+            profile.party_bytes += share.sent[1];
+            profile.messages += share.sent[2];
+            profile.peak_rss_bytes = profile.peak_rss_bytes.max(share.peak_rss);
+            profile.peak_rss_sum_bytes += share.peak_rss;
+            slowest = slowest.max(share.compute_seconds);
+            total += share.compute_seconds;
+        }
+        if total > 0.0 {
+            profile.imbalance = slowest / (total / ranks);
+        }
+        profile
+    }
+
+    /// For the trace: `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `peak_rss_bytes` and
+    /// `peak_rss_sum_bytes`.
+    pub fn json(&self) -> Map<String, Value> {
+        let phases: Map<String, Value> = self
+            .phases
+            .iter()
+            .map(|(name, p)| {
+                let value = json!({"calls": p.calls, "seconds_max": p.seconds_max, "seconds_mean": p.seconds_mean, "bytes": p.bytes});
+                (name.clone(), value)
+            })
+            .collect();
+        let mut map = Map::new();
+        map.insert("phases".into(), Value::Object(phases));
+        map.insert("bytes_sent".into(), self.bytes_sent.into());
+        map.insert("party_bytes".into(), self.party_bytes.into());
+        map.insert("messages".into(), self.messages.into());
+        map.insert("imbalance".into(), self.imbalance.into());
+        map.insert("peak_rss_bytes".into(), self.peak_rss_bytes.into());
+        map.insert("peak_rss_sum_bytes".into(), self.peak_rss_sum_bytes.into());
+        map
+    }
+
+    /// For people: a line for each phase, the slowest first, in aligned columns.
+    pub fn table(&self) -> String {
+        let mut phases: Vec<(&String, &Phase)> = self.phases.iter().collect();
+        phases.sort_by(|a, b| b.1.seconds_max.total_cmp(&a.1.seconds_max));
+        let mut lines = vec![["phase", "calls", "seconds max", "mean", "bytes"].map(String::from)];
+        lines.extend(phases.into_iter().map(|(name, p)| {
+            [
+                name.clone(),
+                p.calls.to_string(),
+                format!("{:.3}", p.seconds_max),
+                format!("{:.3}", p.seconds_mean),
+                if p.bytes == 0 { "-".into() } else { bytes(p.bytes) },
+            ]
+        }));
+        let widths: Vec<usize> =
+            (0..5).map(|column| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0)).collect();
+        let mut text = String::new();
+        for line in &lines {
+            let _ = write!(text, "{:<width$}", line[0], width = widths[0]);
+            for (cell, &width) in line.iter().zip(&widths).skip(1) {
+                let _ = write!(text, "  {cell:>width$}");
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A number of bytes for people, in powers of 1024.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let (mut x, mut unit) = (n as f64 / 1024.0, 0);
+    // What would be rounded to 1024.0 goes to the next unit.
+    while x >= 1023.95 && unit + 1 < UNITS.len() {
+        (x, unit) = (x / 1024.0, unit + 1);
+    }
+    format!("{x:.1} {}", UNITS[unit])
+}
+
+/// What ran, for [`paragraph`].
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    pub algo: &'a str,
+    /// m and n.
+    pub shape: (usize, usize),
+    pub k: usize,
+    pub ranks: usize,
+    pub parties: usize,
+    pub iterations: usize,
+    /// In the solver.
+    pub seconds: f64,
+    pub rel_error: Option<f64>,
+    /// As in the trace.
+    pub stopped_by: &'a str,
+    /// Where the factors went.
+    pub output: Option<&'a str>,
+}
+
+/// The run in one paragraph.
+pub fn paragraph(facts: &Facts<'_>, profile: &Profile) -> String {
+    let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    let mut text = format!(
+        "{} factorised {} x {} with k = {} on {}",
+        facts.algo,
+        facts.shape.0,
+        facts.shape.1,
+        facts.k,
+        plural(facts.ranks, "rank", "ranks")
+    );
+    if facts.parties != facts.ranks {
+        let _ = write!(text, " for {}", plural(facts.parties, "party", "parties"));
+    }
+    text.push_str(": ");
+    if let Some(error) = facts.rel_error {
+        let _ = write!(text, "relative error {error:.6} ");
+    }
+    let _ = write!(
+        text,
+        "after {} in {:.3} s, stopped by {}. ",
+        plural(facts.iterations, "iteration", "iterations"),
+        facts.seconds,
+        facts.stopped_by
+    );
+    match facts.output {
+        Some(output) => {
+            let _ = write!(text, "Factors are in {output}. ");
+        }
+        None => text.push_str("Factors were not kept (no --output). "),
+    }
+    let _ = write!(
+        text,
+        "{} sent, load imbalance {:.2} (slowest rank over mean), peak memory {} on a rank.",
+        bytes(profile.bytes_sent),
+        profile.imbalance,
+        bytes(profile.peak_rss_bytes)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::Entry;
+
+    fn two_ranks() -> Profile {
+        let shares: Vec<Share> = [1.0, 3.0]
+            .into_iter()
+            .map(|seconds| {
+                let mut ledger = Ledger::default();
+                ledger.worked("sweep", seconds);
+                ledger.worked("sweep", seconds);
+                let entry = Entry { calls: 2, seconds: 0.5, party_bytes: 70, mpi_bytes: 40, messages: 3 };
+                ledger.sent(Parcel::new("Gram", Payload::Gram), &entry);
+                ledger.sent(Parcel::new("load", Payload::Data), &entry);
+                ledger.sent(OUTPUT, &entry);
+                ledger.sent(Parcel::new("output", Payload::Control), &entry);
+                Share::of(&ledger, (seconds * 1000.0) as u64)
+            })
+            .collect();
+        Profile::of(&shares)
+    }
+
+    #[test]
+    fn ranks_are_added_up() {
+        let profile = two_ranks();
+        let sweep = Phase { calls: 2, seconds_max: 6.0, seconds_mean: 4.0, bytes: 0 };
+        assert_eq!(profile.phases["sweep"], sweep);
+        let output = Phase { calls: 4, seconds_max: 1.0, seconds_mean: 1.0, bytes: 160 };
+        assert_eq!(profile.phases["output"], output);
+        // The Gram alone is the algorithm's.
+        assert_eq!((profile.bytes_sent, profile.party_bytes, profile.messages), (80, 140, 6));
+        assert_eq!((profile.imbalance, profile.peak_rss_bytes, profile.peak_rss_sum_bytes), (1.5, 3000, 4000));
+        assert_eq!(Profile::of(&[Share::default()]).imbalance, 1.0);
+        let json = profile.json();
+        assert_eq!(json["phases"]["sweep"]["seconds_max"], 6.0);
+        assert_eq!(json["bytes_sent"], 80);
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_begins_with_the_slowest() {
+        let table = two_ranks().table();
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "phase   calls  seconds max   mean  bytes");
+        assert_eq!(lines[1], "sweep       2        6.000  4.000      -");
+        assert_eq!(lines.len(), 5);
+        assert!(lines.iter().all(|l| l.len() == lines[0].len()));
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        for (n, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1_048_575, "1.0 MiB"), (u64::MAX, "16.0 EiB")]
+        {
+            assert_eq!(bytes(n), text);
+        }
+        assert_eq!(peak_rss("Name:\tx\nVmHWM:\t   1234 kB\n"), 1234 * 1024);
+        assert_eq!(peak_rss("VmHWM: none"), 0);
+        let facts = Facts {
+            algo: "hals",
+            shape: (6, 4),
+            k: 2,
+            ranks: 1,
+            parties: 5,
+            iterations: 1,
+            seconds: 0.25,
+            rel_error: Some(0.5),
+            stopped_by: "max-iters",
+            output: Some("o.h5"),
+        };
+        let text = paragraph(&facts, &two_ranks());
+        assert!(text.starts_with("hals factorised 6 x 4 with k = 2 on 1 rank for 5 parties: relative error 0.500000 after 1 iteration in 0.250 s, stopped by max-iters. Factors are in o.h5. "), "{text}");
+    }
+}
