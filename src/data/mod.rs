@@ -3,11 +3,42 @@
 //! [`open`] reads what a header tells, on all ranks alike; [`Input::load`] then reads and redistributes the entries so
 //! that each rank ends with the blocks its [`Plan`] asks for, and nobody ever holds the whole matrix.
 
+mod assemble;
+mod dense;
+mod figures;
+mod file;
+mod generate;
+mod idx;
+mod inspect;
+mod lines;
+mod load;
+mod mtx;
+mod npy;
+mod number;
+mod open;
 mod partition;
+mod pattern;
+mod raw;
+mod route;
+mod spec;
+mod synthetic;
+mod text;
+mod triplets;
 
+pub use generate::generate;
+pub use inspect::{Summary, inspect};
+pub use open::{Input, open};
 pub use partition::{Cuts, Plan, Tile};
+pub use spec::{InputSpec, Scale, Source, Stack};
+pub use synthetic::{Kind, Law, Synthetic, Values};
 
+use crate::comm::{Parcel, Payload};
 use crate::linalg::{Block, Real};
+
+const ENTRIES: Parcel = Parcel::new("load entries", Payload::Data);
+const COUNTS: Parcel = Parcel::new("load counts", Payload::Control);
+const HEADERS: Parcel = Parcel::new("load headers", Payload::Control);
+const FIGURES: Parcel = Parcel::new("figures of the matrix", Payload::Scalar);
 
 /// What is known of a matrix before its entries are read (after `--transpose`).
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -20,6 +51,8 @@ pub struct Header {
     pub stored: Option<u64>,
     /// `MatrixMarket coordinate real general`, `npy <f8, C order`, …
     pub format: String,
+    /// Number of `{party}` files, if the input is such.
+    pub files: Option<usize>,
 }
 
 /// Figures of the whole matrix; the same bits on any number of ranks.
@@ -41,6 +74,8 @@ pub struct Figures {
 pub struct Loaded<T: Real> {
     pub header: Header,
     pub figures: Figures,
+    /// Entries that were written more than once in the file, and added up.
+    pub duplicates: u64,
     /// Where the matrix was cut.
     pub cuts: Cuts,
     /// This rank's blocks, in the order of its plan's tiles.

@@ -1,0 +1,400 @@
+//! From an opened input to each rank's blocks.
+
+use ndarray::Array2;
+
+use super::assemble::{Builder, Local, stored_shape};
+use super::dense::{self, Sheet};
+use super::figures::{extremes, figures};
+use super::file::Body;
+use super::number::{Rule, place};
+use super::open::{Input, Origin, Placed};
+use super::partition::{Cuts, Plan, Tile};
+use super::route::Route;
+use super::spec::Scale;
+use super::synthetic::{Generator, Synthetic};
+use super::triplets::{Delivery, Source, Triplets};
+use super::{COUNTS, ENTRIES, Loaded};
+use crate::comm::{Door, even_part};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+
+/// This rank's blocks while they are made, and where the matrix was cut.
+struct Cut<T: Real> {
+    cuts: Cuts,
+    blocks: Vec<Local<T>>,
+    duplicates: u64,
+}
+
+impl Input {
+    /// Reads the entries and brings each rank the blocks that `plan` asks for, in bounded rounds: nobody ever holds more
+    /// than its own blocks and its share of the file. `{party}` files are read by their owners, and where the plan gives
+    /// each party its file no entry is sent at all. `progress` is called with the share that is done.
+    ///
+    /// # Errors
+    /// The same on all ranks: a file that does not hold what it should, entries that are not finite, or negative where
+    /// that is not allowed, a matrix of zeros only.
+    pub fn load<T: Real>(self, plan: &Plan, door: &Door, progress: &mut dyn FnMut(f64)) -> Result<Loaded<T>> {
+        let loaded = self.load_any(plan, door, progress)?;
+        if loaded.figures.nonzeros == 0 {
+            return Err(Error::input("the matrix has no entry that is not zero: there is nothing to factorise").on_all_ranks());
+        }
+        Ok(loaded)
+    }
+
+    /// As [`Input::load`], zeros too.
+    pub(super) fn load_any<T: Real>(
+        self,
+        plan: &Plan,
+        door: &Door,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        self.bring(plan, door, progress).map_err(Error::on_all_ranks)
+    }
+
+    fn bring<T: Real>(self, plan: &Plan, door: &Door, progress: &mut dyn FnMut(f64)) -> Result<Loaded<T>> {
+        let made = match &self.origin {
+            Origin::Synthetic(spec) => self.synthesize(spec, plan, door, progress),
+            Origin::Files(files) => self.read(files, plan, door, progress),
+        }?;
+        let Cut { cuts, mut blocks, duplicates } = made;
+        self.rescale(door, &mut blocks)?;
+        if self.spec.binarize.is_some() {
+            blocks = blocks.into_iter().map(Local::without_zeros).collect();
+        }
+        let tiles = plan.tiles(&cuts, door.rank());
+        // The first block of two that overlap covers the matrix once.
+        let once = if matches!(plan, Plan::RowsAndColumns { .. }) { 1 } else { blocks.len() };
+        let figures = figures(door, &blocks[..once], &tiles[..once], (self.header.rows, self.header.cols))?;
+        Ok(Loaded {
+            header: self.header,
+            figures,
+            duplicates,
+            cuts,
+            blocks: blocks.into_iter().map(Local::finish).collect(),
+        })
+    }
+
+    fn rule(&self) -> Rule {
+        Rule { allow_negative: self.spec.allow_negative }
+    }
+
+    /// `--scale` and `--binarize`.
+    fn rescale<T: Real>(&self, door: &Door, blocks: &mut [Local<T>]) -> Result<()> {
+        if self.spec.scale == Scale::Max {
+            let (_, largest) = extremes(door, blocks);
+            if largest.is_nan() || largest <= 0.0 {
+                return Err(Error::input("--scale max: the matrix has no positive entry to divide by"));
+            }
+            blocks.iter_mut().flat_map(Local::values_mut).for_each(|x| *x = T::of(x.wide() / largest));
+        }
+        if let Some(threshold) = self.spec.binarize {
+            let one = |x: T| if x.wide() >= threshold { T::one() } else { T::zero() };
+            blocks.iter_mut().flat_map(Local::values_mut).for_each(|x| *x = one(*x));
+        }
+        Ok(())
+    }
+
+    /// Makes this rank's tiles on the spot.
+    fn synthesize<T: Real>(
+        &self,
+        spec: &Synthetic,
+        plan: &Plan,
+        door: &Door,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Cut<T>> {
+        let generator = Generator::new(spec);
+        let (rows, cols) = (self.header.rows, self.header.cols);
+        // Tiles are of the matrix handed over; the generator knows the one that is not transposed.
+        let turn = self.spec.transpose;
+        if !spec.sparse() {
+            let cuts = plan.cuts(rows, cols, None, None);
+            let tiles = plan.tiles(&cuts, door.rank());
+            let mut blocks = Vec::with_capacity(tiles.len());
+            let result = tiles.iter().enumerate().try_for_each(|(done, tile)| {
+                let part = |share: f64| progress((done as f64 + share) / tiles.len() as f64);
+                blocks.push(self.fill(&generator, tile, turn, part)?);
+                Ok(())
+            });
+            door.agree(result)?;
+            return Ok(Cut { cuts, blocks, duplicates: 0 });
+        }
+        let cuts = if balances(plan, door) {
+            let share = even_part(spec.m, door.size(), door.rank());
+            let (mut by_row, mut by_col) = (vec![0u64; spec.m], vec![0u64; spec.n]);
+            generator.entries(share, 0..spec.n, &mut |i, j, _| {
+                by_row[i] += 1;
+                by_col[j] += 1;
+            });
+            door.sum(COUNTS, &mut by_row);
+            door.sum(COUNTS, &mut by_col);
+            let (by_row, by_col) = if turn { (by_col, by_row) } else { (by_row, by_col) };
+            plan.cuts(rows, cols, Some(&by_row), Some(&by_col))
+        } else {
+            plan.cuts(rows, cols, None, None)
+        };
+        let tiles = plan.tiles(&cuts, door.rank());
+        let mut blocks = Vec::with_capacity(tiles.len());
+        let result = tiles.iter().enumerate().try_for_each(|(done, tile)| {
+            let (rows, cols) = if turn { (&tile.cols, &tile.rows) } else { (&tile.rows, &tile.cols) };
+            let mut entries = 0;
+            generator.entries(rows.clone(), cols.clone(), &mut |_, _, _| entries += 1);
+            let mut builder = Builder::sparse(tile, entries);
+            generator.entries(rows.clone(), cols.clone(), &mut |i, j, value| {
+                let (i, j) = if turn { (j, i) } else { (i, j) };
+                builder.push(i, j, T::of(value));
+            });
+            blocks.push(builder.finish()?.0);
+            progress((done + 1) as f64 / tiles.len() as f64);
+            Ok(())
+        });
+        door.agree(result)?;
+        Ok(Cut { cuts, blocks, duplicates: 0 })
+    }
+
+    /// A tile of a dense synthetic matrix.
+    fn fill<T: Real>(
+        &self,
+        generator: &Generator,
+        tile: &Tile,
+        turn: bool,
+        mut progress: impl FnMut(f64),
+    ) -> Result<Local<T>> {
+        // Rows made between two looks at negative entries and two reports.
+        const STEP: usize = 256;
+        let mut block = Array2::<T>::zeros(stored_shape(tile));
+        let mut view = block.view_mut();
+        if tile.transposed != turn {
+            view = view.reversed_axes(); // now rows × cols of the generator's matrix
+        }
+        let (first_row, first_col) =
+            if turn { (tile.cols.start, tile.rows.start) } else { (tile.rows.start, tile.cols.start) };
+        let rows = view.nrows();
+        for (step, mut part) in view.axis_chunks_iter_mut(ndarray::Axis(0), STEP).enumerate() {
+            let row = first_row + step * STEP;
+            generator.fill(row, first_col, &mut part);
+            if !self.spec.allow_negative
+                && let Some(((i, j), x)) = part.indexed_iter().find(|(_, x)| **x < T::zero())
+            {
+                let place = place(row + i, first_col + j);
+                return Err(Error::input(format!(
+                    "the made-up entry in {place} is {x}: negative, and the factorisation is of nonnegative matrices"
+                )));
+            }
+            progress(((step + 1) * STEP).min(rows) as f64 / rows as f64);
+        }
+        Ok(Local::Dense(block))
+    }
+
+    fn read<T: Real>(
+        &self,
+        files: &[Placed],
+        plan: &Plan,
+        door: &Door,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Cut<T>> {
+        let own_cuts = self.party_cuts(files, plan)?;
+        let at_home = own_cuts.is_some() || door.size() == 1;
+        let (m, n) = (self.header.rows, self.header.cols);
+        if !files.iter().any(|f| f.info.scattered()) {
+            let cuts = own_cuts.unwrap_or_else(|| plan.cuts(m, n, None, None));
+            let blocks = self.read_dense(files, plan, &cuts, at_home, door, progress)?;
+            return Ok(Cut { cuts, blocks, duplicates: 0 });
+        }
+        let entries = self.read_entries::<T>(files, door, &mut |share| progress(0.6 * share))?;
+        let cuts = match own_cuts {
+            Some(cuts) => cuts,
+            None if self.header.sparse && balances(plan, door) => {
+                let (by_row, by_col) = entries.counts(door, m, n);
+                plan.cuts(m, n, Some(&by_row), Some(&by_col))
+            }
+            None => plan.cuts(m, n, None, None),
+        };
+        let tiles = plan.tiles(&cuts, door.rank());
+        let delivery = Delivery { door, at_home, sparse: self.header.sparse, tiles: &tiles };
+        let routes = Route::all(plan, &cuts);
+        let mut source = Source(entries, false);
+        let mut blocks = Vec::with_capacity(tiles.len());
+        let mut duplicates = 0;
+        for (pass, route) in routes.iter().enumerate() {
+            source.1 = pass + 1 == routes.len();
+            let share = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
+            let made = delivery.deliver(route, &mut source, &mut |x| progress(share(x)));
+            let (made, more) = door.agree(made)?;
+            blocks.extend(made.into_iter().map(|(_, block)| block));
+            if pass == 0 {
+                duplicates = more;
+            }
+        }
+        let mut all = [duplicates];
+        door.sum(COUNTS, &mut all);
+        Ok(Cut { cuts, blocks, duplicates: all[0] })
+    }
+
+    /// The cuts between parties, where the plan gives each its own file.
+    fn party_cuts(&self, files: &[Placed], plan: &Plan) -> Result<Option<Cuts>> {
+        let (parties, skew, by_rows) = match *plan {
+            Plan::PartyRows { parties, skew } => (parties, skew, true),
+            Plan::PartyColumns { parties, skew } => (parties, skew, false),
+            _ => return Ok(None),
+        };
+        let stacked_alike = files
+            .iter()
+            .all(|f| if by_rows { f.cols.len() == self.header.cols } else { f.rows.len() == self.header.rows });
+        if self.header.files.is_none() || !stacked_alike {
+            return Ok(None);
+        }
+        if files.len() != parties.count {
+            return Err(Error::input(format!("{} files for {} parties", files.len(), parties.count)));
+        }
+        if skew.is_some() {
+            return Err(Error::input("--skew: the parties' files say how much of the data each has"));
+        }
+        let (m, n) = (self.header.rows, self.header.cols);
+        Ok(Some(if by_rows {
+            Cuts { rows: files.iter().map(|f| f.rows.clone()).collect(), cols: std::iter::once(0..n).collect() }
+        } else {
+            Cuts { rows: std::iter::once(0..m).collect(), cols: files.iter().map(|f| f.cols.clone()).collect() }
+        }))
+    }
+
+    fn read_dense<T: Real>(
+        &self,
+        files: &[Placed],
+        plan: &Plan,
+        cuts: &Cuts,
+        at_home: bool,
+        door: &Door,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Vec<Local<T>>> {
+        let sheets: Vec<Sheet> = files
+            .iter()
+            .map(|file| {
+                let parts = file.readers(door);
+                let shares = file.info.shares(parts).into_iter().enumerate();
+                Sheet {
+                    rows: file.rows.clone(),
+                    cols: file.cols.clone(),
+                    by_columns: file.info.by_columns() != self.spec.transpose,
+                    readers: shares.map(|(part, share)| (file.owner.unwrap_or(part), share)).collect(),
+                }
+            })
+            .collect();
+        let tiles = plan.tiles(cuts, door.rank());
+        let open = |sheet: usize, share: std::ops::Range<usize>| {
+            let file = &files[sheet];
+            let parts = file.readers(door);
+            let part = if parts == 1 { 0 } else { door.rank() };
+            file.info.lines(part, parts, share, self.rule())
+        };
+        dense::deliver(door, at_home, &Route::all(plan, cuts), &tiles, &sheets, open, progress)
+    }
+
+    /// This rank's share of the entries of scattered files.
+    fn read_entries<T: Real>(
+        &self,
+        files: &[Placed],
+        door: &Door,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Triplets<T>> {
+        let mut entries = Triplets::new();
+        let mut mine = Ok(());
+        for file in files {
+            let rule = self.rule();
+            let turn = self.spec.transpose;
+            let mut sink = |i: usize, j: usize, value: f64| {
+                if value != 0.0 {
+                    let value = rule.entry::<T>(value).map_err(|why| format!("the entry in {} {why}", place(i, j)))?;
+                    let (i, j) = if turn { (j, i) } else { (i, j) };
+                    entries.push(file.rows.start + i, file.cols.start + j, value);
+                }
+                Ok(())
+            };
+            let parts = file.readers(door);
+            match file.owner {
+                // Owners read on their own, and agree when all are done.
+                Some(owner) if owner == door.rank() && mine.is_ok() => {
+                    let found = file.info.entries(0, 1, &mut sink, progress);
+                    mine = found.and_then(|found| file.info.check_count(found));
+                }
+                Some(_) => {}
+                None if parts == 1 && door.size() > 1 && deals(file) => deal(file, door, &mut sink)?,
+                None => {
+                    let part = if parts == 1 { 0 } else { door.rank() };
+                    let reads = door.rank() < parts;
+                    let found = if reads { file.info.entries(part, parts, &mut sink, progress) } else { Ok(0) };
+                    let mut total = [door.agree(found)?];
+                    door.sum(COUNTS, &mut total);
+                    file.info.check_count(total[0])?;
+                }
+            }
+        }
+        door.agree(mine)?;
+        Ok(entries)
+    }
+}
+
+impl Placed {
+    /// How many ranks read it.
+    fn readers(&self, door: &Door) -> usize {
+        if self.owner.is_none() && self.info.divisible() { door.size() } else { 1 }
+    }
+}
+
+/// Whether counts of entries decide where the matrix is cut.
+fn balances(plan: &Plan, door: &Door) -> bool {
+    door.size() > 1 && !matches!(plan, Plan::PartyRows { .. } | Plan::PartyColumns { .. })
+}
+
+/// Whether the file's lines can be parsed by anyone.
+fn deals(file: &Placed) -> bool {
+    matches!(&file.info.body, Body::Market(market) if market.coordinate)
+}
+
+/// Rank 0 unpacks a compressed text and deals its lines out to all ranks, a block to each in a round.
+fn deal(
+    file: &Placed,
+    door: &Door,
+    sink: &mut impl FnMut(usize, usize, f64) -> std::result::Result<(), String>,
+) -> Result<()> {
+    let Body::Market(market) = &file.info.body else { return Ok(()) };
+    let mut result = Ok(());
+    let mut blocks = None;
+    let mut found = [0u64];
+    loop {
+        let mut dealt: Vec<Vec<u8>> = vec![Vec::new(); door.size()];
+        let mut next = || -> Result<bool> {
+            if !door.speaks() {
+                return Ok(false);
+            }
+            if blocks.is_none() {
+                blocks = Some(file.info.blocks(market.start, 0, 1)?);
+            }
+            let Some(blocks) = &mut blocks else { return Ok(false) };
+            for hand in &mut dealt {
+                let Some((text, offset)) = blocks.next()? else { return Ok(false) };
+                hand.extend_from_slice(&offset.to_le_bytes());
+                hand.extend_from_slice(text);
+            }
+            Ok(true)
+        };
+        let more = next();
+        // An error of parsing from the round before counts too.
+        let more = door.agree(result.and(more))?;
+        result = Ok(());
+        let text = door.all_to_all(ENTRIES, &dealt);
+        if let Some((offset, text)) = text.split_first_chunk::<8>() {
+            match file.info.text_entries(market, text, u64::from_le_bytes(*offset), 0, sink) {
+                Ok(entries) => found[0] += entries,
+                Err(e) => result = Err(e),
+            }
+        }
+        let mut going_on = [u32::from(more)];
+        door.max(COUNTS, &mut going_on);
+        if going_on[0] == 0 {
+            break;
+        }
+    }
+    door.agree(result)?;
+    door.sum(COUNTS, &mut found);
+    file.info.check_count(found[0])
+}

@@ -1,0 +1,181 @@
+//! Numbers: from text, and whether an entry may pass.
+
+use crate::linalg::Real;
+
+/// Powers of ten that are exact in f64.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+
+/// A decimal number at the start of `text`, correctly rounded, and how many bytes it took.
+///
+/// Up to 2⁵³ in the digits and 10^±22 in the exponent, one exact operation gives the right rounding (Clinger); the rest
+/// goes to the standard library.
+#[inline]
+pub fn float(text: &[u8]) -> Option<(f64, usize)> {
+    let digit = |at: usize| text.get(at).map_or(u8::MAX, |b| b.wrapping_sub(b'0'));
+    let mut at = usize::from(matches!(text.first(), Some(b'-' | b'+')));
+    let start = at;
+    let (mut mantissa, mut exponent) = (0u64, 0i32);
+    while digit(at) < 10 {
+        mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit(at)));
+        at += 1;
+    }
+    let mut digits = at - start;
+    if text.get(at) == Some(&b'.') {
+        at += 1;
+        let point = at;
+        while digit(at) < 10 {
+            mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit(at)));
+            at += 1;
+        }
+        digits += at - point;
+        exponent = -i32::try_from(at - point).unwrap_or(i32::MAX);
+    }
+    if digits == 0 {
+        return word(text);
+    }
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        let mut next = at + 1 + usize::from(matches!(text.get(at + 1), Some(b'-' | b'+')));
+        if digit(next) < 10 {
+            let negative = text[at + 1] == b'-';
+            let mut size = 0i32;
+            while digit(next) < 10 {
+                size = size.saturating_mul(10).saturating_add(i32::from(digit(next)));
+                next += 1;
+            }
+            exponent = exponent.saturating_add(if negative { -size } else { size });
+            at = next;
+        }
+    }
+    // 19 digits cannot wrap around.
+    let value = if digits <= 19 && mantissa <= 1 << 53 && (-22..=22).contains(&exponent) {
+        let size = mantissa as f64;
+        let power = POWERS[exponent.unsigned_abs() as usize];
+        let value = if exponent < 0 { size / power } else { size * power };
+        if text[0] == b'-' { -value } else { value }
+    } else {
+        std::str::from_utf8(&text[..at]).ok()?.parse().ok()?
+    };
+    Some((value, at))
+}
+
+/// `nan`, `inf` and their like, so that the message can say what they are.
+fn word(text: &[u8]) -> Option<(f64, usize)> {
+    let end = text.iter().position(|b| !(b.is_ascii_alphabetic() || matches!(b, b'-' | b'+'))).unwrap_or(text.len());
+    let value = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
+    Some((value, end))
+}
+
+/// A whole number at the start of `text` and how many bytes it took.
+#[inline]
+pub fn whole(text: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0u64;
+    let mut at = 0;
+    while let Some(digit) = text.get(at).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        at += 1;
+    }
+    (at > 0).then_some((value, at))
+}
+
+/// What entries must be.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    pub allow_negative: bool,
+}
+
+impl Rule {
+    /// The entry in the run's precision, or what is wrong with it.
+    #[inline]
+    pub fn entry<T: Real>(self, x: f64) -> Result<T, String> {
+        let value = T::of(x);
+        if value.is_finite() && (x >= 0.0 || self.allow_negative) { Ok(value) } else { Err(self.complaint::<T>(x)) }
+    }
+
+    /// The first entry of `values` that may not pass, and why.
+    pub fn first_wrong<T: Real>(self, values: &[T]) -> Option<(usize, String)> {
+        let good = |x: T| x.is_finite() && (x >= T::zero() || self.allow_negative);
+        // Whole blocks first, without a branch for each entry.
+        let block = values.chunks(1024).position(|c| !c.iter().fold(true, |all, &x| all & good(x)))?;
+        let at = block * 1024 + values[block * 1024..].iter().position(|&x| !good(x))?;
+        Some((at, self.complaint::<T>(values[at].wide())))
+    }
+
+    fn complaint<T: Real>(self, x: f64) -> String {
+        if x.is_nan() {
+            "is not a number (NaN); missing values are not supported here".to_string()
+        } else if x.is_infinite() {
+            format!("is infinite, or too large for --precision {}", T::NAME)
+        } else if !T::of(x).is_finite() {
+            format!("is {x:e}, too large for --precision {}", T::NAME)
+        } else {
+            format!("is {x}: negative, and the factorisation is of nonnegative matrices")
+        }
+    }
+}
+
+/// `a row, column b` as a user counts them.
+pub fn place(row: usize, col: usize) -> String {
+    format!("row {}, column {}", row + 1, col + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn as_the_standard_library_reads_them(x in any::<f64>(), digits in 0usize..20) {
+            for text in [format!("{x}"), format!("{x:e}"), format!("{x:.digits$}"), format!("{x:.digits$E}"), format!("+{:.3}", x.abs())] {
+                let expected: f64 = text.parse().unwrap();
+                let (got, used) = float(text.as_bytes()).unwrap();
+                prop_assert_eq!(used, text.len());
+                prop_assert!(got == expected || got.is_nan() && expected.is_nan(), "{} {} {}", text, got, expected);
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
+            let _ = float(&bytes);
+            let _ = whole(&bytes);
+        }
+    }
+
+    #[test]
+    fn odd_numbers() {
+        for (text, value, used) in [
+            ("1e", 1.0, 1),
+            ("1e+", 1.0, 1),
+            (".5", 0.5, 2),
+            ("5. ", 5.0, 2),
+            ("-0", 0.0, 2),
+            ("9007199254740993", 9007199254740992.0, 16),
+            ("1e400", f64::INFINITY, 5),
+            ("3,4", 3.0, 1),
+            ("Infinity", f64::INFINITY, 8),
+        ] {
+            assert_eq!(float(text.as_bytes()), Some((value, used)), "{text}");
+        }
+        assert!(float(b"NaN 3").is_some_and(|(x, used)| x.is_nan() && used == 3));
+        assert!(float(b"").is_none() && float(b"-").is_none() && float(b"x").is_none() && float(b".").is_none());
+        assert_eq!(whole(b"18446744073709551615 "), Some((u64::MAX, 20)));
+        assert_eq!(whole(b"18446744073709551616"), None);
+    }
+
+    #[test]
+    fn rules_name_what_is_wrong() {
+        let strict = Rule { allow_negative: false };
+        assert_eq!(strict.entry::<f64>(2.0), Ok(2.0));
+        assert!(strict.entry::<f64>(-1.0).unwrap_err().contains("negative"));
+        assert!(strict.entry::<f64>(f64::NAN).unwrap_err().contains("NaN"));
+        assert!(strict.entry::<f32>(1e300).unwrap_err().contains("too large"));
+        assert_eq!(Rule { allow_negative: true }.entry::<f64>(-1.0), Ok(-1.0));
+        let mut values = vec![1.0f32; 5000];
+        assert!(strict.first_wrong(&values).is_none());
+        values[4097] = -3.0;
+        assert_eq!(strict.first_wrong(&values).unwrap().0, 4097);
+    }
+}
