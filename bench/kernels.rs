@@ -6,7 +6,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use fednmf::linalg::{Block, Csr, Order, Real, Scratch, SparseKernel, gemm, gram};
 use fednmf::nls::{Sweep, gradient_step, sweep};
-use ndarray::{Array2, ShapeBuilder};
+use ndarray::{Array2, Axis, ShapeBuilder};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use sprs::CsMatI;
@@ -98,6 +98,34 @@ fn sparse_products<T: Real>(c: &mut Criterion) {
     }
 }
 
+/// Products of a dense block with its factors, of sampled rows, and the Gram matrix.
+fn dense_products<T: Real>(c: &mut Criterion) {
+    let rng = &mut Pcg64::seed_from_u64(4);
+    for (rows, cols, k) in [(20_000, 2_000, 40), (60_000, 784, 40), (1797, 64, 10)] {
+        let x = random::<T>(rows, cols, Order::Rows, rng);
+        let sample: Vec<usize> = (0..rows).step_by(10).collect();
+        let contiguous = x.select(Axis(0), &sample);
+        let x = Block::Dense(x);
+        let (b, u) = (random::<T>(cols, k, x.order(), rng), random::<T>(rows, k, x.order(), rng));
+        let (mut xb, mut xu) = (x.order().zeros::<T>(rows, k), x.order().zeros::<T>(cols, k));
+        let mut g = Array2::zeros((k, k));
+        let case = format!("{rows}x{cols} k={k}");
+        let flops = 2 * rows * cols * k;
+        measure::<T>(c, "dense mul", case.clone(), flops, || x.mul(&b.view(), &mut xb.view_mut()));
+        measure::<T>(c, "dense tmul", case.clone(), flops, || x.tmul(&u.view(), &mut xu.view_mut()));
+        measure::<T>(c, "gram", case.clone(), 2 * rows * k * k, || gram(&u.view(), &mut g.view_mut()));
+        let part = random::<T>(sample.len(), k, x.order(), rng);
+        let flops = 2 * sample.len() * cols * k;
+        let mut scratch = Scratch::default();
+        measure::<T>(c, "dense rows_tmul", format!("{case} every 10th"), flops, || {
+            x.rows_tmul(&sample, &part.view(), &mut xu.view_mut(), &mut scratch);
+        });
+        measure::<T>(c, "dense rows_tmul", format!("{case} as if contiguous"), flops, || {
+            gemm(T::one(), &contiguous.t(), &part.view(), T::zero(), &mut xu.view_mut());
+        });
+    }
+}
+
 fn main() {
     let mut c = Criterion::default()
         .sample_size(10)
@@ -109,6 +137,8 @@ fn main() {
     peak::<f32>(&mut c);
     rowwise::<f64>(&mut c);
     rowwise::<f32>(&mut c);
+    dense_products::<f64>(&mut c);
+    dense_products::<f32>(&mut c);
     sparse_products::<f64>(&mut c);
     sparse_products::<f32>(&mut c);
     c.final_summary();

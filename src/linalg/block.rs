@@ -1,5 +1,7 @@
 //! A local block of the data in whichever form it has, and the products that the algorithms ask of it.
 
+use std::ops::Range;
+
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use super::dense::{self, Dense};
@@ -77,12 +79,25 @@ impl<T: Real> Block<T> {
     /// out = XᵀU, for U rows × k and out cols × k in this block's order.
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {
-            Block::Dense(x) => dense::mul(&x.t(), u, out),
+            Block::Dense(x) => dense::tmul(&x.view(), u, out),
             Block::Sparse(x) => x.tmul(u, out),
             Block::Bits(x) => {
                 out.fill(T::zero());
                 for (i, u) in u.rows().into_iter().enumerate() {
                     x.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &u));
+                }
+            }
+        }
+    }
+
+    /// out += (X_R)ᵀ·B for consecutive rows R of X: B |R| × k, out cols × k, in this block's order.
+    pub fn range_tmul_add(&self, rows: Range<usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        match self {
+            Block::Dense(x) => gemm(T::one(), &x.slice(s![rows, ..]).t(), b, T::one(), out),
+            Block::Sparse(x) => x.rows_tmul_add(rows, b, out),
+            Block::Bits(x) => {
+                for (i, b) in rows.zip(b.rows()) {
+                    x.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &b));
                 }
             }
         }

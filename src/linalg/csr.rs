@@ -116,6 +116,16 @@ impl<T: Real> Csr<T> {
     /// out = (X_S)ᵀ·B for the rows S of X in the order given (B |S| × k, out cols × k, in row order).
     pub fn rows_tmul(&self, rows: impl Iterator<Item = usize> + Clone, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         out.fill(T::zero());
+        self.rows_tmul_add(rows, b, out);
+    }
+
+    /// out += (X_S)ᵀ·B, otherwise as [`Csr::rows_tmul`].
+    pub fn rows_tmul_add(
+        &self,
+        rows: impl Iterator<Item = usize> + Clone,
+        b: &ArrayView2<T>,
+        out: &mut ArrayViewMut2<T>,
+    ) {
         csr_native::rows_tmul(&self.matrix, rows, contiguous(b), b.ncols(), contiguous_mut(out));
     }
 }

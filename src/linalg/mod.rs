@@ -11,7 +11,10 @@ mod csr_native;
 mod dense;
 mod mkl;
 mod real;
+mod residual;
 pub(crate) mod simd;
+#[cfg(test)]
+mod tests;
 
 pub use bits::Bits;
 pub use block::{Block, Scratch};

@@ -56,7 +56,34 @@ pub fn store<T: Lanes, S: Simd>(slice: &mut [T], a: T::Vector<S>) {
 
 /// Runs a kernel with the best instruction set of this processor.
 pub fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
+    #[cfg(test)]
+    if let Some(arch) = FORCED.get() {
+        return arch.dispatch(kernel);
+    }
     Arch::new().dispatch(kernel)
+}
+
+#[cfg(test)]
+thread_local! {
+    static FORCED: std::cell::Cell<Option<Arch>> = const { std::cell::Cell::new(None) };
+}
+
+/// Runs a test with each instruction set that this processor has.
+#[cfg(test)]
+pub fn with_each_arch<R>(
+    mut f: impl FnMut() -> Result<R, proptest::test_runner::TestCaseError>,
+) -> Result<(), proptest::test_runner::TestCaseError> {
+    #[allow(unused_mut)]
+    let mut all = vec![Arch::new(), Arch::Scalar];
+    #[cfg(target_arch = "x86_64")]
+    all.extend(pulp::x86::V3::try_new().map(Arch::V3));
+    for arch in all {
+        FORCED.set(Some(arch));
+        let result = f();
+        FORCED.set(None);
+        result?;
+    }
+    Ok(())
 }
 
 macro_rules! lanes {

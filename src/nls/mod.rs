@@ -4,6 +4,7 @@
 
 mod bpp;
 mod mu;
+mod pack;
 mod pgd;
 mod strips;
 mod sweep;

@@ -1,0 +1,157 @@
+//! How far a block is from a product of factors: in f64 whatever the precision, since a small residual is the
+//! difference of large numbers.
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+
+use super::simd::dispatch;
+use super::{Block, Order, Real, gemm};
+
+/// Rows and columns of a tile of the block that is widened and compared at a time.
+const TILE: (usize, usize) = (128, 1024);
+
+/// Below this share of ‖X‖² the Gram form has lost half of its digits to cancellation.
+const CANCELLED: f64 = 1e-7;
+
+impl<T: Real> Block<T> {
+    /// ‖X‖_F².
+    pub fn norm2(&self) -> f64 {
+        match self {
+            Block::Dense(x) => {
+                x.rows().into_iter().map(|row| row.iter().map(|x| x.wide() * x.wide()).sum::<f64>()).sum()
+            }
+            Block::Sparse(x) => x.matrix().data().chunks(4096).map(|part| sum_of(part, |x| x * x)).sum(),
+            Block::Bits(x) => x.count() as f64,
+        }
+    }
+
+    /// ‖X − UVᵀ‖_F² for U rows × k and V cols × k in any memory order. `norm2` is ‖X‖_F².
+    ///
+    /// A sparse block's is ‖X‖² − 2⟨X, UVᵀ⟩ + ⟨UᵀU, VᵀV⟩, at a cost ∝ nonzeros, unless that is so small that
+    /// cancellation would spoil it.
+    pub fn residual2(&self, norm2: f64, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
+        if matches!(self, Block::Dense(_)) {
+            return self.direct_residual2(u, v);
+        }
+        let (gu, gv) = (wide_gram(u), wide_gram(v));
+        let product = gu.iter().zip(&gv).map(|(a, b)| a * b).sum::<f64>();
+        let residual = norm2 - 2.0 * self.cross(u, v) + product;
+        if residual > CANCELLED * norm2.max(product) { residual } else { self.direct_residual2(u, v) }
+    }
+
+    /// ‖X − UVᵀ‖_F² entry by entry, zeros included: 2·rows·cols·k flops for any kind of block.
+    pub fn direct_residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
+        let (rows, cols) = self.shape();
+        assert!(u.nrows() == rows && v.nrows() == cols && u.ncols() == v.ncols(), "shapes of a residual");
+        let v = widened(v);
+        let mut memory = vec![0.0; TILE.0.min(rows) * TILE.1.min(cols)];
+        let mut total = 0.0;
+        for i in (0..rows).step_by(TILE.0) {
+            let (i, to) = (i, (i + TILE.0).min(rows));
+            let u = widened(&u.slice(s![i..to, ..]));
+            for j in (0..cols).step_by(TILE.1) {
+                let width = TILE.1.min(cols - j);
+                let tile = &mut memory[..(to - i) * width];
+                for (row, tile) in (i..to).zip(tile.chunks_exact_mut(width)) {
+                    self.widen_row(row, j, tile);
+                }
+                let view =
+                    &mut ArrayViewMut2::from_shape((to - i, width), &mut *tile).expect("the tile has this shape");
+                gemm(-1.0, &u.view(), &v.slice(s![j..j + width, ..]).t(), 1.0, view);
+                total += sum_of(tile, |x| x * x);
+            }
+        }
+        total
+    }
+
+    /// ⟨X, UVᵀ⟩ = Σ x_ij u_i·v_j over the stored entries, for U rows × k and V cols × k in any memory order.
+    pub fn cross(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
+        let (rows, cols) = self.shape();
+        assert!(u.nrows() == rows && v.nrows() == cols && u.ncols() == v.ncols(), "shapes of a product");
+        let k = v.ncols();
+        let v = widened(v);
+        let v = v.as_slice().unwrap_or_default();
+        let mut sum = vec![0.0; k];
+        let mut total = 0.0;
+        let mut entry = vec![];
+        for (i, u) in u.rows().into_iter().enumerate() {
+            entry.clear();
+            match self {
+                Block::Dense(x) => entry.extend(x.row(i).iter().map(|x| x.wide()).enumerate()),
+                Block::Sparse(x) => {
+                    let row = x.matrix().outer_view(i);
+                    entry.extend(row.iter().flat_map(|row| row.iter()).map(|(j, x)| (j, x.wide())));
+                }
+                Block::Bits(x) => entry.extend(x.ones(i).map(|j| (j, 1.0))),
+            }
+            sum.fill(0.0);
+            dispatch(
+                #[inline(always)]
+                || {
+                    for &(j, x) in &entry {
+                        for (sum, v) in sum.iter_mut().zip(&v[j * k..(j + 1) * k]) {
+                            *sum += x * v;
+                        }
+                    }
+                },
+            );
+            total += sum.iter().zip(u).map(|(sum, u)| sum * u.wide()).sum::<f64>();
+        }
+        total
+    }
+
+    /// Entries (row, first..) as f64.
+    fn widen_row(&self, row: usize, first: usize, out: &mut [f64]) {
+        match self {
+            Block::Dense(x) => {
+                out.iter_mut().zip(x.slice(s![row, first..])).for_each(|(out, x)| *out = x.wide());
+            }
+            Block::Sparse(x) => {
+                out.fill(0.0);
+                if let Some(row) = x.matrix().outer_view(row) {
+                    let start = row.indices().partition_point(|&j| (j as usize) < first);
+                    for (&j, x) in row.indices()[start..].iter().zip(&row.data()[start..]) {
+                        match out.get_mut(j as usize - first) {
+                            Some(out) => *out = x.wide(),
+                            None => break,
+                        }
+                    }
+                }
+            }
+            Block::Bits(x) => {
+                for (j, out) in out.iter_mut().enumerate() {
+                    *out = f64::from(u8::from(x.get(row, first + j)));
+                }
+            }
+        }
+    }
+}
+
+/// The factor in f64, in row order.
+fn widened<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
+    let mut out = Order::Rows.zeros(f.nrows(), f.ncols());
+    out.zip_mut_with(f, |out, f| *out = f.wide());
+    out
+}
+
+/// FᵀF in f64.
+fn wide_gram<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
+    let k = f.ncols();
+    let mut out = Array2::zeros((k, k));
+    for first in (0..f.nrows()).step_by(4096) {
+        let part = widened(&f.slice(s![first..(first + 4096).min(f.nrows()), ..]));
+        gemm(1.0, &part.t(), &part.view(), 1.0, &mut out.view_mut());
+    }
+    out
+}
+
+/// Σ f(x) in f64, in eight sums that the processor can run side by side.
+fn sum_of<T: Real>(values: &[T], f: impl Fn(f64) -> f64) -> f64 {
+    let (eights, rest) = values.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for eight in eights {
+        for (sum, x) in sums.iter_mut().zip(eight) {
+            *sum += f(x.wide());
+        }
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|x| f(x.wide())).sum::<f64>()
+}

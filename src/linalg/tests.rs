@@ -1,0 +1,154 @@
+//! The products of all kinds of block against plain loops in f64.
+
+use ndarray::{Array2, ArrayView2, s};
+use proptest::prelude::*;
+use sprs::CsMatI;
+
+use super::simd::with_each_arch;
+use super::{Bits, Block, Csr, Order, Real, Scratch, SparseKernel, gram};
+use crate::random::{Purpose, Stream, uniform_factor};
+
+/// Which kind of block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Form {
+    Dense,
+    Native,
+    Mkl,
+    Bits,
+}
+
+fn draw<T: Real>(seed: u64, slot: u64, rows: usize, cols: usize) -> Array2<T> {
+    uniform_factor::<T>(&Stream::new(seed, Purpose::Probe, slot), 0..rows, cols, 1.0)
+}
+
+/// A block with a third of its entries, none in every seventh row, and the same in f64.
+fn block<T: Real>(form: Form, seed: u64, rows: usize, cols: usize, k: usize) -> (Block<T>, Array2<f64>) {
+    let mut x = draw::<T>(seed, 0, rows, cols);
+    for ((i, _), x) in x.indexed_iter_mut() {
+        let keep = x.wide() > 0.67 && i % 7 != 3;
+        *x = if !keep {
+            T::zero()
+        } else if form == Form::Bits {
+            T::one()
+        } else {
+            *x
+        };
+    }
+    let wide = x.mapv(T::wide);
+    let block = match form {
+        Form::Dense => Block::Dense(x),
+        Form::Bits => {
+            let mut bits = Bits::zeros(rows, cols);
+            x.indexed_iter().filter(|(_, x)| !x.is_zero()).for_each(|((i, j), _)| bits.set(i, j));
+            Block::Bits(bits)
+        }
+        Form::Native | Form::Mkl => {
+            let (mut indptr, mut indices, mut data) = (vec![0], vec![], vec![]);
+            for row in x.rows() {
+                for (j, &x) in row.iter().enumerate().filter(|(_, x)| !x.is_zero()) {
+                    indices.push(j as i32);
+                    data.push(x);
+                }
+                indptr.push(indices.len());
+            }
+            let mut csr = Csr::new(CsMatI::new((rows, cols), indptr, indices, data));
+            csr.prepare(if form == Form::Mkl { SparseKernel::Mkl } else { SparseKernel::Native }, k).unwrap();
+            Block::Sparse(csr)
+        }
+    };
+    (block, wide)
+}
+
+fn ordered<T: Real>(a: &Array2<T>, order: Order) -> Array2<T> {
+    let mut out = order.zeros(a.nrows(), a.ncols());
+    out.assign(a);
+    out
+}
+
+/// AB by its definition.
+fn product(a: &ArrayView2<f64>, b: &ArrayView2<f64>) -> Array2<f64> {
+    Array2::from_shape_fn((a.nrows(), b.ncols()), |(i, j)| (0..a.ncols()).map(|l| a[[i, l]] * b[[l, j]]).sum())
+}
+
+fn close<T: Real>(got: &Array2<T>, want: &Array2<f64>) -> bool {
+    let tolerance = 200.0 * T::epsilon().wide();
+    got.dim() == want.dim() && got.iter().zip(want).all(|(a, b)| (a.wide() - b).abs() <= tolerance * (1.0 + b.abs()))
+}
+
+fn agrees<T: Real>(form: Form, seed: u64, [rows, cols, k]: [usize; 3]) -> Result<(), TestCaseError> {
+    let (x, wide) = block::<T>(form, seed, rows, cols, k);
+    let order = x.order();
+    let (u, v) = (ordered(&draw::<T>(seed, 1, rows, k), order), ordered(&draw::<T>(seed, 2, cols, k), order));
+    let (wu, wv) = (u.mapv(T::wide), v.mapv(T::wide));
+    // Whatever stands in the output must not come through.
+    let dirty = |rows| ordered(&Array2::from_elem((rows, k), T::nan()), order);
+
+    let mut out = dirty(rows);
+    x.mul(&v.view(), &mut out.view_mut());
+    prop_assert!(close(&out, &product(&wide.view(), &wv.view())), "mul");
+    let mut out = dirty(cols);
+    x.tmul(&u.view(), &mut out.view_mut());
+    prop_assert!(close(&out, &product(&wide.t(), &wu.view())), "tmul");
+
+    let chosen: Vec<usize> = (0..rows).filter(|i| i % 3 != 1).rev().collect();
+    let b = ordered(&u.select(ndarray::Axis(0), &chosen), order);
+    let want = product(&wide.select(ndarray::Axis(0), &chosen).t(), &b.mapv(T::wide).view());
+    let mut out = dirty(cols);
+    x.rows_tmul(&chosen, &b.view(), &mut out.view_mut(), &mut Scratch::default());
+    prop_assert!(close(&out, &want), "rows_tmul");
+
+    let range = rows / 3..rows - rows / 4;
+    let mut out = v.clone();
+    x.range_tmul_add(range.clone(), &u.slice(s![range.clone(), ..]), &mut out.view_mut());
+    let want = &wv + &product(&wide.slice(s![range.clone(), ..]).t(), &wu.slice(s![range, ..]));
+    prop_assert!(close(&out, &want), "range_tmul_add");
+
+    let mut out = Array2::zeros((k, k));
+    gram(&u.view(), &mut out.view_mut());
+    prop_assert!(close(&out, &product(&wu.t(), &wu.view())), "gram");
+
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-10 * (1.0 + b.abs());
+    let approximation = product(&wu.view(), &wv.t());
+    let norm2 = wide.iter().map(|x| x * x).sum();
+    prop_assert!(near(x.norm2(), norm2), "norm2");
+    prop_assert!(near(x.cross(&u.view(), &v.view()), (&wide * &approximation).sum()), "cross");
+    let want = (&wide - &approximation).iter().map(|x| x * x).sum();
+    prop_assert!(near(x.residual2(norm2, &u.view(), &v.view()), want), "residual2");
+    prop_assert!(near(x.direct_residual2(&u.view(), &v.view()), want), "direct_residual2");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn products_follow_their_definition(
+        form in prop_oneof![Just(Form::Dense), Just(Form::Native), Just(Form::Mkl), Just(Form::Bits)],
+        seed in 0..1000u64, rows in 0..60usize, cols in 0..80usize, k in prop_oneof![1..20usize, 60..70usize, 125..150usize],
+    ) {
+        with_each_arch(|| {
+            agrees::<f64>(form, seed, [rows, cols, k])?;
+            agrees::<f32>(form, seed, [rows, cols, k])
+        })?;
+    }
+}
+
+#[test]
+fn long_blocks_cross_tiles() {
+    for form in [Form::Dense, Form::Native, Form::Mkl] {
+        agrees::<f64>(form, 3, [2500, 11, 5]).unwrap();
+        agrees::<f64>(form, 4, [130, 1100, 3]).unwrap();
+    }
+    agrees::<f64>(Form::Native, 5, [5000, 7, 3]).unwrap();
+    agrees::<f64>(Form::Mkl, 5, [5000, 7, 3]).unwrap();
+}
+
+#[test]
+fn a_residual_near_zero_keeps_its_digits() {
+    // UVᵀ = X but for one part in 10⁹: the Gram form alone would answer with rounding errors of ‖X‖².
+    let (x, wide) = block::<f64>(Form::Native, 6, 40, 30, 30);
+    let u = ordered(&(&wide * (1.0 + 1e-9)), Order::Rows);
+    let v = Array2::eye(30);
+    let want = wide.iter().map(|x| (x * 1e-9).powi(2)).sum::<f64>();
+    let got = x.residual2(x.norm2(), &u.view(), &v.view());
+    assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
+}

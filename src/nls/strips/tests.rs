@@ -1,0 +1,117 @@
+//! The row-wise methods against their definition.
+
+use ndarray::{Array2, s};
+use proptest::prelude::*;
+
+use crate::linalg::simd::with_each_arch;
+use crate::linalg::{Order, Real};
+use crate::nls::{Sweep, gradient_step, sweep};
+use crate::random::{Purpose, Stream, uniform_factor};
+
+/// The definition, in f64.
+fn plain(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>, mu: f64, passes: usize) -> Array2<f64> {
+    let mut x = x.clone();
+    for _ in 0..passes {
+        for i in 0..x.nrows() {
+            for j in 0..x.ncols() {
+                let gradient = (0..x.ncols()).map(|l| g[[j, l]] * x[[i, l]]).sum::<f64>() - r[[i, j]];
+                if g[[j, j]] + mu > 0.0 {
+                    x[[i, j]] = (x[[i, j]] - gradient / (g[[j, j]] + mu)).max(0.0);
+                }
+            }
+        }
+    }
+    x
+}
+
+fn ordered<T: Real>(a: &Array2<f64>, order: Order) -> Array2<T> {
+    let mut out = order.zeros(a.nrows(), a.ncols());
+    out.zip_mut_with(a, |o, &a| *o = T::of(a));
+    out
+}
+
+/// X, R and G of a well-posed problem; component `dead` of the Gram matrix is zero.
+fn problem(seed: u64, rows: usize, k: usize, dead: Option<usize>) -> [Array2<f64>; 3] {
+    let draw = |slot, rows| uniform_factor::<f64>(&Stream::new(seed, Purpose::Probe, slot), 0..rows, k, 1.0);
+    let mut y = draw(0, 2 * k + 3);
+    if let Some(j) = dead {
+        y.column_mut(j % k).fill(0.0);
+    }
+    let r = draw(1, rows).dot(&y.t()).dot(&y);
+    [draw(2, rows), r, y.t().dot(&y)]
+}
+
+fn agrees<T: Real>(
+    [x, r, g]: &[Array2<f64>; 3],
+    orders: [Order; 2],
+    mu: f64,
+    passes: usize,
+) -> Result<(), TestCaseError> {
+    let tolerance = 1e4 * T::epsilon().wide() * passes as f64;
+    let (start, rhs, gram) = (ordered::<T>(x, orders[0]), ordered::<T>(r, orders[1]), ordered::<T>(g, Order::Rows));
+    let wide = |a: &Array2<T>| a.mapv(T::wide);
+    let (x, r, g) = (wide(&start), wide(&rhs), wide(&gram));
+    let close = |a: &Array2<T>, b: &Array2<f64>| {
+        a.iter().zip(b).all(|(a, b)| (a.wide() - b).abs() <= tolerance * (1.0 + b.abs()))
+    };
+
+    let mut got = start.clone();
+    let settings = Sweep { mu: T::of(mu), passes };
+    sweep(&mut got.view_mut(), &rhs.view(), &gram.view(), settings);
+    prop_assert!(close(&got, &plain(&x, &r, &g, T::of(mu).wide(), passes)));
+
+    // Any part of the rows gives the same bits, and so do views into a larger array.
+    let (from, to) = (x.nrows() / 3, x.nrows() - x.nrows() / 4);
+    let mut part = start.clone();
+    sweep(&mut part.slice_mut(s![from..to, ..]), &rhs.slice(s![from..to, ..]), &gram.view(), settings);
+    prop_assert_eq!(part.slice(s![from..to, ..]), got.slice(s![from..to, ..]));
+    prop_assert_eq!(part.slice(s![..from, ..]), start.slice(s![..from, ..]));
+    prop_assert_eq!(part.slice(s![to.., ..]), start.slice(s![to.., ..]));
+
+    let eta = 0.5 / (1.0 + g.diag().sum());
+    let mut got = start;
+    gradient_step(&mut got.view_mut(), &rhs.view(), &gram.view(), T::of(eta));
+    let gradient = x.dot(&g) - &r;
+    prop_assert!(close(&got, &(&x - &(gradient * eta)).mapv(|x| x.max(0.0))));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn updates_follow_their_definition(
+        seed in 0..1000u64, rows in 0..150usize, k in 1..36usize, dead in proptest::option::of(0..40usize),
+        mu in prop_oneof![Just(0.0), Just(0.7)], passes in 1..4usize, own in any::<bool>(), other in any::<bool>(),
+    ) {
+        let problem = problem(seed, rows, k, dead);
+        let order = |b| if b { Order::Rows } else { Order::Components };
+        with_each_arch(|| {
+            agrees::<f64>(&problem, [order(own), order(other)], mu, passes)?;
+            agrees::<f32>(&problem, [order(own), order(other)], mu, passes)
+        })?;
+    }
+}
+
+#[test]
+fn long_factors_cross_tiles() {
+    for (rows, k) in [(3000, 10), (700, 100)] {
+        for order in [Order::Rows, Order::Components] {
+            agrees::<f64>(&problem(5, rows, k, None), [order, order], 0.0, 1).unwrap();
+            agrees::<f32>(&problem(5, rows, k, None), [order, order], 0.0, 1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_component_without_curvature_stays_and_nothing_becomes_nan() {
+    for order in [Order::Rows, Order::Components] {
+        let mut x = ordered::<f64>(&Array2::from_elem((5, 3), 2.0), order);
+        let r = ordered::<f64>(&Array2::from_elem((5, 3), 1.0), order);
+        let g = Array2::zeros((3, 3));
+        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 2 });
+        assert!(x.iter().all(|&x| x == 2.0));
+        let g = Array2::from_elem((3, 3), 1e-310);
+        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 1 });
+        assert!(x.iter().all(|x| x.is_finite()), "{x}");
+    }
+}
