@@ -2,6 +2,7 @@
 //! their data. `ARCHITECTURE.md` is the map.
 
 pub mod algo;
+pub mod cli;
 pub mod comm;
 pub mod data;
 pub mod error;
@@ -10,4 +11,5 @@ pub mod metrics;
 pub mod nls;
 pub mod output;
 pub mod random;
+pub mod run;
 pub mod sketch;

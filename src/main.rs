@@ -1,1 +1,62 @@
-fn main() {}
+//! Parse, run, exit code.
+
+use std::io::Write as _;
+
+use fednmf::cli::{self, Command, Settings, Typed};
+use fednmf::comm::{self, Door};
+use fednmf::error::{EXIT_DONE, EXIT_FAILED, Result};
+use fednmf::run;
+
+fn main() {
+    // Help, lists and the like need no MPI: they work on a login node too.
+    let typed = cli::parse(std::env::args_os());
+    let text = match &typed {
+        Ok(Typed::Text(text)) => Ok(Some(text.clone())),
+        Ok(Typed::Command(command)) => cli::print_info(command),
+        _ => Ok(None),
+    };
+    if let Ok(Some(text)) = &text {
+        // Nobody reads any more (`fednmf list | head`): that is no error.
+        let _ = if comm::launched_rank() == 0 { std::io::stdout().write_all(text.as_bytes()) } else { Ok(()) };
+        std::process::exit(EXIT_DONE);
+    }
+
+    comm::abort_on_panic();
+    let Some(universe) = mpi::initialize() else {
+        eprintln!("fednmf: MPI is already initialised");
+        std::process::exit(EXIT_FAILED);
+    };
+    let door = Door::new(universe.world());
+    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| act(typed, &door)) {
+        Ok(code) => code,
+        Err(e) => {
+            if !e.everywhere || door.speaks() {
+                eprintln!("fednmf: {e}");
+            }
+            if !e.everywhere {
+                comm::end_job(e.exit_code());
+            }
+            e.exit_code()
+        }
+    };
+    // Ends MPI on all ranks together: exiting without it, the first to end would take the others' last words along.
+    drop(door);
+    drop(universe);
+    std::process::exit(code);
+}
+
+fn act(typed: Typed, door: &Door) -> Result<i32> {
+    match typed {
+        Typed::Run(args, matches) => {
+            let words = std::env::args().collect();
+            let settings = Settings::check(*args, &matches, words).map_err(|e| e.on_all_ranks())?;
+            run::run(&settings, door)
+        }
+        Typed::Command(Command::Generate { spec, output }) => run::generate(&spec, &output, door),
+        Typed::Command(Command::Inspect { input, transpose, json }) => run::inspect(&input, transpose, json, door),
+        Typed::Command(Command::Evaluate { factors, input, transpose, json }) => {
+            run::evaluate(&factors, &input, transpose, json, door)
+        }
+        Typed::Command(_) | Typed::Text(_) => Ok(EXIT_DONE),
+    }
+}

@@ -18,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped early with a good checkpoint (run \
                   again with --resume).\n'fednmf list' shows the algorithms; 'fednmf list NAME' one of them with its \
                   options and defaults.",
+    args_override_self = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]

@@ -81,7 +81,9 @@ impl Settings {
         if let Some(skew) = args.skew.filter(|s| !(*s > 0.0 && *s < 1.0)) {
             return Err(Error::input(format!("--skew {skew}: a share of the data, above 0 and below 1")));
         }
-        for (name, value) in [("--tol", args.tol), ("--target-error", args.target_error), ("--time-limit", args.time_limit)] {
+        for (name, value) in
+            [("--tol", args.tol), ("--target-error", args.target_error), ("--time-limit", args.time_limit)]
+        {
             if let Some(x) = value.filter(|x| !(*x >= 0.0 && x.is_finite())) {
                 return Err(Error::input(format!("{name} {x}: must be a number of at least 0")));
             }
@@ -223,7 +225,8 @@ mod tests {
 
     #[test]
     fn good_lines_pass() {
-        let settings = check("fednmf --algo dsanls -k 3 --sketch-size 10%,20 --checkpoint c.h5 --checkpoint-every 20s").unwrap();
+        let settings =
+            check("fednmf --algo dsanls -k 3 --sketch-size 10%,20 --checkpoint c.h5 --checkpoint-every 20s").unwrap();
         assert_eq!((settings.k, settings.checkpoint_every), (3, Every::Seconds(20.0)));
         assert_eq!(settings.deciding()["sketch_size"], "10%,20");
     }

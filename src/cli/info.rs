@@ -41,7 +41,14 @@ fn list() -> String {
         let leaves: Vec<String> = m.wire.iter().map(|w| format!("{} ({})", w.purpose, w.shape)).collect();
         let _ = writeln!(out, "{:width$}  {}", m.name, m.summary);
         let _ = writeln!(out, "{:width$}  paper: {}", "", m.paper);
-        let _ = writeln!(out, "{:width$}  data: {}; leaves a {}: {}", "", m.partition.describe(), owner(m), leaves.join("; "));
+        let _ = writeln!(
+            out,
+            "{:width$}  data: {}; leaves a {}: {}",
+            "",
+            m.partition.describe(),
+            owner(m),
+            leaves.join("; ")
+        );
     }
     out.push_str("\n'fednmf list NAME' shows an algorithm's options and their defaults.\n");
     out

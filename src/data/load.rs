@@ -36,7 +36,9 @@ impl Input {
     pub fn load<T: Real>(self, plan: &Plan, door: &Door, progress: &mut dyn FnMut(f64)) -> Result<Loaded<T>> {
         let loaded = self.load_any(plan, door, progress)?;
         if loaded.figures.nonzeros == 0 {
-            return Err(Error::input("the matrix has no entry that is not zero: there is nothing to factorise").on_all_ranks());
+            return Err(
+                Error::input("the matrix has no entry that is not zero: there is nothing to factorise").on_all_ranks()
+            );
         }
         Ok(loaded)
     }

@@ -18,6 +18,8 @@ struct Share {
     phases: BTreeMap<String, (u64, f64, u64)>,
     compute_seconds: f64,
     sent: [u64; 3],
+    /// By purpose and payload: MPI bytes, party bytes, messages.
+    wire: BTreeMap<String, BTreeMap<String, [u64; 3]>>,
     peak_rss: u64,
 }
 
@@ -28,7 +30,12 @@ impl Share {
             share.add(name, entry.calls, entry.seconds, 0);
             share.compute_seconds += entry.seconds;
         }
+        for (name, entry) in ledger.spans() {
+            share.add(name, entry.calls, entry.seconds, 0);
+        }
         for (parcel, entry) in ledger.wire() {
+            let row = [entry.mpi_bytes, entry.party_bytes, entry.messages];
+            share.wire.entry(parcel.purpose.into()).or_default().insert(format!("{:?}", parcel.payload), row);
             share.add(parcel.purpose, entry.calls, entry.seconds, entry.mpi_bytes);
             let own = matches!(parcel.payload, Payload::Data | Payload::Control);
             if !own && ![OUTPUT, CHECKPOINT].contains(parcel) {
@@ -68,6 +75,8 @@ pub struct Profile {
     pub party_bytes: u64,
     /// MPI calls behind it, all ranks.
     pub messages: u64,
+    /// What left the ranks and parties, by purpose and payload: MPI bytes, party bytes, messages of all ranks.
+    pub wire: BTreeMap<(String, String), [u64; 3]>,
     /// The largest over the mean compute time of a rank; 1 is perfect balance.
     pub imbalance: f64,
     /// The largest resident memory that a rank ever had.
@@ -103,6 +112,12 @@ impl Profile {
                 phase.seconds_mean += seconds / ranks;
                 phase.bytes += bytes;
             }
+            for (purpose, payloads) in &share.wire {
+                for (payload, row) in payloads {
+                    let sum = profile.wire.entry((purpose.clone(), payload.clone())).or_default();
+                    sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+                }
+            }
             profile.bytes_sent += share.sent[0];
             profile.party_bytes += share.sent[1];
             profile.messages += share.sent[2];
@@ -117,7 +132,7 @@ impl Profile {
         profile
     }
 
-    /// For the trace: `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `peak_rss_bytes` and
+    /// For the trace: `wire`, `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `peak_rss_bytes` and
     /// `peak_rss_sum_bytes`.
     pub fn json(&self) -> Map<String, Value> {
         let phases: Map<String, Value> = self
@@ -128,7 +143,15 @@ impl Profile {
                 (name.clone(), value)
             })
             .collect();
+        let wire: Vec<Value> = self
+            .wire
+            .iter()
+            .map(|((purpose, payload), [mpi, party, messages])| {
+                json!({"purpose": purpose, "payload": payload, "party_bytes": party, "mpi_bytes": mpi, "messages": messages})
+            })
+            .collect();
         let mut map = Map::new();
+        map.insert("wire".into(), wire.into());
         map.insert("phases".into(), Value::Object(phases));
         map.insert("bytes_sent".into(), self.bytes_sent.into());
         map.insert("party_bytes".into(), self.party_bytes.into());

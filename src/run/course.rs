@@ -176,10 +176,13 @@ impl<'a> Course<'a> {
         if door.speaks() {
             let pace = (PACE / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6);
             words[1] = f64::from(u8::from(self.settings.time_limit.is_some_and(|limit| self.seconds >= limit)));
-            words[2] = f64::from(u8::from(self.settings.checkpoint.is_some() && match self.settings.checkpoint_every {
-                Every::Iterations(n) => self.iteration.is_multiple_of(n),
-                Every::Seconds(s) => self.last_save.elapsed().as_secs_f64() >= s,
-            }));
+            words[2] = f64::from(u8::from(
+                self.settings.checkpoint.is_some()
+                    && match self.settings.checkpoint_every {
+                        Every::Iterations(n) => self.iteration.is_multiple_of(n),
+                        Every::Seconds(s) => self.last_save.elapsed().as_secs_f64() >= s,
+                    },
+            ));
             words[3] = pace.floor();
         }
         door.max(CONTROL, &mut words);

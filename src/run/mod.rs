@@ -9,7 +9,7 @@ use std::io::Write as _;
 use serde_json::{Map, Value, json};
 
 use self::course::{Course, Stop};
-use crate::algo::registry::{Form, Precision as _};
+use crate::algo::registry::Form;
 use crate::algo::{Algorithm, Problem};
 use crate::cli::{Precision, Settings};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals};
@@ -86,12 +86,13 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     door.agree(trace.write(&start))?;
 
     let mut save = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
-    let stop = course.follow(&mut *algorithm, door, &signals, &mut trace, &mut progress, &mut |algorithm, course| {
-        let Some(checkpoint) = &mut save else { return Ok(()) };
-        let mut all = identity.clone();
-        all.extend(course.state());
-        door.span("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
-    })?;
+    let stop =
+        course.follow(&mut *algorithm, door, &signals, &mut trace, &mut progress, &mut |algorithm, course| {
+            let Some(checkpoint) = &mut save else { return Ok(()) };
+            let mut all = identity.clone();
+            all.extend(course.state());
+            door.span("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
+        })?;
     progress.finish();
 
     if let Some(path) = &settings.output {
@@ -152,7 +153,8 @@ fn before_reading(settings: &Settings, door: &Door) -> Result<bool> {
     let mut resuming = false;
     let mut checked = Ok(());
     if door.speaks() {
-        let paths = [("--output", &settings.output), ("--checkpoint", &settings.checkpoint), ("--trace", &settings.trace)];
+        let paths =
+            [("--output", &settings.output), ("--checkpoint", &settings.checkpoint), ("--trace", &settings.trace)];
         checked = paths
             .iter()
             .filter_map(|(option, path)| path.as_ref().map(|p| (option, p)))

@@ -1,0 +1,244 @@
+//! What only several ranks together can show: the door, the loading, and that iterations allocate nothing.
+//!
+//! The program starts itself under mpirun with 1, 2, 3 and 4 ranks; each test below then runs on all of them.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fednmf::algo::registry::{self, Precision};
+use fednmf::algo::{Options, Problem};
+use fednmf::comm::{Door, Parcel, Parties, Parts, Payload, even_part};
+use fednmf::data::{self, InputSpec, Plan};
+use fednmf::error::Error;
+use fednmf::linalg::{Block, SparseKernel};
+use ndarray::Array2;
+
+/// The system's allocator, counting.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: passes every call on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(p, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+type Test = fn(&Door);
+
+const TESTS: &[(&str, Test)] = &[
+    ("collectives do what they say", collectives),
+    ("sums over parties have the same bits on any number of ranks", party_sums),
+    ("an error on one rank becomes the same error on all", agreement),
+    ("splits talk among themselves", splits),
+    ("every plan's tiles hold the matrix's entries", plans),
+    ("an iteration allocates nothing", allocations),
+];
+
+fn main() {
+    if std::env::args().any(|a| a == "--on-ranks") {
+        return on_ranks();
+    }
+    let exe = std::env::current_exe().expect("this program has a path");
+    let mut outputs = Vec::new();
+    for ranks in [1, 2, 3, 4] {
+        let mut command = Command::new(common::mpirun());
+        command.args(common::oversubscribe()).args(["-n", &ranks.to_string()]).arg(&exe).arg("--on-ranks");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("OMPI_MCA_mpi_yield_when_idle", "1");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mpirun");
+        let output = common::finish(child, Duration::from_secs(120), &format!("{ranks} ranks"));
+        print!("{}{}", output.stdout, output.stderr);
+        assert_eq!(output.code, Some(0), "on {ranks} ranks");
+        outputs.push(output.stdout);
+    }
+    // What must not depend on the number of ranks was printed with its bits.
+    let bits = |text: &str| text.lines().filter(|l| l.starts_with("bits ")).map(str::to_string).collect::<Vec<_>>();
+    assert!(!bits(&outputs[0]).is_empty());
+    assert!(outputs.iter().all(|o| bits(o) == bits(&outputs[0])), "the bits depend on the number of ranks");
+    let passed = outputs.iter().flat_map(|o| o.lines()).filter(|l| l.ends_with("... ok")).count();
+    assert_eq!(passed, 4 * TESTS.len());
+    println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+}
+
+fn on_ranks() {
+    fednmf::comm::abort_on_panic();
+    let universe = mpi::initialize().expect("MPI starts");
+    let door = Door::new(universe.world());
+    for (name, test) in TESTS {
+        test(&door);
+        door.barrier();
+        if door.speaks() {
+            println!("test {name} ({} ranks) ... ok", door.size());
+        }
+    }
+    drop(door);
+}
+
+const TEST: Parcel = Parcel::new("test", Payload::Scalar);
+
+fn collectives(door: &Door) {
+    let (r, p) = (door.rank(), door.size());
+    let mut sum = vec![r as f64 + 1.0; 3];
+    door.sum(TEST, &mut sum);
+    assert_eq!(sum, vec![(p * (p + 1) / 2) as f64; 3]);
+    let mut max = [r as u64, 7];
+    door.max(TEST, &mut max);
+    assert_eq!(max, [p as u64 - 1, 7]);
+
+    let rows: Vec<_> = (0..p).map(|i| even_part(10, p, i)).collect();
+    let parts = Parts::new(&rows, 2);
+    let local: Vec<u32> = parts.range(r).map(|i| i as u32).collect();
+    let mut all = vec![0; 20];
+    door.all_gather(TEST, &local, &parts, &mut all);
+    assert_eq!(all, (0..20).collect::<Vec<u32>>());
+
+    let mut send: Vec<f64> = (0..20).map(|i| i as f64 * (r + 1) as f64).collect();
+    let mut own = vec![0.0; parts.range(r).len()];
+    door.reduce_scatter(TEST, &mut send, &parts, &mut own);
+    let expected: Vec<f64> = parts.range(r).map(|i| (i * p * (p + 1) / 2) as f64).collect();
+    assert_eq!(own, expected);
+
+    let send: Vec<Vec<u64>> = (0..p).map(|to| vec![(100 * r + to) as u64; to + 1]).collect();
+    let got = door.all_to_all(TEST, &send);
+    assert_eq!(got, (0..p).flat_map(|from| vec![(100 * from + r) as u64; r + 1]).collect::<Vec<_>>());
+
+    assert_eq!(door.share(TEST, format!("from {r}")), "from 0");
+    assert_eq!(door.collect(TEST, &(r * r)), (0..p).map(|i| i * i).collect::<Vec<_>>());
+    if p > 1 {
+        let mut buffer = [0.0f32; 5];
+        match r {
+            0 => door.send(TEST, 1, &[1.5f32; 5]),
+            1 => {
+                door.receive(TEST, 0, &mut buffer);
+                assert_eq!(buffer, [1.5; 5]);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn party_sums(door: &Door) {
+    let parties = Parties { count: 7, ranks: door.size() };
+    let share = |party: usize| -> Vec<f64> {
+        (0..40).map(|i| ((party * 37 + i * 11) as f64 * 0.7).sin() * 10f64.powi(i % 9 - 4)).collect()
+    };
+    let shares: Vec<Vec<f64>> = parties.hosted(door.rank()).map(share).collect();
+    let mut out = vec![0.0; 40];
+    let before = door.ledger().wire().find(|(p, _)| **p == TEST).map_or(0, |(_, e)| e.party_bytes);
+    door.sum_parties(TEST, 7, shares.iter().map(Vec::as_slice), &mut out).expect("finite");
+    let after = door.ledger().wire().find(|(p, _)| **p == TEST).map_or(0, |(_, e)| e.party_bytes);
+    assert_eq!(after - before, (2 * shares.len() * 40 * 8) as u64);
+    for (i, x) in out.iter().enumerate() {
+        let plain: f64 = (0..7).map(|p| share(p)[i]).sum();
+        assert!((x - plain).abs() <= 1e-14 * 1e4, "{x} {plain}");
+    }
+    let hash = out.iter().fold(0u64, |h, x| h.rotate_left(7) ^ x.to_bits());
+    if door.speaks() {
+        println!("bits {hash:016x}");
+    }
+    let bad = vec![f64::NAN; 40];
+    let result = door.sum_parties(TEST, 7, shares.iter().map(|_| bad.as_slice()), &mut out);
+    assert!(result.is_err());
+}
+
+fn agreement(door: &Door) {
+    assert_eq!(door.agree(Ok(3)), Ok(3));
+    let mine = if door.rank() == door.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
+    let error = door.agree(mine).unwrap_err();
+    assert!(error.everywhere && error.exit_code() == 2 && error.message == "line 7 is wrong");
+}
+
+fn splits(door: &Door) {
+    let half = door.split(door.rank() % 2);
+    let mut sum = [door.rank() as u64];
+    half.sum(TEST, &mut sum);
+    let expected: usize = (0..door.size()).filter(|r| r % 2 == door.rank() % 2).sum();
+    assert_eq!(sum[0], expected as u64);
+    assert_eq!(half.size(), (door.size() + 1 - door.rank() % 2) / 2);
+}
+
+/// The block's entries as a dense matrix.
+fn entries(block: &Block<f64>) -> Array2<f64> {
+    let (rows, cols) = block.shape();
+    let mut out = Array2::zeros((rows, cols));
+    match block {
+        Block::Dense(x) => out.assign(x),
+        Block::Sparse(x) => x.matrix().iter().for_each(|(&v, (i, j))| out[[i as usize, j as usize]] = v),
+        Block::Bits(x) => out = x.to_dense(),
+    }
+    out
+}
+
+fn plans(door: &Door) {
+    let p = door.size();
+    for text in [
+        "synthetic:planted,m=31,n=17,k=3",
+        "synthetic:sparse,m=40,n=29,density=0.2",
+        "synthetic:sparse,m=40,n=3,density=0.02",
+    ] {
+        for transpose in [false, true] {
+            let mut spec = InputSpec::parse(text).expect("known");
+            spec.transpose = transpose;
+            let load = |plan: &Plan, door: &Door| {
+                data::open(&spec, door).expect("opens").load::<f64>(plan, door, &mut |_| ()).expect("loads")
+            };
+            let own = door.split(door.rank());
+            let whole = load(&Plan::Grid { pr: 1, pc: 1 }, &own);
+            let m = entries(&whole.blocks[0]);
+            let parties = Parties { count: 5, ranks: p };
+            for plan in [
+                Plan::Grid { pr: p, pc: 1 },
+                Plan::Grid { pr: 1, pc: p },
+                Plan::RowsAndColumns { ranks: p },
+                Plan::PartyRows { parties, skew: Some(0.5) },
+                Plan::PartyColumns { parties, skew: None },
+            ] {
+                let loaded = load(&plan, door);
+                assert_eq!(loaded.figures, whole.figures, "{text} {plan:?}");
+                let tiles = plan.tiles(&loaded.cuts, door.rank());
+                assert_eq!(tiles.len(), loaded.blocks.len());
+                for (tile, block) in tiles.iter().zip(&loaded.blocks) {
+                    let part = m.slice(ndarray::s![tile.rows.clone(), tile.cols.clone()]);
+                    let part = if tile.transposed { part.reversed_axes() } else { part };
+                    assert_eq!(entries(block), part, "{text} {plan:?}");
+                }
+            }
+        }
+    }
+}
+
+fn allocations(door: &Door) {
+    for method in registry::ALL {
+        for text in ["synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1"] {
+            let input = data::open(&InputSpec::parse(text).expect("known"), door).expect("opens");
+            let (m, n) = (input.header().rows, input.header().cols);
+            let parties = Parties { count: door.size(), ranks: door.size() };
+            let plan = method.partition.plan(m, n, door.size(), parties, None);
+            let options = Options::check(method.options, |_| None).expect("defaults");
+            let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
+            let problem =
+                Problem { data, k: 8, seed: 1, kernel: SparseKernel::Native, options: &options, door: door.clone() };
+            let mut algorithm = f64::build(method, problem).expect("builds");
+            algorithm.advance(2).expect("runs");
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            algorithm.advance(5).expect("runs");
+            let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            assert_eq!(made, 0, "{} allocates on {text}", method.name);
+        }
+    }
+}
