@@ -15,7 +15,7 @@ pub fn relative_error<'a, T: Real>(
     norm2: f64,
     blocks: impl Iterator<Item = (&'a Block<T>, ArrayView2<'a, T>, ArrayView2<'a, T>)>,
 ) -> f64 {
-    let mut residual: [f64; 1] = [blocks.map(|(x, a, b)| residual2(x, &a, &b)).sum()];
+    let mut residual: [f64; 1] = [blocks.map(|(x, a, b)| x.residual2(&a, &b)).sum()];
     door.sum(RESIDUAL, &mut residual);
     if norm2 > 0.0 {
         f64::sqrt(residual[0].max(0.0) / norm2)
@@ -24,11 +24,4 @@ pub fn relative_error<'a, T: Real>(
     } else {
         0.0
     }
-}
-
-/// ‖X − A Bᵀ‖_F² in f64.
-fn residual2<T: Real>(x: &Block<T>, a: &ArrayView2<T>, b: &ArrayView2<T>) -> f64 {
-    let Block::Dense(x) = x else { return f64::NAN };
-    let (a, b) = (a.mapv(T::wide), b.mapv(T::wide));
-    (&x.mapv(T::wide) - &a.dot(&b.t())).iter().map(|e| e * e).sum()
 }

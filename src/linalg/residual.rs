@@ -24,14 +24,15 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// ‖X − UVᵀ‖_F² for U rows × k and V cols × k in any memory order. `norm2` is ‖X‖_F².
+    /// ‖X − UVᵀ‖_F² for U rows × k and V cols × k in any memory order.
     ///
     /// A sparse block's is ‖X‖² − 2⟨X, UVᵀ⟩ + ⟨UᵀU, VᵀV⟩, at a cost ∝ nonzeros, unless that is so small that
     /// cancellation would spoil it.
-    pub fn residual2(&self, norm2: f64, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
+    pub fn residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
         if matches!(self, Block::Dense(_)) {
             return self.direct_residual2(u, v);
         }
+        let norm2 = self.norm2();
         let (gu, gv) = (wide_gram(u), wide_gram(v));
         let product = gu.iter().zip(&gv).map(|(a, b)| a * b).sum::<f64>();
         let residual = norm2 - 2.0 * self.cross(u, v) + product;
