@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::dense::{self, Dense};
 use super::{Bits, Csr, Order, Real, SparseKernel, gemm};
@@ -119,8 +119,8 @@ impl<T: Real> Block<T> {
     }
 }
 
-/// The dense case of [`Block::rows_tmul`]: a strip of columns at a time, its chosen rows copied into a tile that stays
-/// in cache and multiplied there, so that the matrix crosses the memory bus once.
+/// The dense case of [`Block::rows_tmul`]: pieces of some of the chosen rows are copied into a tile that stays in cache
+/// and multiplied there, so that the matrix crosses the memory bus once.
 fn gathered_tmul<T: Real>(
     x: &Array2<T>,
     rows: &[usize],
@@ -128,26 +128,33 @@ fn gathered_tmul<T: Real>(
     out: &mut ArrayViewMut2<T>,
     scratch: &mut Scratch<T>,
 ) {
-    let (cols, d) = (x.ncols(), rows.len());
-    if d == 0 {
+    let cols = x.ncols();
+    if rows.is_empty() || cols == 0 {
         out.fill(T::zero());
         return;
     }
-    let strip = (TILE_BYTES / size_of::<T>() / d).clamp(64, 4096).min(cols.max(1));
-    if scratch.tile.len() < d * strip {
-        scratch.tile.resize(d * strip, T::zero());
+    // Enough rows for GEMM to pay for reading and writing the result, and pieces as long as the tile then allows.
+    let room = TILE_BYTES / size_of::<T>();
+    let height = (room / cols).clamp(128, 512).min(rows.len());
+    let strip = (room / height).min(cols);
+    if scratch.tile.len() < height * strip {
+        scratch.tile.resize(height * strip, T::zero());
     }
-    let mut first = 0;
-    while first < cols {
+    for first in (0..cols).step_by(strip) {
         let width = strip.min(cols - first);
-        let tile = &mut scratch.tile[..d * width];
-        for (to, &i) in tile.chunks_exact_mut(width).zip(rows) {
-            to.copy_from_slice(
-                x.slice(s![i, first..first + width]).as_slice().expect("rows of a block are contiguous"),
-            );
+        let out = &mut out.slice_mut(s![first..first + width, ..]);
+        // The first piece overwrites what stands in the result.
+        let mut beta = T::zero();
+        for (chosen, b) in rows.chunks(height).zip(b.axis_chunks_iter(Axis(0), height)) {
+            let tile = &mut scratch.tile[..chosen.len() * width];
+            for (to, &i) in tile.chunks_exact_mut(width).zip(chosen) {
+                to.copy_from_slice(
+                    x.slice(s![i, first..first + width]).as_slice().expect("rows of a block are contiguous"),
+                );
+            }
+            let tile = ArrayView2::from_shape((chosen.len(), width), tile).expect("the tile has this shape");
+            gemm(T::one(), &tile.t(), &b, beta, out);
+            beta = T::one();
         }
-        let tile = ArrayView2::from_shape((d, width), tile).expect("the tile has this shape");
-        gemm(T::one(), &tile.t(), b, T::zero(), &mut out.slice_mut(s![first..first + width, ..]));
-        first += width;
     }
 }

@@ -49,17 +49,19 @@ impl<T: Real> Csr<T> {
         &self.matrix
     }
 
-    /// Chooses the kernel for products with k columns; for MKL makes the handles and lets it optimise them.
+    /// Chooses the kernel for products with k columns; for MKL makes the handles once and lets it optimise them, which
+    /// may leave a copy of the matrix in a form of MKL's own. The native kernel keeps nothing beside the matrix.
     ///
     /// # Errors
     /// When MKL refuses the matrix.
     pub fn prepare(&mut self, kernel: SparseKernel, k: usize) -> Result<()> {
-        self.kernel = kernel;
+        let (rows, cols) = self.shape();
         self.blocks.clear();
-        if kernel == SparseKernel::Native {
+        // MKL takes no matrix without columns.
+        self.kernel = if cols == 0 { SparseKernel::Native } else { kernel };
+        if self.kernel == SparseKernel::Native {
             return Ok(());
         }
-        let (rows, cols) = self.shape();
         let indptr = self.matrix.indptr();
         let starts = indptr.raw_storage();
         let mut first = 0;
