@@ -28,10 +28,10 @@ fn a_resumed_run_gives_the_bits_of_the_whole_one() {
             };
             run("30", &file("whole.h5")).ok();
             let half = run("13", &file("half.h5")).arg("--checkpoint").arg(file("c.h5")).ok();
-            assert_eq!(half["iterations"], 13);
+            assert_eq!(half["iter"], 13);
             let rest = run("30", &file("rest.h5")).arg("--checkpoint").arg(file("c.h5")).arg("--resume");
             let rest = rest.arg("--trace").arg(file("t.jsonl")).ok();
-            assert_eq!(rest["iterations"], 30);
+            assert_eq!(rest["iter"], 30);
             assert_eq!(events(&file("t.jsonl"))[0]["resumed_from"], 13);
             same_bits(&file("whole.h5"), &file("rest.h5"));
         }
@@ -39,8 +39,7 @@ fn a_resumed_run_gives_the_bits_of_the_whole_one() {
 }
 
 /// A run that takes some seconds and writes a checkpoint every few iterations.
-const LONG: &str =
-    "--algo dsanls -k 10 --input synthetic:planted,m=3000,n=800 --seed 4 --eval-every 0 --checkpoint-every 20";
+const LONG: &str = "--algo dsanls -k 10 --input synthetic:planted,m=3000,n=800 --seed 4 --eval-every 0";
 
 fn wait_for(path: &Path) {
     let start = Instant::now();
@@ -50,18 +49,43 @@ fn wait_for(path: &Path) {
     }
 }
 
+/// Waits until no process works on `path` any more: ranks whose launcher was killed live on for a moment.
+fn wait_until_gone(path: &Path) {
+    let path = path.to_str().unwrap();
+    let start = Instant::now();
+    loop {
+        let running = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(path)
+        });
+        if !running {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "ranks outlive their launcher by more than 10 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_killed_run_goes_on_from_its_checkpoint() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
-    let run = |iters: &str| fednmf(2, LONG).arg("--max-iters").arg(iters).arg("--checkpoint").arg(file("c.h5"));
+    let run = |iters: &str| {
+        fednmf(2, LONG)
+            .arg("--max-iters")
+            .arg(iters)
+            .arg("--checkpoint-every")
+            .arg("20")
+            .arg("--checkpoint")
+            .arg(file("c.h5"))
+    };
     let mut child = run("1000000").spawn();
     wait_for(&file("c.h5"));
     std::thread::sleep(Duration::from_millis(300));
     // SIGKILL for the launcher: no handler, no last words; its ranks go with it.
     child.kill().unwrap();
     child.wait().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until_gone(&file("c.h5"));
     let found: u64 = {
         let stored = hdf5::File::open(file("c.h5")).unwrap();
         stored.attr("iteration").unwrap().read_scalar().unwrap()
@@ -102,6 +126,8 @@ fn a_signal_saves_and_asks_to_be_queued_again() {
         let child = fednmf(ranks, LONG)
             .arg("--max-iters")
             .arg("1000000")
+            .arg("--checkpoint-every")
+            .arg("20")
             .arg("--checkpoint")
             .arg(&checkpoint)
             .arg("--trace")

@@ -135,7 +135,7 @@ fn collectives(door: &Door) {
 fn party_sums(door: &Door) {
     let parties = Parties { count: 7, ranks: door.size() };
     let share = |party: usize| -> Vec<f64> {
-        (0..40).map(|i| ((party * 37 + i * 11) as f64 * 0.7).sin() * 10f64.powi(i % 9 - 4)).collect()
+        (0..40usize).map(|i| ((party * 37 + i * 11) as f64 * 0.7).sin() * 10f64.powi(i as i32 % 9 - 4)).collect()
     };
     let shares: Vec<Vec<f64>> = parties.hosted(door.rank()).map(share).collect();
     let mut out = vec![0.0; 40];

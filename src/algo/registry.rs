@@ -4,7 +4,7 @@
 use super::options::Taken;
 use super::{Algorithm, Problem, bpp, dsanls, hals, mu};
 use crate::comm::{Parcel, Parties, Payload};
-use crate::data::Plan;
+use crate::data::{self, Plan};
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -49,6 +49,10 @@ impl Wire {
         Wire { purpose: parcel.purpose, payload: parcel.payload, shape, when }
     }
 }
+
+/// What leaves a rank or party with every algorithm, while the data is loaded.
+pub static COMMON_WIRE: &[Wire] =
+    &[Wire::new(data::FIGURES, "sum, norm, range, number and hash of the entries", "once, while loading")];
 
 type Build<T> = fn(Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
 

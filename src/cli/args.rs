@@ -72,7 +72,7 @@ pub struct RunArgs {
     pub scale: Scale,
 
     /// Turn the data into 0 and 1: an entry counts from T on
-    #[arg(long, value_name = "T", help_heading = "What to factorise, and how")]
+    #[arg(long, allow_negative_numbers = true, value_name = "T", help_heading = "What to factorise, and how")]
     pub binarize: Option<f64>,
 
     /// Number of parties, each with a block of the data [default: one for each rank]
@@ -80,7 +80,7 @@ pub struct RunArgs {
     pub parties: Option<usize>,
 
     /// Share of the data that party 0 holds; the others share the rest evenly [default: all the same]
-    #[arg(long, value_name = "F", help_heading = "Parties")]
+    #[arg(long, allow_negative_numbers = true, value_name = "F", help_heading = "Parties")]
     pub skew: Option<f64>,
 
     /// Stop after N iterations ('fednmf list NAME' says what one is)
@@ -88,15 +88,15 @@ pub struct RunArgs {
     pub max_iters: usize,
 
     /// Stop when from one evaluation to the next the error falls by less than X times the first error
-    #[arg(long, value_name = "X", help_heading = "When to stop, whichever comes first")]
+    #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
     pub tol: Option<f64>,
 
     /// Stop when the relative error is at most X
-    #[arg(long, value_name = "X", help_heading = "When to stop, whichever comes first")]
+    #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
     pub target_error: Option<f64>,
 
     /// Stop after S seconds of solving
-    #[arg(long, value_name = "S", help_heading = "When to stop, whichever comes first")]
+    #[arg(long, allow_negative_numbers = true, value_name = "S", help_heading = "When to stop, whichever comes first")]
     pub time_limit: Option<f64>,
 
     /// Evaluate the error every N iterations, and at both ends; 0: never (its time is not part of the trace's seconds)

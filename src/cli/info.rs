@@ -78,7 +78,7 @@ fn describe(m: &Method) -> String {
         let _ = writeln!(out, "  --{} {}  [default: {}]\n      {}", t.opt.name, t.opt.value, t.default, t.opt.help);
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
-    for w in m.wire {
+    for w in registry::COMMON_WIRE.iter().chain(m.wire) {
         let _ = writeln!(out, "  {} ({:?}, {}): {}", w.purpose, w.payload, w.shape, w.when);
     }
     out

@@ -8,6 +8,8 @@ pub use args::{Cli, Command, Kernel, Precision, RunArgs, Scale};
 pub use check::{Every, Settings};
 pub use info::print_info;
 
+use std::io::IsTerminal as _;
+
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::algo::options::{self, Check};
@@ -49,7 +51,11 @@ pub enum Typed {
 pub fn parse(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Typed> {
     let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,
-        Err(e) if !e.use_stderr() => return Ok(Typed::Text(e.render().ansi().to_string())),
+        Err(e) if !e.use_stderr() => {
+            let text = e.render();
+            let terminal = std::io::stdout().is_terminal();
+            return Ok(Typed::Text(if terminal { text.ansi().to_string() } else { text.to_string() }));
+        }
         Err(e) => {
             let text = e.render().to_string();
             return Err(Error::input(text.trim_start_matches("error: ").trim_end().to_string()));

@@ -38,7 +38,8 @@ use crate::linalg::{Block, Real};
 const ENTRIES: Parcel = Parcel::new("load entries", Payload::Data);
 const COUNTS: Parcel = Parcel::new("load counts", Payload::Control);
 const HEADERS: Parcel = Parcel::new("load headers", Payload::Control);
-const FIGURES: Parcel = Parcel::new("figures of the matrix", Payload::Scalar);
+/// Sum, norm, range, number of nonzeros and checksum of the matrix: what every rank adds while loading.
+pub const FIGURES: Parcel = Parcel::new("figures of the matrix", Payload::Scalar);
 
 /// What is known of a matrix before its entries are read (after `--transpose`).
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
