@@ -36,7 +36,9 @@ impl Input {
     pub fn load<T: Real>(self, plan: &Plan, door: &Door, progress: &mut dyn FnMut(f64)) -> Result<Loaded<T>> {
         let loaded = self.load_any(plan, door, progress)?;
         if loaded.figures.nonzeros == 0 {
-            return Err(Error::input("the matrix has no entry that is not zero: there is nothing to factorise").on_all_ranks());
+            return Err(
+                Error::input("the matrix has no entry that is not zero: there is nothing to factorise").on_all_ranks()
+            );
         }
         Ok(loaded)
     }
@@ -64,6 +66,7 @@ impl Input {
         let tiles = plan.tiles(&cuts, door.rank());
         // The first block of two that overlap covers the matrix once.
         let once = if matches!(plan, Plan::RowsAndColumns { .. }) { 1 } else { blocks.len() };
+        progress(1.0);
         let figures = figures(door, &blocks[..once], &tiles[..once], (self.header.rows, self.header.cols))?;
         Ok(Loaded {
             header: self.header,
