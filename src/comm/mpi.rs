@@ -35,6 +35,18 @@ fn in_place() -> *mut c_void {
     if open { std::ptr::without_provenance_mut(1) } else { std::ptr::without_provenance_mut(usize::MAX) }
 }
 
+/// Where a slice lies. An empty one has no address of its own, and the made-up one of an empty slice of bytes is 1, which
+/// Open MPI takes for `MPI_IN_PLACE`.
+fn address<T>(slice: &[T]) -> *const c_void {
+    static NOWHERE: u64 = 0;
+    if slice.is_empty() { (&raw const NOWHERE).cast() } else { slice.as_ptr().cast() }
+}
+
+/// As [`address`]; MPI writes nothing to an empty slice.
+fn address_mut<T>(slice: &mut [T]) -> *mut c_void {
+    if slice.is_empty() { address(slice).cast_mut() } else { slice.as_mut_ptr().cast() }
+}
+
 fn datatype<T: Equivalence>() -> ffi::MPI_Datatype {
     T::equivalent_datatype().as_raw()
 }
@@ -52,14 +64,7 @@ fn check(status: c_int, call: &str) {
 pub fn all_reduce<T: Equivalence>(comm: &SimpleCommunicator, op: Op, buffer: &mut [T]) {
     // SAFETY: the buffer has the length that is passed; in place it is both input and output.
     let status = unsafe {
-        ffi::MPI_Allreduce(
-            in_place(),
-            buffer.as_mut_ptr().cast(),
-            int(buffer.len()),
-            datatype::<T>(),
-            op.raw(),
-            comm.as_raw(),
-        )
+        ffi::MPI_Allreduce(in_place(), address_mut(buffer), int(buffer.len()), datatype::<T>(), op.raw(), comm.as_raw())
     };
     check(status, "MPI_Allreduce");
 }
@@ -70,8 +75,8 @@ pub fn reduce_scatter<T: Equivalence>(comm: &SimpleCommunicator, send: &[T], cou
     // SAFETY: the counts cover the send buffer exactly, and the receive buffer has this rank's count (the door's part).
     let status = unsafe {
         ffi::MPI_Reduce_scatter(
-            send.as_ptr().cast(),
-            receive.as_mut_ptr().cast(),
+            address(send),
+            address_mut(receive),
             counts.as_ptr(),
             datatype::<T>(),
             ffi::RSMPI_SUM,
@@ -93,10 +98,10 @@ pub fn all_gather<T: Equivalence>(
     // SAFETY: every part lies inside the receive buffer (checked).
     let status = unsafe {
         ffi::MPI_Allgatherv(
-            local.as_ptr().cast(),
+            address(local),
             int(local.len()),
             datatype::<T>(),
-            out.as_mut_ptr().cast(),
+            address_mut(out),
             counts.as_ptr(),
             starts.as_ptr(),
             datatype::<T>(),
@@ -130,11 +135,11 @@ pub fn all_to_all<T: Equivalence>(
     // SAFETY: the counts cover both buffers exactly (checked).
     let status = unsafe {
         ffi::MPI_Alltoallv(
-            send.as_ptr().cast(),
+            address(send),
             send_counts.as_ptr(),
             send_starts.as_ptr(),
             datatype::<T>(),
-            receive.as_mut_ptr().cast(),
+            address_mut(receive),
             receive_counts.as_ptr(),
             receive_starts.as_ptr(),
             datatype::<T>(),

@@ -11,21 +11,23 @@ use crate::random::mix;
 
 /// An exact sum of numbers below a known magnitude.
 struct Exact {
-    scale: f64,
+    /// A power of two in two steps, since it may be larger than f64 holds.
+    scale: [f64; 2],
     sum: i128,
 }
 
 impl Exact {
     /// For numbers of magnitude at most `largest`, which is finite.
     fn new(largest: f64) -> Self {
-        // 2^exponent > largest; far below the smallest normal numbers the unit may be coarser than 62 bits
-        let exponent = if largest > 0.0 { (largest.log2().floor() as i32 + 2).max(-961) } else { 0 };
-        Exact { scale: 2f64.powi(62 - exponent), sum: 0 }
+        // 2^exponent > largest
+        let exponent = if largest > 0.0 { largest.log2().floor() as i32 + 2 } else { 0 };
+        let bits = 62 - exponent;
+        Exact { scale: [2f64.powi(bits / 2), 2f64.powi(bits - bits / 2)], sum: 0 }
     }
 
     #[inline]
     fn add(&mut self, x: f64) {
-        self.sum += i128::from((x * self.scale) as i64);
+        self.sum += i128::from((x * self.scale[0] * self.scale[1]) as i64);
     }
 
     fn limbs(&self) -> [i64; 4] {
@@ -37,7 +39,7 @@ impl Exact {
 
     fn value(&self, limbs: &[i64]) -> f64 {
         let sum: i128 = limbs.iter().enumerate().map(|(k, &limb)| i128::from(limb) << (32 * k)).sum();
-        sum as f64 / self.scale
+        sum as f64 / self.scale[0] / self.scale[1]
     }
 }
 

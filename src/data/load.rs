@@ -66,6 +66,7 @@ impl Input {
         let tiles = plan.tiles(&cuts, door.rank());
         // The first block of two that overlap covers the matrix once.
         let once = if matches!(plan, Plan::RowsAndColumns { .. }) { 1 } else { blocks.len() };
+        progress(1.0);
         let figures = figures(door, &blocks[..once], &tiles[..once], (self.header.rows, self.header.cols))?;
         Ok(Loaded {
             header: self.header,

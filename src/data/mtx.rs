@@ -302,7 +302,7 @@ mod tests {
         let market =
             head("%%MatrixMarket matrix coordinate Integer Symmetric\n% x\n%\n\n 3 3 2\n1 1 1\n3 2 5\n").unwrap();
         assert_eq!((market.rows, market.cols, market.entries, market.symmetric), (3, 3, 2, true));
-        assert_eq!(market.start, 62);
+        assert_eq!(market.start, 65);
         for (text, names) in [
             ("", "empty or truncated"),
             ("%%MatrixMarket matrix coordinate real general\n% x\n", "truncated"),
