@@ -231,8 +231,15 @@ fn allocations(door: &Door) {
             let plan = method.partition.plan(m, n, door.size(), parties, None);
             let options = Options::check(method.options, |_| None).expect("defaults");
             let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
-            let problem =
-                Problem { data, k: 8, seed: 1, kernel: SparseKernel::Native, options: &options, door: door.clone() };
+            let problem = Problem {
+                data,
+                k: 8,
+                seed: 1,
+                kernel: SparseKernel::Native,
+                options: &options,
+                parties,
+                door: door.clone(),
+            };
             let mut algorithm = f64::build(method, problem).expect("builds");
             algorithm.advance(2).expect("runs");
             let before = ALLOCATIONS.load(Ordering::Relaxed);

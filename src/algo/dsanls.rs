@@ -97,7 +97,7 @@ struct Dsanls<T: Real> {
 }
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, door } = problem;
+    let Problem { data, k, seed, kernel, options, door, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(options.sizes(&SKETCH_SIZE), (m, n), k)?;
     let gradient = options.word(&SOLVER) == "pgd";

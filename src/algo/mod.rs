@@ -15,7 +15,7 @@ pub mod start;
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
-use crate::comm::Door;
+use crate::comm::{Door, Parties};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Real, SparseKernel};
@@ -32,6 +32,8 @@ pub struct Problem<'a, T: Real> {
     pub seed: u64,
     pub kernel: SparseKernel,
     pub options: &'a Options,
+    /// Who owns which block, for the algorithms whose blocks are parties'.
+    pub parties: Parties,
     pub door: Door,
 }
 

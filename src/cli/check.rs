@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Kernel, Precision, RunArgs, Scale};
 use crate::algo::options::{self, Options};
+use crate::algo::registry::Partition;
 use crate::algo::{Method, registry};
-use crate::data::{self, InputSpec};
+use crate::data::{self, InputSpec, Stack};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 
@@ -97,6 +98,7 @@ impl Settings {
         input.allow_negative = method.allows_negative;
         input.binarize = args.binarize;
         input.parties = args.parties;
+        input.stack = if method.partition == Partition::PartyColumns { Stack::Columns } else { Stack::Rows };
         Ok(Settings {
             method,
             options,

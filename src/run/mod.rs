@@ -60,6 +60,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         seed: settings.seed,
         kernel: settings.kernel,
         options: &settings.options,
+        parties,
         door: door.clone(),
     };
     let mut algorithm = door.agree(T::build(settings.method, problem))?;
