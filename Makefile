@@ -17,7 +17,7 @@ SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 # What cargo and mpirun need, asked anew for every recipe: setup may just have installed it.
 ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 
-.PHONY: help setup ready build test demo install bench lint clean
+.PHONY: help setup ready build test demo install docs bench lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -58,6 +58,11 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## binary, man p
 	'$(BINARY)' completions fish >"$$d/share/fish/vendor_completions.d/fednmf.fish"; \
 	echo "installed $$d/bin/fednmf; try: mpirun -n $$(nproc) fednmf --algo dsanls"; \
 	case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "add it to the PATH:  export PATH=$(PREFIX)/bin:\$$PATH" ;; esac
+
+docs: build ## docs/reference.md and the README's table, from the registry
+	@mkdir -p docs; '$(BINARY)' list --markdown >docs/reference.md; \
+	sed -n '/^## Algorithms/,/^## Options of every/p' docs/reference.md | grep '^|' >'$(TARGET)/algorithms.md'; \
+	sed -i -e '/<!-- list: begin/,/<!-- list: end/{//!d}' -e '/<!-- list: begin/r $(TARGET)/algorithms.md' README.md
 
 bench: ready ## micro-benchmarks
 	@$(ENV) cargo bench

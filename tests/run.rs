@@ -158,6 +158,20 @@ fn errors_on_the_digits_are_those_of_the_prototypes() {
 }
 
 #[test]
+fn threads_change_nothing_but_rounding() {
+    for method in registry::ALL {
+        for input in inputs() {
+            for kernel in ["native", "mkl"] {
+                let line = format!("--algo {} --input {input} -k 5 --max-iters 10 --sparse-kernel {kernel}", method.name);
+                let one = fednmf(1, &line).ok()["rel_error"].as_f64().unwrap();
+                let three = fednmf(2, &format!("{line} --threads 3")).ok()["rel_error"].as_f64().unwrap();
+                assert!((one - three).abs() < 1e-9 * one, "{line}: {one} {three}");
+            }
+        }
+    }
+}
+
+#[test]
 fn projected_gradient_descends() {
     let digits = data("digits.npy").display().to_string();
     let [ten, thirty, hundred] = mean_errors("--algo dsanls --solver pgd", &digits);

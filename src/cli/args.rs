@@ -111,6 +111,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64, help_heading = "Running")]
     pub precision: Precision,
 
+    /// Threads of each rank, beside the ranks of mpirun (let them have cores: --bind-to none, or srun --cpus-per-task)
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running")]
+    pub threads: usize,
+
     /// Who multiplies sparse blocks: Intel MKL, or fednmf's own loops
     #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
     pub sparse_kernel: Kernel,
@@ -151,6 +155,9 @@ pub enum Command {
     List {
         /// One algorithm
         name: Option<String>,
+        /// The whole reference as Markdown: algorithms, and every option with its default for each of them
+        #[arg(long, conflicts_with = "name")]
+        markdown: bool,
     },
     /// Write a synthetic matrix to a file
     Generate {

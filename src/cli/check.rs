@@ -39,6 +39,7 @@ pub struct Settings {
     pub seed: u64,
     pub precision: Precision,
     pub kernel: SparseKernel,
+    pub threads: usize,
     pub output: Option<PathBuf>,
     pub trace: Option<PathBuf>,
     pub checkpoint: Option<PathBuf>,
@@ -76,6 +77,7 @@ impl Settings {
             }
         }
         positive("--components", args.components)?;
+        positive("--threads", args.threads)?;
         if args.parties == Some(0) {
             return Err(Error::input("--parties 0: at least one party has the data"));
         }
@@ -118,6 +120,7 @@ impl Settings {
                 Kernel::Mkl => SparseKernel::Mkl,
                 Kernel::Native => SparseKernel::Native,
             },
+            threads: args.threads,
             output: args.output,
             trace: args.trace,
             checkpoint: args.checkpoint,
@@ -155,6 +158,7 @@ impl Settings {
         all.insert("time_limit".into(), json!(self.time_limit));
         all.insert("eval_every".into(), self.eval_every.into());
         let kernel = if self.kernel == SparseKernel::Mkl { "mkl" } else { "native" };
+        all.insert("threads".into(), self.threads.into());
         all.insert("sparse_kernel".into(), kernel.into());
         all
     }

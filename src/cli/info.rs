@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Command, command};
+use super::{Command, command, reference};
 use crate::algo::registry::{self, Method, Unit};
 use crate::error::{Error, Result};
 
@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 /// When `list` is asked for an algorithm that does not exist.
 pub fn print_info(asked: &Command) -> Result<Option<String>> {
     Ok(Some(match asked {
-        Command::List { name: None } => list(),
-        Command::List { name: Some(name) } => {
+        Command::List { name: None, markdown: true } => reference::reference(),
+        Command::List { name: None, .. } => list(),
+        Command::List { name: Some(name), .. } => {
             let method = registry::find(name)
                 .ok_or_else(|| Error::input(format!("{name}: no such algorithm; 'fednmf list' shows them all")))?;
             describe(method)

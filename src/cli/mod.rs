@@ -3,10 +3,12 @@
 mod args;
 mod check;
 mod info;
+mod reference;
 
 pub use args::{Cli, Command, Kernel, Precision, RunArgs, Scale};
 pub use check::{Every, Settings};
 pub use info::print_info;
+pub use reference::algorithms;
 
 use std::io::IsTerminal as _;
 

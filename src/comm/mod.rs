@@ -27,7 +27,8 @@ use crate::linalg::Real;
 
 pub use exit::{Signals, abort_on_panic, end_job, launched_rank};
 pub use ledger::{Entry, Ledger, Parcel, Payload};
-pub use parties::{Parties, even_part};
+pub use crate::linalg::even_part;
+pub use parties::Parties;
 
 const AGREEMENT: Parcel = Parcel::new("agreement", Payload::Control);
 

@@ -2,12 +2,7 @@
 
 use std::ops::Range;
 
-/// Cuts `total` items into `parts` runs whose lengths differ by one at most; run `i`.
-pub fn even_part(total: usize, parts: usize, i: usize) -> Range<usize> {
-    let (length, longer) = (total / parts, total % parts);
-    let start = i * length + i.min(longer);
-    start..start + length + usize::from(i < longer)
-}
+use crate::linalg::even_part;
 
 /// Which rank hosts which party: runs of consecutive parties, as even as can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! A local block of the data in whichever form it has, and the products that the algorithms ask of it.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::dense::{self, Dense};
-use super::{Bits, Csr, Order, Real, SparseKernel, gemm};
+use super::threads::threads;
+use super::{Bits, Csr, Order, Real, SparseKernel, gemm, over_rows};
 use crate::error::Result;
 
 /// A local block X (rows × cols) of the data matrix.
@@ -19,7 +21,8 @@ pub enum Block<T: Real> {
 /// nothing.
 #[derive(Default)]
 pub struct Scratch<T> {
-    tile: Vec<T>,
+    /// One for each thread.
+    tiles: Vec<Mutex<Vec<T>>>,
 }
 
 /// Bytes of a tile of gathered rows: half of a usual second-level cache.
@@ -108,7 +111,7 @@ impl<T: Real> Block<T> {
     pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>, scratch: &mut Scratch<T>) {
         match self {
             Block::Dense(x) => gathered_tmul(x, rows, b, out, scratch),
-            Block::Sparse(x) => x.rows_tmul(rows.iter().copied(), b, out),
+            Block::Sparse(x) => x.rows_tmul(rows, b, out),
             Block::Bits(x) => {
                 out.fill(T::zero());
                 for (&i, b) in rows.iter().zip(b.rows()) {
@@ -137,24 +140,31 @@ fn gathered_tmul<T: Real>(
     let room = TILE_BYTES / size_of::<T>();
     let height = (room / cols).clamp(128, 512).min(rows.len());
     let strip = (room / height).min(cols);
-    if scratch.tile.len() < height * strip {
-        scratch.tile.resize(height * strip, T::zero());
-    }
-    for first in (0..cols).step_by(strip) {
-        let width = strip.min(cols - first);
-        let out = &mut out.slice_mut(s![first..first + width, ..]);
-        // The first piece overwrites what stands in the result.
-        let mut beta = T::zero();
-        for (chosen, b) in rows.chunks(height).zip(b.axis_chunks_iter(Axis(0), height)) {
-            let tile = &mut scratch.tile[..chosen.len() * width];
-            for (to, &i) in tile.chunks_exact_mut(width).zip(chosen) {
-                to.copy_from_slice(
-                    x.slice(s![i, first..first + width]).as_slice().expect("rows of a block are contiguous"),
-                );
-            }
-            let tile = ArrayView2::from_shape((chosen.len(), width), tile).expect("the tile has this shape");
-            gemm(T::one(), &tile.t(), &b, beta, out);
-            beta = T::one();
+    scratch.tiles.resize_with(threads(), Mutex::default);
+    let tiles = &scratch.tiles;
+    over_rows(out, &|first, mut out| {
+        // Each run of rows begins at another thread's share, so no two wait for one tile.
+        let place = (first * tiles.len()).div_ceil(cols).min(tiles.len() - 1);
+        let mut tile = tiles[place].lock().unwrap_or_else(PoisonError::into_inner);
+        if tile.len() < height * strip {
+            tile.resize(height * strip, T::zero());
         }
-    }
+        for start in (0..out.nrows()).step_by(strip) {
+            let width = strip.min(out.nrows() - start);
+            let out = &mut out.slice_mut(s![start..start + width, ..]);
+            let from = first + start;
+            // The first piece overwrites what stands in the result.
+            let mut beta = T::zero();
+            for (chosen, b) in rows.chunks(height).zip(b.axis_chunks_iter(Axis(0), height)) {
+                let tile = &mut tile[..chosen.len() * width];
+                for (to, &i) in tile.chunks_exact_mut(width).zip(chosen) {
+                    let row = x.slice(s![i, from..from + width]);
+                    to.copy_from_slice(row.as_slice().expect("rows of a block are contiguous"));
+                }
+                let tile = ArrayView2::from_shape((chosen.len(), width), tile).expect("the tile has this shape");
+                gemm(T::one(), &tile.t(), &b, beta, out);
+                beta = T::one();
+            }
+        }
+    });
 }

@@ -1,10 +1,14 @@
 //! The sparse block: CSR in sprs' container, products by MKL on optimised row blocks or by loops of our own.
 
-use ndarray::{ArrayView2, ArrayViewMut2, s};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use sprs::CsMatI;
 
 use super::mkl::{Kernels, SparseMatrix};
-use super::{Real, csr_native};
+use super::threads::{even_part, over_parts, threads};
+use super::{Real, csr_native, over_rows};
 use crate::error::Result;
 
 /// Rows of one MKL handle: small enough that a transposed product's scatter stays in cache (measured: 4,096 rows are
@@ -25,12 +29,14 @@ pub struct Csr<T: Real> {
     matrix: CsMatI<T, i32, usize>,
     blocks: Vec<RowBlock<T>>,
     kernel: SparseKernel,
+    /// Each thread's share of a transposed product, where there are several.
+    partials: Mutex<Vec<Vec<T>>>,
 }
 
 /// One MKL handle and the row pointers it reads; the indices and values are the matrix's own.
 struct RowBlock<T> {
     handle: SparseMatrix<T>,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     _indptr: Vec<i32>,
 }
 
@@ -38,7 +44,7 @@ impl<T: Real> Csr<T> {
     /// Takes a CSR matrix; products are native until [`Csr::prepare`].
     pub fn new(matrix: CsMatI<T, i32, usize>) -> Self {
         assert!(matrix.is_csr(), "a block is stored by rows");
-        Csr { matrix, blocks: Vec::new(), kernel: SparseKernel::Native }
+        Csr { matrix, blocks: Vec::new(), kernel: SparseKernel::Native, partials: Mutex::default() }
     }
 
     pub fn shape(&self) -> (usize, usize) {
@@ -90,35 +96,71 @@ impl<T: Real> Csr<T> {
         match self.kernel {
             SparseKernel::Mkl => {
                 let x = contiguous(b);
-                for block in &self.blocks {
-                    let mut part = out.slice_mut(s![block.rows.clone(), ..]);
-                    T::sparse_mm(&block.handle, false, x, k, T::zero(), contiguous_mut(&mut part));
-                }
+                let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).zip(&self.blocks));
+                over_parts(threads(), &|_| {
+                    // Whoever is free takes the next block.
+                    let next = || out.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    while let Some((mut part, block)) = next() {
+                        T::sparse_mm(&block.handle, false, x, k, T::zero(), contiguous_mut(&mut part));
+                    }
+                });
             }
-            SparseKernel::Native => csr_native::mul(&self.matrix, contiguous(b), k, contiguous_mut(out)),
+            SparseKernel::Native => over_rows(out, &|first, mut out| {
+                csr_native::mul(&self.matrix, first, contiguous(b), k, contiguous_mut(&mut out));
+            }),
         }
     }
 
     /// out = XᵀU (U rows × k, out cols × k, both in row order).
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-        let k = u.ncols();
         match self.kernel {
-            SparseKernel::Mkl => {
-                out.fill(T::zero());
-                let y = contiguous_mut(out);
-                for block in &self.blocks {
+            SparseKernel::Mkl => self.partial_sums(self.blocks.len(), out, |blocks, y| {
+                for block in &self.blocks[blocks] {
                     let part = u.slice(s![block.rows.clone(), ..]);
-                    T::sparse_mm(&block.handle, true, contiguous(&part), k, T::one(), y);
+                    T::sparse_mm(&block.handle, true, contiguous(&part), u.ncols(), T::one(), y);
                 }
-            }
-            SparseKernel::Native => self.rows_tmul(0..self.shape().0, u, out),
+            }),
+            SparseKernel::Native => self.partial_sums(self.shape().0, out, |rows, y| {
+                let part = u.slice(s![rows.clone(), ..]);
+                csr_native::rows_tmul(&self.matrix, rows, contiguous(&part), u.ncols(), y);
+            }),
         }
     }
 
     /// out = (X_S)ᵀ·B for the rows S of X in the order given (B |S| × k, out cols × k, in row order).
-    pub fn rows_tmul(&self, rows: impl Iterator<Item = usize> + Clone, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+    pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        self.partial_sums(rows.len(), out, |places, y| {
+            let part = b.slice(s![places.clone(), ..]);
+            csr_native::rows_tmul(&self.matrix, rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
+        });
+    }
+
+    /// out = the sum of what `add` adds for all of `items`: each thread adds for a run of them into memory
+    /// of its own, and that is added up at the end.
+    fn partial_sums(&self, items: usize, out: &mut ArrayViewMut2<T>, add: impl Fn(Range<usize>, &mut [T]) + Sync) {
         out.fill(T::zero());
-        self.rows_tmul_add(rows, b, out);
+        let threads = threads();
+        if threads == 1 {
+            return add(0..items, contiguous_mut(out));
+        }
+        let mut partials = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = out.len();
+        partials.resize_with(threads, Vec::new);
+        let places: Vec<Mutex<&mut Vec<T>>> = partials.iter_mut().map(Mutex::new).collect();
+        over_parts(threads, &|t| {
+            let mut sum = places[t].lock().unwrap_or_else(PoisonError::into_inner);
+            sum.clear();
+            sum.resize(length, T::zero());
+            add(even_part(items, threads, t), &mut sum);
+        });
+        drop(places);
+        over_rows(out, &|first, mut out| {
+            let k = out.ncols();
+            for partial in partials.iter() {
+                let part = &partial[first * k..first * k + out.len()];
+                contiguous_mut(&mut out).iter_mut().zip(part).for_each(|(sum, &x)| *sum += x);
+            }
+        });
     }
 
     /// out += (X_S)ᵀ·B, otherwise as [`Csr::rows_tmul`].

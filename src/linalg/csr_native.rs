@@ -34,11 +34,11 @@ fn stretches(k: usize, lanes: usize) -> impl Iterator<Item = (Stretch, usize)> {
     })
 }
 
-/// out = X·B; B is cols × k, out rows × k, both in row order.
-pub(super) fn mul<T: Real>(x: &CsMatI<T, i32, usize>, b: &[T], k: usize, out: &mut [T]) {
-    assert!(b.len() == x.cols() * k && out.len() == x.rows() * k, "shapes of a sparse product");
+/// out = X·B for the rows of X from `first` on, as many as out has; B is cols × k, out rows × k, both in row order.
+pub(super) fn mul<T: Real>(x: &CsMatI<T, i32, usize>, first: usize, b: &[T], k: usize, out: &mut [T]) {
+    assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     if k > 0 {
-        dispatch(Mul { x, b, k, out });
+        dispatch(Mul { x, first, b, k, out });
     }
 }
 
@@ -66,6 +66,7 @@ fn nonzeros<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = (usi
 
 struct Mul<'a, T> {
     x: &'a CsMatI<T, i32, usize>,
+    first: usize,
     b: &'a [T],
     k: usize,
     out: &'a mut [T],
@@ -102,7 +103,7 @@ impl<T: Real> Mul<'_, T> {
         let zero = T::splat_v(s, T::zero());
         for (i, out) in self.out.chunks_exact_mut(k).enumerate() {
             let (mut head, mut tail) = ([zero; HEAD], zero);
-            for (j, &value) in nonzeros(self.x, i) {
+            for (j, &value) in nonzeros(self.x, self.first + i) {
                 let value = T::splat_v(s, value);
                 let row = &self.b[j * k..(j + 1) * k];
                 let from = T::vectors::<S>(&row[stretch.first..stretch.first + width]).0;
@@ -121,7 +122,7 @@ impl<T: Real> Mul<'_, T> {
     fn narrow<S: Simd>(self, s: S) {
         for (i, out) in self.out.chunks_exact_mut(self.k).enumerate() {
             let mut sum = T::splat_v(s, T::zero());
-            for (j, &value) in nonzeros(self.x, i) {
+            for (j, &value) in nonzeros(self.x, self.first + i) {
                 let row = T::load_short(s, &self.b[j * self.k..(j + 1) * self.k]);
                 sum = T::mul_add_v(s, T::splat_v(s, value), row, sum);
             }

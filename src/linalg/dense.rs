@@ -1,8 +1,8 @@
 //! Dense products on MKL.
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
-use super::Real;
+use super::{Real, over_rows};
 pub use super::mkl::gemm;
 
 /// A dense block, rows × cols, row-major.
@@ -10,7 +10,7 @@ pub type Dense<T> = Array2<T>;
 
 /// out = FᵀF for a factor F (rows × k), out k × k.
 pub fn gram<T: Real>(f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-    gemm(T::one(), &f.t(), f, T::zero(), out);
+    tmul(f, f, out);
 }
 
 /// Rows of one call to GEMM in [`mul`]: the long product in pieces of this size was up to a third faster than in one
@@ -20,12 +20,18 @@ const MUL_ROWS: usize = 1024;
 
 /// out = X·B for X rows × cols in row order, B cols × k, out rows × k.
 pub fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-    for (x, mut out) in x.axis_chunks_iter(Axis(0), MUL_ROWS).zip(out.axis_chunks_iter_mut(Axis(0), MUL_ROWS)) {
-        gemm(T::one(), &x, b, T::zero(), &mut out);
-    }
+    over_rows(out, &|first, mut out| {
+        let x = x.slice(s![first..first + out.nrows(), ..]);
+        for (x, mut out) in x.axis_chunks_iter(Axis(0), MUL_ROWS).zip(out.axis_chunks_iter_mut(Axis(0), MUL_ROWS)) {
+            gemm(T::one(), &x, b, T::zero(), &mut out);
+        }
+    });
 }
 
 /// out = XᵀU for X rows × cols in row order, U rows × k, out cols × k.
 pub fn tmul<T: Real>(x: &ArrayView2<T>, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-    gemm(T::one(), &x.t(), u, T::zero(), out);
+    over_rows(out, &|first, mut out| {
+        let x = x.slice(s![.., first..first + out.nrows()]);
+        gemm(T::one(), &x.t(), u, T::zero(), &mut out);
+    });
 }

@@ -15,6 +15,7 @@ mod residual;
 pub(crate) mod simd;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use bits::Bits;
 pub use block::{Block, Scratch};
@@ -22,6 +23,8 @@ pub use csr::{Csr, SparseKernel};
 pub use dense::{Dense, gemm, gram};
 pub use mkl::version as mkl_version;
 pub use real::Real;
+pub use threads::{even_part, start_threads};
+pub(crate) use threads::over_rows;
 
 use ndarray::{Array2, ShapeBuilder};
 

@@ -9,7 +9,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
 use super::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
-use crate::linalg::Real;
+use crate::linalg::{Real, over_rows};
 use crate::linalg::simd::{Lanes, dispatch, lanes};
 
 /// Bytes of one tile, the strips that are packed together: a quarter of a usual second-level cache.
@@ -23,6 +23,7 @@ const MAX_BLOCK: usize = 8;
 type Strip<T, S, const V: usize> = [[<T as Lanes>::Vector<S>; V]];
 
 /// A row-wise method: x_j ← max(0, x_j + s_j (r_j − Σ_l G_jl x_l)).
+#[derive(Clone)]
 pub(super) struct Method<F> {
     /// The step s_j from G_jj.
     pub step: F,
@@ -163,7 +164,7 @@ fn any_block<T: Real, S: Simd, const V: usize, const SEQUENTIAL: bool>(
 
 /// Applies a method to all rows of X (rows × k) with right-hand side R (rows × k) and Gram matrix G (k × k);
 /// `SEQUENTIAL` if a component uses the new values of those before it.
-pub(super) fn apply<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool>(
+pub(super) fn apply<T: Real, F: Fn(T) -> T + Clone + Sync, const SEQUENTIAL: bool>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
     g: &ArrayView2<T>,
@@ -174,8 +175,11 @@ pub(super) fn apply<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool>(
     if x.is_empty() {
         return;
     }
-    T::with_buffer(|buffer| {
-        dispatch(Rows::<T, F, SEQUENTIAL> { x: x.view_mut(), r: r.view(), g: g.view(), method, buffer });
+    over_rows(x, &|first, x| {
+        let r = r.slice(s![first..first + x.nrows(), ..]);
+        T::with_buffer(|buffer| {
+            dispatch(Rows::<T, F, SEQUENTIAL> { x, r, g: g.view(), method: method.clone(), buffer });
+        });
     });
 }
 

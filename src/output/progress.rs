@@ -7,6 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// The shortest time between two lines of a log.
 const SPARSE: Duration = Duration::from_secs(2);
+/// Evaluations that are told however fast they come: a short run shows its error falling.
+const FREELY: usize = 15;
 /// The longest silence of a run that is not evaluated.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -46,7 +48,9 @@ impl Progress {
         match &mut self.to {
             To::Nothing => {}
             To::Terminal(bar) => bar.set_message(text),
-            To::Log { start, pace } => say(pace.offer(start.elapsed(), SPARSE, text)),
+            // Loading that takes no time is not worth a line.
+            To::Log { start, pace } if start.elapsed() > SPARSE => say(pace.offer(start.elapsed(), SPARSE, text)),
+            To::Log { .. } => {}
         }
     }
 
@@ -63,7 +67,13 @@ impl Progress {
             To::Log { start, pace } => {
                 let of = self.total.map_or_else(String::new, |total| format!("/{total}"));
                 let line = format!("iteration {iter}{of}{}", figures(iter, self.total, seconds, first, rel_error));
-                say(pace.offer(start.elapsed(), if rel_error.is_some() { SPARSE } else { SILENCE }, line));
+                let gap = match rel_error {
+                    Some(_) if pace.told < FREELY => Duration::ZERO,
+                    Some(_) => SPARSE,
+                    None => SILENCE,
+                };
+                pace.told += usize::from(rel_error.is_some());
+                say(pace.offer(start.elapsed(), gap, line));
             }
         }
     }
@@ -108,6 +118,8 @@ fn bar(total: Option<usize>) -> ProgressBar {
 struct Pace {
     last: Option<Duration>,
     waiting: Option<String>,
+    /// Evaluations so far.
+    told: usize,
 }
 
 impl Pace {

@@ -156,7 +156,9 @@ impl<'a> Course<'a> {
             if word.signal > 0 {
                 stop = Some(Stop::Signal(word.signal));
             }
-            progress.iteration(self.iteration, self.seconds, None);
+            if self.evaluated_at != Some(self.iteration) {
+                progress.iteration(self.iteration, self.seconds, None);
+            }
         }
     }
 

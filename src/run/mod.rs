@@ -39,12 +39,21 @@ pub fn run(settings: &Settings, door: &Door) -> Result<i32> {
 
 fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door) -> Result<i32> {
     let signals = Signals::catch().map_err(|e| Error::failed(format!("cannot catch signals: {e}")))?;
+    door.agree(linalg::start_threads(settings.threads))?;
     let resuming = door.agree(before_reading(settings, door))?;
     let input = data::open(&settings.input, door)?;
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
 
     let mut progress = Progress::new(door.speaks() && !settings.quiet, Some(settings.max_iters));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if settings.threads > cores {
+        progress.note(&format!(
+            "--threads {}: this rank may run on {cores} core(s) only; start it with mpirun --bind-to none, or srun \
+             --cpus-per-task {}",
+            settings.threads, settings.threads
+        ));
+    }
     let parties = Parties { count: settings.parties.unwrap_or(door.size()), ranks: door.size() };
     let partition = settings.method.partition;
     let plan = partition.plan(header.rows, header.cols, door.size(), parties, settings.skew);
