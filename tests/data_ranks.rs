@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use fednmf::comm::{Door, Parcel, Parties, Payload, abort_on_panic};
-use fednmf::data::{Figures, InputSpec, Plan, Scale, Stack, open};
+use fednmf::data::{Figures, InputSpec, Plan, Scale, Source, Stack, generate, inspect, open};
 use fednmf::error::Kind;
 use fednmf::linalg::{Block, Real};
 use mpi::traits::Communicator;
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         let door = world.split(usize::from(world.rank() >= size));
         if world.rank() < size {
             good_files(&door, &dir, &cases);
-            synthetic(&door);
+            synthetic(&door, &dir);
             party_files(&door, &dir);
             bad_files(&door, &dir);
             foreign_files(&door, &dir);
@@ -257,8 +257,37 @@ fn good_files(door: &Door, dir: &str, cases: &[Case]) {
     assert_ne!(checksum("array.mtx"), checksum("coordinate.mtx"));
 }
 
-fn synthetic(door: &Door) {
+fn synthetic(door: &Door, dir: &str) {
     let alone = door.split(door.rank());
+    // what is written to a file is what is made on the spot
+    for (text, names) in [
+        ("planted,m=41,n=29,k=3", ["made.npy", "made.mtx"]),
+        ("sparse,m=300,n=270,density=0.01,law=power", ["made.npz", "made.mtx"]),
+    ] {
+        let spec = InputSpec::parse(&format!("synthetic:{text}")).unwrap();
+        let (whole, figures, _) = load::<f64>(&alone, &spec, &Plan::Grid { pr: 1, pc: 1 });
+        for name in names {
+            let path = format!("{dir}/{name}");
+            let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
+            if door.speaks() {
+                generate(made, Path::new(&path), &mut |_| ()).unwrap();
+            }
+            door.barrier();
+            let file = InputSpec::parse(&path).unwrap();
+            let plan = Plan::RowsAndColumns { ranks: door.size() };
+            check(door, &file, &plan, &whole[0], &mut Some(figures));
+            let summary = inspect(&file, door, &mut |_| ()).unwrap();
+            assert_eq!(summary.checksum, format!("{:016x}", figures.checksum));
+            let zero = |lane: &ndarray::ArrayView1<f64>| lane.iter().all(|&x| x == 0.0);
+            assert_eq!(summary.zero_rows as usize, whole[0].rows().into_iter().filter(zero).count());
+            assert_eq!(summary.zero_cols as usize, whole[0].columns().into_iter().filter(zero).count());
+            door.barrier();
+        }
+        let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
+        let wrong = generate(made, &Path::new(dir).join("made.xyz"), &mut |_| ()).unwrap_err();
+        assert_eq!(wrong.kind, Kind::Input);
+        assert!(generate(made, &Path::new(dir).join("no/made.mtx"), &mut |_| ()).is_err());
+    }
     for text in [
         "planted,m=41,n=29,k=3",
         "sparse,m=60,n=50,density=0.1,law=power",

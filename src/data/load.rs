@@ -8,7 +8,7 @@ use super::figures::{extremes, figures};
 use super::file::Sink;
 use super::number::{Rule, place};
 use super::open::{Input, Origin, Placed};
-use super::partition::{Cuts, Plan, Tile};
+use super::partition::{Cuts, Plan, Tile, whole};
 use super::route::Route;
 use super::spec::Scale;
 use super::synthetic::{Generator, Synthetic};
@@ -223,7 +223,7 @@ impl Input {
             let share = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
             let made = delivery.deliver(route, &mut source, &mut |x| progress(share(x)));
             let (made, more) = door.agree(made)?;
-            blocks.extend(made.into_iter().map(|(_, block)| block));
+            blocks.extend(made);
             if pass == 0 {
                 duplicates = more;
             }
@@ -254,9 +254,9 @@ impl Input {
         }
         let (m, n) = (self.header.rows, self.header.cols);
         Ok(Some(if by_rows {
-            Cuts { rows: files.iter().map(|f| f.rows.clone()).collect(), cols: std::iter::once(0..n).collect() }
+            Cuts { rows: files.iter().map(|f| f.rows.clone()).collect(), cols: whole(n) }
         } else {
-            Cuts { rows: std::iter::once(0..m).collect(), cols: files.iter().map(|f| f.cols.clone()).collect() }
+            Cuts { rows: whole(m), cols: files.iter().map(|f| f.cols.clone()).collect() }
         }))
     }
 

@@ -324,7 +324,9 @@ mod tests {
         }
     }
 
-    fn entries(market: &Market, text: &str) -> std::result::Result<Vec<(usize, usize, f64)>, (usize, String)> {
+    type Entries = Vec<(usize, usize, f64)>;
+
+    fn entries(market: &Market, text: &str) -> std::result::Result<Entries, (usize, String)> {
         let mut out = Vec::new();
         market.coordinates(text.as_bytes(), &mut |i, j, v| {
             out.push((i, j, v));
