@@ -39,6 +39,9 @@ fn main() -> ExitCode {
             bad_files(&door, &dir);
             foreign_files(&door, &dir);
         }
+        if size == 4 {
+            damaged_files(&door, &dir);
+        }
         world.barrier();
     }
     if world.speaks() {
@@ -540,4 +543,54 @@ fn foreign_files(door: &Door, dir: &str) {
     refused(door, &format!("{formats}/table.h5:/nosuch"), "/deep/one");
     refused(door, &format!("{formats}/table.h5:/deep"), "is a group, not a matrix");
     refused(door, &format!("{formats}/table.h5:/deep/text"), "not numbers");
+}
+
+/// Files with bytes changed, cut out or cut off: read or refused, never a panic. Each rank tries its own.
+fn damaged_files(door: &Door, dir: &str) {
+    let alone = door.split(door.rank());
+    let formats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats");
+    let mut state = 0x5eed + door.rank() as u64;
+    let mut random = |below: usize| {
+        state = fednmf::random::mix(state);
+        (state % below.max(1) as u64) as usize
+    };
+    let own = ["coordinate.mtx", "array.mtx", "symmetric.mtx", "pattern.mtx", "coordinate.mtx.gz", "images-idx3-ubyte"];
+    let foreign =
+        ["counts-csr.npz", "counts-csc-plain.npz", "table-fortran.npy", "table.csv", "table.txt", "baskets.dat"];
+    let paths = own.iter().map(|n| format!("{dir}/{n}")).chain(foreign.iter().map(|n| format!("{formats}/{n}")));
+    let (mut read, mut refused) = (0, 0);
+    for path in paths {
+        let good = std::fs::read(&path).unwrap();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let damaged = format!("{dir}/damaged-{}-{name}", door.rank());
+        for _ in 0..60 {
+            let mut bytes = good.clone();
+            // headers are where most can go wrong
+            let place = |random: &mut dyn FnMut(usize) -> usize, length: usize| {
+                let near = random(2) == 0;
+                random(if near { length.min(120) } else { length })
+            };
+            for _ in 0..=random(3) {
+                let at = place(&mut random, bytes.len());
+                match random(4) {
+                    0 => bytes.truncate(at),
+                    1 => drop(bytes.drain(at..(at + random(9)).min(bytes.len()))),
+                    2 if at < bytes.len() => bytes[at] = b"0919- \n\xff"[random(8)],
+                    _ if at < bytes.len() => bytes[at] = random(256) as u8,
+                    _ => {}
+                }
+            }
+            std::fs::write(&damaged, &bytes).unwrap();
+            let spec = InputSpec::parse(&damaged).unwrap();
+            let plan = Plan::RowsAndColumns { ranks: 1 };
+            match open(&spec, &alone).and_then(|input| input.load::<f64>(&plan, &alone, &mut |_| ())) {
+                Ok(_) => read += 1,
+                Err(e) => {
+                    assert_eq!(e.kind, Kind::Input, "{name}: {e}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(read > 0 && refused > 0, "{read} read, {refused} refused");
 }

@@ -348,6 +348,9 @@ fn balances(plan: &Plan, door: &Door) -> bool {
     door.size() > 1 && !matches!(plan, Plan::PartyRows { .. } | Plan::PartyColumns { .. })
 }
 
+/// Bytes that rank 0 deals out in a round, about.
+const ROUND: usize = 64 << 20;
+
 /// Rank 0 unpacks a compressed file and deals it out to all ranks, a hand to each in a round.
 fn deal(file: &Placed, door: &Door, sink: &mut Sink) -> Result<()> {
     let taker = door.agree(file.info.taker())?;
@@ -356,10 +359,17 @@ fn deal(file: &Placed, door: &Door, sink: &mut Sink) -> Result<()> {
     let mut found = [0u64];
     loop {
         let mut hands: Vec<Vec<u8>> = vec![Vec::new(); door.size()];
-        let dealt = match &mut dealer {
-            Some(dealer) => hands.iter_mut().try_for_each(|hand| dealer.hand().map(|h| *hand = h.unwrap_or_default())),
-            None => Ok(()),
-        };
+        let mut dealt = Ok(());
+        let mut bytes = 0;
+        for hand in &mut hands {
+            if let (Some(dealer), true) = (&mut dealer, bytes < ROUND) {
+                match dealer.hand() {
+                    Ok(next) => *hand = next.unwrap_or_default(),
+                    Err(e) => dealt = Err(e),
+                }
+                bytes += hand.len();
+            }
+        }
         // What went wrong with the hands of the round before is told here too.
         found[0] += door.agree(dealt.and(taken))?;
         let mut more = [u32::from(hands.iter().any(|h| !h.is_empty()))];

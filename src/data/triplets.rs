@@ -8,8 +8,9 @@ use crate::comm::Door;
 use crate::error::Result;
 use crate::linalg::Real;
 
-/// Entries of a chunk. A chunk is freed as a whole, while its entries go out.
-const CHUNK: usize = 1 << 17;
+/// Entries of a chunk. A chunk is freed as a whole while its entries go out; it is large enough that the allocator takes
+/// it from the system and gives it back at once.
+const CHUNK: usize = 1 << 19;
 /// Entries that all ranks together send in one round.
 const ROUND: usize = 1 << 21;
 
@@ -132,7 +133,7 @@ impl Delivery<'_> {
                 builder.push(i, j, value);
             }
         };
-        let limit = (ROUND / ranks).clamp(1 << 12, CHUNK);
+        let limit = (ROUND / ranks).clamp(1 << 12, 1 << 17);
         let mut rounds = [entries.0.len().div_ceil(limit) as u64];
         if !self.at_home {
             self.door.max(COUNTS, &mut rounds);
