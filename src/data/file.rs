@@ -1,19 +1,19 @@
-//! Files: what a header tells, and how the entries behind it are read.
+//! Files whose header is known, and how their entries are read.
 
-use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
+use super::baskets::{self, Baskets};
 use super::dense::Lines;
+use super::hdf5_file::DatasetLines;
 use super::lines::{RawLines, TextLines};
-use super::mtx::{self, Market, shape, text_bytes};
+use super::mtx::{self, Market, shape};
 use super::number::Rule;
 use super::raw::Raw;
-use super::text::{Blocks, error_at, io_error, open, read_full};
-use super::{idx, npy};
+use super::strips::{Reader, Strips};
+use super::table::{Table, TableLines, count_rows};
+use super::text::{Blocks, error_at};
 use crate::comm::even_part;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -23,15 +23,15 @@ use crate::linalg::Real;
 pub struct FileInfo {
     pub path: String,
     pub gz: bool,
-    /// Shape as the file has it.
+    /// Shape as the file has it; of formats without a header known when they are settled.
     pub rows: usize,
     pub cols: usize,
     pub stored: Option<u64>,
     /// For the user.
     pub format: String,
-    pub body: Body,
-    /// What the parts of a dense text hold: filled by [`survey`].
-    pub parts: Vec<Survey>,
+    body: Body,
+    /// What the parts of a text hold, where that had to be counted.
+    parts: Vec<Survey>,
 }
 
 /// How the entries are written.
@@ -39,159 +39,76 @@ pub struct FileInfo {
 pub enum Body {
     Raw(Raw),
     Market(Market),
+    Table(Table),
+    Baskets(Baskets),
+    Strips(Strips),
+    /// A dense HDF5 dataset's name.
+    Dataset(String),
 }
 
-/// What one reader's part of a text holds.
+/// What one part of a text holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Survey {
-    /// Entries of a dense text.
-    pub entries: u64,
+pub enum Survey {
+    /// Lines of a MatrixMarket array, or rows of a table.
+    Lines(u64),
+    Baskets(Baskets),
 }
 
-/// A line of the form "<path>: what is wrong".
-fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
-    Error::input(format!("{path}: {what}"))
-}
-
-/// Reads the header of a file of any known format. The name's ending decides which it is, or else the first bytes.
-pub fn probe(path: &str, dataset: Option<&str>) -> Result<FileInfo> {
-    let mut file = open(path)?;
-    let size = file.metadata().map_err(|e| io_error(path, &e))?.len();
-    if size == 0 {
-        return Err(wrong(path, "is an empty file"));
-    }
-    let mut lead = [0u8; 16];
-    let got = read_full(&mut file, &mut lead).map_err(|e| io_error(path, &e))?;
-    let gz = lead[..got].starts_with(&[0x1f, 0x8b]);
-    let lower = path.to_ascii_lowercase();
-    let name = lower.strip_suffix(".gz").unwrap_or(&lower);
-    if name.len() < lower.len() && !gz {
-        return Err(wrong(path, "is named .gz but is not compressed by gzip"));
-    }
-    file.seek(SeekFrom::Start(0)).map_err(|e| io_error(path, &e))?;
-    let mut from: Box<dyn Read> =
-        if gz { Box::new(MultiGzDecoder::new(std::io::BufReader::new(file))) } else { Box::new(file) };
-    let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
-    if dataset.is_some() {
-        return Err(wrong(path, "only an HDF5 file has datasets inside"));
-    }
-    let kind = match ending {
-        "mtx" | "mm" => Kind::Market,
-        "npy" => Kind::Npy,
-        "idx" => Kind::Idx,
-        _ => {
-            // The ending says nothing: look inside.
-            let mut lead = [0u8; 16];
-            let got = read_full(&mut from, &mut lead).map_err(|e| io_error(path, &e))?;
-            let kind = sniff(&lead[..got]).ok_or_else(|| wrong(path, format!("is of no known format; {KNOWN}")))?;
-            from = super::text::stream(path, gz)?;
-            kind
-        }
-    };
-    let info = |rows, cols, stored, format, body| FileInfo {
-        path: path.to_string(),
-        gz,
-        rows,
-        cols,
-        stored,
-        format,
-        body,
-        parts: Vec::new(),
-    };
-    match kind {
-        Kind::Market => {
-            let market = mtx::header(path, gz, size)?;
-            let format = market.banner.clone() + if gz { ", gzip" } else { "" };
-            Ok(info(market.rows, market.cols, Some(market.entries), format, Body::Market(market)))
-        }
-        Kind::Npy | Kind::Idx => {
-            let (raw, dims, name) = if kind == Kind::Npy {
-                let header = npy::header(&mut from).map_err(|e| wrong(path, e))?;
-                (header.raw, header.shape, "npy")
-            } else {
-                let (raw, dims) = idx::header(&mut from).map_err(|e| wrong(path, e))?;
-                (raw, dims, "idx")
-            };
-            let (rows, cols) = two_dimensions(&dims, raw.by_columns).map_err(|e| wrong(path, e))?;
-            let bytes = rows as u128 * cols as u128 * raw.number.size() as u128;
-            let left = text_bytes(size, gz).saturating_sub(raw.start);
-            if bytes > u128::from(left) {
-                return Err(wrong(
-                    path,
-                    format!(
-                        "the header promises {rows} × {cols} numbers, {bytes} bytes; the file holds {left} (truncated?)"
-                    ),
-                ));
-            }
-            let order = if raw.by_columns { "column order" } else { "row order" };
-            let end = if raw.big_endian && raw.number.size() > 1 { " big-endian" } else { "" };
-            let format = format!("{name} {}{end}, {order}{}", raw.number.name(), if gz { ", gzip" } else { "" });
-            Ok(info(rows, cols, Some(rows as u64 * cols as u64), format, Body::Raw(raw)))
+impl Survey {
+    /// Lines that the file's entries are counted by.
+    fn lines(&self) -> u64 {
+        match self {
+            Survey::Lines(lines) => *lines,
+            Survey::Baskets(found) => found.rows,
         }
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Market,
-    Npy,
-    Idx,
-}
-
-const KNOWN: &str = "MatrixMarket (.mtx), NumPy (.npy) and idx can be read, each also as .gz";
-
-fn sniff(lead: &[u8]) -> Option<Kind> {
-    if lead.starts_with(npy::MAGIC) {
-        Some(Kind::Npy)
-    } else if lead.len() >= 14 && lead[..14].eq_ignore_ascii_case(b"%%MatrixMarket") {
-        Some(Kind::Market)
-    } else if idx::known(lead) {
-        Some(Kind::Idx)
-    } else {
-        None
-    }
-}
-
-/// Rows and columns: one dimension is one column; more than two are laid out in one, row by row.
-fn two_dimensions(dims: &[u64], by_columns: bool) -> std::result::Result<(usize, usize), String> {
-    let all = dims.iter().try_fold(1u64, |all, &d| all.checked_mul(d));
-    let (rows, cols) = match (dims, all) {
-        (&[rows], _) => (rows, 1),
-        (&[rows, cols], Some(_)) => (rows, cols),
-        (&[rows, ref rest @ ..], Some(_)) if !by_columns => (rows, rest.iter().product()),
-        (&[], _) => return Err("holds a single number, not a matrix".into()),
-        (_, Some(_)) => return Err(format!("has {} dimensions in Fortran order; a matrix has two", dims.len())),
-        (_, None) => return Err("the header promises more entries than can be counted".into()),
-    };
-    shape(rows as usize, cols as usize, None)?;
-    Ok((rows as usize, cols as usize))
-}
+/// Takes (row, column, value) of an entry as the file has it; the error says what is wrong with the value.
+pub type Sink<'a> = dyn FnMut(usize, usize, f64) -> std::result::Result<(), String> + 'a;
 
 impl FileInfo {
+    pub fn new(
+        path: &str,
+        gz: bool,
+        (rows, cols): (usize, usize),
+        stored: Option<u64>,
+        format: String,
+        body: Body,
+    ) -> Self {
+        FileInfo { path: path.to_string(), gz, rows, cols, stored, format, body, parts: Vec::new() }
+    }
+
+    fn wrong(&self, what: impl std::fmt::Display) -> Error {
+        Error::input(format!("{}: {what}", self.path))
+    }
+
     /// Whether blocks of it are stored sparse.
     pub fn sparse(&self) -> bool {
         match &self.body {
-            Body::Raw(_) => false,
+            Body::Raw(_) | Body::Table(_) | Body::Dataset(_) => false,
             Body::Market(market) => market.coordinate,
+            Body::Baskets(_) | Body::Strips(_) => true,
         }
     }
 
     /// Whether entries come one by one, with their places.
     pub fn scattered(&self) -> bool {
-        match &self.body {
-            Body::Raw(_) => false,
-            Body::Market(market) => market.coordinate || market.symmetric,
-        }
+        self.sparse() || matches!(&self.body, Body::Market(market) if market.symmetric)
     }
 
     /// Whether several ranks can each read a part.
     pub fn divisible(&self) -> bool {
-        !self.gz
+        !self.gz && !matches!(&self.body, Body::Strips(strips) if !strips.divisible())
     }
 
     /// Whether the parts of the text must be looked through before it is known which entries they hold.
     pub fn needs_survey(&self) -> bool {
-        matches!(&self.body, Body::Market(market) if !market.coordinate)
+        match &self.body {
+            Body::Market(market) => !market.coordinate,
+            Body::Table(_) | Body::Baskets(_) => true,
+            Body::Raw(_) | Body::Strips(_) | Body::Dataset(_) => false,
+        }
     }
 
     /// Whether its lines are columns.
@@ -199,57 +116,103 @@ impl FileInfo {
         match &self.body {
             Body::Raw(raw) => raw.by_columns,
             Body::Market(_) => true,
+            _ => false,
         }
     }
 
     /// The text of one part of the file.
-    pub fn blocks(&self, start: u64, part: usize, parts: usize) -> Result<Blocks> {
+    fn blocks(&self, part: usize, parts: usize) -> Result<Blocks> {
+        let start = match &self.body {
+            Body::Market(market) => market.start,
+            Body::Table(table) => table.start,
+            _ => 0,
+        };
         if self.gz { Blocks::whole(&self.path, true, start) } else { Blocks::part(&self.path, start, part, parts) }
     }
 
     /// Looks through one part of a text.
+    ///
+    /// # Errors
+    /// When it is not the text it should be.
     pub fn survey(&self, part: usize, parts: usize) -> Result<Survey> {
-        let Body::Market(market) = &self.body else { return Ok(Survey { entries: 0 }) };
-        let mut blocks = self.blocks(market.start, part, parts)?;
-        let mut entries = 0;
-        while let Some((text, _)) = blocks.next()? {
-            let mut at = 0;
-            while let Some(line) = mtx::next_line(text, &mut at) {
-                at = memchr::memchr(b'\n', &text[line..]).map_or(text.len(), |end| line + end + 1);
-                entries += 1;
+        let mut blocks = self.blocks(part, parts)?;
+        let (mut lines, mut found) = (0, Baskets::NOTHING);
+        while let Some((text, offset)) = blocks.next()? {
+            match &self.body {
+                Body::Baskets(_) => {
+                    let more = baskets::survey(text).map_err(|e| self.text_error(offset, e))?;
+                    found = found.and(more);
+                }
+                _ => lines += self.count_lines(text),
             }
         }
-        Ok(Survey { entries })
+        Ok(if matches!(self.body, Body::Baskets(_)) { Survey::Baskets(found) } else { Survey::Lines(lines) })
+    }
+
+    /// Lines that entries are counted by, in a block of text.
+    fn count_lines(&self, text: &[u8]) -> u64 {
+        match &self.body {
+            Body::Table(_) => count_rows(text),
+            Body::Baskets(_) => {
+                memchr::memchr_iter(b'\n', text).count() as u64 + u64::from(text.last().is_some_and(|&b| b != b'\n'))
+            }
+            Body::Market(market) if !market.coordinate => mtx::count_lines(text),
+            _ => 0,
+        }
     }
 
     /// Takes the surveys of all parts.
     ///
     /// # Errors
-    /// When together they do not hold what the header promises.
+    /// When together they do not hold what the header promises, or nothing.
     pub fn settle(&mut self, parts: Vec<Survey>) -> Result<()> {
-        if let Body::Market(market) = &self.body {
-            let found: u64 = parts.iter().map(|p| p.entries).sum();
-            if found != market.entries {
-                return Err(self.count_error(market.entries, found));
+        let lines = parts.iter().map(Survey::lines).sum::<u64>();
+        match &mut self.body {
+            Body::Market(market) if lines != market.entries => {
+                let promised = market.entries;
+                return Err(self.count_error(promised, lines));
             }
+            Body::Table(table) => {
+                self.rows = lines as usize;
+                self.stored = Some(lines * table.cols as u64);
+            }
+            Body::Baskets(all) => {
+                for part in &parts {
+                    if let Survey::Baskets(part) = part {
+                        *all = all.and(*part);
+                    }
+                }
+                if all.ones == 0 {
+                    return Err(self.wrong("holds no transaction with an item"));
+                }
+                self.rows = all.rows as usize;
+                self.cols = usize::try_from((all.most - all.base()).saturating_add(1)).unwrap_or(usize::MAX);
+                self.stored = Some(all.ones);
+                shape(self.rows, self.cols, self.stored).map_err(|what| self.wrong(what))?;
+            }
+            _ => {}
         }
         self.parts = parts;
         Ok(())
     }
 
     fn count_error(&self, promised: u64, found: u64) -> Error {
-        wrong(&self.path, format!("the header promises {promised} entries, the file holds {found} (truncated?)"))
+        self.wrong(format!("the header promises {promised} entries, the file holds {found} (truncated?)"))
+    }
+
+    /// Lines before a part.
+    fn lines_before(&self, part: usize) -> u64 {
+        self.parts.iter().take(part).map(Survey::lines).sum()
     }
 
     /// The entries, counted line after line, that each of `parts` readers of a dense file reads.
     pub fn shares(&self, parts: usize) -> Vec<Range<usize>> {
         let (lines, width) = if self.by_columns() { (self.cols, self.rows) } else { (self.rows, self.cols) };
         if self.parts.len() == parts {
-            let ends = self.parts.iter().scan(0, |end, part| {
-                *end += part.entries as usize;
-                Some(*end - part.entries as usize..*end)
-            });
-            return ends.collect();
+            // a line of a table is a row, one of an array an entry
+            let each = if matches!(self.body, Body::Table(_)) { width } else { 1 };
+            let border = |part: usize| self.lines_before(part) as usize * each;
+            return (0..parts).map(|part| border(part)..border(part + 1)).collect();
         }
         (0..parts)
             .map(|i| {
@@ -260,6 +223,9 @@ impl FileInfo {
     }
 
     /// A reader of part `part` of `parts` of a dense file, which holds the entries `share`.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
     pub fn lines<T: Real>(
         &self,
         part: usize,
@@ -269,52 +235,148 @@ impl FileInfo {
     ) -> Result<Box<dyn Lines<T> + '_>> {
         Ok(match &self.body {
             Body::Raw(raw) => Box::new(RawLines::open(self, raw, rule)?),
-            Body::Market(market) => {
-                Box::new(TextLines::new(self, self.blocks(market.start, part, parts)?, share.start, rule))
+            Body::Table(table) => {
+                let first = share.start / table.cols;
+                Box::new(TableLines::new(self, table, self.blocks(part, parts)?, first, rule))
             }
+            Body::Dataset(name) => Box::new(DatasetLines::open(self, name, rule)?),
+            _ => Box::new(TextLines::new(self, self.blocks(part, parts)?, share.start, rule)),
         })
     }
 
-    /// Reads the scattered entries of part `part` of `parts`: (row, column, value) as the file has them.
-    /// Returns how many entries were written in it.
-    pub fn entries(
-        &self,
-        part: usize,
-        parts: usize,
-        sink: &mut impl FnMut(usize, usize, f64) -> std::result::Result<(), String>,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<u64> {
-        let Body::Market(market) = &self.body else { return Ok(0) };
-        let mut blocks = self.blocks(market.start, part, parts)?;
+    /// Reads the scattered entries of part `part` of `parts`, and returns how many were written in it.
+    ///
+    /// # Errors
+    /// With the line or place of what is wrong.
+    pub fn entries(&self, part: usize, parts: usize, sink: &mut Sink, progress: &mut dyn FnMut(f64)) -> Result<u64> {
+        if let Body::Strips(strips) = &self.body {
+            return strips.open(&self.path)?.entries(strips.share(part, parts), sink, progress);
+        }
+        let mut blocks = self.blocks(part, parts)?;
         let all = blocks.left().unwrap_or(0).max(1) as f64;
-        let mut count = if market.coordinate { 0 } else { self.shares(parts)[part].start as u64 };
-        let first = count;
+        let (mut before, mut found) = (self.lines_before(part), 0);
         while let Some((text, offset)) = blocks.next()? {
-            count += self.text_entries(market, text, offset, count, sink)?;
+            found += self.text_entries(text, offset, before, sink)?;
+            before += self.count_lines(text);
             progress(blocks.left().map_or(0.0, |left| 1.0 - left as f64 / all));
         }
-        Ok(count - first)
+        Ok(found)
     }
 
-    /// Reads the entries of a block of text that lies at byte `offset`, before which `before` entries lie.
-    pub fn text_entries(
-        &self,
-        market: &Market,
-        text: &[u8],
-        offset: u64,
-        before: u64,
-        sink: &mut impl FnMut(usize, usize, f64) -> std::result::Result<(), String>,
-    ) -> Result<u64> {
-        let found =
-            if market.coordinate { market.coordinates(text, sink) } else { market.triangle(text, before, sink) };
-        found.map_err(|(at, what)| error_at(&self.path, self.gz, offset + at as u64, &what))
+    /// Reads the entries of a block of text that lies at byte `offset` behind `before` lines.
+    fn text_entries(&self, text: &[u8], offset: u64, before: u64, sink: &mut Sink) -> Result<u64> {
+        let found = match &self.body {
+            Body::Market(market) if market.coordinate => market.coordinates(text, sink),
+            Body::Market(market) => market.triangle(text, before, sink),
+            Body::Baskets(all) => {
+                let mut ones = 0;
+                let base = all.base();
+                let items = baskets::items(text, &mut |line, item| {
+                    ones += 1;
+                    sink((before + line) as usize, (item - base) as usize, 1.0)
+                });
+                items.map(|_| ones)
+            }
+            _ => Ok(0),
+        };
+        found.map_err(|e| self.text_error(offset, e))
+    }
+
+    fn text_error(&self, offset: u64, (at, what): (usize, String)) -> Error {
+        error_at(&self.path, self.gz, offset + at as u64, &what)
     }
 
     /// Checks that as many entries were found as promised.
+    ///
+    /// # Errors
+    /// When not.
     pub fn check_count(&self, found: u64) -> Result<()> {
-        match &self.body {
-            Body::Market(market) if market.entries != found => Err(self.count_error(market.entries, found)),
+        match self.stored {
+            Some(promised) if self.scattered() && promised != found => Err(self.count_error(promised, found)),
             _ => Ok(()),
+        }
+    }
+
+    /// Starts dealing out a file that only one can unpack.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn dealer(&self) -> Result<Dealer<'_>> {
+        Ok(match &self.body {
+            Body::Strips(strips) => Dealer::Strips(strips.open(&self.path)?, strips.share(0, 1)),
+            _ => Dealer::Text(self, self.blocks(0, 1)?, 0),
+        })
+    }
+
+    /// Starts taking what is dealt.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn taker(&self) -> Result<Taker<'_>> {
+        Ok(match &self.body {
+            Body::Strips(strips) => Taker::Strips(strips.open(&self.path)?),
+            _ => Taker::Text(self),
+        })
+    }
+}
+
+/// Cuts a compressed file into hands of unread entries that anyone can make sense of.
+pub enum Dealer<'a> {
+    /// The text, and the lines dealt so far.
+    Text(&'a FileInfo, Blocks, u64),
+    /// The entries that are left.
+    Strips(Reader<'a>, Range<u64>),
+}
+
+impl Dealer<'_> {
+    /// The next hand: two numbers that say where it lies, and what lies there.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn hand(&mut self) -> Result<Option<Vec<u8>>> {
+        let hand = |a: u64, b: u64| [a.to_le_bytes(), b.to_le_bytes()].concat();
+        match self {
+            Dealer::Text(info, blocks, dealt) => {
+                let Some((text, offset)) = blocks.next()? else { return Ok(None) };
+                let mut hand = hand(offset, *dealt);
+                *dealt += info.count_lines(text);
+                hand.extend_from_slice(text);
+                Ok(Some(hand))
+            }
+            Dealer::Strips(_, left) if left.start >= left.end => Ok(None),
+            Dealer::Strips(reader, left) => {
+                let (step, indices, values) = reader.step(left)?;
+                left.start = step.end;
+                let mut hand = hand(step.start, indices.len() as u64);
+                indices.iter().chain(&values).for_each(|x| hand.extend_from_slice(&x.to_le_bytes()));
+                Ok(Some(hand))
+            }
+        }
+    }
+}
+
+/// Makes sense of hands.
+pub enum Taker<'a> {
+    Text(&'a FileInfo),
+    Strips(Reader<'a>),
+}
+
+impl Taker<'_> {
+    /// Reads the entries of a hand, and returns how many were written in it.
+    ///
+    /// # Errors
+    /// With the line or place of what is wrong.
+    pub fn take(&self, hand: &[u8], sink: &mut Sink) -> Result<u64> {
+        let (Some((a, rest)), b) = (hand.split_first_chunk::<8>(), hand.get(8..16)) else { return Ok(0) };
+        let (Some(b), Some(rest)) = (b.and_then(|b| b.first_chunk::<8>()), rest.get(8..)) else { return Ok(0) };
+        let (a, b) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));
+        match self {
+            Taker::Text(info) => info.text_entries(rest, a, b, sink),
+            Taker::Strips(reader) => {
+                let numbers: Vec<f64> = rest.as_chunks::<8>().0.iter().map(|&x| f64::from_le_bytes(x)).collect();
+                let (indices, values) = numbers.split_at(b as usize);
+                reader.emit(a, indices, values, sink)
+            }
         }
     }
 }

@@ -1,41 +1,44 @@
 //! `fednmf generate`: a synthetic matrix into a file. Rows are made as they are written, so memory holds a few.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::{BufWriter, Result, Write};
+use std::path::{Path, PathBuf};
 
 use ndarray::Array2;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 use super::npy::write_header;
 use super::synthetic::{Generator, Synthetic};
-use crate::error::{Error, Result};
+use crate::error::{self, Error};
 
 /// Rows made at once.
 const STEP: usize = 256;
 
-/// Writes a synthetic matrix to `.npy` (dense kinds) or `.mtx`. The file appears under its name when it is complete.
+type Writer = fn(&Synthetic, BufWriter<File>, &mut dyn FnMut(f64)) -> Result<BufWriter<File>>;
+
+/// Writes a synthetic matrix: dense kinds to `.npy` or `.mtx`, sparse ones to `.npz` or `.mtx`. The file appears under
+/// its name when it is complete.
 ///
 /// # Errors
 /// An ending that does not fit the kind of matrix, or a file that cannot be written.
-pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) -> Result<()> {
-    let ending = output.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    let write: fn(&Synthetic, &mut dyn Write, &mut dyn FnMut(f64)) -> std::io::Result<()> =
-        match (ending, spec.sparse()) {
-            ("npy", false) => npy,
-            ("mtx", false) => array,
-            ("mtx", true) => coordinate,
-            ("npy", true) => return Err(Error::input("a sparse matrix is written to .mtx, not to .npy")),
-            _ => {
-                return Err(Error::input(format!(
-                    "{}: name the output .npy or .mtx, which says what is written",
-                    output.display()
-                )));
-            }
-        };
-    let unfinished = output.with_extension(format!("{ending}.unfinished"));
+pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) -> error::Result<()> {
+    let write: Writer = match (output.extension().and_then(|e| e.to_str()), spec.sparse()) {
+        (Some("npy"), false) => npy,
+        (Some("mtx"), false) => array,
+        (Some("mtx"), true) => coordinate,
+        (Some("npz"), true) => npz,
+        (_, sparse) => {
+            let (what, other) = if sparse { ("sparse", ".npz") } else { ("dense", ".npy") };
+            return Err(Error::input(format!(
+                "{}: a {what} matrix is written to {other} or .mtx; the output's name must end so",
+                output.display()
+            )));
+        }
+    };
+    let unfinished = PathBuf::from(format!("{}.unfinished", output.display()));
     let result = File::create(&unfinished).and_then(|file| {
-        let mut to = BufWriter::with_capacity(1 << 20, file);
-        write(spec, &mut to, progress)?;
+        let to = write(spec, BufWriter::with_capacity(1 << 20, file), progress)?;
         to.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
         std::fs::rename(&unfinished, output)
     });
@@ -45,59 +48,91 @@ pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) 
     })
 }
 
-/// Hands the matrix to `row`, row by row.
-fn rows(
-    spec: &Synthetic,
-    progress: &mut dyn FnMut(f64),
-    mut row: impl FnMut(&[f64]) -> std::io::Result<()>,
-) -> std::io::Result<()> {
+fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
+    write_header(&mut to, "<f8", &format!("{}, {}", spec.m, spec.n))?;
     let generator = Generator::new(spec);
     for first in (0..spec.m).step_by(STEP) {
         let mut block = Array2::<f64>::zeros((STEP.min(spec.m - first), spec.n));
         generator.fill(first, 0, &mut block.view_mut());
-        for line in block.rows() {
-            row(line.as_slice().unwrap_or_default())?;
-        }
+        block.iter().try_for_each(|x| to.write_all(&x.to_le_bytes()))?;
         progress((first + STEP).min(spec.m) as f64 / spec.m as f64);
     }
-    Ok(())
+    Ok(to)
 }
 
-fn npy(spec: &Synthetic, to: &mut dyn Write, progress: &mut dyn FnMut(f64)) -> std::io::Result<()> {
-    write_header(to, "<f8", &format!("{}, {}", spec.m, spec.n))?;
-    rows(spec, progress, |row| row.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())))
-}
-
-/// A MatrixMarket array goes by columns, and so this makes the matrix column by column.
-fn array(spec: &Synthetic, to: &mut dyn Write, progress: &mut dyn FnMut(f64)) -> std::io::Result<()> {
+/// A MatrixMarket array goes by columns, and so this makes the matrix a few columns at a time.
+fn array(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
     writeln!(to, "%%MatrixMarket matrix array real general\n{} {}", spec.m, spec.n)?;
     let generator = Generator::new(spec);
     for first in (0..spec.n).step_by(STEP) {
         let mut block = Array2::<f64>::zeros((spec.m, STEP.min(spec.n - first)));
         generator.fill(0, first, &mut block.view_mut());
-        for x in block.columns().into_iter().flatten() {
-            writeln!(to, "{x}")?;
-        }
+        block.columns().into_iter().flatten().try_for_each(|x| writeln!(to, "{x}"))?;
         progress((first + STEP).min(spec.n) as f64 / spec.n as f64);
     }
-    Ok(())
+    Ok(to)
 }
 
-fn coordinate(spec: &Synthetic, to: &mut dyn Write, progress: &mut dyn FnMut(f64)) -> std::io::Result<()> {
+/// Hands all entries to `write`, by rows.
+fn entries(
+    spec: &Synthetic,
+    progress: &mut dyn FnMut(f64),
+    mut write: impl FnMut(usize, usize, f64) -> Result<()>,
+) -> Result<()> {
     let generator = Generator::new(spec);
-    let mut entries = 0u64;
-    generator.entries(0..spec.m, 0..spec.n, &mut |_, _, _| entries += 1);
-    writeln!(to, "%%MatrixMarket matrix coordinate real general\n{} {} {entries}", spec.m, spec.n)?;
     for first in (0..spec.m).step_by(STEP) {
         let end = (first + STEP).min(spec.m);
         let mut result = Ok(());
         generator.entries(first..end, 0..spec.n, &mut |i, j, value| {
             if result.is_ok() {
-                result = writeln!(to, "{} {} {value}", i + 1, j + 1);
+                result = write(i, j, value);
             }
         });
         result?;
         progress(end as f64 / spec.m as f64);
     }
     Ok(())
+}
+
+fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
+    let mut count = 0u64;
+    entries(spec, &mut |part| progress(part / 2.0), |_, _, _| {
+        count += 1;
+        Ok(())
+    })?;
+    writeln!(to, "%%MatrixMarket matrix coordinate real general\n{} {} {count}", spec.m, spec.n)?;
+    let mut second = |part: f64| progress(0.5 + part / 2.0);
+    entries(spec, &mut second, |i, j, value| writeln!(to, "{} {} {value}", i + 1, j + 1))?;
+    Ok(to)
+}
+
+/// As `scipy.sparse.save_npz(…, compressed=False)` writes a CSR matrix. The matrix is made once for each of its arrays.
+fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
+    let mut zip = ZipWriter::new(to);
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
+    let mut starts = vec![0u64; spec.m + 1];
+    entries(spec, &mut |part| progress(part / 3.0), |i, _, _| {
+        starts[i + 1] += 1;
+        Ok(())
+    })?;
+    for i in 0..spec.m {
+        starts[i + 1] += starts[i];
+    }
+    let count = starts[spec.m];
+    zip.start_file("indptr.npy", options)?;
+    write_header(&mut zip, "<i8", &format!("{},", spec.m + 1))?;
+    starts.iter().try_for_each(|x| zip.write_all(&x.to_le_bytes()))?;
+    zip.start_file("indices.npy", options)?;
+    write_header(&mut zip, "<i4", &format!("{count},"))?;
+    entries(spec, &mut |part| progress((1.0 + part) / 3.0), |_, j, _| zip.write_all(&(j as i32).to_le_bytes()))?;
+    zip.start_file("data.npy", options)?;
+    write_header(&mut zip, "<f8", &format!("{count},"))?;
+    entries(spec, &mut |part| progress((2.0 + part) / 3.0), |_, _, value| zip.write_all(&value.to_le_bytes()))?;
+    zip.start_file("shape.npy", options)?;
+    write_header(&mut zip, "<i8", "2,")?;
+    [spec.m as u64, spec.n as u64].iter().try_for_each(|x| zip.write_all(&x.to_le_bytes()))?;
+    zip.start_file("format.npy", options)?;
+    write_header(&mut zip, "|S3", "")?;
+    zip.write_all(b"csr")?;
+    Ok(zip.finish()?)
 }

@@ -5,10 +5,10 @@ use ndarray::Array2;
 use super::assemble::{Builder, Local, stored_shape};
 use super::dense::{self, Sheet};
 use super::figures::{extremes, figures};
-use super::file::Body;
+use super::file::Sink;
 use super::number::{Rule, place};
 use super::open::{Input, Origin, Placed};
-use super::partition::{Cuts, Plan, Tile};
+use super::partition::{Cuts, Plan, Tile, whole};
 use super::route::Route;
 use super::spec::Scale;
 use super::synthetic::{Generator, Synthetic};
@@ -223,7 +223,7 @@ impl Input {
             let share = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
             let made = delivery.deliver(route, &mut source, &mut |x| progress(share(x)));
             let (made, more) = door.agree(made)?;
-            blocks.extend(made.into_iter().map(|(_, block)| block));
+            blocks.extend(made);
             if pass == 0 {
                 duplicates = more;
             }
@@ -254,9 +254,9 @@ impl Input {
         }
         let (m, n) = (self.header.rows, self.header.cols);
         Ok(Some(if by_rows {
-            Cuts { rows: files.iter().map(|f| f.rows.clone()).collect(), cols: std::iter::once(0..n).collect() }
+            Cuts { rows: files.iter().map(|f| f.rows.clone()).collect(), cols: whole(n) }
         } else {
-            Cuts { rows: std::iter::once(0..m).collect(), cols: files.iter().map(|f| f.cols.clone()).collect() }
+            Cuts { rows: whole(m), cols: files.iter().map(|f| f.cols.clone()).collect() }
         }))
     }
 
@@ -320,7 +320,7 @@ impl Input {
                     mine = found.and_then(|found| file.info.check_count(found));
                 }
                 Some(_) => {}
-                None if parts == 1 && door.size() > 1 && deals(file) => deal(file, door, &mut sink)?,
+                None if parts == 1 && door.size() > 1 => deal(file, door, &mut sink)?,
                 None => {
                     let part = if parts == 1 { 0 } else { door.rank() };
                     let reads = door.rank() < parts;
@@ -348,56 +348,37 @@ fn balances(plan: &Plan, door: &Door) -> bool {
     door.size() > 1 && !matches!(plan, Plan::PartyRows { .. } | Plan::PartyColumns { .. })
 }
 
-/// Whether the file's lines can be parsed by anyone.
-fn deals(file: &Placed) -> bool {
-    matches!(&file.info.body, Body::Market(market) if market.coordinate)
-}
+/// Bytes that rank 0 deals out in a round, about.
+const ROUND: usize = 64 << 20;
 
-/// Rank 0 unpacks a compressed text and deals its lines out to all ranks, a block to each in a round.
-fn deal(
-    file: &Placed,
-    door: &Door,
-    sink: &mut impl FnMut(usize, usize, f64) -> std::result::Result<(), String>,
-) -> Result<()> {
-    let Body::Market(market) = &file.info.body else { return Ok(()) };
-    let mut result = Ok(());
-    let mut blocks = None;
+/// Rank 0 unpacks a compressed file and deals it out to all ranks, a hand to each in a round.
+fn deal(file: &Placed, door: &Door, sink: &mut Sink) -> Result<()> {
+    let taker = door.agree(file.info.taker())?;
+    let mut dealer = door.agree(if door.speaks() { file.info.dealer().map(Some) } else { Ok(None) })?;
+    let mut taken = Ok(0);
     let mut found = [0u64];
     loop {
-        let mut dealt: Vec<Vec<u8>> = vec![Vec::new(); door.size()];
-        let mut next = || -> Result<bool> {
-            if !door.speaks() {
-                return Ok(false);
-            }
-            if blocks.is_none() {
-                blocks = Some(file.info.blocks(market.start, 0, 1)?);
-            }
-            let Some(blocks) = &mut blocks else { return Ok(false) };
-            for hand in &mut dealt {
-                let Some((text, offset)) = blocks.next()? else { return Ok(false) };
-                hand.extend_from_slice(&offset.to_le_bytes());
-                hand.extend_from_slice(text);
-            }
-            Ok(true)
-        };
-        let more = next();
-        // An error of parsing from the round before counts too.
-        let more = door.agree(result.and(more))?;
-        result = Ok(());
-        let text = door.all_to_all(ENTRIES, &dealt);
-        if let Some((offset, text)) = text.split_first_chunk::<8>() {
-            match file.info.text_entries(market, text, u64::from_le_bytes(*offset), 0, sink) {
-                Ok(entries) => found[0] += entries,
-                Err(e) => result = Err(e),
+        let mut hands: Vec<Vec<u8>> = vec![Vec::new(); door.size()];
+        let mut dealt = Ok(());
+        let mut bytes = 0;
+        for hand in &mut hands {
+            if let (Some(dealer), true) = (&mut dealer, bytes < ROUND) {
+                match dealer.hand() {
+                    Ok(next) => *hand = next.unwrap_or_default(),
+                    Err(e) => dealt = Err(e),
+                }
+                bytes += hand.len();
             }
         }
-        let mut going_on = [u32::from(more)];
-        door.max(COUNTS, &mut going_on);
-        if going_on[0] == 0 {
+        // What went wrong with the hands of the round before is told here too.
+        found[0] += door.agree(dealt.and(taken))?;
+        let mut more = [u32::from(hands.iter().any(|h| !h.is_empty()))];
+        door.max(COUNTS, &mut more);
+        if more[0] == 0 {
             break;
         }
+        taken = taker.take(&door.all_to_all(ENTRIES, &hands), sink);
     }
-    door.agree(result)?;
     door.sum(COUNTS, &mut found);
     file.info.check_count(found[0])
 }

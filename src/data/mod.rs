@@ -4,24 +4,30 @@
 //! that each rank ends with the blocks its [`Plan`] asks for, and nobody ever holds the whole matrix.
 
 mod assemble;
+mod baskets;
 mod dense;
 mod figures;
 mod file;
 mod generate;
+mod hdf5_file;
 mod idx;
 mod inspect;
 mod lines;
 mod load;
 mod mtx;
 mod npy;
+mod npz;
 mod number;
 mod open;
 mod partition;
 mod pattern;
+mod probe;
 mod raw;
 mod route;
 mod spec;
+mod strips;
 mod synthetic;
+mod table;
 mod text;
 mod triplets;
 

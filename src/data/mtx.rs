@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use serde::{Deserialize, Serialize};
 
+use super::file::Sink;
 use super::number::{float, whole};
 use super::text::{io_error, quote, stream};
 use crate::error::{Error, Result};
@@ -166,11 +167,7 @@ pub fn shape(rows: usize, cols: usize, entries: Option<u64>) -> std::result::Res
 impl Market {
     /// Hands each entry of a block of whole lines to `sink`, symmetric ones twice, and returns how many were written.
     /// An error comes with its place in the block.
-    pub fn coordinates(
-        &self,
-        text: &[u8],
-        sink: &mut impl FnMut(usize, usize, f64) -> std::result::Result<(), String>,
-    ) -> std::result::Result<u64, (usize, String)> {
+    pub fn coordinates(&self, text: &[u8], sink: &mut Sink) -> std::result::Result<u64, (usize, String)> {
         let mut at = 0;
         let mut entries = 0;
         while let Some(line) = next_line(text, &mut at) {
@@ -214,12 +211,7 @@ impl Market {
 
     /// Hands each entry of a block of lines of a symmetric array to `sink`, both times; `before` entries lie before the
     /// block. The array is the lower triangle, column by column.
-    pub fn triangle(
-        &self,
-        text: &[u8],
-        before: u64,
-        sink: &mut impl FnMut(usize, usize, f64) -> std::result::Result<(), String>,
-    ) -> std::result::Result<u64, (usize, String)> {
+    pub fn triangle(&self, text: &[u8], before: u64, sink: &mut Sink) -> std::result::Result<u64, (usize, String)> {
         let n = self.rows;
         let column_start = |j: usize| j as u64 * n as u64 - (j as u64 * (j as u64).saturating_sub(1)) / 2;
         // the last column that begins at or before the block
@@ -261,6 +253,16 @@ pub fn next_line(text: &[u8], at: &mut usize) -> Option<usize> {
             _ => return Some(*at),
         }
     }
+}
+
+/// Counts the lines that hold something.
+pub fn count_lines(text: &[u8]) -> u64 {
+    let (mut at, mut lines) = (0, 0);
+    while let Some(line) = next_line(text, &mut at) {
+        at = memchr::memchr(b'\n', &text[line..]).map_or(text.len(), |end| line + end + 1);
+        lines += 1;
+    }
+    lines
 }
 
 /// The end of the line if only blanks follow.
@@ -322,7 +324,9 @@ mod tests {
         }
     }
 
-    fn entries(market: &Market, text: &str) -> std::result::Result<Vec<(usize, usize, f64)>, (usize, String)> {
+    type Entries = Vec<(usize, usize, f64)>;
+
+    fn entries(market: &Market, text: &str) -> std::result::Result<Entries, (usize, String)> {
         let mut out = Vec::new();
         market.coordinates(text.as_bytes(), &mut |i, j, v| {
             out.push((i, j, v));

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::file::{FileInfo, probe};
+use super::file::FileInfo;
+use super::probe::probe;
 use super::spec::{InputSpec, PARTY, Source, Stack};
 use super::synthetic::Synthetic;
 use super::{HEADERS, Header};

@@ -50,8 +50,8 @@ impl Plan {
     pub fn cuts(&self, m: usize, n: usize, row_counts: Option<&[u64]>, col_counts: Option<&[u64]>) -> Cuts {
         let (pr, pc) = self.parts();
         match *self {
-            Plan::PartyRows { skew, .. } => Cuts { rows: skewed(m, pr, skew), cols: vec![0..n] },
-            Plan::PartyColumns { skew, .. } => Cuts { rows: vec![0..m], cols: skewed(n, pc, skew) },
+            Plan::PartyRows { skew, .. } => Cuts { rows: skewed(m, pr, skew), cols: whole(n) },
+            Plan::PartyColumns { skew, .. } => Cuts { rows: whole(m), cols: skewed(n, pc, skew) },
             _ => Cuts { rows: balanced(m, pr, row_counts), cols: balanced(n, pc, col_counts) },
         }
     }
@@ -77,6 +77,11 @@ impl Plan {
             }
         }
     }
+}
+
+/// `total` items in one run.
+pub(super) fn whole(total: usize) -> Vec<Range<usize>> {
+    std::iter::once(0..total).collect()
 }
 
 /// `total` items in `parts` runs; part 0 has the share `skew` of them, the others share the rest evenly.
@@ -122,7 +127,7 @@ mod tests {
     use super::*;
 
     fn covers(parts: &[Range<usize>], total: usize) -> bool {
-        parts.iter().fold(Some(0), |end, p| end.filter(|&e| e == p.start && p.end >= e).map(|_| p.end)) == Some(total)
+        parts.iter().try_fold(0, |end, p| (end == p.start && p.end >= end).then_some(p.end)) == Some(total)
     }
 
     #[test]
@@ -149,7 +154,7 @@ mod tests {
     #[test]
     fn skew_gives_party_zero_its_share() {
         assert_eq!(skewed(100, 3, Some(0.5)), [0..50, 50..75, 75..100]);
-        assert_eq!(skewed(100, 1, Some(0.5)), [0..100]);
+        assert_eq!(skewed(100, 1, Some(0.5)), whole(100));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::partition::{Cuts, Plan};
+use super::partition::{Cuts, Plan, whole};
 
 /// A division of the whole matrix into rectangles, each with its owner. A plan whose blocks overlap has several.
 #[derive(Debug, Clone)]
@@ -31,7 +31,6 @@ impl Route {
             cols: cols.to_vec(),
             owners: (0..rows.len() * cols.len()).map(owner).collect(),
         };
-        let whole = |total: usize| std::iter::once(0..total).collect::<Vec<_>>();
         match *plan {
             Plan::Grid { .. } => vec![route(&cuts.rows, &cuts.cols, &|part| (part, 0))],
             Plan::RowsAndColumns { .. } => {

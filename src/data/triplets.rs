@@ -8,8 +8,9 @@ use crate::comm::Door;
 use crate::error::Result;
 use crate::linalg::Real;
 
-/// Entries of a chunk. A chunk is freed as a whole, while its entries go out.
-const CHUNK: usize = 1 << 17;
+/// Entries of a chunk. A chunk is freed as a whole while its entries go out; it is large enough that the allocator takes
+/// it from the system and gives it back at once.
+const CHUNK: usize = 1 << 19;
 /// Entries that all ranks together send in one round.
 const ROUND: usize = 1 << 21;
 
@@ -83,7 +84,7 @@ pub struct Delivery<'a> {
 
 impl Delivery<'_> {
     /// Brings the entries to the tiles that `route` gives them to; `progress` runs from 0 to 1.
-    /// The blocks by index of their tile, and this rank's number of duplicates.
+    /// The blocks of the route's tiles, in their order, and this rank's number of duplicates.
     ///
     /// # Errors
     /// When a block cannot be put together.
@@ -92,7 +93,7 @@ impl Delivery<'_> {
         route: &Route,
         entries: &mut Source<T>,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<(Vec<(usize, Local<T>)>, u64)> {
+    ) -> Result<(Vec<Local<T>>, u64)> {
         let mut totals = vec![0u64; route.parts()];
         entries.0.iter().for_each(|(i, j, _)| totals[route.part(i, j)] += 1);
         if !self.at_home {
@@ -111,12 +112,10 @@ impl Delivery<'_> {
         self.rounds(route, entries, &mut builders, progress);
         let mut blocks = Vec::new();
         let mut duplicates = 0;
-        for (tile, builder) in builders.into_iter().enumerate() {
-            if let Some(builder) = builder {
-                let (block, more) = builder.finish()?;
-                duplicates += more;
-                blocks.push((tile, block));
-            }
+        for builder in builders.into_iter().flatten() {
+            let (block, more) = builder.finish()?;
+            duplicates += more;
+            blocks.push(block);
         }
         Ok((blocks, duplicates))
     }
@@ -134,7 +133,7 @@ impl Delivery<'_> {
                 builder.push(i, j, value);
             }
         };
-        let limit = (ROUND / ranks).clamp(1 << 12, CHUNK);
+        let limit = (ROUND / ranks).clamp(1 << 12, 1 << 17);
         let mut rounds = [entries.0.len().div_ceil(limit) as u64];
         if !self.at_home {
             self.door.max(COUNTS, &mut rounds);

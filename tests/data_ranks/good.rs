@@ -1,93 +1,41 @@
-//! The readers on several ranks: whatever the plan and the number of ranks, the tiles put together are the matrix that
-//! was written, the figures have the same bits, and what is wrong with a file is told alike on all ranks.
-//!
-//! Runs itself under `mpirun -n 4`; smaller groups are split off from the four ranks.
+//! What the test writes itself, in every format that is quick to write, and what is made up.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::Path;
 
-use fednmf::comm::{Door, Parcel, Parties, Payload, abort_on_panic};
-use fednmf::data::{Figures, InputSpec, Plan, Scale, Stack, open};
+use fednmf::comm::{Door, Parties, Payload};
+use fednmf::data::{InputSpec, Plan, Scale, Source, Stack, generate, inspect, open};
 use fednmf::error::Kind;
-use fednmf::linalg::{Block, Real};
-use mpi::traits::Communicator;
 use ndarray::Array2;
 
-const TEST: Parcel = Parcel::new("test", Payload::Control);
-const INSIDE: &str = "FEDNMF_TEST_DATA_RANKS";
-
-fn main() -> ExitCode {
-    if std::env::var_os(INSIDE).is_none() {
-        return launch();
-    }
-    abort_on_panic();
-    let Some(universe) = mpi::initialize() else { return ExitCode::FAILURE };
-    let world = Door::new(universe.world().duplicate());
-    assert_eq!(world.size(), 4, "the test wants four ranks");
-    let dir = PathBuf::from(std::env::var_os(INSIDE).unwrap_or_default());
-    let cases =
-        if world.speaks() { write_files(&dir) } else { write_files(&dir.join(format!("own-{}", world.rank()))) };
-    let dir = dir.to_str().unwrap_or_default().to_string();
-    world.barrier();
-    for size in 1..=4 {
-        let door = world.split(usize::from(world.rank() >= size));
-        if world.rank() < size {
-            good_files(&door, &dir, &cases);
-            synthetic(&door);
-            party_files(&door, &dir);
-            bad_files(&door, &dir);
-        }
-        world.barrier();
-    }
-    if world.speaks() {
-        println!("data_ranks: all good on 1, 2, 3 and 4 ranks");
-    }
-    ExitCode::SUCCESS
-}
-
-fn launch() -> ExitCode {
-    let dir = tempfile::tempdir().expect("a directory for the test");
-    let out = Command::new("mpirun")
-        .args(["-n", "4", "--oversubscribe"])
-        .arg(std::env::current_exe().expect("this program"))
-        .env(INSIDE, dir.path())
-        .output()
-        .expect("mpirun runs");
-    let text = String::from_utf8_lossy(&out.stdout);
-    print!("{text}");
-    eprint!("{}", String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "the ranks failed: {}", out.status);
-    assert!(text.contains("all good on 1, 2, 3 and 4 ranks"), "the ranks did not run");
-    ExitCode::SUCCESS
-}
+use crate::{check, load, plans};
 
 /// A file and the matrix in it.
-struct Case {
+pub struct Case {
     name: &'static str,
     matrix: Array2<f64>,
     duplicates: u64,
 }
 
 /// Every fifth entry or so of a 23 × 17 matrix.
-fn sparse_matrix() -> Array2<f64> {
+pub fn sparse_matrix() -> Array2<f64> {
     Array2::from_shape_fn(
         (23, 17),
         |(i, j)| if (i * 7 + j * 3) % 5 == 0 { (i * 17 + j) as f64 / 8.0 + 0.125 } else { 0.0 },
     )
 }
 
-fn dense_matrix() -> Array2<f64> {
+pub fn dense_matrix() -> Array2<f64> {
     Array2::from_shape_fn((23, 17), |(i, j)| ((i * 31 + j * 17) % 251) as f64)
 }
 
-fn gz(path: &Path, bytes: &[u8]) {
+pub fn gz(path: &Path, bytes: &[u8]) {
     let mut to = flate2::write::GzEncoder::new(std::fs::File::create(path).unwrap(), flate2::Compression::fast());
     to.write_all(bytes).unwrap();
     to.finish().unwrap();
 }
 
-fn npy(descr: &str, fortran: bool, (m, n): (usize, usize), data: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+pub fn npy(descr: &str, fortran: bool, (m, n): (usize, usize), data: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
     let order = if fortran { "True" } else { "False" };
     let text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': ({m}, {n}), }}\n");
     let mut out = b"\x93NUMPY\x01\x00".to_vec();
@@ -97,7 +45,7 @@ fn npy(descr: &str, fortran: bool, (m, n): (usize, usize), data: impl Iterator<I
     out
 }
 
-fn write_files(dir: &Path) -> Vec<Case> {
+pub fn write_files(dir: &Path) -> Vec<Case> {
     std::fs::create_dir_all(dir).unwrap();
     let sparse = sparse_matrix();
     let dense = dense_matrix();
@@ -160,68 +108,7 @@ fn write_files(dir: &Path) -> Vec<Case> {
     ]
 }
 
-fn plans(size: usize) -> Vec<Plan> {
-    let parties = |count| Parties { count, ranks: size };
-    let mut plans = vec![
-        Plan::Grid { pr: size, pc: 1 },
-        Plan::Grid { pr: 1, pc: size },
-        Plan::RowsAndColumns { ranks: size },
-        Plan::PartyRows { parties: parties(5), skew: None },
-        Plan::PartyRows { parties: parties(2), skew: Some(0.75) },
-        Plan::PartyColumns { parties: parties(3), skew: Some(0.0) },
-    ];
-    if size == 4 {
-        plans.push(Plan::Grid { pr: 2, pc: 2 });
-    }
-    plans
-}
-
-/// The whole matrix out of all ranks' tiles, once for each set of them that covers it.
-fn load<T: Real>(door: &Door, spec: &InputSpec, plan: &Plan) -> (Vec<Array2<f64>>, Figures, u64) {
-    let input = open(spec, door).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
-    let (m, n) = (input.header().rows, input.header().cols);
-    let mut last = 0.0;
-    let loaded = input.load::<T>(plan, door, &mut |x| last = x).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
-    let tiles = plan.tiles(&loaded.cuts, door.rank());
-    assert_eq!(tiles.len(), loaded.blocks.len());
-    assert!(tiles.is_empty() || last == 1.0, "progress ends at {last}");
-    let twice = matches!(plan, Plan::RowsAndColumns { .. });
-    let mut wholes = vec![Array2::<f64>::zeros((m, n)); if twice { 2 } else { 1 }];
-    for (at, (tile, block)) in tiles.iter().zip(&loaded.blocks).enumerate() {
-        let (r, c) = (tile.rows.len(), tile.cols.len());
-        assert_eq!(block.shape(), if tile.transposed { (c, r) } else { (r, c) });
-        let part = match block {
-            Block::Dense(x) => x.mapv(T::wide),
-            Block::Sparse(x) => x.matrix().to_dense().mapv(T::wide),
-            Block::Bits(x) => x.to_dense(),
-        };
-        let part = if tile.transposed { part.reversed_axes() } else { part };
-        let mut place = wholes[if twice { at } else { 0 }]
-            .slice_mut(ndarray::s![tile.rows.clone(), tile.cols.clone()])
-            .into_owned();
-        place += &part;
-        wholes[if twice { at } else { 0 }].slice_mut(ndarray::s![tile.rows.clone(), tile.cols.clone()]).assign(&place);
-    }
-    for whole in &mut wholes {
-        door.sum(TEST, whole.as_slice_mut().unwrap_or_default());
-    }
-    (wholes, loaded.figures, loaded.duplicates)
-}
-
-fn check(door: &Door, spec: &InputSpec, plan: &Plan, expected: &Array2<f64>, figures: &mut Option<Figures>) -> u64 {
-    let (wholes, found, duplicates) = load::<f64>(door, spec, plan);
-    for whole in wholes {
-        assert_eq!(whole, *expected, "{spec:?} {plan:?}");
-    }
-    assert_eq!(*figures.get_or_insert(found), found, "{spec:?} {plan:?}: figures");
-    let (narrow, ..) = load::<f32>(door, spec, plan);
-    for whole in narrow {
-        assert_eq!(whole, expected.mapv(|x| f64::from(x as f32)), "{spec:?} {plan:?} in f32");
-    }
-    duplicates
-}
-
-fn good_files(door: &Door, dir: &str, cases: &[Case]) {
+pub fn good_files(door: &Door, dir: &str, cases: &[Case]) {
     for case in cases {
         let mut spec = InputSpec::parse(&format!("{dir}/{}", case.name)).unwrap();
         let mut figures = None;
@@ -256,8 +143,37 @@ fn good_files(door: &Door, dir: &str, cases: &[Case]) {
     assert_ne!(checksum("array.mtx"), checksum("coordinate.mtx"));
 }
 
-fn synthetic(door: &Door) {
+pub fn synthetic(door: &Door, dir: &str) {
     let alone = door.split(door.rank());
+    // what is written to a file is what is made on the spot
+    for (text, names) in [
+        ("planted,m=41,n=29,k=3", ["made.npy", "made.mtx"]),
+        ("sparse,m=300,n=270,density=0.01,law=power", ["made.npz", "made.mtx"]),
+    ] {
+        let spec = InputSpec::parse(&format!("synthetic:{text}")).unwrap();
+        let (whole, figures, _) = load::<f64>(&alone, &spec, &Plan::Grid { pr: 1, pc: 1 });
+        for name in names {
+            let path = format!("{dir}/{name}");
+            let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
+            if door.speaks() {
+                generate(made, Path::new(&path), &mut |_| ()).unwrap();
+            }
+            door.barrier();
+            let file = InputSpec::parse(&path).unwrap();
+            let plan = Plan::RowsAndColumns { ranks: door.size() };
+            check(door, &file, &plan, &whole[0], &mut Some(figures));
+            let summary = inspect(&file, door, &mut |_| ()).unwrap();
+            assert_eq!(summary.checksum, format!("{:016x}", figures.checksum));
+            let zero = |lane: &ndarray::ArrayView1<f64>| lane.iter().all(|&x| x == 0.0);
+            assert_eq!(summary.zero_rows as usize, whole[0].rows().into_iter().filter(zero).count());
+            assert_eq!(summary.zero_cols as usize, whole[0].columns().into_iter().filter(zero).count());
+            door.barrier();
+        }
+        let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
+        let wrong = generate(made, &Path::new(dir).join("made.xyz"), &mut |_| ()).unwrap_err();
+        assert_eq!(wrong.kind, Kind::Input);
+        assert!(generate(made, &Path::new(dir).join("no/made.mtx"), &mut |_| ()).is_err());
+    }
     for text in [
         "planted,m=41,n=29,k=3",
         "sparse,m=60,n=50,density=0.1,law=power",
@@ -284,7 +200,7 @@ fn synthetic(door: &Door) {
     assert_eq!(sent(door), before, "synthetic matrices are made where they belong");
 }
 
-fn party_files(door: &Door, dir: &str) {
+pub fn party_files(door: &Door, dir: &str) {
     let dense = dense_matrix();
     let cuts = [0..9, 9..10, 10..23];
     if door.speaks() {
@@ -335,68 +251,4 @@ fn party_files(door: &Door, dir: &str) {
             assert!(error.message.contains("--parties"), "{error}");
         }
     }
-}
-
-fn bad_files(door: &Door, dir: &str) {
-    let head = "%%MatrixMarket matrix coordinate real general\n";
-    let good = std::fs::read(format!("{dir}/images-idx3-ubyte.gz")).unwrap();
-    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("empty.mtx", Vec::new(), "empty"),
-        ("garbage.mtx", vec![0xab; 5000], "%%MatrixMarket"),
-        ("garbage", vec![0xab; 5000], "no known format"),
-        ("range.mtx", format!("{head}2 2 2\n1 1 1\n2 3 1\n").into(), "line 4: row 2, column 3"),
-        ("few.mtx", format!("{head}2 2 3\n1 1 1.00000\n2 2 1.00000\n").into(), "promises 3 entries, the file holds 2"),
-        ("many.mtx", format!("{head}2 2 1\n1 1 1\n2 2 1\n").into(), "promises 1 entries, the file holds 2"),
-        (
-            "nan.mtx",
-            format!("{head}2 2 2\n1 1 1\n2 2 NaN\n").into(),
-            "line 4: the entry in row 2, column 2 is not a number",
-        ),
-        (
-            "inf.mtx",
-            format!("{head}2 2 2\n1 1 inf\n2 2 1\n").into(),
-            "line 3: the entry in row 1, column 1 is infinite",
-        ),
-        ("negative.mtx", format!("{head}2 2 2\n1 1 -1\n2 2 1\n").into(), "row 1, column 1 is -1: negative"),
-        ("word.mtx", format!("{head}2 2 2\n1 1 1\ntwo 2 1\n").into(), "line 4: expected"),
-        ("zeros.mtx", format!("{head}2 2 1\n1 1 0\n").into(), "nothing to factorise"),
-        (
-            "array.mtx",
-            "%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\nx\n".into(),
-            "line 6: expected a number",
-        ),
-        ("short.mtx", "%%MatrixMarket matrix array real general\n2 2\n1.5\n2.5\n3.5\n".into(), "holds 3"),
-        ("promise.npy", npy("<f8", false, (1 << 30, 1 << 20), std::iter::empty()), "promises"),
-        ("cut.npy", npy("<f8", false, (2, 2), (0..3).map(|x| f64::from(x).to_le_bytes().to_vec())), "truncated"),
-        (
-            "nan.npy",
-            npy("<f8", false, (2, 2), [1.0, f64::NAN, 1.0, 2.0].iter().map(|x| x.to_le_bytes().to_vec())),
-            "row 1, column 2",
-        ),
-        ("negative.npy", npy("<i1", true, (2, 2), [1, 2, 255, 4].iter().map(|x| vec![*x])), "row 1, column 2 is -1"),
-        ("none.npy", npy("<f8", false, (0, 2), std::iter::empty()), "empty: 0 × 2"),
-        ("text.npy", b"1 2 3".to_vec(), "NumPy"),
-        ("named.mtx.gz", b"%%MatrixMarket".to_vec(), "not compressed"),
-        ("cut-idx3-ubyte.gz", good[..good.len() - 30].to_vec(), "cut-idx3-ubyte.gz: "),
-        ("bent.mtx.gz", [&[0x1f, 0x8b, 8, 0][..], &[0x55; 300][..]].concat(), "damaged"),
-    ];
-    if door.speaks() {
-        std::fs::create_dir_all(format!("{dir}/bad")).unwrap();
-        cases.iter().for_each(|(name, bytes, _)| std::fs::write(format!("{dir}/bad/{name}"), bytes).unwrap());
-    }
-    door.barrier();
-    let refused = |path: &str, names: &str| {
-        let spec = InputSpec::parse(path).unwrap();
-        let plan = Plan::RowsAndColumns { ranks: door.size() };
-        let result = open(&spec, door).and_then(|input| input.load::<f64>(&plan, door, &mut |_| ()));
-        let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
-        assert_eq!(error.kind, Kind::Input, "{path}: {error}");
-        assert!(error.message.contains(names), "{path}: {error}");
-        let all = door.collect(TEST, &error.message);
-        assert!(all.iter().all(|m| *m == error.message), "{all:?}");
-    };
-    cases.iter().for_each(|(name, _, names)| refused(&format!("{dir}/bad/{name}"), names));
-    refused(&format!("{dir}/missing.mtx"), "no such file");
-    refused(dir, "directory");
-    refused("synthetic:exponential", "negative");
 }

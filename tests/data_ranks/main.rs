@@ -1,0 +1,131 @@
+//! The readers on several ranks: whatever the plan and the number of ranks, the tiles put together are the matrix that
+//! was written, the figures have the same bits, and what is wrong with a file is told alike on all ranks.
+//!
+//! Runs itself under `mpirun -n 4`; smaller groups are split off from the four ranks.
+
+mod bad;
+mod foreign;
+mod good;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use fednmf::comm::{Door, Parcel, Parties, Payload, abort_on_panic};
+use fednmf::data::{Figures, InputSpec, Plan, open};
+use fednmf::linalg::{Block, Real};
+use mpi::traits::Communicator;
+use ndarray::Array2;
+
+const TEST: Parcel = Parcel::new("test", Payload::Control);
+const INSIDE: &str = "FEDNMF_TEST_DATA_RANKS";
+
+fn main() -> ExitCode {
+    if std::env::var_os(INSIDE).is_none() {
+        return launch();
+    }
+    abort_on_panic();
+    let Some(universe) = mpi::initialize() else { return ExitCode::FAILURE };
+    let world = Door::new(universe.world().duplicate());
+    assert_eq!(world.size(), 4, "the test wants four ranks");
+    let dir = PathBuf::from(std::env::var_os(INSIDE).unwrap_or_default());
+    let cases = if world.speaks() {
+        good::write_files(&dir)
+    } else {
+        good::write_files(&dir.join(format!("own-{}", world.rank())))
+    };
+    let dir = dir.to_str().unwrap_or_default().to_string();
+    world.barrier();
+    for size in 1..=4 {
+        let door = world.split(usize::from(world.rank() >= size));
+        if world.rank() < size {
+            good::good_files(&door, &dir, &cases);
+            good::synthetic(&door, &dir);
+            good::party_files(&door, &dir);
+            bad::bad_files(&door, &dir);
+            foreign::foreign_files(&door, &dir);
+        }
+        if size == 4 {
+            bad::damaged_files(&door, &dir);
+        }
+        world.barrier();
+    }
+    if world.speaks() {
+        println!("data_ranks: all good on 1, 2, 3 and 4 ranks");
+    }
+    ExitCode::SUCCESS
+}
+
+fn launch() -> ExitCode {
+    let dir = tempfile::tempdir().expect("a directory for the test");
+    let out = Command::new("mpirun")
+        .args(["-n", "4", "--oversubscribe"])
+        .arg(std::env::current_exe().expect("this program"))
+        .env(INSIDE, dir.path())
+        .output()
+        .expect("mpirun runs");
+    let text = String::from_utf8_lossy(&out.stdout);
+    print!("{text}");
+    eprint!("{}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "the ranks failed: {}", out.status);
+    assert!(text.contains("all good on 1, 2, 3 and 4 ranks"), "the ranks did not run");
+    ExitCode::SUCCESS
+}
+
+fn plans(size: usize) -> Vec<Plan> {
+    let parties = |count| Parties { count, ranks: size };
+    let mut plans = vec![
+        Plan::Grid { pr: size, pc: 1 },
+        Plan::Grid { pr: 1, pc: size },
+        Plan::RowsAndColumns { ranks: size },
+        Plan::PartyRows { parties: parties(5), skew: None },
+        Plan::PartyRows { parties: parties(2), skew: Some(0.75) },
+        Plan::PartyColumns { parties: parties(3), skew: Some(0.0) },
+    ];
+    if size == 4 {
+        plans.push(Plan::Grid { pr: 2, pc: 2 });
+    }
+    plans
+}
+
+/// The whole matrix out of all ranks' tiles, once for each set of them that covers it.
+fn load<T: Real>(door: &Door, spec: &InputSpec, plan: &Plan) -> (Vec<Array2<f64>>, Figures, u64) {
+    let input = open(spec, door).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
+    let (m, n) = (input.header().rows, input.header().cols);
+    let mut last = 0.0;
+    let loaded = input.load::<T>(plan, door, &mut |x| last = x).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
+    let tiles = plan.tiles(&loaded.cuts, door.rank());
+    assert_eq!(tiles.len(), loaded.blocks.len());
+    assert!(tiles.is_empty() || last == 1.0, "progress ends at {last}");
+    let twice = matches!(plan, Plan::RowsAndColumns { .. });
+    let mut wholes = vec![Array2::<f64>::zeros((m, n)); if twice { 2 } else { 1 }];
+    for (at, (tile, block)) in tiles.iter().zip(&loaded.blocks).enumerate() {
+        let (r, c) = (tile.rows.len(), tile.cols.len());
+        assert_eq!(block.shape(), if tile.transposed { (c, r) } else { (r, c) });
+        let part = match block {
+            Block::Dense(x) => x.mapv(T::wide),
+            Block::Sparse(x) => x.matrix().to_dense().mapv(T::wide),
+            Block::Bits(x) => x.to_dense(),
+        };
+        let part = if tile.transposed { part.reversed_axes() } else { part };
+        let whole = &mut wholes[if twice { at } else { 0 }];
+        let mut place = whole.slice_mut(ndarray::s![tile.rows.clone(), tile.cols.clone()]);
+        place += &part;
+    }
+    for whole in &mut wholes {
+        door.sum(TEST, whole.as_slice_mut().unwrap_or_default());
+    }
+    (wholes, loaded.figures, loaded.duplicates)
+}
+
+fn check(door: &Door, spec: &InputSpec, plan: &Plan, expected: &Array2<f64>, figures: &mut Option<Figures>) -> u64 {
+    let (wholes, found, duplicates) = load::<f64>(door, spec, plan);
+    for whole in wholes {
+        assert_eq!(whole, *expected, "{spec:?} {plan:?}");
+    }
+    assert_eq!(*figures.get_or_insert(found), found, "{spec:?} {plan:?}: figures");
+    let (narrow, ..) = load::<f32>(door, spec, plan);
+    for whole in narrow {
+        assert_eq!(whole, expected.mapv(|x| f64::from(x as f32)), "{spec:?} {plan:?} in f32");
+    }
+    duplicates
+}
