@@ -59,6 +59,9 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let plan = partition.plan(header.rows, header.cols, door.size(), parties, settings.skew);
     let loaded = input.load::<T>(&plan, door, &mut |part| progress.loading(part))?;
     let figures = loaded.figures;
+    if loaded.duplicates > 0 {
+        progress.note(&format!("{} entries were given more than once and added up", loaded.duplicates));
+    }
     if let Some(block) = loaded.blocks.first() {
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
