@@ -162,7 +162,8 @@ fn threads_change_nothing_but_rounding() {
     for method in registry::ALL {
         for input in inputs() {
             for kernel in ["native", "mkl"] {
-                let line = format!("--algo {} --input {input} -k 5 --max-iters 10 --sparse-kernel {kernel}", method.name);
+                let line =
+                    format!("--algo {} --input {input} -k 5 --max-iters 10 --sparse-kernel {kernel}", method.name);
                 let one = fednmf(1, &line).ok()["rel_error"].as_f64().unwrap();
                 let three = fednmf(2, &format!("{line} --threads 3")).ok()["rel_error"].as_f64().unwrap();
                 assert!((one - three).abs() < 1e-9 * one, "{line}: {one} {three}");

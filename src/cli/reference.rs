@@ -33,7 +33,13 @@ pub fn reference() -> String {
         let defaults: Vec<String> = arg.get_default_values().iter().map(|v| v.to_string_lossy().into_owned()).collect();
         let default = if takes { defaults.join(", ") } else { String::new() };
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(out, "| {short}`--{}{value}` | {} | {} |", arg.get_long().unwrap_or_default(), cell(&default), cell(&help));
+        let _ = writeln!(
+            out,
+            "| {short}`--{}{value}` | {} | {} |",
+            arg.get_long().unwrap_or_default(),
+            cell(&default),
+            cell(&help)
+        );
     }
     out.push_str("\n## Options of some algorithms\n\n| option | meaning | default |\n| --- | --- | --- |\n");
     for opt in options::ALL {

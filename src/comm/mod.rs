@@ -25,9 +25,9 @@ use self::reproducible::Bins;
 use crate::error::{Error, Kind, Result};
 use crate::linalg::Real;
 
+pub use crate::linalg::even_part;
 pub use exit::{Signals, abort_on_panic, end_job, launched_rank};
 pub use ledger::{Entry, Ledger, Parcel, Payload};
-pub use crate::linalg::even_part;
 pub use parties::Parties;
 
 const AGREEMENT: Parcel = Parcel::new("agreement", Payload::Control);

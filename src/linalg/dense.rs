@@ -2,8 +2,8 @@
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
-use super::{Real, over_rows};
 pub use super::mkl::gemm;
+use super::{Real, over_rows};
 
 /// A dense block, rows × cols, row-major.
 pub type Dense<T> = Array2<T>;

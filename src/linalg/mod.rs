@@ -23,8 +23,8 @@ pub use csr::{Csr, SparseKernel};
 pub use dense::{Dense, gemm, gram};
 pub use mkl::version as mkl_version;
 pub use real::Real;
-pub use threads::{even_part, start_threads};
 pub(crate) use threads::over_rows;
+pub use threads::{even_part, start_threads};
 
 use ndarray::{Array2, ShapeBuilder};
 

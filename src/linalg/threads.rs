@@ -25,9 +25,10 @@ pub fn start_threads(threads: usize) -> Result<()> {
     if threads <= 1 {
         return Ok(());
     }
-    let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| {
-        Error::failed(format!("--threads {threads}: the system does not start so many threads ({e})"))
-    })?;
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .map_err(|e| Error::failed(format!("--threads {threads}: the system does not start so many threads ({e})")))?;
     // A second start in one process keeps the first pool.
     let _ = POOL.set(pool);
     Ok(())

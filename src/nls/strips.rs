@@ -9,8 +9,8 @@ use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
 use super::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
-use crate::linalg::{Real, over_rows};
 use crate::linalg::simd::{Lanes, dispatch, lanes};
+use crate::linalg::{Real, over_rows};
 
 /// Bytes of one tile, the strips that are packed together: a quarter of a usual second-level cache.
 const TILE_BYTES: usize = 256 << 10;
