@@ -17,9 +17,14 @@ pub fn relative_error<'a, T: Real>(
 ) -> f64 {
     let mut residual: [f64; 1] = [blocks.map(|(x, a, b)| x.residual2(&a, &b)).sum()];
     door.sum(RESIDUAL, &mut residual);
+    relative(residual[0], norm2)
+}
+
+/// ‖M − UVᵀ‖_F / ‖M‖_F from the squares of both; for an all-zero matrix as in [`relative_error`].
+pub fn relative(residual2: f64, norm2: f64) -> f64 {
     if norm2 > 0.0 {
-        f64::sqrt(residual[0].max(0.0) / norm2)
-    } else if residual[0] > 0f64 {
+        f64::sqrt(residual2.max(0.0) / norm2)
+    } else if residual2 > 0.0 {
         f64::INFINITY
     } else {
         0.0

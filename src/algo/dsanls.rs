@@ -15,14 +15,14 @@ use std::ops::Range;
 
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
 
-use super::options::{MU, MU_ALPHA, MU_BETA, SKETCH, SKETCH_SIZE, SOLVER, Size};
+use super::options::{SKETCH, SKETCH_SIZE, Size};
 use super::registry::{Form, Method, Partition, Unit, Wire};
+use super::step::{self, Step};
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
-use crate::nls::{Sweep, gradient_step, spectral_bound, sweep};
 use crate::sketch::{self, Sketch};
 
 pub static METHOD: Method = Method {
@@ -37,10 +37,10 @@ pub static METHOD: Method = Method {
     options: &[
         SKETCH.or("subsample"),
         SKETCH_SIZE.or("auto"),
-        SOLVER.or("pcd"),
-        MU.or("scaled"),
-        MU_ALPHA.or("auto"),
-        MU_BETA.or("0.01"),
+        step::OPTIONS[0],
+        step::OPTIONS[1],
+        step::OPTIONS[2],
+        step::OPTIONS[3],
     ],
     wire: &[
         Wire::new(SKETCHED_V, "d_U x k + 1", "each iteration"),
@@ -55,15 +55,6 @@ pub static METHOD: Method = Method {
 const SKETCHED_V: Parcel = Parcel::new("sketched V", Payload::SketchedFactor);
 const SKETCHED_U: Parcel = Parcel::new("sketched U", Payload::SketchedFactor);
 const GATHER_V: Parcel = Parcel::new("evaluation: gather V", Payload::SharedFactor);
-
-/// How a half-iteration steps on its sketched subproblem.
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    gradient: bool,
-    scaled: bool,
-    alpha: f64,
-    beta: f64,
-}
 
 /// One factor on one rank, with what its update needs.
 struct Half<T: Real> {
@@ -100,15 +91,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, options, door, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(options.sizes(&SKETCH_SIZE), (m, n), k)?;
-    let gradient = options.word(&SOLVER) == "pgd";
-    let scaled = options.word(&MU) == "scaled";
-    let alpha = options.number_or_auto(&MU_ALPHA).unwrap_or(match (gradient, scaled) {
-        (false, true) => 0.1,
-        (false, false) => 1.0,
-        (true, true) => 2.0,
-        (true, false) => 1e-3,
-    });
-    let step = Step { gradient, scaled, alpha, beta: options.number(&MU_BETA) };
+    let step = Step::new(options);
 
     let scale = start::scale(data.figures.sum, (m, n), k);
     let (u_rows, v_rows) = (data.cuts.rows[door.rank()].clone(), data.cuts.cols[door.rank()].clone());
@@ -186,20 +169,9 @@ impl<T: Real> Half<T> {
         let b = matrix(&self.message[..d * k], d, k, order);
         door.work("sketched Gram", || gram(&b, &mut self.gram.view_mut()));
         door.work("sketched product", || self.sketch.product(&self.data, &b, &mut self.rhs.view_mut()));
-        let t = iteration as f64;
         let (x, r, g) = (&mut self.factor.view_mut(), &self.rhs.view(), &self.gram.view());
-        door.work("update", || {
-            if step.gradient {
-                // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) that is α/(1+βt)/‖BᵀB‖₂.
-                let unit = if step.scaled { spectral_bound(g, &mut self.probe.view_mut()).wide() } else { 0.5 };
-                let eta = if unit > 0.0 { step.alpha / (1.0 + step.beta * t) / unit } else { 0.0 };
-                gradient_step(x, r, g, T::of(eta));
-            } else {
-                let unit = if step.scaled { self.message[d * k].wide() / k as f64 } else { 1.0 };
-                let mu = T::of((step.alpha + step.beta * t) * unit);
-                sweep(x, r, g, Sweep { mu, passes: 1 });
-            }
-        });
+        let norm2 = self.message[d * k].wide();
+        door.work("update", || step.apply(x, r, g, norm2, iteration, &mut self.probe.view_mut()));
     }
 }
 
@@ -258,7 +230,7 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
         vec![
             ("sketch_size_u", self.u.sketch.size().into()),
             ("sketch_size_v", self.v.sketch.size().into()),
-            ("mu_alpha", self.step.alpha.into()),
+            ("mu_alpha", self.step.alpha().into()),
         ]
     }
 }

@@ -11,7 +11,9 @@ pub mod hals;
 pub mod mu;
 pub mod options;
 pub mod registry;
+pub mod secure;
 pub mod start;
+mod step;
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 

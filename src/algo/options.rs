@@ -262,8 +262,43 @@ pub static MU_ALPHA: Opt = Opt {
 pub static MU_BETA: Opt =
     Opt { name: "mu-beta", value: "X", help: "beta of --mu", check: Check::Number { min: 0.0, max: ANY } };
 
+pub static LOCAL_ITERS: Opt = Opt {
+    name: "local-iters",
+    value: "N",
+    help: "Steps of a party between two exchanges (secure-hals: sweeps)",
+    check: Check::Count { min: 1 },
+};
+pub static ORDER: Opt = Opt {
+    name: "order",
+    value: "ORDER",
+    help: "Which factor a party updates first: v-first, or u-first as printed in the paper",
+    check: Check::OneOf(&["v-first", "u-first"]),
+};
+pub static UPDATE: Opt = Opt {
+    name: "update",
+    value: "NAME",
+    help: "Update of a factor from its sums: hals (sweeps) or bpp (the exact minimiser)",
+    check: Check::OneOf(&["hals", "bpp"]),
+};
+pub static SECURE_SUM: Opt = Opt {
+    name: "secure-sum",
+    value: "",
+    help: "Mask every share of a sum over parties, so that only the sum is seen: keys by X25519, masks by ChaCha20, in \
+           64-bit fixed point",
+    check: Check::Flag,
+};
+pub static HEADROOM: Opt = Opt {
+    name: "headroom",
+    value: "BITS",
+    help: "Room of --secure-sum above the expected size of a sum's entries, in bits; what does not fit ends the run, and \
+           each bit more costs one of precision",
+    check: Check::Count { min: 1 },
+};
+
 /// Every option above, in the order of `--help`.
-pub static ALL: &[&Opt] = &[&SKETCH, &SKETCH_SIZE, &SOLVER, &MU, &MU_ALPHA, &MU_BETA];
+pub static ALL: &[&Opt] = &[
+    &SKETCH, &SKETCH_SIZE, &SOLVER, &MU, &MU_ALPHA, &MU_BETA, &LOCAL_ITERS, &ORDER, &UPDATE, &SECURE_SUM, &HEADROOM,
+];
 
 #[cfg(test)]
 mod tests {

@@ -46,6 +46,20 @@ impl<T: Real> Block<T> {
         }
     }
 
+    /// A copy of Xᵀ, for methods that pick columns as often as rows.
+    pub fn transposed(&self) -> Self {
+        match self {
+            Block::Dense(x) => Block::Dense(x.t().as_standard_layout().into_owned()),
+            Block::Sparse(x) => Block::Sparse(Csr::new(x.matrix().transpose_view().to_csr())),
+            Block::Bits(x) => {
+                let (rows, cols) = x.shape();
+                let mut out = Bits::zeros(cols, rows);
+                (0..rows).for_each(|i| x.ones(i).for_each(|j| out.set(j, i)));
+                Block::Bits(out)
+            }
+        }
+    }
+
     /// The memory order that factors and right-hand sides of this block's products must have.
     pub fn order(&self) -> Order {
         match self {

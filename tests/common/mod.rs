@@ -156,6 +156,25 @@ pub fn matrix(path: &Path, name: &str) -> Array2<f64> {
     file.dataset(name).and_then(|d| d.read_2d::<f64>()).unwrap_or_else(|e| panic!("{}/{name}: {e}", path.display()))
 }
 
+/// A factor of an output, put together from the parties' own files where it is private.
+pub fn factor(path: &Path, name: &str) -> Array2<f64> {
+    if hdf5::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).link_exists(name) {
+        return matrix(path, name);
+    }
+    let stem = format!("{}.party-", path.file_stem().unwrap().to_str().unwrap());
+    let mut files: Vec<PathBuf> = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|p| p.file_name().unwrap().to_str().unwrap().starts_with(&stem));
+    files.sort();
+    let parts: Vec<Array2<f64>> = files.iter().map(|p| matrix(p, name)).collect();
+    let views: Vec<_> = parts.iter().map(Array2::view).collect();
+    ndarray::concatenate(ndarray::Axis(0), &views).unwrap_or_else(|e| panic!("{}: {name}: {e}", path.display()))
+}
+
+/// What a run of `method` needs beside the defaults: parties, where the data is split over them.
+pub fn parties(method: &fednmf::algo::Method) -> &'static str {
+    if method.partition.is_private() { "--parties 5" } else { "" }
+}
+
 /// Largest |a − b| relative to the largest |a|.
 pub fn distance(a: &Array2<f64>, b: &Array2<f64>) -> f64 {
     assert_eq!(a.dim(), b.dim());

@@ -1,0 +1,155 @@
+//! `secure-hals`: exact HALS as if the columns of all parties were in one place.
+//!
+//! U's update needs of the data only Σ_r M_r V_r (m × k) and Σ_r V_rᵀV_r (k × k); V_r's update needs M_r and U. So the
+//! parties sum the two, each does the same update of U, and updates its own V_r: nothing is averaged, and the iterates
+//! are those of `hals`. With `--secure-sum` nobody sees a single share of the sums.
+//!
+//! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), use a sum better than one sweep does.
+
+use ndarray::Array2;
+
+use super::{
+    FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, relative_error, restore, start_u, summed,
+    summer,
+};
+use crate::algo::options::{LOCAL_ITERS, UPDATE};
+use crate::algo::registry::{Method, Partition, Unit, Wire};
+use crate::algo::{Algorithm, Measures, Piece, Problem, Restore};
+use crate::comm::{Door, Parcel, Payload};
+use crate::error::Result;
+use crate::linalg::{Real, gram};
+use crate::metrics;
+use crate::nls::{Pivoting, Sweep, sweep};
+use crate::privacy::{KEYS, Summer};
+
+pub static METHOD: Method = Method {
+    name: "secure-hals",
+    aliases: &[],
+    summary: "exact HALS over private columns: the parties sum what U's update needs, in the clear or masked",
+    paper: PAPER,
+    partition: Partition::PartyColumns,
+    unit: Unit::Update,
+    forms: FORMS,
+    allows_negative: false,
+    options: &[LOCAL_ITERS.or("1"), UPDATE.or("hals"), SUMMING[0], SUMMING[1]],
+    wire: WIRE,
+    build64: build,
+    build32: build,
+};
+
+const PRODUCT: Parcel = Parcel::new("sum of M_r V_r", Payload::Product);
+const GRAM: Parcel = Parcel::new("sum of V_r'V_r", Payload::Gram);
+
+const PRODUCTS: [Wire; 2] = summed(PRODUCT, "m x k", "each iteration");
+const GRAMS: [Wire; 2] = summed(GRAM, "k x k", "each iteration");
+const RESIDUALS: [Wire; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
+static WIRE: &[Wire] = &[
+    PRODUCTS[0],
+    PRODUCTS[1],
+    GRAMS[0],
+    GRAMS[1],
+    RESIDUALS[0],
+    RESIDUALS[1],
+    Wire::new(KEYS, "32 bytes", "once, with --secure-sum"),
+];
+
+/// A party, and its shares of the sums.
+struct Member<T: Real> {
+    party: Party<T>,
+    product: Array2<T>,
+    gram: Array2<T>,
+}
+
+struct SecureHals<T: Real> {
+    door: Door,
+    summer: Summer,
+    facts: Facts,
+    passes: usize,
+    exact: Option<Pivoting>,
+    members: Vec<Member<T>>,
+    u: Array2<T>,
+    rhs: Array2<T>,
+    gram: Array2<T>,
+    iteration: usize,
+}
+
+fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, options, parties: who, door } = problem;
+    let facts = Facts::of(&data, k);
+    let u = start_u(&facts, seed);
+    let members = parties(data, &facts, kernel, seed, who.hosted(door.rank()))?
+        .into_iter()
+        .map(|party| Member { party, product: facts.order.zeros(facts.m, k), gram: Array2::zeros((k, k)) })
+        .collect();
+    let summer = summer(&door, who, options)?;
+    let exact = (options.word(&UPDATE) == "bpp").then(|| Pivoting::new(k));
+    let (rhs, gram) = (facts.order.zeros(facts.m, k), Array2::zeros((k, k)));
+    let passes = options.count(&LOCAL_ITERS);
+    Ok(Box::new(SecureHals { door, summer, facts, passes, exact, members, u, rhs, gram, iteration: 0 }))
+}
+
+/// X ← its update for the right-hand side r and the Gram matrix g.
+fn update<T: Real>(exact: &mut Option<Pivoting>, passes: usize, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) {
+    match exact {
+        Some(solver) => solver.solve(&mut x.view_mut(), &r.view(), &g.view()),
+        None => sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes }),
+    }
+}
+
+impl<T: Real> SecureHals<T> {
+    fn iterate(&mut self) -> Result<()> {
+        let SecureHals { door, summer, facts, passes, exact, members, u, rhs, gram: g, .. } = self;
+        door.work("product", || {
+            for Member { party, product, gram: share } in members.iter_mut() {
+                party.block.mul(&party.v.view(), &mut product.view_mut());
+                gram(&party.v.view(), &mut share.view_mut());
+            }
+        });
+        let (n, scale) = (facts.n as f64, facts.scale);
+        // As large as with V at its start: an entry of M V is at most the row's sum times that.
+        let expected = n * (facts.norm2 / (facts.m as f64 * n)).sqrt() * scale;
+        summer.sum(door, PRODUCT, expected, members.iter().map(|x| entries(&x.product)), entries_mut(rhs))?;
+        summer.sum(door, GRAM, n * scale * scale, members.iter().map(|x| entries(&x.gram)), entries_mut(g))?;
+        door.work("update", || update(exact, *passes, u, rhs, g));
+
+        door.work("product", || {
+            gram(&u.view(), &mut g.view_mut());
+            for Member { party, .. } in members.iter_mut() {
+                party.block.tmul(&u.view(), &mut party.rhs.view_mut());
+            }
+        });
+        door.work("update", || {
+            for Member { party, .. } in members.iter_mut() {
+                update(exact, *passes, &mut party.v, &party.rhs, g);
+            }
+        });
+        self.iteration += 1;
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for SecureHals<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        (0..n).try_for_each(|_| self.iterate())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
+        let error = relative_error(&self.door, &mut self.summer, self.facts.norm2, parts, &self.u.view())?;
+        Ok(vec![("rel_error", error)])
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)))
+    }
+
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+        restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+        self.iteration = iteration;
+        Ok(())
+    }
+}
