@@ -61,6 +61,8 @@ impl Parts {
 pub struct Door {
     inner: Rc<Inner>,
     ledger: Rc<RefCell<Ledger>>,
+    /// Whether what passes is between ranks that together play a server, and so no party's.
+    inside: bool,
 }
 
 struct Inner {
@@ -69,6 +71,8 @@ struct Inner {
     size: usize,
     /// Most elements that one MPI call may carry.
     chunk: usize,
+    /// The bins of [`Door::sum_parties`]; grows to the longest sum and is then kept.
+    bins: RefCell<Vec<f64>>,
 }
 
 impl Door {
@@ -81,7 +85,7 @@ impl Door {
 
     fn with_ledger(comm: SimpleCommunicator, chunk: usize, ledger: Rc<RefCell<Ledger>>) -> Self {
         let (rank, size) = (comm.rank() as usize, comm.size() as usize);
-        Door { inner: Rc::new(Inner { comm, rank, size, chunk }), ledger }
+        Door { inner: Rc::new(Inner { comm, rank, size, chunk, bins: RefCell::default() }), ledger, inside: false }
     }
 
     pub fn rank(&self) -> usize {
@@ -104,6 +108,18 @@ impl Door {
             .comm
             .split_by_color_with_key(::mpi::topology::Color::with_value(color as i32), self.rank() as i32);
         Door::with_ledger(comm.expect("every rank has a color"), self.inner.chunk, self.ledger.clone())
+    }
+
+    /// The same door for ranks that together play a server: what passes it is booked between ranks, but is no party's.
+    pub fn server(&self) -> Door {
+        Door { inside: true, ..self.clone() }
+    }
+
+    /// Books that `hosted` parties of this rank each hand `words` elements to the part of the server on their own rank,
+    /// or get them from it: party bytes that cross no rank's border.
+    pub fn hand_to_server<T>(&self, parcel: Parcel, hosted: usize, words: usize) {
+        let party_bytes = (hosted * words * size_of::<T>()) as u64;
+        self.ledger.borrow_mut().sent(parcel, &Entry { calls: 1, party_bytes, ..Entry::default() });
     }
 
     /// Reads the ledger.
@@ -136,7 +152,7 @@ impl Door {
         let entry = Entry {
             calls: 1,
             seconds: start.elapsed().as_secs_f64(),
-            party_bytes: bytes,
+            party_bytes: if self.inside { 0 } else { bytes },
             mpi_bytes: if alone { 0 } else { bytes },
             messages: if alone { 0 } else { messages as u64 },
         };
@@ -189,7 +205,9 @@ impl Door {
             mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest);
         }
         let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose))?;
-        let mut sums = vec![0.0f64; 2 * out.len()];
+        let mut sums = self.inner.bins.borrow_mut();
+        sums.clear();
+        sums.resize(2 * out.len(), 0.0);
         for share in shares {
             assert_eq!(share.len(), out.len(), "the share of a party");
             for (pair, x) in sums.chunks_exact_mut(2).zip(share) {
@@ -211,7 +229,7 @@ impl Door {
         let entry = Entry {
             calls: 1,
             seconds: start.elapsed().as_secs_f64(),
-            party_bytes: (2 * hosted * out.len() * size_of::<T>()) as u64,
+            party_bytes: if self.inside { 0 } else { (2 * hosted * out.len() * size_of::<T>()) as u64 },
             mpi_bytes: if alone { 0 } else { 2 * 8 * (sums.len() as u64 + 1) },
             messages: if alone { 0 } else { messages as u64 },
         };
