@@ -107,6 +107,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
             door.span("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
         })?;
     progress.finish();
+    algorithm.conclude()?;
 
     if let Some(path) = &settings.output {
         let all = provenance(settings, door, &start, &course, stop);
