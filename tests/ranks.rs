@@ -225,7 +225,9 @@ fn plans(door: &Door) {
 fn allocations(door: &Door) {
     for method in registry::ALL {
         for text in ["synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1"] {
-            let input = data::open(&InputSpec::parse(text).expect("known"), door).expect("opens");
+            let mut spec = InputSpec::parse(text).expect("known");
+            spec.binarize = method.is_boolean().then_some(0.5);
+            let input = data::open(&spec, door).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: door.size(), ranks: door.size() };
             let plan = method.partition.plan(m, n, door.size(), parties, None);

@@ -3,9 +3,11 @@
 //! An algorithm is a value with [`Algorithm::advance`]; everything around it (limits, evaluation, trace, checkpoint,
 //! output) is the driver's. To add one: a file here, and one line in [`registry::ALL`].
 
+pub mod boolean;
 pub mod bpp;
 pub mod dsanls;
 pub mod exact;
+pub mod felb;
 mod grid;
 pub mod hals;
 pub mod mu;
@@ -92,6 +94,19 @@ pub trait Algorithm<T: Real> {
     /// # Errors
     /// As [`Algorithm::advance`].
     fn measure(&mut self) -> Result<Measures>;
+
+    /// Whether there is nothing left to do, equal on all ranks: the run then stops.
+    fn done(&self) -> bool {
+        false
+    }
+
+    /// What is due once, after the last iteration and before the last evaluation and the output. Collective.
+    ///
+    /// # Errors
+    /// As [`Algorithm::advance`].
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// The factors as they go to the output: `U` (m × k) and `V` (n × k), by pieces.
     fn factors(&self) -> Vec<Piece<'_, T>>;

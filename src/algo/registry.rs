@@ -2,7 +2,7 @@
 //! algorithms are made from it.
 
 use super::options::Taken;
-use super::{Algorithm, Problem, bpp, dsanls, hals, mu};
+use super::{Algorithm, Problem, bpp, dsanls, felb, hals, mu};
 use crate::comm::{Parcel, Parties, Payload};
 use crate::data::{self, Plan};
 use crate::error::Result;
@@ -91,6 +91,13 @@ pub struct Method {
     pub build32: Build<f32>,
 }
 
+impl Method {
+    /// Whether it factorises matrices of 0 and 1, and those only.
+    pub fn is_boolean(&self) -> bool {
+        self.forms.contains(&Form::Bits)
+    }
+}
+
 impl Partition {
     /// In words, for `list`.
     pub fn describe(self) -> &'static str {
@@ -121,7 +128,7 @@ impl Partition {
 }
 
 /// All algorithms, in the order of `list`.
-pub static ALL: &[&Method] = &[&dsanls::METHOD, &hals::METHOD, &bpp::METHOD, &mu::METHOD];
+pub static ALL: &[&Method] = &[&dsanls::METHOD, &hals::METHOD, &bpp::METHOD, &mu::METHOD, &felb::FELB, &felb::FELB_MU];
 
 /// The algorithm of that name or alias.
 pub fn find(name: &str) -> Option<&'static Method> {

@@ -61,6 +61,8 @@ impl Parts {
 pub struct Door {
     inner: Rc<Inner>,
     ledger: Rc<RefCell<Ledger>>,
+    /// The bins of a sum over parties: kept, so that iterations allocate nothing.
+    bins: Rc<RefCell<Vec<f64>>>,
 }
 
 struct Inner {
@@ -81,7 +83,7 @@ impl Door {
 
     fn with_ledger(comm: SimpleCommunicator, chunk: usize, ledger: Rc<RefCell<Ledger>>) -> Self {
         let (rank, size) = (comm.rank() as usize, comm.size() as usize);
-        Door { inner: Rc::new(Inner { comm, rank, size, chunk }), ledger }
+        Door { inner: Rc::new(Inner { comm, rank, size, chunk }), ledger, bins: Rc::default() }
     }
 
     pub fn rank(&self) -> usize {
@@ -189,7 +191,9 @@ impl Door {
             mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest);
         }
         let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose))?;
-        let mut sums = vec![0.0f64; 2 * out.len()];
+        let mut sums = self.bins.borrow_mut();
+        sums.clear();
+        sums.resize(2 * out.len(), 0.0);
         for share in shares {
             assert_eq!(share.len(), out.len(), "the share of a party");
             for (pair, x) in sums.chunks_exact_mut(2).zip(share) {

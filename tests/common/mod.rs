@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fednmf::algo::Method;
 use ndarray::Array2;
 use serde_json::Value;
 
@@ -154,6 +155,28 @@ pub fn data(name: &str) -> PathBuf {
 pub fn matrix(path: &Path, name: &str) -> Array2<f64> {
     let file = hdf5::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     file.dataset(name).and_then(|d| d.read_2d::<f64>()).unwrap_or_else(|e| panic!("{}/{name}: {e}", path.display()))
+}
+
+/// A factor of an output, put together from the owners' files where it is theirs.
+pub fn factor(path: &Path, name: &str) -> Array2<f64> {
+    if hdf5::File::open(path).is_ok_and(|file| file.link_exists(name)) {
+        return matrix(path, name);
+    }
+    let stem = format!("{}.party-", path.file_stem().expect("a file").to_string_lossy());
+    let folder = std::fs::read_dir(path.parent().expect("a folder")).expect("readable");
+    let mut files: Vec<PathBuf> = folder.map(|entry| entry.expect("readable").path()).collect();
+    files.retain(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&stem)));
+    files.sort();
+    let parts: Vec<Array2<f64>> = files.iter().map(|p| matrix(p, name)).collect();
+    let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
+    ndarray::concatenate(ndarray::Axis(0), &views).unwrap_or_else(|e| panic!("{}/{name}: {e}", path.display()))
+}
+
+/// Words without which a method cannot work on `inputs()`, or not alike on any number of ranks.
+pub fn needs(method: &Method) -> String {
+    let parties = if method.partition.is_private() { "--parties 5" } else { "" };
+    let binary = if method.is_boolean() { "--binarize 0.5" } else { "" };
+    format!("{parties} {binary}")
 }
 
 /// Largest |a − b| relative to the largest |a|.
