@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{data, events, factor, fednmf, finish, parties};
+use common::{data, events, factor, fednmf, finish, needs};
 use fednmf::algo::registry;
 use tempfile::tempdir;
 
@@ -19,21 +19,21 @@ fn same_bits(a: &Path, b: &Path) {
 #[test]
 fn a_resumed_run_gives_the_bits_of_the_whole_one() {
     for method in registry::ALL {
-        for (ranks, precision) in [(1, "f64"), (3, "f32"), (3, "f64")] {
+        for (ranks, precision) in [(0, "f64"), (3, "f32")] {
             let dir = tempdir().unwrap();
             let file = |name: &str| dir.path().join(name);
-            let (name, parties) = (method.name, parties(method));
-            let line = format!("--algo {name} {parties} -k 5 --seed 2 --precision {precision} --input");
+            let line =
+                format!("--algo {} -k 5 --seed 2 --precision {precision} {} --input", method.name, needs(method));
             let run = |iters: &str, out: &Path| {
                 fednmf(ranks, &line).arg(data("digits.npy")).arg("--max-iters").arg(iters).arg("--output").arg(out)
             };
-            run("30", &file("whole.h5")).ok();
-            let half = run("13", &file("half.h5")).arg("--checkpoint").arg(file("c.h5")).ok();
-            assert_eq!(half["iter"], 13);
+            let whole = run("30", &file("whole.h5")).ok();
+            let half = run("3", &file("half.h5")).arg("--checkpoint").arg(file("c.h5")).ok();
+            assert_eq!(half["iter"], 3);
             let rest = run("30", &file("rest.h5")).arg("--checkpoint").arg(file("c.h5")).arg("--resume");
             let rest = rest.arg("--trace").arg(file("t.jsonl")).ok();
-            assert_eq!(rest["iter"], 30);
-            assert_eq!(events(&file("t.jsonl"))[0]["resumed_from"], 13);
+            assert_eq!(rest["iter"], whole["iter"]);
+            assert_eq!(events(&file("t.jsonl"))[0]["resumed_from"], 3);
             same_bits(&file("whole.h5"), &file("rest.h5"));
         }
     }

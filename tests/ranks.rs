@@ -5,7 +5,6 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -56,11 +55,7 @@ fn main() {
     let exe = std::env::current_exe().expect("this program has a path");
     let mut outputs = Vec::new();
     for ranks in [1, 2, 3, 4] {
-        let mut command = Command::new(common::mpirun());
-        command.args(common::oversubscribe()).args(["-n", &ranks.to_string()]).arg(&exe).arg("--on-ranks");
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command.env("OMPI_MCA_mpi_yield_when_idle", "1");
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mpirun");
+        let child = common::launch(ranks, &exe).arg("--on-ranks").spawn().expect("mpirun");
         let output = common::finish(child, Duration::from_secs(120), &format!("{ranks} ranks"));
         print!("{}{}", output.stdout, output.stderr);
         assert_eq!(output.code, Some(0), "on {ranks} ranks");
@@ -225,7 +220,9 @@ fn plans(door: &Door) {
 fn allocations(door: &Door) {
     for method in registry::ALL {
         for text in ["synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1"] {
-            let input = data::open(&InputSpec::parse(text).expect("known"), door).expect("opens");
+            let mut spec = InputSpec::parse(text).expect("known");
+            spec.binarize = method.is_boolean().then_some(0.5);
+            let input = data::open(&spec, door).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: door.size(), ranks: door.size() };
             let plan = method.partition.plan(m, n, door.size(), parties, None);

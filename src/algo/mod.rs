@@ -3,11 +3,13 @@
 //! An algorithm is a value with [`Algorithm::advance`]; everything around it (limits, evaluation, trace, checkpoint,
 //! output) is the driver's. To add one: a file here, and one line in [`registry::ALL`].
 
+pub mod boolean;
 pub mod bpp;
 pub mod dsanls;
 pub mod exact;
 pub mod fedavg;
 pub mod fedprox;
+pub mod felb;
 pub mod fnmf;
 mod grid;
 pub mod hals;
@@ -100,7 +102,13 @@ pub trait Algorithm<T: Real> {
     /// As [`Algorithm::advance`].
     fn measure(&mut self) -> Result<Measures>;
 
-    /// What is left to do once no iteration follows, such as a single aggregation. Collective.
+    /// Whether there is nothing left to do, equal on all ranks: the run then stops.
+    fn done(&self) -> bool {
+        false
+    }
+
+    /// What is left to do once no iteration follows, such as a single aggregation: before the last evaluation and the
+    /// output. Collective.
     ///
     /// # Errors
     /// As [`Algorithm::advance`].

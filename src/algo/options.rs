@@ -262,6 +262,51 @@ pub static MU_ALPHA: Opt = Opt {
 };
 pub static MU_BETA: Opt =
     Opt { name: "mu-beta", value: "X", help: "beta of --mu", check: Check::Number { min: 0.0, max: ANY } };
+pub static LAMBDA: Opt = Opt {
+    name: "lambda",
+    value: "X",
+    help: "Weight of what draws entries to 0 or 1, at the start",
+    check: Check::Number { min: 0.0, max: ANY },
+};
+pub static LAMBDA_RATE: Opt = Opt {
+    name: "lambda-rate",
+    value: "X",
+    help: "Factor by which --lambda grows from one iteration to the next",
+    check: Check::Number { min: 1.0, max: 2.0 },
+};
+pub static KAPPA: Opt = Opt {
+    name: "kappa",
+    value: "X",
+    help: "Soft threshold around 0 and 1",
+    check: Check::Number { min: 0.0, max: ANY },
+};
+pub static TAU: Opt = Opt {
+    name: "tau",
+    value: "X",
+    help: "Confidence from which on one column implies another (asso), or share of a pattern that a row or column needs to \
+           join it (mebf)",
+    check: Check::Number { min: 0.0, max: 1.0 },
+};
+pub static AGGREGATE: Opt = Opt {
+    name: "aggregate",
+    value: "HOW",
+    help: "How the parties' Boolean components become shared ones: average (rounded), vote (half of the parties suffice) \
+           or or (one suffices)",
+    check: Check::OneOf(&["average", "vote", "or"]),
+};
+pub static REFIT: Opt = Opt {
+    name: "refit",
+    value: "HOW",
+    help: "Rows of U for the shared components: greedy (each row of the data takes those that cover it best) or none (those \
+           of the factorisation itself)",
+    check: Check::OneOf(&["greedy", "none"]),
+};
+pub static UNTIL_BOOLEAN: Opt = Opt {
+    name: "until-boolean",
+    value: "",
+    help: "Stop as soon as the shared factor is Boolean to 1e-6 (raise --max-iters: some hundred rounds)",
+    check: Check::Flag,
+};
 
 pub static LOCAL_ITERS: Opt = Opt {
     name: "local-iters",
@@ -304,14 +349,15 @@ pub static LOCAL_TOL: Opt = Opt {
 pub static INERTIA: Opt = Opt {
     name: "inertia",
     value: "X",
-    help: "Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none",
+    help: "Share of the last change that a proximal step carries on (fnmf and its rivals: X (t-1)/(t+2) in local step t); \
+           0 for none",
     check: Check::Number { min: 0.0, max: 1.0 },
 };
 pub static GAMMA: Opt = Opt {
     name: "gamma",
     value: "X",
-    help: "Weight of the pull of a party's V to the shared one, after every local step",
-    check: Check::Number { min: 0.0, max: ANY },
+    help: "Weight of the pull of a party's V to the shared one, in every local step; auto: as their number asks for",
+    check: Check::NumberOrAuto,
 };
 pub static ALIGN: Opt = Opt {
     name: "align",
@@ -374,6 +420,13 @@ pub static ALL: &[&Opt] = &[
     &START,
     &PARTICIPATION,
     &PERSONALIZE,
+    &LAMBDA,
+    &LAMBDA_RATE,
+    &KAPPA,
+    &TAU,
+    &AGGREGATE,
+    &REFIT,
+    &UNTIL_BOOLEAN,
 ];
 
 #[cfg(test)]

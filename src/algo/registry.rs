@@ -2,7 +2,7 @@
 //! algorithms are made from it.
 
 use super::options::Taken;
-use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, fnmf, hals, ipalm, mu, mur, secure};
+use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, hals, ipalm, mu, mur, secure};
 use crate::comm::{Parcel, Parties, Payload};
 use crate::data::{self, Plan};
 use crate::error::Result;
@@ -91,6 +91,13 @@ pub struct Method {
     pub build32: Build<f32>,
 }
 
+impl Method {
+    /// Whether it factorises matrices of 0 and 1, and those only.
+    pub fn is_boolean(&self) -> bool {
+        self.forms.contains(&Form::Bits)
+    }
+}
+
 impl Partition {
     /// In words, for `list`.
     pub fn describe(self) -> &'static str {
@@ -136,6 +143,8 @@ pub static ALL: &[&Method] = &[
     &fedprox::METHOD,
     &ipalm::METHOD,
     &mur::METHOD,
+    &felb::FELB,
+    &felb::FELB_MU,
 ];
 
 /// The algorithm of that name or alias.

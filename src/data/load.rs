@@ -11,7 +11,7 @@ use super::open::{Input, Origin, Placed};
 use super::partition::{Cuts, Plan, Tile, whole};
 use super::route::Route;
 use super::spec::Scale;
-use super::synthetic::{Generator, Synthetic};
+use super::synthetic::{Generator, Synthetic, Tiles};
 use super::triplets::{Delivery, Source, Triplets};
 use super::{COUNTS, ENTRIES, Loaded};
 use crate::comm::{Door, even_part};
@@ -68,13 +68,22 @@ impl Input {
         let once = if matches!(plan, Plan::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         progress(1.0);
         let figures = figures(door, &blocks[..once], &tiles[..once], (self.header.rows, self.header.cols))?;
+        let signal = self.signal();
         Ok(Loaded {
             header: self.header,
             figures,
             duplicates,
             cuts,
             blocks: blocks.into_iter().map(Local::finish).collect(),
+            signal,
         })
+    }
+
+    /// The tiles of made-up data, as the matrix is handed over.
+    fn signal(&self) -> Option<Tiles> {
+        let Origin::Synthetic(spec) = &self.origin else { return None };
+        let Tiles { rows, cols } = Tiles::new(spec)?;
+        Some(if self.spec.transpose { Tiles { rows: cols, cols: rows } } else { Tiles { rows, cols } })
     }
 
     fn rule(&self) -> Rule {

@@ -36,7 +36,7 @@ pub use inspect::{Summary, inspect};
 pub use open::{Input, open};
 pub use partition::{Cuts, Plan, Tile};
 pub use spec::{InputSpec, Scale, Source, Stack};
-pub use synthetic::{Kind, Law, Synthetic, Values};
+pub use synthetic::{Kind, Law, Synthetic, Tiles, Values};
 
 use crate::comm::{Parcel, Payload};
 use crate::linalg::{Block, Real};
@@ -87,4 +87,6 @@ pub struct Loaded<T: Real> {
     pub cuts: Cuts,
     /// This rank's blocks, in the order of its plan's tiles.
     pub blocks: Vec<Block<T>>,
+    /// The Boolean signal behind the data, where that is made up of tiles.
+    pub signal: Option<Tiles>,
 }

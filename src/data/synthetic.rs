@@ -162,11 +162,7 @@ enum Form {
         signed: bool,
     },
     Blocks,
-    /// The tiles that each row and each column belongs to.
-    Tiles {
-        rows: Vec<Vec<u32>>,
-        cols: Vec<Vec<u32>>,
-    },
+    Tiles(Tiles),
     Sparse(Pattern),
 }
 
@@ -197,7 +193,7 @@ impl Generator {
                 Form::Product { u, vt, sigma: spec.noise.sqrt(), signed: true }
             }
             Kind::Blocks => Form::Blocks,
-            Kind::Tiles => tiles(spec),
+            Kind::Tiles => Form::Tiles(Tiles::drawn(spec)),
             Kind::Sparse => Form::Sparse(Pattern::new(spec)),
         };
         Generator { spec: spec.clone(), form, noise: Stream::new(spec.seed, Purpose::SyntheticNoise, 0) }
@@ -250,7 +246,7 @@ impl Generator {
                     };
                 }
             }
-            Form::Tiles { rows, cols } => {
+            Form::Tiles(Tiles { rows, cols }) => {
                 for (j, x) in out.iter_mut().enumerate() {
                     let j = first_col + j;
                     // tiles with both this row and this column; each keeps the cell independently
@@ -276,30 +272,47 @@ fn factor(spec: &Synthetic, purpose: Purpose, rows: usize) -> Array2<f64> {
     })
 }
 
-/// Tiles of 10 to 30 % of the rows and 5 to 20 % of the columns, as random subsets.
-fn tiles(spec: &Synthetic) -> Form {
-    let subset = |total: usize, purpose: Purpose, tile: usize, least: f64, most: f64| {
-        let mut cursor = Stream::new(spec.seed, purpose, tile as u64).at(0);
-        let share = least + (most - least) * cursor.uniform();
-        let size = ((share * total as f64).round() as usize).clamp(1, total);
-        // the first `size` places of a Fisher-Yates shuffle
-        let mut order: Vec<u32> = (0..total as u32).collect();
-        for at in 0..size {
-            order.swap(at, at + cursor.below((total - at) as u64) as usize);
+/// The signal of [`Kind::Tiles`]: the matrix before noise and with whole tiles has a one where a row and a column share a
+/// tile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tiles {
+    /// The tiles of each row, ascending.
+    pub rows: Vec<Vec<u32>>,
+    /// The tiles of each column, ascending.
+    pub cols: Vec<Vec<u32>>,
+}
+
+impl Tiles {
+    /// The tiles of a synthetic matrix, if it is of that kind.
+    pub fn new(spec: &Synthetic) -> Option<Self> {
+        (spec.kind == Kind::Tiles).then(|| Tiles::drawn(spec))
+    }
+
+    /// Tiles of 10 to 30 % of the rows and 5 to 20 % of the columns, as random subsets.
+    fn drawn(spec: &Synthetic) -> Self {
+        let subset = |total: usize, purpose: Purpose, tile: usize, least: f64, most: f64| {
+            let mut cursor = Stream::new(spec.seed, purpose, tile as u64).at(0);
+            let share = least + (most - least) * cursor.uniform();
+            let size = ((share * total as f64).round() as usize).clamp(1, total);
+            // the first `size` places of a Fisher-Yates shuffle
+            let mut order: Vec<u32> = (0..total as u32).collect();
+            for at in 0..size {
+                order.swap(at, at + cursor.below((total - at) as u64) as usize);
+            }
+            order.truncate(size);
+            order
+        };
+        let members = |total: usize, purpose: Purpose, least: f64, most: f64| {
+            let mut of = vec![Vec::new(); total];
+            for tile in 0..spec.k {
+                subset(total, purpose, tile, least, most).into_iter().for_each(|at| of[at as usize].push(tile as u32));
+            }
+            of
+        };
+        Tiles {
+            rows: members(spec.m, Purpose::SyntheticU, 0.1, 0.3),
+            cols: members(spec.n, Purpose::SyntheticV, 0.05, 0.2),
         }
-        order.truncate(size);
-        order
-    };
-    let members = |total: usize, purpose: Purpose, least: f64, most: f64| {
-        let mut of = vec![Vec::new(); total];
-        for tile in 0..spec.k {
-            subset(total, purpose, tile, least, most).into_iter().for_each(|at| of[at as usize].push(tile as u32));
-        }
-        of
-    };
-    Form::Tiles {
-        rows: members(spec.m, Purpose::SyntheticU, 0.1, 0.3),
-        cols: members(spec.n, Purpose::SyntheticV, 0.05, 0.2),
     }
 }
 

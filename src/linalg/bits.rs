@@ -39,6 +39,21 @@ impl Bits {
         &self.words.as_slice().expect("words are made in row order")[i * width..(i + 1) * width]
     }
 
+    /// The words of row i, to be changed; bits behind the last column must stay zero.
+    pub fn row_mut(&mut self, i: usize) -> &mut [u64] {
+        let width = self.words.ncols();
+        &mut self.words.as_slice_mut().expect("words are made in row order")[i * width..(i + 1) * width]
+    }
+
+    /// Rows and columns exchanged.
+    pub fn transposed(&self) -> Bits {
+        let mut out = Bits::zeros(self.cols, self.rows);
+        for i in 0..self.rows {
+            self.ones(i).for_each(|j| out.set(j, i));
+        }
+        out
+    }
+
     /// The columns of the ones of row i, ascending.
     pub fn ones(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
         self.row(i).iter().enumerate().flat_map(|(w, &word)| {

@@ -20,6 +20,8 @@ pub enum Stop {
     Tolerance,
     TargetError,
     TimeLimit,
+    /// The algorithm has nothing left to do.
+    Done,
     Signal(usize),
 }
 
@@ -31,6 +33,7 @@ impl Stop {
             Stop::Tolerance => "tol",
             Stop::TargetError => "target_error",
             Stop::TimeLimit => "time_limit",
+            Stop::Done => "done",
             Stop::Signal(number) => Signals::name(number),
         }
     }
@@ -149,6 +152,9 @@ impl<'a> Course<'a> {
                 save(algorithm, self)?;
                 self.saved_at = self.iteration;
                 self.last_save = Instant::now();
+            }
+            if algorithm.done() {
+                stop = stop.or(Some(Stop::Done));
             }
             if word.time_is_up {
                 stop = stop.or(Some(Stop::TimeLimit));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fednmf::algo::Method;
 use ndarray::Array2;
 use serde_json::Value;
 
@@ -50,6 +51,22 @@ pub fn mpirun() -> String {
     std::env::var("FEDNMF_MPIRUN").unwrap_or_else(|_| "mpirun".to_string())
 }
 
+/// `program` under the launcher with that many ranks; its output is piped.
+pub fn launch(ranks: usize, program: &Path) -> Command {
+    let mut command = Command::new(mpirun());
+    command.args(oversubscribe()).args(["-n", &ranks.to_string()]).arg(program);
+    quiet(&mut command);
+    command
+}
+
+/// What every process of the tests gets: no input, piped output, permission to run as root, and ranks that give way
+/// while they wait, since there may be more of them than cores.
+fn quiet(command: &mut Command) {
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("OMPI_MCA_mpi_yield_when_idle", "1");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+}
+
 impl Run {
     /// One more argument, which may hold blanks.
     pub fn arg(mut self, arg: impl AsRef<std::ffi::OsStr>) -> Self {
@@ -68,19 +85,10 @@ impl Run {
     }
 
     pub fn spawn(&self) -> Child {
-        let binary = env!("CARGO_BIN_EXE_fednmf");
-        let mut command = if self.ranks == 0 {
-            Command::new(binary)
-        } else {
-            let mut c = Command::new(mpirun());
-            c.args(oversubscribe()).args(["-n", &self.ranks.to_string(), binary]);
-            c
-        };
+        let binary = Path::new(env!("CARGO_BIN_EXE_fednmf"));
+        let mut command = if self.ranks == 0 { Command::new(binary) } else { launch(self.ranks, binary) };
+        quiet(&mut command);
         command.args(&self.args).envs(self.env.iter().map(|(n, v)| (n, v)));
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        // Ranks that wait must give way to those that work, when there are more of them than cores.
-        command.env("OMPI_MCA_mpi_yield_when_idle", "1");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("the binary starts")
     }
 
@@ -156,23 +164,26 @@ pub fn matrix(path: &Path, name: &str) -> Array2<f64> {
     file.dataset(name).and_then(|d| d.read_2d::<f64>()).unwrap_or_else(|e| panic!("{}/{name}: {e}", path.display()))
 }
 
-/// A factor of an output, put together from the parties' own files where it is private.
+/// A factor of an output, put together from the owners' files where it is theirs.
 pub fn factor(path: &Path, name: &str) -> Array2<f64> {
-    if hdf5::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).link_exists(name) {
+    if hdf5::File::open(path).is_ok_and(|file| file.link_exists(name)) {
         return matrix(path, name);
     }
-    let stem = format!("{}.party-", path.file_stem().unwrap().to_str().unwrap());
-    let mut files: Vec<PathBuf> = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path()).collect();
-    files.retain(|p| p.file_name().unwrap().to_str().unwrap().starts_with(&stem));
+    let stem = format!("{}.party-", path.file_stem().expect("a file").to_string_lossy());
+    let folder = std::fs::read_dir(path.parent().expect("a folder")).expect("readable");
+    let mut files: Vec<PathBuf> = folder.map(|entry| entry.expect("readable").path()).collect();
+    files.retain(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&stem)));
     files.sort();
     let parts: Vec<Array2<f64>> = files.iter().map(|p| matrix(p, name)).collect();
-    let views: Vec<_> = parts.iter().map(Array2::view).collect();
-    ndarray::concatenate(ndarray::Axis(0), &views).unwrap_or_else(|e| panic!("{}: {name}: {e}", path.display()))
+    let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
+    ndarray::concatenate(ndarray::Axis(0), &views).unwrap_or_else(|e| panic!("{}/{name}: {e}", path.display()))
 }
 
-/// What a run of `method` needs beside the defaults: parties, where the data is split over them.
-pub fn parties(method: &fednmf::algo::Method) -> &'static str {
-    if method.partition.is_private() { "--parties 5" } else { "" }
+/// Words without which a method cannot work on `inputs()`, or not alike on any number of ranks.
+pub fn needs(method: &Method) -> String {
+    let parties = if method.partition.is_private() { "--parties 5" } else { "" };
+    let binary = if method.is_boolean() { "--binarize 0.5" } else { "" };
+    format!("{parties} {binary}")
 }
 
 /// Largest |a − b| relative to the largest |a|.

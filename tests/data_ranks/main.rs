@@ -4,11 +4,14 @@
 //! Runs itself under `mpirun -n 4`; smaller groups are split off from the four ranks.
 
 mod bad;
+#[path = "../common/mod.rs"]
+mod common;
 mod foreign;
 mod good;
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use fednmf::comm::{Door, Parcel, Parties, Payload, abort_on_panic};
 use fednmf::data::{Figures, InputSpec, Plan, open};
@@ -57,17 +60,13 @@ fn main() -> ExitCode {
 
 fn launch() -> ExitCode {
     let dir = tempfile::tempdir().expect("a directory for the test");
-    let out = Command::new("mpirun")
-        .args(["-n", "4", "--oversubscribe"])
-        .arg(std::env::current_exe().expect("this program"))
-        .env(INSIDE, dir.path())
-        .output()
-        .expect("mpirun runs");
-    let text = String::from_utf8_lossy(&out.stdout);
-    print!("{text}");
-    eprint!("{}", String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "the ranks failed: {}", out.status);
-    assert!(text.contains("all good on 1, 2, 3 and 4 ranks"), "the ranks did not run");
+    let exe = std::env::current_exe().expect("this program");
+    let child = common::launch(4, &exe).env(INSIDE, dir.path()).spawn().expect("mpirun runs");
+    let out = common::finish(child, Duration::from_secs(300), "the readers on 4 ranks");
+    print!("{}", out.stdout);
+    eprint!("{}", out.stderr);
+    assert_eq!(out.code, Some(0), "the ranks failed");
+    assert!(out.stdout.contains("all good on 1, 2, 3 and 4 ranks"), "the ranks did not run");
     ExitCode::SUCCESS
 }
 

@@ -1,0 +1,283 @@
+//! FELB and FELB-MU: federated Boolean matrix factorisation by proximal gradients (Dalleiger, Vreeken, Kamp: Federated
+//! Binary Matrix Factorization using Proximal Optimization, Alg. 1).
+//!
+//! In each round every party starts from the shared V̂ and does b steps of inertial proximal alternating minimisation on
+//! its own rows, each for U_i and for V_i (`boolean::proximal`); then V̂ ← prox(Σ V_i / C), all that is ever exchanged:
+//! n k words a party. The weight λ_t = λ·rate^t of the pull to {0, 1} grows with the *round*; the server's prox has the
+//! step 1/C that follows from (10). The steps are those of ½‖A − UVᵀ‖². Inertia starts afresh in each round.
+//!
+//! What comes out is V̂ rounded at ½, and for each party a Boolean U_i refitted to it.
+
+use ndarray::Array2;
+
+use super::boolean::proximal::{Length, Step, gram, prox, step};
+use super::boolean::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
+use super::options::{GAMMA, INERTIA, KAPPA, LAMBDA, LAMBDA_RATE, LOCAL_ITERS, REFIT, Taken, UNTIL_BOOLEAN};
+use super::registry::{Form, Method, Partition, Unit, Wire};
+use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
+use crate::comm::{Door, Parcel, Payload};
+use crate::error::Result;
+use crate::linalg::Real;
+
+const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
+
+const OPTIONS: &[Taken] = &[
+    LOCAL_ITERS.or("10"),
+    LAMBDA.or("0.1"),
+    LAMBDA_RATE.or("1.05"),
+    KAPPA.or("0.001"),
+    GAMMA.or("auto"),
+    INERTIA.or("0.001"),
+    REFIT.or("greedy"),
+    UNTIL_BOOLEAN.or("false"),
+];
+
+const WIRE: &[Wire] =
+    &[Wire::new(SUM_V, "n x k for each party", "each round"), Wire::new(COUNTS, "9 for each party", "each evaluation")];
+
+const fn method(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    summary: &'static str,
+    build64: fn(Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>>,
+    build32: fn(Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>>,
+) -> Method {
+    Method {
+        name,
+        aliases,
+        summary,
+        paper: PAPER,
+        partition: Partition::PartyRows,
+        unit: Unit::Round,
+        forms: &[Form::Dense, Form::Sparse, Form::Bits],
+        allows_negative: false,
+        options: OPTIONS,
+        wire: WIRE,
+        build64,
+        build32,
+    }
+}
+
+pub static FELB: Method = method(
+    "felb",
+    &["felb-lipschitz"],
+    "federated Boolean factorisation: private U_i, shared components, Lipschitz steps",
+    lipschitz,
+    lipschitz,
+);
+
+pub static FELB_MU: Method =
+    method("felb-mu", &[], "as felb, with multiplicative step sizes", multiplicative, multiplicative);
+
+const SUM_V: Parcel = Parcel::new("sum V_i", Payload::SharedFactor);
+
+/// A V̂ this near to {0, 1} is Boolean.
+const BOOLEAN: f64 = 1e-6;
+
+fn lipschitz<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    build(problem, Length::Lipschitz)
+}
+
+fn multiplicative<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    build(problem, Length::Multiplicative)
+}
+
+/// What is the same in every round.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    length: Length,
+    local_iters: usize,
+    lambda: f64,
+    rate: f64,
+    kappa: f64,
+    gamma: f64,
+    inertia: f64,
+}
+
+/// Memory of a local step, used by one hosted party after the other.
+struct Work<T> {
+    u_before: Vec<T>,
+    u_rhs: Array2<T>,
+    v_before: Array2<T>,
+    v_rhs: Array2<T>,
+    gram: Vec<T>,
+}
+
+struct Felb<T: Real> {
+    door: Door,
+    parties: usize,
+    plan: Plan,
+    until_boolean: bool,
+    clients: Vec<Client<T>>,
+    u: Vec<Array2<T>>,
+    v: Vec<Array2<T>>,
+    /// V̂
+    shared: Array2<T>,
+    work: Work<T>,
+    outcome: Outcome<T>,
+    iteration: usize,
+}
+
+/// γ for b local steps: 1 up to 10 of them, 10 for 50 (0 lets the parties drift apart, above 30 nothing moves).
+fn default_gamma(local_iters: usize) -> f64 {
+    if local_iters <= 10 { 1.0 } else { (local_iters as f64 / 5.0).min(20.0) }
+}
+
+fn build<T: Real>(problem: Problem<'_, T>, length: Length) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, options, parties, door, .. } = problem;
+    let n = data.header.cols;
+    let local_iters = options.count(&LOCAL_ITERS);
+    let plan = Plan {
+        length,
+        local_iters,
+        lambda: options.number(&LAMBDA),
+        rate: options.number(&LAMBDA_RATE),
+        kappa: options.number(&KAPPA),
+        gamma: options.number_or_auto(&GAMMA).unwrap_or_else(|| default_gamma(local_iters)),
+        inertia: options.number(&INERTIA),
+    };
+    let cuts = data.cuts.rows.clone();
+    let clients = clients(data, parties, &door)?;
+    let mut u: Vec<Array2<T>> = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
+    for (client, u) in clients.iter().zip(&mut u) {
+        start::u(seed, &cuts[client.party], 1.0, u.view_mut());
+    }
+    let mut shared = Array2::zeros((n, k));
+    start::v(seed, &(0..n), 1.0, shared.view_mut());
+    let most = u.iter().map(Array2::nrows).max().unwrap_or(0);
+    let work = Work {
+        u_before: vec![T::zero(); most * k],
+        u_rhs: Array2::zeros((most, k)),
+        v_before: Array2::zeros((n, k)),
+        v_rhs: Array2::zeros((n, k)),
+        gram: vec![T::zero(); k * k],
+    };
+    Ok(Box::new(Felb {
+        outcome: Outcome::new(&clients, n, k, options.word(&REFIT) == "greedy"),
+        until_boolean: options.flag(&UNTIL_BOOLEAN),
+        v: vec![shared.clone(); clients.len()],
+        parties: parties.count,
+        door,
+        plan,
+        clients,
+        u,
+        shared,
+        work,
+        iteration: 0,
+    }))
+}
+
+impl<T: Real> Work<T> {
+    /// The local steps of one party in one round: `u` and `v` move, `v` from `shared` and never far from it.
+    fn round(
+        &mut self,
+        x: &Ones<T>,
+        u: &mut Array2<T>,
+        v: &mut Array2<T>,
+        shared: &Array2<T>,
+        plan: &Plan,
+        lambda: f64,
+    ) {
+        let k = v.ncols();
+        v.assign(shared);
+        let parameters = Step { length: plan.length, kappa: plan.kappa, lambda, inertia: plan.inertia };
+        let u_before = &mut self.u_before[..u.len()];
+        let mut u_rhs = self.u_rhs.slice_mut(ndarray::s![..u.nrows(), ..]);
+        u_before.copy_from_slice(slice(u));
+        self.v_before.assign(v);
+        for _ in 0..plan.local_iters {
+            gram(slice(v), k, &mut self.gram);
+            x.mul(&v.view(), &mut u_rhs);
+            let rhs = u_rhs.as_slice().expect("rows from the first are contiguous");
+            step(slice_mut(u), u_before, rhs, &self.gram, k, parameters, None);
+
+            gram(slice(u), k, &mut self.gram);
+            x.tmul(&u.view(), &mut self.v_rhs.view_mut());
+            let pull = (plan.gamma > 0.0).then(|| (slice(shared), plan.gamma));
+            step(slice_mut(v), slice_mut(&mut self.v_before), slice(&self.v_rhs), &self.gram, k, parameters, pull);
+        }
+    }
+}
+
+fn slice<T>(a: &Array2<T>) -> &[T] {
+    a.as_slice().expect("factors are in row order")
+}
+
+fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
+    a.as_slice_mut().expect("factors are in row order")
+}
+
+impl<T: Real> Felb<T> {
+    /// The largest distance of an entry of V̂ from {0, 1}.
+    fn gap(&self) -> f64 {
+        self.shared.iter().map(|x| x.wide().min(1.0 - x.wide())).fold(0.0, f64::max)
+    }
+
+    /// Rounds V̂ and fits the Boolean U_i to it.
+    fn round_off(&mut self) {
+        let shared = Components::new(rounded(&self.shared.view()));
+        let locals = self.u.iter().map(|u| (round_rows(u), None));
+        self.outcome.set(&self.clients, &shared, locals);
+    }
+}
+
+impl<T: Real> Algorithm<T> for Felb<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            let lambda = (self.plan.lambda * self.plan.rate.powi(self.iteration as i32)).min(1e12);
+            self.door.work("local steps", || {
+                for ((client, u), v) in self.clients.iter().zip(&mut self.u).zip(&mut self.v) {
+                    self.work.round(&client.x, u, v, &self.shared, &self.plan, lambda);
+                }
+            });
+            let shares = self.v.iter().map(slice);
+            self.door.sum_parties(SUM_V, self.parties, shares, slice_mut(&mut self.shared))?;
+            let share = T::of(1.0 / self.parties as f64);
+            let (kappa, lambda) = (T::of(self.plan.kappa) * share, T::of(lambda) * share);
+            self.shared.mapv_inplace(|x| prox(x * share, kappa, lambda));
+            self.iteration += 1;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn done(&self) -> bool {
+        self.until_boolean && self.gap() < BOOLEAN
+    }
+
+    fn conclude(&mut self) -> Result<()> {
+        self.round_off();
+        Ok(())
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        self.round_off();
+        let mut all = self.outcome.measures(&self.door, self.parties)?;
+        all.push(("integrality_gap", self.gap()));
+        Ok(all)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        self.outcome.factors(&self.clients, &self.door)
+    }
+
+    fn state(&self) -> Vec<Piece<'_, T>> {
+        pieces(&self.clients, &self.door, &self.shared, self.u.iter())
+    }
+
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+        from.rows("V", Owner::Shared, 0, self.shared.view_mut())?;
+        for (client, u) in self.clients.iter().zip(&mut self.u) {
+            from.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("gamma", self.plan.gamma.into())]
+    }
+}

@@ -1,0 +1,117 @@
+//! The Boolean family: the reference numbers, the same bits on any number of ranks, and what its measures mean.
+
+mod common;
+
+use common::{factor, fednmf, matrix};
+use ndarray::Array2;
+use serde_json::Value;
+use tempfile::tempdir;
+
+const TILES: &str = "-k 10 --parties 10 --eval-every 0";
+
+/// A run on 10 clients × (100 × 200) with 10 tiles of density 0.9 and XOR noise.
+fn tiles(algo: &str, noise: f64, seed: u64, more: &str) -> Value {
+    let line = format!("--algo {algo} --input synthetic:tiles,noise={noise},seed={seed} --seed {seed} {TILES} {more}");
+    fednmf(0, &line.replace("--eval-every 0", "--eval-every 1000000")).ok()
+}
+
+/// Means of measures over five seeds.
+fn means<const N: usize>(algo: &str, noise: f64, more: &str, measures: [&str; N]) -> [f64; N] {
+    let mut sums = [0.0; N];
+    for seed in 1..=5 {
+        let summary = tiles(algo, noise, seed, more);
+        for (sum, name) in sums.iter_mut().zip(measures) {
+            *sum += summary[name].as_f64().expect("a measure") / 5.0;
+        }
+    }
+    sums
+}
+
+/// F1 against the signal with the local and the refitted U, and the sum of the clients' RMSD with the local U: means of
+/// independent prototypes over 5 seeds, and the standard deviation of F1. Without noise one seed may lose a tile.
+#[test]
+fn felb_finds_the_signal_as_the_prototypes_do() {
+    for (algo, noise, local, refit, rmsd, spread) in [
+        ("felb", 0.0, 0.998, 1.0, 1.405, 0.01),
+        ("felb", 0.1, 0.981, 0.990, 3.447, 0.008),
+        ("felb", 0.2, 0.889, 0.919, 4.762, 0.013),
+        ("felb-mu", 0.1, 0.981, 0.992, 3.443, 0.007),
+        ("felb-mu", 0.2, 0.906, 0.944, 4.729, 0.019),
+    ] {
+        let [own_u, own_rmsd] = means(algo, noise, "--refit none", ["f1_signal", "rmsd"]);
+        let [f1] = means(algo, noise, "", ["f1_signal"]);
+        let what = format!("{algo} at noise {noise}: {own_u} {f1} {own_rmsd}");
+        assert!(own_u > local - 3.0 * spread && f1 > refit - 3.0 * spread && own_rmsd < 1.05 * rmsd, "{what}");
+    }
+}
+
+#[test]
+fn the_same_bits_on_any_number_of_ranks() {
+    let dir = tempdir().unwrap();
+    for algo in ["felb", "felb-mu"] {
+        for input in ["synthetic:tiles,m=203,n=90,k=4", "synthetic:sparse,m=300,n=150,density=0.05,values=ones"] {
+            let mut first: Option<(Value, Array2<f64>, Array2<f64>)> = None;
+            for ranks in [1, 2, 3, 4] {
+                let out = dir.path().join(format!("{algo}{ranks}.h5"));
+                let line = format!("--algo {algo} --parties 7 --input {input} -k 4 --max-iters 15 --local-iters 3");
+                let summary = fednmf(ranks, &line).arg("--output").arg(&out).ok();
+                let (u, v) = (factor(&out, "U"), factor(&out, "V"));
+                let (one, a, b) = first.get_or_insert_with(|| (summary.clone(), u.clone(), v.clone()));
+                for measure in ["rel_error", "f1", "recall", "rmsd", "rmsd_refit", "integrality_gap"] {
+                    assert_eq!(one[measure].as_f64().map(f64::to_bits), summary[measure].as_f64().map(f64::to_bits));
+                }
+                assert!(*a == u && *b == v, "{algo} {input} on {ranks} ranks");
+                let bytes = |s: &Value| {
+                    let rows = s["wire"].as_array().unwrap().iter();
+                    let kept = rows.filter(|r| r["purpose"] == "sum V_i");
+                    kept.map(|r| r["party_bytes"].as_u64().unwrap()).sum::<u64>()
+                };
+                assert_eq!(bytes(one), bytes(&summary));
+            }
+        }
+    }
+}
+
+#[test]
+fn measures_are_those_of_the_written_factors() {
+    let dir = tempdir().unwrap();
+    let (data, out) = (dir.path().join("m.mtx"), dir.path().join("o.h5"));
+    let made = fednmf(0, "generate tiles,m=120,n=60,k=5,seed=4 --output").arg(&data).run();
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let summary = fednmf(2, "--algo felb --parties 6 -k 5 --input").arg(&data).arg("--output").arg(&out).ok();
+    let text = std::fs::read_to_string(&data).unwrap();
+    let numbers: Vec<f64> = text
+        .lines()
+        .filter(|l| !l.starts_with('%'))
+        .flat_map(str::split_whitespace)
+        .map(|w| w.parse().unwrap())
+        .collect();
+    let a = Array2::from_shape_fn((120, 60), |(i, j)| numbers[2 + j * 120 + i]);
+    let (u, v) = (factor(&out, "U"), matrix(&out, "V"));
+    assert_eq!((u.dim(), v.dim()), ((120, 5), (60, 5)));
+    assert!(u.iter().chain(&v).all(|&x| x == 0.0 || x == 1.0));
+    let r = u.dot(&v.t()).mapv(|x| x.min(1.0));
+    let errors = (&a - &r).mapv(f64::abs);
+    let both = (&a * &r).sum();
+    let close = |name: &str, x: f64| assert!((summary[name].as_f64().unwrap() - x).abs() < 1e-12, "{name} {x}");
+    close("rel_error", (errors.sum() / a.sum()).sqrt());
+    close("f1", 2.0 * both / (a.sum() + r.sum()));
+    close("recall", both / a.sum());
+    let rmsd = |i: usize| errors.slice(ndarray::s![20 * i..20 * (i + 1), ..]).mean().unwrap().sqrt();
+    close("rmsd_refit", (0..6).map(rmsd).sum());
+}
+
+#[test]
+fn factors_become_boolean_in_the_end() {
+    let summary = tiles("felb", 0.1, 1, "--until-boolean --max-iters 2000");
+    assert_eq!(summary["stopped_by"], "done");
+    assert!(summary["integrality_gap"].as_f64().unwrap() < 1e-6 && summary["iter"].as_u64().unwrap() < 1000);
+    assert!(summary["f1_signal"].as_f64().unwrap() > 0.9);
+}
+
+#[test]
+fn data_that_is_not_boolean_is_refused() {
+    for ranks in [1, 2] {
+        fednmf(ranks, "--algo felb --input synthetic:planted,m=30,n=20 -k 3").refused(&["--binarize"]);
+    }
+}
