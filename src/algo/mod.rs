@@ -6,9 +6,14 @@
 pub mod bpp;
 pub mod dsanls;
 pub mod exact;
+pub mod fedavg;
+pub mod fedprox;
+pub mod fnmf;
 mod grid;
 pub mod hals;
+pub mod ipalm;
 pub mod mu;
+pub mod mur;
 pub mod options;
 pub mod registry;
 pub mod secure;
@@ -94,6 +99,14 @@ pub trait Algorithm<T: Real> {
     /// # Errors
     /// As [`Algorithm::advance`].
     fn measure(&mut self) -> Result<Measures>;
+
+    /// What is due once, after the last iteration and before the last evaluation and the output. Collective.
+    ///
+    /// # Errors
+    /// As [`Algorithm::advance`].
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// The factors as they go to the output: `U` (m × k) and `V` (n × k), by pieces.
     fn factors(&self) -> Vec<Piece<'_, T>>;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::fnmf;
 use crate::error::{Error, Result};
 use crate::sketch;
 
@@ -294,10 +295,85 @@ pub static HEADROOM: Opt = Opt {
            each bit more costs one of precision",
     check: Check::Count { min: 1 },
 };
+pub static LOCAL_TOL: Opt = Opt {
+    name: "local-tol",
+    value: "X",
+    help: "A party ends its local steps early when both factors change less than this, relatively",
+    check: Check::Number { min: 0.0, max: ANY },
+};
+pub static INERTIA: Opt = Opt {
+    name: "inertia",
+    value: "X",
+    help: "Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none",
+    check: Check::Number { min: 0.0, max: 1.0 },
+};
+pub static GAMMA: Opt = Opt {
+    name: "gamma",
+    value: "X",
+    help: "Weight of the pull of a party's V to the shared one, after every local step",
+    check: Check::Number { min: 0.0, max: ANY },
+};
+pub static ALIGN: Opt = Opt {
+    name: "align",
+    value: "HOW",
+    help: "Which components belong together: lap (best one-to-one assignment), lap-rho (by correlation, only where it is \
+           significant), sinkhorn and sinkhorn-rho (the same with soft weights), knn (nearest three)",
+    check: Check::OneOf(fnmf::align::WORDS),
+};
+pub static BARYCENTER: Opt = Opt {
+    name: "barycenter",
+    value: "HOW",
+    help: "How the shared V is made of the parties': fixed-point (align and average until it rests), greedy (one party \
+           after the other), tree (pairs, then pairs of pairs), kmeans and fuzzy-cmeans on all components",
+    check: Check::OneOf(fnmf::barycenter::WORDS),
+};
+pub static NORMALIZE: Opt = Opt {
+    name: "normalize",
+    value: "HOW",
+    help: "Scale of the components that parties hand over: unit (norm 1; U takes up the factor) or none (as they are)",
+    check: Check::OneOf(&["unit", "none"]),
+};
+pub static START: Opt = Opt {
+    name: "start",
+    value: "HOW",
+    help: "Start of the parties' V: independent (each its own) or shared (the same for all)",
+    check: Check::OneOf(&["independent", "shared"]),
+};
+pub static PARTICIPATION: Opt = Opt {
+    name: "participation",
+    value: "SHARE",
+    help: "Share of the parties that take part in a round, drawn by --seed",
+    check: Check::Number { min: 1e-9, max: 1.0 },
+};
+pub static PERSONALIZE: Opt = Opt {
+    name: "personalize",
+    value: "",
+    help: "Components that only one party has stay with it, in the place of shared ones that it does not have",
+    check: Check::Flag,
+};
 
 /// Every option above, in the order of `--help`.
 pub static ALL: &[&Opt] = &[
-    &SKETCH, &SKETCH_SIZE, &SOLVER, &MU, &MU_ALPHA, &MU_BETA, &LOCAL_ITERS, &ORDER, &UPDATE, &SECURE_SUM, &HEADROOM,
+    &SKETCH,
+    &SKETCH_SIZE,
+    &SOLVER,
+    &MU,
+    &MU_ALPHA,
+    &MU_BETA,
+    &LOCAL_ITERS,
+    &ORDER,
+    &UPDATE,
+    &SECURE_SUM,
+    &HEADROOM,
+    &LOCAL_TOL,
+    &INERTIA,
+    &GAMMA,
+    &ALIGN,
+    &BARYCENTER,
+    &NORMALIZE,
+    &START,
+    &PARTICIPATION,
+    &PERSONALIZE,
 ];
 
 #[cfg(test)]

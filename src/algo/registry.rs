@@ -2,7 +2,7 @@
 //! algorithms are made from it.
 
 use super::options::Taken;
-use super::{Algorithm, Problem, bpp, dsanls, hals, mu, secure};
+use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, fnmf, hals, ipalm, mu, mur, secure};
 use crate::comm::{Parcel, Parties, Payload};
 use crate::data::{self, Plan};
 use crate::error::Result;
@@ -131,6 +131,11 @@ pub static ALL: &[&Method] = &[
     &secure::syn::SSD_V,
     &secure::syn::SSD_UV,
     &secure::hals::METHOD,
+    &fnmf::METHOD,
+    &fedavg::METHOD,
+    &fedprox::METHOD,
+    &ipalm::METHOD,
+    &mur::METHOD,
 ];
 
 /// The algorithm of that name or alias.

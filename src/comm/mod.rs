@@ -62,6 +62,8 @@ impl Parts {
 pub struct Door {
     inner: Rc<Inner>,
     ledger: Rc<RefCell<Ledger>>,
+    /// Whether what passes is between ranks that together play a server, and so no party's.
+    inside: bool,
 }
 
 struct Inner {
@@ -84,7 +86,7 @@ impl Door {
 
     fn with_ledger(comm: SimpleCommunicator, chunk: usize, ledger: Rc<RefCell<Ledger>>) -> Self {
         let (rank, size) = (comm.rank() as usize, comm.size() as usize);
-        Door { inner: Rc::new(Inner { comm, rank, size, chunk, bins: RefCell::default() }), ledger }
+        Door { inner: Rc::new(Inner { comm, rank, size, chunk, bins: RefCell::default() }), ledger, inside: false }
     }
 
     pub fn rank(&self) -> usize {
@@ -107,6 +109,18 @@ impl Door {
             .comm
             .split_by_color_with_key(::mpi::topology::Color::with_value(color as i32), self.rank() as i32);
         Door::with_ledger(comm.expect("every rank has a color"), self.inner.chunk, self.ledger.clone())
+    }
+
+    /// The same door for ranks that together play a server: what passes it is booked between ranks, but is no party's.
+    pub fn server(&self) -> Door {
+        Door { inside: true, ..self.clone() }
+    }
+
+    /// Books that `hosted` parties of this rank each hand `words` elements to the part of the server on their own rank,
+    /// or get them from it: party bytes that cross no rank's border.
+    pub fn hand_to_server<T>(&self, parcel: Parcel, hosted: usize, words: usize) {
+        let party_bytes = (hosted * words * size_of::<T>()) as u64;
+        self.ledger.borrow_mut().sent(parcel, &Entry { calls: 1, party_bytes, ..Entry::default() });
     }
 
     /// Reads the ledger.
@@ -139,7 +153,7 @@ impl Door {
         let entry = Entry {
             calls: 1,
             seconds: start.elapsed().as_secs_f64(),
-            party_bytes: bytes,
+            party_bytes: if self.inside { 0 } else { bytes },
             mpi_bytes: if alone { 0 } else { bytes },
             messages: if alone { 0 } else { messages as u64 },
         };
@@ -216,7 +230,7 @@ impl Door {
         let entry = Entry {
             calls: 1,
             seconds: start.elapsed().as_secs_f64(),
-            party_bytes: (2 * hosted * out.len() * size_of::<T>()) as u64,
+            party_bytes: if self.inside { 0 } else { (2 * hosted * out.len() * size_of::<T>()) as u64 },
             mpi_bytes: if alone { 0 } else { 2 * 8 * (sums.len() as u64 + 1) },
             messages: if alone { 0 } else { messages as u64 },
         };

@@ -97,7 +97,9 @@ impl Masks {
         let streams = others.map(|(other, key)| {
             let shared = own.secret.diffie_hellman(&PublicKey::from(*key));
             if !shared.was_contributory() {
-                return Err(Error::failed(format!("party {other} sent a public key that makes no secret; stop trusting it")));
+                return Err(Error::failed(format!(
+                    "party {other} sent a public key that makes no secret; stop trusting it"
+                )));
             }
             let (first, second) = if party < other { (own.public(), key) } else { (key, own.public()) };
             let mut hash = Sha256::new();

@@ -127,6 +127,7 @@ impl<'a> Course<'a> {
                 stop = Some(Stop::MaxIters);
             }
             if let Some(stop) = stop {
+                algorithm.finish()?;
                 if self.settings.eval_every > 0 && self.evaluated_at != Some(self.iteration) {
                     self.evaluate(algorithm, door, trace, progress)?;
                 }

@@ -162,7 +162,8 @@ pub fn factor(path: &Path, name: &str) -> Array2<f64> {
         return matrix(path, name);
     }
     let stem = format!("{}.party-", path.file_stem().unwrap().to_str().unwrap());
-    let mut files: Vec<PathBuf> = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path()).collect();
     files.retain(|p| p.file_name().unwrap().to_str().unwrap().starts_with(&stem));
     files.sort();
     let parts: Vec<Array2<f64>> = files.iter().map(|p| matrix(p, name)).collect();

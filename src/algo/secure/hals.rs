@@ -9,8 +9,8 @@
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, relative_error, restore, start_u, summed,
-    summer,
+    FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
+    summed, summer,
 };
 use crate::algo::options::{LOCAL_ITERS, UPDATE};
 use crate::algo::registry::{Method, Partition, Unit, Wire};

@@ -85,12 +85,7 @@ pub fn sketch_sizes(asked: Option<(Size, Size)>, facts: &Facts) -> Result<(impl 
 impl<T: Real> Member<T> {
     /// A party that starts with this U; `sketch` is the kind and how d_U follows from the number of its columns, where
     /// its own steps are sketched.
-    pub fn new(
-        party: Party<T>,
-        u: &Array2<T>,
-        facts: &Facts,
-        sketch: Option<(&str, &dyn Fn(usize) -> usize)>,
-    ) -> Self {
+    pub fn new(party: Party<T>, u: &Array2<T>, facts: &Facts, sketch: Option<(&str, &dyn Fn(usize) -> usize)>) -> Self {
         let columns = party.cols.len();
         let own = sketch.filter(|_| columns > 0).map(|(kind, d_u)| {
             let sketch = sketch::make(kind, columns, d_u(columns), facts.k, facts.order);

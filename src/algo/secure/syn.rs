@@ -16,8 +16,8 @@ use ndarray::Array2;
 
 use super::local::{Draws, Member, Scratch, sketch_sizes, trace};
 use super::{
-    FORMS, Facts, PAPER, Refitted, SUMMING, entries, entries_mut, parties, pieces, relative_error, restore, start_u, summed,
-    summer,
+    FORMS, Facts, PAPER, Refitted, SUMMING, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
+    summed, summer,
 };
 use crate::algo::options::{LOCAL_ITERS, ORDER, SKETCH, SKETCH_SIZE, Taken};
 use crate::algo::registry::{Method, Partition, Unit, Wire};
@@ -41,7 +41,8 @@ static WIRE: &[Wire] = &[AVERAGES[0], AVERAGES[1], RESIDUALS[0], RESIDUALS[1], K
 static WIRE_U: &[Wire] = &[AVERAGES[0], AVERAGES[1], SKETCHES[0], SKETCHES[1], RESIDUALS[0], RESIDUALS[1], KEY];
 
 const STEP: [Taken; 4] = step::OPTIONS;
-static OPTIONS: &[Taken] = &[LOCAL_ITERS.or("10"), ORDER.or("v-first"), STEP[0], STEP[1], STEP[2], STEP[3], SUMMING[0], SUMMING[1]];
+static OPTIONS: &[Taken] =
+    &[LOCAL_ITERS.or("10"), ORDER.or("v-first"), STEP[0], STEP[1], STEP[2], STEP[3], SUMMING[0], SUMMING[1]];
 static SKETCHED: &[Taken] = &[
     LOCAL_ITERS.or("10"),
     ORDER.or("v-first"),
@@ -126,7 +127,9 @@ struct Syn<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
+    problem: Problem<'_, T>,
+) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, options, parties: who, door } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);

@@ -1,0 +1,36 @@
+//! FedProx for NMF (Li et al. 2020): FedAvg whose local steps are pulled to V̄, component by component in their places.
+
+use super::fnmf;
+use super::options::{GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, START};
+use super::registry::{Form, Method, Partition, Unit};
+use super::{Algorithm, Problem};
+use crate::error::Result;
+use crate::linalg::Real;
+
+pub static METHOD: Method = Method {
+    name: "fedprox",
+    aliases: &[],
+    summary: "FedAvg with a pull to the mean V in every local step",
+    paper: "Li et al. 2020, as NMF in Dalleiger and Gionis (FNMF)",
+    partition: Partition::PartyRows,
+    unit: Unit::Round,
+    forms: &[Form::Dense, Form::Sparse],
+    allows_negative: false,
+    options: &[
+        LOCAL_ITERS.or("10"),
+        LOCAL_TOL.or("0"),
+        INERTIA.or("1"),
+        GAMMA.or("0.1"),
+        START.or("independent"),
+        PARTICIPATION.or("1"),
+    ],
+    wire: fnmf::WIRE,
+    build64: build,
+    build32: build,
+};
+
+fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let method =
+        fnmf::Settings { gamma: problem.options.number(&GAMMA), pull_at_once: true, ..fnmf::rounds(problem.options) };
+    fnmf::build_federated(problem, method)
+}

@@ -1,0 +1,277 @@
+//! The rounds of federated NMF (Alg. 2), which FNMF, FedAvg, FedProx and the methods that average once have in common.
+
+use ndarray::Array2;
+
+use super::align::{Aligner, How};
+use super::barycenter::{DOWNLOAD, INSIDE, Kind, Server, UPLOAD};
+use super::client::{Client, Local, Pull, Work};
+use super::measure;
+use crate::algo::registry::Wire;
+use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
+use crate::comm::{Door, Parties};
+use crate::error::Result;
+use crate::linalg::{Order, Real};
+use crate::random::{Purpose, Stream, uniform_rows};
+
+/// What leaves a party with a method of rounds.
+pub const WIRE: &[Wire] = &[
+    Wire::new(UPLOAD, "n x k", "each round, from the parties that take part"),
+    Wire::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
+    Wire::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
+    Wire::new(measure::ERRORS, "9", "each evaluation"),
+];
+
+/// What leaves a party with a method that averages once.
+pub const WIRE_ONCE: &[Wire] = &[
+    Wire::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation"),
+    Wire::new(DOWNLOAD, "n x k", "once, at the end; before that at each evaluation"),
+    Wire::new(INSIDE, "n x k + k + 1, summed", "as often, between the ranks that play the server"),
+    Wire::new(measure::ERRORS, "9", "each evaluation"),
+];
+
+/// When the parties exchange what they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schedule {
+    /// After every round of local steps; an iteration is a round.
+    Rounds,
+    /// Once, at the end; an iteration is a local step.
+    Once,
+}
+
+/// What tells the methods apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Method {
+    pub schedule: Schedule,
+    pub local: Local,
+    /// Weight of the pull to V̄; 0 for none.
+    pub gamma: f64,
+    /// The pull of the first round, to the mean of the starts, where all starts are independent.
+    pub pull_at_once: bool,
+    pub align: How,
+    pub barycenter: Kind,
+    /// Whether every party's V_j starts elsewhere.
+    pub independent: bool,
+    /// Share of the parties that take part in a round.
+    pub participation: f64,
+    pub personalize: bool,
+    /// Whether components are compared and averaged at norm 1.
+    pub unit: bool,
+}
+
+struct Federated<T: Real> {
+    door: Door,
+    parties: Parties,
+    method: Method,
+    seed: u64,
+    norm2: f64,
+    clients: Vec<Client<T>>,
+    server: Server<T>,
+    work: Work<T>,
+    /// The parties that have rows, and a draw for each of all parties.
+    working: Vec<usize>,
+    lots: Vec<(f64, usize)>,
+    iteration: usize,
+    /// The iteration whose V̄ the server has, for a method that averages once.
+    averaged_at: Option<usize>,
+}
+
+/// Puts a method together.
+///
+/// # Errors
+/// When a sparse block is refused by MKL.
+pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties, door, .. } = problem;
+    let (m, n) = (data.header.rows, data.header.cols);
+    let scale = start::scale(data.figures.sum, (m, n), k);
+    let mut clients = Vec::new();
+    for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(door.rank())) {
+        block.prepare(kernel, k)?;
+        let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
+        start::u(seed, &client.rows, scale, client.u.view_mut());
+        if method.independent {
+            let own = Stream::new(seed, Purpose::StartV, 1 + party as u64);
+            uniform_rows(&own, 0..n, scale, client.v.view_mut());
+        } else {
+            start::v(seed, &(0..n), scale, client.v.view_mut());
+        }
+        clients.push(client);
+    }
+    let order = clients.first().map_or(Order::Rows, |c| c.block.order());
+    let aligner = Aligner::new(method.align, k);
+    let mut server = Server::new(&door, parties, seed, (k, n), aligner.clone());
+    // Before the first round there is no V̄: what is reported then is a public start.
+    let mut first = Array2::zeros((n, k));
+    start::v(seed, &(0..n), scale, first.view_mut());
+    server.mean.assign(&first.t());
+    let working: Vec<usize> = (0..parties.count).filter(|&p| !data.cuts.rows[p].is_empty()).collect();
+    Ok(Box::new(Federated {
+        work: Work::new(n, k, order, aligner),
+        lots: Vec::with_capacity(parties.count),
+        norm2: data.figures.norm2,
+        averaged_at: None,
+        iteration: 0,
+        door,
+        parties,
+        method,
+        seed,
+        clients,
+        server,
+        working,
+    }))
+}
+
+impl<T: Real> Federated<T> {
+    /// Draws who takes part in this round: of the parties with rows a share, rounded up, by the public seed.
+    fn open_round(&mut self) {
+        let count = (self.method.participation * self.working.len() as f64).ceil() as usize;
+        if count >= self.working.len() {
+            self.server.open(self.working.iter().copied());
+            return;
+        }
+        let lots = Stream::new(self.seed, Purpose::Participation, self.iteration as u64);
+        self.lots.clear();
+        self.lots.extend(self.working.iter().map(|&p| (lots.at(p as u128).uniform(), p)));
+        self.lots.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        self.server.open(self.lots[..count].iter().map(|l| l.1));
+    }
+
+    fn round(&mut self) -> Result<()> {
+        self.open_round();
+        let first = self.iteration == 0;
+        if first && self.pulls_at_once() && self.method.independent {
+            self.exchange(Kind::Mean)?;
+        }
+        let Method { local, gamma, .. } = self.method;
+        let pulled = gamma > 0.0 && (!first || self.pulls_at_once());
+        for client in self.clients.iter_mut().filter(|c| self.server.takes_part(c.party)) {
+            if !first {
+                client.set(&self.server.mean);
+            }
+            let pull = pulled.then_some(Pull { target: &self.server.mean, gamma });
+            client.run(&self.door, local, &mut self.work, pull.as_ref());
+            if self.method.unit {
+                client.normalise();
+            }
+        }
+        self.exchange(self.method.barycenter)?;
+        if self.method.align != How::Identity {
+            let (work, server) = (&mut self.work, &self.server);
+            for client in self.clients.iter_mut().filter(|c| server.takes_part(c.party)) {
+                work.aligner.reset();
+                work.aligner.align(&server.mean.view(), &client.v.t());
+                client.follow(&mut work.aligner);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the first round has something to pull to.
+    fn pulls_at_once(&self) -> bool {
+        self.method.gamma > 0.0 && (self.method.pull_at_once || !self.method.independent)
+    }
+
+    /// What was trained goes to the server, and its V̄ comes back.
+    fn exchange(&mut self, kind: Kind) -> Result<()> {
+        let words = self.server.mean.len();
+        let mut hosted = 0;
+        for client in &self.clients {
+            hosted += usize::from(self.server.take(client.party, &client.v.t()));
+        }
+        self.door.hand_to_server::<T>(UPLOAD, hosted, words);
+        self.server.aggregate(kind, self.iteration)?;
+        self.door.hand_to_server::<T>(DOWNLOAD, hosted, words);
+        Ok(())
+    }
+
+    /// The one aggregation of a method that averages once.
+    fn average_once(&mut self) -> Result<()> {
+        if self.method.schedule == Schedule::Once && self.averaged_at != Some(self.iteration) {
+            self.server.open(self.working.iter().copied());
+            self.exchange(Kind::Mean)?;
+            self.averaged_at = Some(self.iteration);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for Federated<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        match self.method.schedule {
+            Schedule::Rounds => {
+                for _ in 0..n {
+                    self.round()?;
+                    self.iteration += 1;
+                }
+            }
+            Schedule::Once => {
+                let local = Local { steps: n, ..self.method.local };
+                for client in self.clients.iter_mut().filter(|c| !c.is_empty()) {
+                    client.run(&self.door, local, &mut self.work, None);
+                }
+                self.iteration += n;
+            }
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        self.average_once()?;
+        let Federated { door, parties, norm2, clients, server, work, .. } = self;
+        measure::measure(door, parties.count, *norm2, clients, &server.mean, &mut work.aligner)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.average_once()
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let mut pieces = vec![Piece::shared("V", self.server.mean.ncols(), 0, self.server.mean.t())];
+        for client in &self.clients {
+            pieces.push(private("U", client.party, &client.u));
+            if self.method.personalize {
+                pieces.push(private("V_own", client.party, &client.own));
+            }
+        }
+        pieces
+    }
+
+    fn state(&self) -> Vec<Piece<'_, T>> {
+        let mut pieces = self.factors();
+        for client in &self.clients {
+            pieces.push(private("V_local", client.party, &client.v));
+            if self.method.schedule == Schedule::Once {
+                pieces.push(private("U_before", client.party, &client.u_before));
+                pieces.push(private("V_before", client.party, &client.v_before));
+            }
+        }
+        pieces
+    }
+
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+        from.rows("V", Owner::Shared, 0, self.server.mean.view_mut().reversed_axes())?;
+        for client in &mut self.clients {
+            let owner = Owner::Party(client.party);
+            from.rows("U", owner, 0, client.u.view_mut())?;
+            from.rows("V_local", owner, 0, client.v.view_mut())?;
+            if self.method.personalize {
+                from.rows("V_own", owner, 0, client.own.view_mut())?;
+            }
+            if self.method.schedule == Schedule::Once {
+                from.rows("U_before", owner, 0, client.u_before.view_mut())?;
+                from.rows("V_before", owner, 0, client.v_before.view_mut())?;
+                client.age = iteration;
+            }
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+}
+
+/// A matrix that only its party may see.
+fn private<'a, T>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
+    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
+}

@@ -1,0 +1,28 @@
+//! Independent multiplicative updates (Lee and Seung 2000) at every party, averaged once at the end.
+
+use super::fnmf::{self, Rule};
+use super::options::START;
+use super::registry::{Form, Method, Partition, Unit};
+use super::{Algorithm, Problem};
+use crate::error::Result;
+use crate::linalg::Real;
+
+pub static METHOD: Method = Method {
+    name: "mur",
+    aliases: &[],
+    summary: "every party alone by multiplicative updates; the mean of all V once, at the end",
+    paper: "Lee and Seung 2000; as a rival in Dalleiger and Gionis (FNMF)",
+    partition: Partition::PartyRows,
+    unit: Unit::Update,
+    forms: &[Form::Dense, Form::Sparse],
+    allows_negative: false,
+    options: &[START.or("independent")],
+    wire: fnmf::WIRE_ONCE,
+    build64: build,
+    build32: build,
+};
+
+fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let method = fnmf::once(problem.options, Rule::Mur);
+    fnmf::build_federated(problem, method)
+}
