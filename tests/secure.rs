@@ -130,7 +130,8 @@ fn several_sweeps_for_a_sum_save_sums() {
     assert!(five < one && exact < one, "{one} {five} {exact}");
 }
 
-const FAMILY: [&str; 5] = ["syn-sd", "syn-ssd-u", "syn-ssd-v", "syn-ssd-uv", "secure-hals"];
+/// Those with a --secure-sum.
+const FAMILY: [&str; 6] = ["syn-sd", "syn-ssd-u", "syn-ssd-v", "syn-ssd-uv", "secure-hals", "dsanls-secure"];
 
 #[test]
 fn masked_sums_do_not_depend_on_ranks_or_keys() {
@@ -254,4 +255,102 @@ fn files_of_the_parties_are_read_by_their_owners() {
     // Nothing of the data moved.
     let wire = split["wire"].as_array().unwrap();
     assert!(wire.iter().all(|row| row["payload"] != "Data" || row["mpi_bytes"] == 0), "{split}");
+}
+
+/// Reference values as above, after 200 merges; ρ = 1, 10, 100.
+#[test]
+fn the_asynchronous_methods_reach_the_errors_of_the_prototypes() {
+    let dir = tempdir().unwrap();
+    let digits = thousand_digits(dir.path());
+    for (algo, input, skew, rho, mean, spread) in [
+        ("asyn-sd", None, "", "1", 0.202, 0.0143),
+        ("asyn-sd", None, "", "auto", 0.175, 0.0105),
+        ("asyn-sd", None, "", "100", 0.26, 0.0109),
+        ("asyn-ssd-v", None, "", "auto", 0.144, 0.0222),
+        ("asyn-sd", None, "--skew 0.5", "auto", 0.25, 0.0125),
+        ("asyn-ssd-v", None, "--skew 0.5", "auto", 0.182, 0.0267),
+        ("asyn-sd", Some(digits.as_path()), "", "auto", 0.378, 0.0125),
+        ("asyn-ssd-v", Some(digits.as_path()), "", "auto", 0.373, 0.0146),
+        ("asyn-sd", Some(digits.as_path()), "--skew 0.5", "auto", 0.439, 0.0141),
+    ] {
+        let [unfitted, fitted] = errors_of(algo, input, &format!("--max-iters 200 --rho {rho} {skew}"));
+        let what = format!("{algo} {input:?} {skew} rho {rho}: {unfitted} and {fitted}, reference {mean}");
+        assert!(unfitted < mean + 3.0 * spread, "{what}");
+        assert!(fitted <= unfitted, "{what}");
+    }
+}
+
+#[test]
+fn releases_of_the_data_are_limited() {
+    let input = "--input synthetic:planted,m=60,n=200,k=3 -k 3";
+    // 40 of 200 columns: four releases are 160 equations for 200 unknowns, five would be 200.
+    let run = |more: &str| fednmf(2, &format!("--algo dsanls-secure --parties 4 {input} --sketch-size 40,30 {more}"));
+    let summary = run("--max-iters 12").ok();
+    assert_eq!(summary["params"]["releases"], 4);
+    let released = |summary: &Value| -> u64 {
+        let rows = summary["wire"].as_array().unwrap().iter();
+        rows.filter(|r| r["payload"] == "Sketch").map(|r| r["party_bytes"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(released(&summary), 4 * 4 * 2 * 8 * 60 * 40);
+    assert!(number(&summary, "rel_error") < 0.3, "{summary}");
+    run("--max-releases 5").refused(&["--max-releases 5", "at most 4", "--i-know-this-leaks"]);
+    run("--sketch subsample").refused(&["subsample", "columns of M as they are"]);
+    assert_eq!(released(&run("--max-iters 3 --max-releases 1").ok()), 4 * 2 * 8 * 60 * 40);
+    let all = run("--max-releases 12 --max-iters 12 --i-know-this-leaks").ok();
+    assert_eq!(released(&all), 12 * 4 * 2 * 8 * 60 * 40);
+}
+
+/// Theorem 3: what any party can compute of M from `releases` sketches, as the largest error of an entry relative to the
+/// largest entry. All that is used is what every party has: the sketches it saw, and the public seed.
+fn attack(dir: &Path, input: &str, m: &ndarray::Array2<f64>, sketch: &str, d: usize, releases: usize) -> f64 {
+    use fednmf::linalg::Order;
+    use fednmf::sketch;
+    use ndarray::{Array2, s};
+    use ndarray_linalg::LeastSquaresSvd;
+
+    let (rows, n) = m.dim();
+    let seen = dir.join("seen.h5");
+    let line = format!(
+        "--algo dsanls-secure --parties 5 --input {input} -k 5 --sketch {sketch} --sketch-size {d},{} --seed 11 \
+         --max-releases {releases} --max-iters {releases} --i-know-this-leaks --checkpoint",
+        rows / 2
+    );
+    fednmf(2, &line).arg(&seen).ok();
+    let released = matrix(&seen, "released");
+    assert_eq!(released.dim(), (releases * rows, d));
+    // Sᵀ of all releases one below the other, and the sketches: Sᵀ Mᵀ = (M S)ᵀ, solved for Mᵀ.
+    let mut known = Array2::zeros((releases * d, n));
+    let mut right = Array2::zeros((releases * d, rows));
+    let mut made = sketch::make::<f64>(sketch, n, d, n, Order::Rows);
+    for t in 0..releases {
+        let lies = s![t * d..(t + 1) * d, ..];
+        made.draw(&sketch::stream(11, true, t));
+        made.sketch_rows(0, &Array2::eye(n).view(), &mut known.slice_mut(lies));
+        right.slice_mut(lies).assign(&released.slice(s![t * rows..(t + 1) * rows, ..]).t());
+    }
+    let found = known.least_squares(&right).unwrap().solution;
+    distance(m, &found.t().to_owned())
+}
+
+#[test]
+fn theorem_3_enough_releases_give_the_data_away() {
+    let dir = tempdir().unwrap();
+    // Synthetic data, and real digits: 64 pixels × 200 digits.
+    let made = dir.path().join("m.npy");
+    assert_eq!(fednmf(0, "generate planted,m=50,n=200,k=5 --output").arg(&made).run().code, Some(0));
+    let bytes = std::fs::read(&made).unwrap();
+    let planted = bytes[bytes.len() - 50 * 200 * 8..].as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b));
+    let planted = ndarray::Array2::from_shape_vec((50, 200), planted.collect()).unwrap();
+    let digits = npy(dir.path(), "d.npy", 0..200);
+    let bytes = std::fs::read(&digits).unwrap();
+    let pixels = bytes[bytes.len() - 200 * 64..].iter().map(|&b| f64::from(b)).collect();
+    let real = ndarray::Array2::from_shape_vec((200, 64), pixels).unwrap().reversed_axes().as_standard_layout().into_owned();
+    for (input, m) in [(made.display().to_string(), &planted), (format!("{} --transpose", digits.display()), &real)] {
+        // Gaussian, d = 40 of n = 200: five releases are enough, four are not.
+        let [four, five] = [4, 5].map(|releases| attack(dir.path(), &input, m, "gaussian", 40, releases));
+        assert!(five < 1e-6 && four > 1e-2, "gaussian {input}: {four} {five}");
+        // Subsampled: a column is seen once it is drawn. After 4 releases 1 − 0.8⁴ = 59 % are, after 60 all.
+        let [one, many] = [1, 60].map(|releases| attack(dir.path(), &input, m, "subsample", 40, releases));
+        assert!(many < 1e-9 && one > 1e-2, "subsample {input}: {one} {many}");
+    }
 }
