@@ -340,6 +340,25 @@ pub static HEADROOM: Opt = Opt {
            each bit more costs one of precision",
     check: Check::Count { min: 1 },
 };
+pub static MAX_RELEASES: Opt = Opt {
+    name: "max-releases",
+    value: "N",
+    help: "Sketches of the data that may be released; 0: the most from which the data cannot be computed",
+    check: Check::Count { min: 0 },
+};
+pub static I_KNOW: Opt = Opt {
+    name: "i-know-this-leaks",
+    value: "",
+    help: "Allow releases that show the data: raw columns, or as many sketches as determine it",
+    check: Check::Flag,
+};
+pub static RHO: Opt = Opt {
+    name: "rho",
+    value: "X",
+    help: "Relaxation: the server's merge number t takes over the part rho/(rho+t) of a party's U; auto: the number of \
+           parties",
+    check: Check::NumberOrAuto,
+};
 pub static LOCAL_TOL: Opt = Opt {
     name: "local-tol",
     value: "X",
@@ -411,6 +430,9 @@ pub static ALL: &[&Opt] = &[
     &UPDATE,
     &SECURE_SUM,
     &HEADROOM,
+    &MAX_RELEASES,
+    &I_KNOW,
+    &RHO,
     &LOCAL_TOL,
     &INERTIA,
     &GAMMA,

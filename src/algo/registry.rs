@@ -15,6 +15,8 @@ pub enum Unit {
     Update,
     /// One exchange between the parties.
     Round,
+    /// One party's turn and its merge at the server.
+    Merge,
 }
 
 /// How the data is split; see [`Plan`].
@@ -137,7 +139,10 @@ pub static ALL: &[&Method] = &[
     &secure::syn::SSD_U,
     &secure::syn::SSD_V,
     &secure::syn::SSD_UV,
+    &secure::asyn::SD,
+    &secure::asyn::SSD_V,
     &secure::hals::METHOD,
+    &secure::dsanls::METHOD,
     &fnmf::METHOD,
     &fedavg::METHOD,
     &fedprox::METHOD,

@@ -68,6 +68,7 @@ fn describe(m: &Method) -> String {
     let unit = match m.unit {
         Unit::Update => "one update of U and one of V",
         Unit::Round => "one round of exchange between the parties",
+        Unit::Merge => "one party's turn and its merge at the server",
     };
     let _ = writeln!(out, "paper: {}", m.paper);
     let _ = writeln!(out, "data: {}, {}", m.partition.describe(), forms.join(" or "));

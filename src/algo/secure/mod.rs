@@ -2,10 +2,15 @@
 //! U is shared, V[J_r] stays with party r.
 //!
 //! * `syn-sd`, `syn-ssd-u`, `syn-ssd-v`, `syn-ssd-uv` ([`syn`]): local copies of U, averaged now and then;
+//! * `asyn-sd`, `asyn-ssd-v` ([`asyn`]): the same with a server, and no party waits for another;
+//! * `dsanls-secure` ([`dsanls`]): sketches of the data are summed, which is safe for a few iterations only;
 //! * `secure-hals` ([`hals`]): no copies; the parties sum what U's update needs, and run exact HALS.
 //!
-//! Every sum over parties goes through a [`Summer`], so all of them can be masked (`--secure-sum`).
+//! Every sum over parties goes through a [`Summer`], so all of them can be masked (`--secure-sum`); the asynchronous
+//! methods have none.
 
+pub mod asyn;
+pub mod dsanls;
 pub mod hals;
 mod local;
 pub mod syn;
