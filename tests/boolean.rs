@@ -27,43 +27,69 @@ fn means<const N: usize>(algo: &str, noise: f64, more: &str, measures: [&str; N]
     sums
 }
 
-/// F1 against the signal with the local and the refitted U, and the sum of the clients' RMSD with the local U: means of
+/// F1 against the signal with the refitted U, and the sum of the clients' RMSD with the local U: means of
 /// independent prototypes over 5 seeds, and the standard deviation of F1. Without noise one seed may lose a tile.
 #[test]
 fn felb_finds_the_signal_as_the_prototypes_do() {
-    for (algo, noise, local, refit, rmsd, spread) in [
-        ("felb", 0.0, 0.998, 1.0, 1.405, 0.01),
-        ("felb", 0.1, 0.981, 0.990, 3.447, 0.008),
-        ("felb", 0.2, 0.889, 0.919, 4.762, 0.013),
-        ("felb-mu", 0.1, 0.981, 0.992, 3.443, 0.007),
-        ("felb-mu", 0.2, 0.906, 0.944, 4.729, 0.019),
+    for (algo, noise, refit, rmsd, spread) in [
+        ("felb", 0.0, 1.0, 1.405, 0.01),
+        ("felb", 0.1, 0.990, 3.447, 0.008),
+        ("felb", 0.2, 0.919, 4.762, 0.013),
+        ("felb-mu", 0.1, 0.992, 3.443, 0.007),
+        ("felb-mu", 0.2, 0.944, 4.729, 0.019),
     ] {
-        let [own_u, own_rmsd] = means(algo, noise, "--refit none", ["f1_signal", "rmsd"]);
-        let [f1] = means(algo, noise, "", ["f1_signal"]);
-        let what = format!("{algo} at noise {noise}: {own_u} {f1} {own_rmsd}");
-        assert!(own_u > local - 3.0 * spread && f1 > refit - 3.0 * spread && own_rmsd < 1.05 * rmsd, "{what}");
+        let [f1, own_rmsd] = means(algo, noise, "", ["f1_signal", "rmsd"]);
+        assert!(f1 > refit - 3.0 * spread && own_rmsd < 1.05 * rmsd, "{algo} at noise {noise}: {f1} {own_rmsd}");
     }
+}
+
+/// The rivals' F1 against the signal with the refitted U, and the sum of the RMSD of each client's own factorisation: the
+/// prototypes' means over 5 seeds. They vary much, and two of the prototypes were made without their papers.
+#[test]
+fn rivals_do_as_well_as_the_prototypes() {
+    for (algo, noise, more, f1, own) in [
+        ("elbmf", 0.1, "--max-iters 1000", 0.424, 3.521),
+        ("zhang", 0.0, "--max-iters 1000", 0.423, 1.549),
+        ("asso", 0.1, "", 0.632, 3.674),
+        ("asso", 0.1, "--tau 1", 0.037, 4.77),
+        ("grecond", 0.1, "", 0.585, 4.547),
+        ("mebf", 0.1, "", 0.455, 4.508),
+    ] {
+        let [found, rmsd] = means(algo, noise, more, ["f1_signal", "rmsd_own"]);
+        let what = format!("{algo} {more} at noise {noise}: {found} {rmsd}");
+        assert!((found - f1).abs() < 0.12 && (rmsd / own - 1.0).abs() < 0.05, "{what}");
+    }
+}
+
+#[test]
+fn votes_are_counted_as_the_paper_says() {
+    // Two parties: a vote needs one of them, as or does, the rounded average both.
+    let f = |how: &str| {
+        let line = "--algo grecond --input synthetic:tiles,m=100,n=80,k=4 -k 4 --parties 2 --aggregate";
+        fednmf(0, &format!("{line} {how}")).ok()["rel_error"].as_f64().unwrap()
+    };
+    assert!(f("vote") == f("or") && f("vote") != f("average"));
 }
 
 #[test]
 fn the_same_bits_on_any_number_of_ranks() {
     let dir = tempdir().unwrap();
-    for algo in ["felb", "felb-mu"] {
+    for algo in ["felb", "felb-mu", "elbmf", "zhang", "asso", "grecond", "mebf"] {
         for input in ["synthetic:tiles,m=203,n=90,k=4", "synthetic:sparse,m=300,n=150,density=0.05,values=ones"] {
             let mut first: Option<(Value, Array2<f64>, Array2<f64>)> = None;
             for ranks in [1, 2, 3, 4] {
                 let out = dir.path().join(format!("{algo}{ranks}.h5"));
-                let line = format!("--algo {algo} --parties 7 --input {input} -k 4 --max-iters 15 --local-iters 3");
+                let line = format!("--algo {algo} --parties 7 --input {input} -k 4 --max-iters 15");
                 let summary = fednmf(ranks, &line).arg("--output").arg(&out).ok();
                 let (u, v) = (factor(&out, "U"), factor(&out, "V"));
                 let (one, a, b) = first.get_or_insert_with(|| (summary.clone(), u.clone(), v.clone()));
-                for measure in ["rel_error", "f1", "recall", "rmsd", "rmsd_refit", "integrality_gap"] {
+                for measure in ["rel_error", "f1", "recall", "rmsd", "rmsd_refit", "rmsd_own", "integrality_gap"] {
                     assert_eq!(one[measure].as_f64().map(f64::to_bits), summary[measure].as_f64().map(f64::to_bits));
                 }
                 assert!(*a == u && *b == v, "{algo} {input} on {ranks} ranks");
                 let bytes = |s: &Value| {
                     let rows = s["wire"].as_array().unwrap().iter();
-                    let kept = rows.filter(|r| r["purpose"] == "sum V_i");
+                    let kept = rows.filter(|r| r["payload"] == "SharedFactor");
                     kept.map(|r| r["party_bytes"].as_u64().unwrap()).sum::<u64>()
                 };
                 assert_eq!(bytes(one), bytes(&summary));

@@ -87,7 +87,7 @@ pub trait Restore<T> {
 
 /// A factorisation in progress on one rank.
 pub trait Algorithm<T: Real> {
-    /// Runs `n` iterations, with the algorithm's own communication only.
+    /// Runs `n` iterations, or fewer when [`Algorithm::done`] before, with the algorithm's own communication only.
     ///
     /// # Errors
     /// When the numbers can no longer be carried on with. Such an error may be known on one rank only.
@@ -102,7 +102,7 @@ pub trait Algorithm<T: Real> {
     /// As [`Algorithm::advance`].
     fn measure(&mut self) -> Result<Measures>;
 
-    /// Whether there is nothing left to do, equal on all ranks: the run then stops.
+    /// Whether there is nothing left to do, equal on all ranks and whatever the number of ranks: the run then stops.
     fn done(&self) -> bool {
         false
     }

@@ -1,6 +1,7 @@
 //! The registry: one entry for each algorithm. `--help`, `fednmf list`, the docs and the tests that run over all
 //! algorithms are made from it.
 
+use super::boolean::{asso, grecond, mebf, relaxed};
 use super::options::Taken;
 use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, hals, ipalm, mu, mur, secure};
 use crate::comm::{Parcel, Parties, Payload};
@@ -17,6 +18,10 @@ pub enum Unit {
     Round,
     /// One party's turn and its merge at the server.
     Merge,
+    /// One update of U and one of V at every party; they exchange at the end.
+    Local,
+    /// One component found at every party; they exchange at the end.
+    Component,
 }
 
 /// How the data is split; see [`Plan`].
@@ -56,7 +61,8 @@ impl Wire {
 pub static COMMON_WIRE: &[Wire] =
     &[Wire::new(data::FIGURES, "sum, norm, range, number and hash of the entries", "once, while loading")];
 
-type Build<T> = fn(Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
+/// Makes an algorithm from a problem.
+pub type Build<T> = fn(Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
 
 /// The precisions, as far as the registry has to tell them apart.
 pub trait Precision: Real {
@@ -150,6 +156,11 @@ pub static ALL: &[&Method] = &[
     &mur::METHOD,
     &felb::FELB,
     &felb::FELB_MU,
+    &relaxed::ELBMF,
+    &relaxed::ZHANG,
+    &asso::METHOD,
+    &grecond::METHOD,
+    &mebf::METHOD,
 ];
 
 /// The algorithm of that name or alias.

@@ -69,6 +69,8 @@ fn describe(m: &Method) -> String {
         Unit::Update => "one update of U and one of V",
         Unit::Round => "one round of exchange between the parties",
         Unit::Merge => "one party's turn and its merge at the server",
+        Unit::Local => "one update of U and one of V at every party; they exchange at the end",
+        Unit::Component => "one component at every party; they exchange at the end",
     };
     let _ = writeln!(out, "paper: {}", m.paper);
     let _ = writeln!(out, "data: {}, {}", m.partition.describe(), forms.join(" or "));

@@ -144,8 +144,9 @@ impl<'a> Course<'a> {
             algorithm.advance(n)?;
             let elapsed = start.elapsed().as_secs_f64();
             self.seconds += elapsed;
-            self.iteration += n;
-            let word = self.word(door, signals, elapsed / n as f64);
+            let made = algorithm.iteration() - self.iteration;
+            self.iteration += made;
+            let word = self.word(door, signals, elapsed / made.max(1) as f64);
 
             stop = self.evaluate_if_due(algorithm, door, trace, progress)?;
             if word.save {

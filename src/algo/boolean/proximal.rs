@@ -1,10 +1,11 @@
-//! One proximal gradient step towards Boolean factors, the kernel of FELB and ELBMF: for the rows x of a factor with
+//! One step towards Boolean factors, the kernel of FELB and ELBMF: for the rows x of a factor with
 //! right-hand side r and Gram matrix G of the other factor
 //!
 //! x ← prox(y − η ∘ (yG − r)),  y = x + β (x − x_before),
 //!
 //! where the prox is that of the two elastic nets around 0 and 1 (FELB (3), (6)) with κ and λ scaled by the step, then a
-//! cut to [0, 1], then the pull towards the shared factor (7), likewise scaled. One pass over the memory, rows in tiles
+//! cut to [0, 1], then the pull towards the shared factor (7), likewise scaled. Zhang's method takes another step on the
+//! same G and r. One pass over the memory, rows in tiles
 //! of vectors; what happens to a row does not depend on its place, and everything is summed in one order.
 
 use pulp::{Simd, WithSimd};
@@ -18,19 +19,21 @@ const TILE: usize = 64;
 /// Kept out of 0/0 in multiplicative steps.
 const TINY: f64 = 1e-12;
 
-/// How far a step goes.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Length {
+pub enum Rule {
     /// η = 1 / ‖G‖_F, which bounds 1 / the Lipschitz constant from below.
     Lipschitz,
     /// η = x ⊘ (xG): Lee and Seung's.
     Multiplicative,
+    /// No prox: Lee and Seung's update of ½‖A − UVᵀ‖² + ½λ Σ (x² − x)² (Zhang et al., ICDM 2007).
+    Penalty,
 }
 
 /// What a step is told.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    pub length: Length,
+    pub rule: Rule,
     pub kappa: f64,
     pub lambda: f64,
     /// β
@@ -160,6 +163,32 @@ impl<T: Real> WithSimd for Gram<'_, T> {
     }
 }
 
+/// Rows of a tile, with all that their new values depend on.
+struct Tile<'a, T> {
+    r: &'a [T],
+    /// y and yG, in rows of `wide`.
+    ys: &'a [T],
+    products: &'a [T],
+    shared: Option<&'a [T]>,
+    k: usize,
+    wide: usize,
+}
+
+impl<T: Real> Tile<'_, T> {
+    /// x ← f(y, yG, r, shared), entry by entry.
+    #[inline(always)]
+    fn each(&self, x: &mut [T], f: impl Fn(T, T, T, T) -> T) {
+        let k = self.k;
+        let tiles = self.ys.chunks_exact(self.wide).zip(self.products.chunks_exact(self.wide));
+        for (i, ((x, r), (y, p))) in x.chunks_exact_mut(k).zip(self.r.chunks_exact(k)).zip(tiles).enumerate() {
+            let shared = self.shared.map_or(r, |v| &v[i * k..(i + 1) * k]);
+            for ((x, r), ((y, p), v)) in x.iter_mut().zip(r).zip(y.iter().zip(p).zip(shared)) {
+                *x = f(*y, *p, *r, *v);
+            }
+        }
+    }
+}
+
 struct Advance<'a, T> {
     x: &'a mut [T],
     before: &'a mut [T],
@@ -180,7 +209,7 @@ impl<T: Real> WithSimd for Advance<'_, T> {
         let norm = g.iter().map(|&g| g * g).sum::<T>().sqrt();
         // A factor of zeros gives no direction: the step is then the prox alone, with the data's own unit.
         let length = if norm > T::zero() { T::one() / norm } else { T::one() };
-        let multiplicative = step.length == Length::Multiplicative;
+        let multiplicative = step.rule != Rule::Lipschitz;
         let [kappa, lambda, inertia, tiny] = [step.kappa, step.lambda, step.inertia, TINY].map(T::of);
         let (shared, gamma) = pull.map_or((None, T::zero()), |(v, gamma)| (Some(v), T::of(gamma)));
         T::with_buffer(|buffer| {
@@ -206,15 +235,18 @@ impl<T: Real> WithSimd for Advance<'_, T> {
                 products.fill(T::zero());
                 panel(s, ys, (wide, 1), gram, k, products, (count.div_ceil(4), wide));
                 let shared = shared.map(|v| &v[at * TILE * k..]);
-                let tiles = ys.chunks_exact(wide).zip(products.chunks_exact(wide));
-                for (i, ((x, r), (y, p))) in x.chunks_exact_mut(k).zip(r.chunks_exact(k)).zip(tiles).enumerate() {
-                    let shared = shared.map_or(&*r, |v| &v[i * k..(i + 1) * k]);
-                    for ((x, r), ((y, p), v)) in x.iter_mut().zip(r).zip(y.iter().zip(p).zip(shared)) {
-                        let eta = if multiplicative { *y / (*p + tiny) } else { length };
-                        let moved = *y - eta * (*p - *r);
-                        let near = prox(moved, eta * kappa, eta * lambda);
-                        *x = (near + eta * gamma * *v) / (T::one() + eta * gamma);
-                    }
+                let near = |y: T, p: T, r: T, v: T, eta: T| {
+                    let near = prox(y - eta * (p - r), eta * kappa, eta * lambda);
+                    (near + eta * gamma * v) / (T::one() + eta * gamma)
+                };
+                let tile = Tile { r, ys, products, shared, k, wide };
+                match step.rule {
+                    Rule::Lipschitz => tile.each(x, |y, p, r, v| near(y, p, r, v, length)),
+                    Rule::Multiplicative => tile.each(x, |y, p, r, v| near(y, p, r, v, y / (p + tiny))),
+                    Rule::Penalty => tile.each(x, |y, p, r, _| {
+                        let [two, three] = [2.0, 3.0].map(T::of);
+                        y * (r + three * lambda * y * y) / (p + two * lambda * y * y * y + lambda * y + tiny)
+                    }),
                 }
             }
         });
@@ -266,8 +298,8 @@ mod tests {
                 gram(slice(&f), k, g.as_slice_mut().unwrap());
                 let expected = f.t().dot(&f);
                 assert!((&g - &expected).iter().all(|d| d.abs() < 1e-12));
-                for length in [Length::Lipschitz, Length::Multiplicative] {
-                    let parameters = Step { length, kappa: 0.01, lambda: 0.2, inertia: 0.1 };
+                for rule in [Rule::Lipschitz, Rule::Multiplicative] {
+                    let parameters = Step { rule, kappa: 0.01, lambda: 0.2, inertia: 0.1 };
                     for gamma in [0.0, 2.0] {
                         let (mut found, mut before) = (x.clone(), old.clone());
                         step(
@@ -280,18 +312,18 @@ mod tests {
                             (gamma > 0.0).then_some((slice(&v), gamma)),
                         );
                         assert_eq!(before, x);
-                        let least = if length == Length::Lipschitz { -9.0 } else { 0.0 };
+                        let least = if rule == Rule::Lipschitz { -9.0 } else { 0.0 };
                         let y = (&x + &(0.1 * (&x - &old))).mapv(|y| y.max(least));
                         let p = y.dot(&g);
                         let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
                         let entry = |(i, j): (usize, usize), y: &ArrayView2<f64>| {
                             let eta =
-                                if length == Length::Lipschitz { 1.0 / norm } else { y[[i, j]] / (p[[i, j]] + 1e-12) };
+                                if rule == Rule::Lipschitz { 1.0 / norm } else { y[[i, j]] / (p[[i, j]] + 1e-12) };
                             let near = prox(y[[i, j]] - eta * (p[[i, j]] - r[[i, j]]), eta * 0.01, eta * 0.2);
                             (near + eta * gamma * v[[i, j]]) / (1.0 + eta * gamma)
                         };
                         for ((i, j), x) in found.indexed_iter() {
-                            assert!((x - entry((i, j), &y.view())).abs() < 1e-12, "{rows} {k} {length:?} {gamma}");
+                            assert!((x - entry((i, j), &y.view())).abs() < 1e-12, "{rows} {k} {rule:?} {gamma}");
                         }
                     }
                 }

@@ -10,10 +10,10 @@
 
 use ndarray::Array2;
 
-use super::boolean::proximal::{Length, Step, gram, prox, step};
+use super::boolean::proximal::{Rule, Step, gram, prox, step};
 use super::boolean::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
 use super::options::{GAMMA, INERTIA, KAPPA, LAMBDA, LAMBDA_RATE, LOCAL_ITERS, REFIT, Taken, UNTIL_BOOLEAN};
-use super::registry::{Form, Method, Partition, Unit, Wire};
+use super::registry::{Build, Form, Method, Partition, Unit, Wire};
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
@@ -39,8 +39,8 @@ const fn method(
     name: &'static str,
     aliases: &'static [&'static str],
     summary: &'static str,
-    build64: fn(Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>>,
-    build32: fn(Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>>,
+    build64: Build<f64>,
+    build32: Build<f32>,
 ) -> Method {
     Method {
         name,
@@ -75,17 +75,17 @@ const SUM_V: Parcel = Parcel::new("sum V_i", Payload::SharedFactor);
 const BOOLEAN: f64 = 1e-6;
 
 fn lipschitz<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    build(problem, Length::Lipschitz)
+    build(problem, Rule::Lipschitz)
 }
 
 fn multiplicative<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    build(problem, Length::Multiplicative)
+    build(problem, Rule::Multiplicative)
 }
 
 /// What is the same in every round.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    length: Length,
+    rule: Rule,
     local_iters: usize,
     lambda: f64,
     rate: f64,
@@ -123,12 +123,12 @@ fn default_gamma(local_iters: usize) -> f64 {
     if local_iters <= 10 { 1.0 } else { (local_iters as f64 / 5.0).min(20.0) }
 }
 
-fn build<T: Real>(problem: Problem<'_, T>, length: Length) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, options, parties, door, .. } = problem;
     let n = data.header.cols;
     let local_iters = options.count(&LOCAL_ITERS);
     let plan = Plan {
-        length,
+        rule,
         local_iters,
         lambda: options.number(&LAMBDA),
         rate: options.number(&LAMBDA_RATE),
@@ -180,7 +180,7 @@ impl<T: Real> Work<T> {
     ) {
         let k = v.ncols();
         v.assign(shared);
-        let parameters = Step { length: plan.length, kappa: plan.kappa, lambda, inertia: plan.inertia };
+        let parameters = Step { rule: plan.rule, kappa: plan.kappa, lambda, inertia: plan.inertia };
         let u_before = &mut self.u_before[..u.len()];
         let mut u_rhs = self.u_rhs.slice_mut(ndarray::s![..u.nrows(), ..]);
         u_before.copy_from_slice(slice(u));
@@ -224,6 +224,9 @@ impl<T: Real> Felb<T> {
 impl<T: Real> Algorithm<T> for Felb<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
+            if self.done() {
+                break;
+            }
             let lambda = (self.plan.lambda * self.plan.rate.powi(self.iteration as i32)).min(1e12);
             self.door.work("local steps", || {
                 for ((client, u), v) in self.clients.iter().zip(&mut self.u).zip(&mut self.v) {
