@@ -10,6 +10,7 @@ pub mod linalg;
 pub mod metrics;
 pub mod nls;
 pub mod output;
+pub mod privacy;
 pub mod random;
 pub mod run;
 pub mod sketch;

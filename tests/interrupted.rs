@@ -5,13 +5,13 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{data, events, fednmf, finish, matrix};
+use common::{data, events, factor, fednmf, finish, words_for};
 use fednmf::algo::registry;
 use tempfile::tempdir;
 
 fn same_bits(a: &Path, b: &Path) {
     for name in ["U", "V"] {
-        let (x, y) = (matrix(a, name), matrix(b, name));
+        let (x, y) = (factor(a, name), factor(b, name));
         assert!(x.iter().zip(&y).all(|(x, y)| x.to_bits() == y.to_bits()), "{name} differs");
     }
 }
@@ -22,7 +22,8 @@ fn a_resumed_run_gives_the_bits_of_the_whole_one() {
         for (ranks, precision) in [(1, "f64"), (3, "f32"), (3, "f64")] {
             let dir = tempdir().unwrap();
             let file = |name: &str| dir.path().join(name);
-            let line = format!("--algo {} -k 5 --seed 2 --precision {precision} --input", method.name);
+            let words = words_for(method.name);
+            let line = format!("--algo {} {words} -k 5 --seed 2 --precision {precision} --input", method.name);
             let run = |iters: &str, out: &Path| {
                 fednmf(ranks, &line).arg(data("digits.npy")).arg("--max-iters").arg(iters).arg("--output").arg(out)
             };

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{data, distance, errors, events, fednmf, matrix};
+use common::{data, distance, errors, events, factor, fednmf, matrix, words_for};
 use fednmf::algo::registry;
 use fednmf::random::{Purpose, Stream, uniform_factor};
 use ndarray::Array2;
@@ -23,12 +23,13 @@ fn every_algorithm_gives_the_same_answer_on_any_number_of_ranks() {
                 for ranks in [1, 2, 3, 4] {
                     let file = dir.path().join(format!("{ranks}.h5"));
                     let line = format!(
-                        "--algo {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3",
-                        method.name
+                        "--algo {} {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3",
+                        method.name,
+                        words_for(method.name)
                     );
                     let summary = fednmf(ranks, &line).arg("--output").arg(&file).ok();
                     let error = summary["rel_error"].as_f64().unwrap();
-                    let (u, v) = (matrix(&file, "U"), matrix(&file, "V"));
+                    let (u, v) = (matrix(&file, "U"), factor(&file, "V"));
                     let (e, a, b) = first.get_or_insert_with(|| (error, u.clone(), v.clone()));
                     let what = format!("{} {input} {precision} {ranks} ranks", method.name);
                     assert!((error - *e).abs() <= tolerance * *e, "{what}: {error} {e}");
@@ -185,9 +186,9 @@ fn the_traffic_is_the_formula() {
 fn nothing_leaves_a_rank_that_the_wire_table_does_not_name() {
     for method in registry::ALL {
         for ranks in [1, 2, 4] {
-            let summary =
-                fednmf(ranks, &format!("--algo {} --input synthetic:planted,m=60,n=40 --max-iters 5", method.name))
-                    .ok();
+            let words = words_for(method.name);
+            let line = format!("--algo {} {words} --input synthetic:planted,m=60,n=40 --max-iters 5", method.name);
+            let summary = fednmf(ranks, &line).ok();
             let sent = summary["wire"].as_array().unwrap();
             assert!(sent.iter().any(|row| row["party_bytes"].as_u64().unwrap() > 0));
             for row in sent {

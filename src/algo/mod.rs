@@ -10,6 +10,7 @@ mod grid;
 pub mod hals;
 pub mod mu;
 pub mod options;
+pub mod ppdnmf;
 pub mod registry;
 pub mod start;
 

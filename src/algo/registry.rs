@@ -2,7 +2,7 @@
 //! algorithms are made from it.
 
 use super::options::Taken;
-use super::{Algorithm, Problem, bpp, dsanls, hals, mu};
+use super::{Algorithm, Problem, bpp, dsanls, hals, mu, ppdnmf};
 use crate::comm::{Parcel, Parties, Payload};
 use crate::data::{self, Plan};
 use crate::error::Result;
@@ -121,7 +121,8 @@ impl Partition {
 }
 
 /// All algorithms, in the order of `list`.
-pub static ALL: &[&Method] = &[&dsanls::METHOD, &hals::METHOD, &bpp::METHOD, &mu::METHOD];
+pub static ALL: &[&Method] =
+    &[&dsanls::METHOD, &hals::METHOD, &bpp::METHOD, &mu::METHOD, &ppdnmf::METHOD, &ppdnmf::central::METHOD];
 
 /// The algorithm of that name or alias.
 pub fn find(name: &str) -> Option<&'static Method> {

@@ -69,6 +69,8 @@ struct Inner {
     size: usize,
     /// Most elements that one MPI call may carry.
     chunk: usize,
+    /// The bins of [`Door::sum_parties`]; grows to the longest sum and is then kept.
+    bins: RefCell<Vec<f64>>,
 }
 
 impl Door {
@@ -81,7 +83,7 @@ impl Door {
 
     fn with_ledger(comm: SimpleCommunicator, chunk: usize, ledger: Rc<RefCell<Ledger>>) -> Self {
         let (rank, size) = (comm.rank() as usize, comm.size() as usize);
-        Door { inner: Rc::new(Inner { comm, rank, size, chunk }), ledger }
+        Door { inner: Rc::new(Inner { comm, rank, size, chunk, bins: RefCell::default() }), ledger }
     }
 
     pub fn rank(&self) -> usize {
@@ -189,7 +191,9 @@ impl Door {
             mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest);
         }
         let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose))?;
-        let mut sums = vec![0.0f64; 2 * out.len()];
+        let mut sums = self.inner.bins.borrow_mut();
+        sums.clear();
+        sums.resize(2 * out.len(), 0.0);
         for share in shares {
             assert_eq!(share.len(), out.len(), "the share of a party");
             for (pair, x) in sums.chunks_exact_mut(2).zip(share) {
@@ -217,6 +221,21 @@ impl Door {
         };
         self.ledger.borrow_mut().sent(parcel, &entry);
         Ok(())
+    }
+
+    /// Hands elements from a party hosted by rank `from` to one hosted by rank `to`; both call this (with the same
+    /// length), other ranks need not. Where both are hosted here, nothing moves but the books are kept.
+    pub fn hand_over<T: Equivalence>(&self, parcel: Parcel, from: usize, to: usize, elements: &mut [T]) {
+        if from != to {
+            if self.rank() == from {
+                self.send(parcel, to, elements);
+            } else {
+                self.receive(parcel, from, elements);
+            }
+            return;
+        }
+        let party_bytes = 2 * size_of_val(elements) as u64;
+        self.ledger.borrow_mut().sent(parcel, &Entry { calls: 1, party_bytes, ..Entry::default() });
     }
 
     /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`.

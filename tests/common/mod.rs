@@ -9,6 +9,15 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use serde_json::Value;
 
+/// What the tests that run over all algorithms must add for one of them, so that its answer can be repeated, or soon.
+pub fn words_for(algo: &str) -> &'static str {
+    match algo {
+        "ppdnmf" => "--parties 5 --plain --secret-seed 1",
+        "admm" => "--parties 5",
+        _ => "",
+    }
+}
+
 /// What a finished process left.
 #[derive(Debug)]
 pub struct Output {
@@ -154,6 +163,24 @@ pub fn data(name: &str) -> PathBuf {
 pub fn matrix(path: &Path, name: &str) -> Array2<f64> {
     let file = hdf5::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     file.dataset(name).and_then(|d| d.read_2d::<f64>()).unwrap_or_else(|e| panic!("{}/{name}: {e}", path.display()))
+}
+
+/// A factor of the output: shared, or put together from the parties' own files.
+pub fn factor(path: &Path, name: &str) -> Array2<f64> {
+    let file = hdf5::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    if file.link_exists(name) {
+        return matrix(path, name);
+    }
+    let stem = path.file_stem().expect("a file name").to_string_lossy().into_owned() + ".party-";
+    let mut parts: Vec<PathBuf> = std::fs::read_dir(path.parent().expect("a directory"))
+        .expect("a directory")
+        .map(|entry| entry.expect("readable").path())
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&stem)))
+        .collect();
+    parts.sort();
+    let parts: Vec<Array2<f64>> = parts.iter().map(|p| matrix(p, name)).collect();
+    let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
+    ndarray::concatenate(ndarray::Axis(0), &views).unwrap_or_else(|e| panic!("{}: {name}: {e}", path.display()))
 }
 
 /// Largest |a − b| relative to the largest |a|.

@@ -1,0 +1,3 @@
+//! What keeps a party's data its own.
+
+pub mod paillier;
