@@ -159,6 +159,8 @@ missing_packages() {
     local want="" found
     cc_works || want="$want gcc libc6-dev"
     have make || want="$want make"
+    have m4 || want="$want m4" # GMP's build
+    have diff || want="$want diffutils"
     have pkg-config || want="$want pkg-config"
     libclang_found || want="$want libclang-dev"
     found=$(mpi_found)

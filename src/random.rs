@@ -32,6 +32,7 @@ pub enum Purpose {
     Probe = 10,
     Start = 11,
     Participation = 12,
+    Topology = 13,
 }
 
 /// A public stream of numbers, addressable by index.

@@ -226,7 +226,8 @@ fn allocations(door: &Door) {
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: door.size(), ranks: door.size() };
             let plan = method.partition.plan(m, n, door.size(), parties, None);
-            let options = Options::check(method.options, |_| None).expect("defaults");
+            let plain = |name: &str| (name == "plain").then(|| "true".to_string());
+            let options = Options::check(method.options, plain).expect("defaults");
             let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
             let problem = Problem {
                 data,

@@ -344,7 +344,8 @@ fn theorem_3_enough_releases_give_the_data_away() {
     let digits = npy(dir.path(), "d.npy", 0..200);
     let bytes = std::fs::read(&digits).unwrap();
     let pixels = bytes[bytes.len() - 200 * 64..].iter().map(|&b| f64::from(b)).collect();
-    let real = ndarray::Array2::from_shape_vec((200, 64), pixels).unwrap().reversed_axes().as_standard_layout().into_owned();
+    let real =
+        ndarray::Array2::from_shape_vec((200, 64), pixels).unwrap().reversed_axes().as_standard_layout().into_owned();
     for (input, m) in [(made.display().to_string(), &planted), (format!("{} --transpose", digits.display()), &real)] {
         // Gaussian, d = 40 of n = 200: five releases are enough, four are not.
         let [four, five] = [4, 5].map(|releases| attack(dir.path(), &input, m, "gaussian", 40, releases));

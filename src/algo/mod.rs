@@ -17,6 +17,7 @@ pub mod ipalm;
 pub mod mu;
 pub mod mur;
 pub mod options;
+pub mod ppdnmf;
 pub mod registry;
 pub mod secure;
 pub mod start;

@@ -3,7 +3,7 @@
 
 use super::boolean::{asso, grecond, mebf, relaxed};
 use super::options::Taken;
-use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, hals, ipalm, mu, mur, secure};
+use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, hals, ipalm, mu, mur, ppdnmf, secure};
 use crate::comm::{Parcel, Parties, Payload};
 use crate::data::{self, Plan};
 use crate::error::Result;
@@ -161,6 +161,8 @@ pub static ALL: &[&Method] = &[
     &asso::METHOD,
     &grecond::METHOD,
     &mebf::METHOD,
+    &ppdnmf::METHOD,
+    &ppdnmf::central::METHOD,
 ];
 
 /// The algorithm of that name or alias.

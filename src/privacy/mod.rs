@@ -1,6 +1,7 @@
-//! What keeps the parties' data from each other: sums of which nobody sees a single share.
+//! What keeps a party's data its own: sums of which nobody sees a single share, and numbers that travel encrypted.
 
 mod masking;
+pub mod paillier;
 mod summer;
 
 pub use masking::FixedPoint;

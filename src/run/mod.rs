@@ -54,6 +54,9 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
             settings.threads, settings.threads
         ));
     }
+    if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
+        progress.note(&format!("warning: --secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
+    }
     let parties = Parties { count: settings.parties.unwrap_or(door.size()), ranks: door.size() };
     let partition = settings.method.partition;
     let plan = partition.plan(header.rows, header.cols, door.size(), parties, settings.skew);

@@ -1,0 +1,331 @@
+//! The Paillier cryptosystem: sums and multiples of encrypted whole numbers, without the key.
+//!
+//! Keys and decryption are those of the crate `fast-paillier`. Encryption is done here on GMP, because nearly all of its
+//! time goes into the randomness rⁿ mod n², which can be had from a table: with p ≡ q ≡ 3 (mod 4),
+//! gcd(p − 1, q − 1) = 2 and a public h = (−x²)ⁿ mod n² for a secret random x, h^a is as good as rⁿ for a random a of
+//! half the key's length. That is the scheme of Damgård, Jurik and Nielsen (A generalization of Paillier's public-key
+//! system with applications to electronic voting, Int. J. Inf. Secur. 9, 2010), section 4.2, where its security is
+//! reduced to the decisional composite residuosity assumption and the one that short exponents of h cannot be told from
+//! long ones. h never changes, so h^a is a product of table entries; the owner of the key works modulo p² and q².
+
+use fast_paillier::DecryptionKey;
+use fast_paillier::backend::Integer as Number;
+use rand::Rng;
+use rand::rngs::StdRng;
+use rug::integer::{IsPrime, Order};
+use rug::{Assign, Complete, Integer};
+
+use crate::error::{Error, Result};
+
+/// Bits of the exponent that one multiplication takes care of, for the key's owner and for its neighbours, who draw less.
+const OWN_WINDOW: u32 = 6;
+const OTHERS_WINDOW: u32 = 4;
+/// Rounds of the primality test.
+const ROUNDS: u32 = 30;
+
+/// Memory and randomness of one thread; nothing of the process's heap but GMP's own is taken after the first use.
+pub struct Worker {
+    rng: StdRng,
+    exponent: Vec<u64>,
+    pub a: Integer,
+    pub b: Integer,
+    pub c: Integer,
+}
+
+impl Worker {
+    pub fn new(rng: StdRng) -> Self {
+        Worker { rng, exponent: Vec::new(), a: Integer::new(), b: Integer::new(), c: Integer::new() }
+    }
+
+    /// A secret exponent of this many bits (a multiple of 64, or less than 64).
+    fn draw(&mut self, bits: u32) {
+        self.exponent.clear();
+        for at in (0..bits).step_by(64) {
+            let word = self.rng.next_u64();
+            self.exponent.push(if bits - at < 64 { word & ((1 << (bits - at)) - 1) } else { word });
+        }
+    }
+}
+
+/// base^a mod `modulus` for many a: entry (w, d) is base^(d·2^(window·w)).
+struct Table {
+    modulus: Integer,
+    window: u32,
+    powers: Vec<Integer>,
+}
+
+impl Table {
+    fn new(base: &Integer, modulus: &Integer, bits: u32, window: u32) -> Self {
+        let mut powers = Vec::new();
+        let mut step = base.clone() % modulus;
+        for _ in 0..bits.div_ceil(window) {
+            let mut power = Integer::from(1);
+            for _ in 0..1u32 << window {
+                let next = Integer::from(&power * &step) % modulus;
+                powers.push(std::mem::replace(&mut power, next));
+            }
+            step = power;
+        }
+        Table { modulus: modulus.clone(), window, powers }
+    }
+
+    /// out = base^exponent. Takes the same multiplications whatever the exponent is.
+    fn power(&self, exponent: &[u64], out: &mut Integer, scratch: &mut Integer) {
+        out.assign(1);
+        let each = 1usize << self.window;
+        for (w, powers) in self.powers.chunks_exact(each).enumerate() {
+            let bit = w * self.window as usize;
+            let low = exponent.get(bit / 64).copied().unwrap_or(0) >> (bit % 64);
+            let high = match bit % 64 {
+                0 => 0,
+                shift => exponent.get(bit / 64 + 1).copied().unwrap_or(0) << (64 - shift),
+            };
+            scratch.assign(&*out * &powers[(low | high) as usize & (each - 1)]);
+            out.assign(&*scratch % &self.modulus);
+        }
+    }
+}
+
+/// What everybody may know of a key, with a table for its randomness.
+pub struct PublicKey {
+    pub n: Integer,
+    pub nn: Integer,
+    bits: u32,
+    h: Integer,
+    table: Table,
+}
+
+impl PublicKey {
+    /// The key that [`PublicKey::words`] describes.
+    ///
+    /// # Errors
+    /// When this cannot be a key of that many bits.
+    pub fn from_words(words: &[u64], bits: u32) -> Result<Self> {
+        let (n, h) = words.split_at(bits as usize / 64);
+        let key = PublicKey::new(Integer::from_digits(n, Order::Lsf), Integer::from_digits(h, Order::Lsf), bits);
+        if key.n.significant_bits() != bits || key.n.is_even() || key.h.gcd_ref(&key.n).complete() != 1 {
+            return Err(Error::failed(format!("what a neighbour sent is no public key of {bits} bits")));
+        }
+        Ok(key)
+    }
+
+    fn new(n: Integer, h: Integer, bits: u32) -> Self {
+        let nn = n.square_ref().complete();
+        let table = Table::new(&h, &nn, bits / 2, OTHERS_WINDOW);
+        PublicKey { n, nn, bits, h, table }
+    }
+
+    /// Number of words of [`PublicKey::words`].
+    pub fn length(bits: u32) -> usize {
+        3 * bits as usize / 64
+    }
+
+    /// n and h, to be sent.
+    pub fn words(&self) -> Vec<u64> {
+        let mut words = vec![0; PublicKey::length(self.bits)];
+        let (n, h) = words.split_at_mut(self.bits as usize / 64);
+        self.n.write_digits(n, Order::Lsf);
+        self.h.write_digits(h, Order::Lsf);
+        words
+    }
+
+    /// Bits of a whole number that certainly fits into one plaintext.
+    pub fn room(bits: u32) -> u32 {
+        bits - 1
+    }
+
+    /// Words of a ciphertext.
+    pub fn ciphertext_words(bits: u32) -> usize {
+        2 * bits as usize / 64
+    }
+
+    /// `w.a` ← ciphertext `w.a` plus the plaintext `w.b` in [0, n), with fresh randomness: afterwards it is
+    /// distributed as a fresh encryption of its plaintext, whatever was done to get it.
+    pub fn add_and_refresh(&self, w: &mut Worker) {
+        w.draw(self.bits / 2);
+        let Worker { exponent, a, b, c, .. } = w;
+        // 1 + b n
+        *b *= &self.n;
+        *b += 1;
+        c.assign(&*a * &*b);
+        a.assign(&*c % &self.nn);
+        self.table.power(exponent, b, c);
+        c.assign(&*a * &*b);
+        a.assign(&*c % &self.nn);
+    }
+}
+
+/// A party's own key.
+pub struct PrivateKey {
+    decryption: DecryptionKey,
+    pub public: PublicKey,
+    modulo_pp: Table,
+    modulo_qq: Table,
+    /// q² and its inverse modulo p².
+    qq: Integer,
+    qq_inverse: Integer,
+}
+
+fn bits_of(rng: &mut StdRng, bits: u32) -> Integer {
+    let words: Vec<u64> = (0..bits.div_ceil(64)).map(|_| rng.next_u64()).collect();
+    Integer::from_digits(&words, Order::Lsf).keep_bits(bits)
+}
+
+/// A prime ≡ 3 (mod 4) of exactly `bits` bits whose two highest are set, so that a product of two has 2·bits.
+fn prime(rng: &mut StdRng, bits: u32) -> Integer {
+    loop {
+        let mut p = bits_of(rng, bits);
+        for bit in [0, 1, bits - 1, bits - 2] {
+            p.set_bit(bit, true);
+        }
+        if p.is_probably_prime(ROUNDS) != IsPrime::No {
+            return p;
+        }
+    }
+}
+
+impl PrivateKey {
+    /// A new key with a modulus of `bits` bits.
+    ///
+    /// # Errors
+    /// When the crate refuses the primes, which does not happen.
+    pub fn generate(rng: &mut StdRng, bits: u32) -> Result<Self> {
+        let p = prime(rng, bits / 2);
+        let q = loop {
+            let q = prime(rng, bits / 2);
+            let common = Integer::from(&p - 1).gcd(&Integer::from(&q - 1));
+            if q != p && common == 2 {
+                break q;
+            }
+        };
+        let n = Integer::from(&p * &q);
+        let nn = n.square_ref().complete();
+        let x = loop {
+            let x = bits_of(rng, bits + 64) % &n;
+            if x.gcd_ref(&n).complete() == 1 {
+                break x;
+            }
+        };
+        let square = n.clone() - (x.square() % &n);
+        let h = square.secure_pow_mod(&n, &nn);
+        let (pp, qq) = (p.square_ref().complete(), q.square_ref().complete());
+        let qq_inverse = Integer::from(&qq % &pp)
+            .invert(&pp)
+            .map_err(|_| Error::failed("two primes that are not coprime; this is a bug, please report it"))?;
+        let decryption = DecryptionKey::from_primes(Number::from_rug(p), Number::from_rug(q))
+            .map_err(|e| Error::failed(format!("no key from these primes: {e}")))?;
+        Ok(PrivateKey {
+            modulo_pp: Table::new(&h, &pp, bits / 2, OWN_WINDOW),
+            modulo_qq: Table::new(&h, &qq, bits / 2, OWN_WINDOW),
+            public: PublicKey::new(n, h, bits),
+            decryption,
+            qq,
+            qq_inverse,
+        })
+    }
+
+    /// A fresh encryption of x modulo n, into `out` ([`PublicKey::ciphertext_words`] long).
+    pub fn encrypt(&self, x: i64, w: &mut Worker, out: &mut [u64]) {
+        w.draw(self.public.bits / 2);
+        let Worker { exponent, a, b, c, .. } = w;
+        self.modulo_pp.power(exponent, a, c);
+        self.modulo_qq.power(exponent, b, c);
+        // Chinese remainders: b + q² ((a − b) q⁻² mod p²)
+        *a -= &*b;
+        c.assign(&*a * &self.qq_inverse);
+        a.assign(c.modulo_ref(&self.modulo_pp.modulus));
+        c.assign(&*a * &self.qq);
+        *c += &*b;
+        // times 1 + x n: only x·c mod n matters beside c
+        a.assign(&*c * x);
+        b.assign(a.modulo_ref(&self.public.n));
+        a.assign(&*b * &self.public.n);
+        *a += &*c;
+        if *a >= self.public.nn {
+            *a -= &self.public.nn;
+        }
+        a.write_digits(out, Order::Lsf);
+    }
+
+    /// The plaintext in (−n/2, n/2) of a ciphertext, by the crate.
+    ///
+    /// # Errors
+    /// When `words` are no ciphertext of this key.
+    pub fn decrypt(&self, words: &[u64]) -> Result<Integer> {
+        let c = Number::from_rug(Integer::from_digits(words, Order::Lsf));
+        self.decryption
+            .decrypt(&c)
+            .map(Number::to_rug)
+            .map_err(|_| Error::failed("a message cannot be decrypted: it is no ciphertext of this party's key"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::secret_rng;
+
+    fn key(bits: u32) -> (PrivateKey, Worker) {
+        let mut rng = secret_rng(Some(7), u64::from(bits)).unwrap();
+        (PrivateKey::generate(&mut rng, bits).unwrap(), Worker::new(rng))
+    }
+
+    /// What the crate makes of what is encrypted here, negative numbers included.
+    #[test]
+    fn the_crate_decrypts_what_the_tables_encrypt() {
+        for bits in [128, 2048] {
+            let (key, mut w) = key(bits);
+            assert_eq!(key.public.n.significant_bits(), bits);
+            let mut seen = Vec::new();
+            for x in [0, 1, -1, 123_456_789, -987_654_321, i64::MAX, i64::MIN + 1] {
+                let mut c = vec![0; PublicKey::ciphertext_words(bits)];
+                key.encrypt(x, &mut w, &mut c);
+                assert_eq!(key.decrypt(&c).unwrap(), x);
+                seen.push(c);
+            }
+            let mut again = vec![0; PublicKey::ciphertext_words(bits)];
+            key.encrypt(0, &mut w, &mut again);
+            assert!(!seen.contains(&again), "the same number twice gives the same ciphertext");
+        }
+    }
+
+    /// The table against plain exponentiation.
+    #[test]
+    fn a_table_raises_to_powers() {
+        let modulus = Integer::from(1_000_003u32).square();
+        for window in [1, 4, 6, 7] {
+            let table = Table::new(&Integer::from(123_457), &modulus, 128, window);
+            for exponent in [[0, 0], [1, 0], [u64::MAX, u64::MAX], [0x0123_4567_89ab_cdef, 0xfedc_ba98]] {
+                let (mut out, mut scratch) = (Integer::new(), Integer::new());
+                table.power(&exponent, &mut out, &mut scratch);
+                let e = Integer::from_digits(&exponent, Order::Lsf);
+                assert_eq!(out, Integer::from(123_457).pow_mod(&e, &modulus).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_neighbour_adds_without_the_key() {
+        let (key, mut w) = key(2048);
+        let public = PublicKey::from_words(&key.public.words(), 2048).unwrap();
+        let mut c = vec![0; PublicKey::ciphertext_words(2048)];
+        key.encrypt(-40, &mut w, &mut c);
+        w.a.assign_digits(&c, Order::Lsf);
+        w.b.assign(100);
+        public.add_and_refresh(&mut w);
+        w.a.write_digits(&mut c, Order::Lsf);
+        assert_eq!(key.decrypt(&c).unwrap(), 60);
+        c.fill(0);
+        assert!(key.decrypt(&c).is_err());
+        assert!(PublicKey::from_words(&vec![2; PublicKey::length(2048)], 2048).is_err());
+    }
+
+    /// h is an n-th residue: it encrypts 0, with the crate's own view of the matter.
+    #[test]
+    fn the_randomness_encrypts_zero() {
+        let (key, _) = key(128);
+        let mut words = vec![0; PublicKey::ciphertext_words(128)];
+        key.public.h.write_digits(&mut words, Order::Lsf);
+        assert_eq!(key.decrypt(&words).unwrap(), 0);
+    }
+}
