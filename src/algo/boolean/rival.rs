@@ -109,7 +109,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
 
 impl<T: Real, L: Local<T>> Rival<T, L> {
     /// Votes on the components and fits every U_i to them.
-    fn conclude(&mut self) -> Result<()> {
+    fn vote(&mut self) -> Result<()> {
         if self.concluded == Some(self.iteration) {
             return Ok(());
         }
@@ -169,12 +169,12 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Rival<T, L> {
         self.most.is_some_and(|most| self.iteration >= most)
     }
 
-    fn finish(&mut self) -> Result<()> {
-        self.conclude()
+    fn conclude(&mut self) -> Result<()> {
+        self.vote()
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        self.conclude()?;
+        self.vote()?;
         self.outcome.measures(&self.door, self.parties)
     }
 
