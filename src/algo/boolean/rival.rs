@@ -109,7 +109,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
 
 impl<T: Real, L: Local<T>> Rival<T, L> {
     /// Votes on the components and fits every U_i to them.
-    fn aggregate(&mut self) -> Result<()> {
+    fn vote(&mut self) -> Result<()> {
         if self.concluded == Some(self.iteration) {
             return Ok(());
         }
@@ -170,11 +170,11 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Rival<T, L> {
     }
 
     fn conclude(&mut self) -> Result<()> {
-        self.aggregate()
+        self.vote()
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        self.aggregate()?;
+        self.vote()?;
         self.outcome.measures(&self.door, self.parties)
     }
 
