@@ -2,7 +2,7 @@
 //!
 //! Party r owns V[J_r] and U[I_r]. V's step is that of DSANLS. For U's step the parties sum Σ_r M[:, J_r] S_t[J_r, :],
 //! so that everyone sees the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M:
-//! with ⌈n/d⌉ of them M is known (Theorem 3; tests/secure_leak.rs does it). So at most `--max-releases` are made, by
+//! with ⌈n/d⌉ of them M is known (Theorem 3; tests/secure.rs does it). So at most `--max-releases` are made, by
 //! default the most with fewer than n equations in all. After that the iterations go round the sketches that everyone
 //! has already, and nothing more of M leaves a party.
 //!
