@@ -104,7 +104,7 @@ impl<T: Real> Client<T> {
     }
 
     /// Whether component l is this party's own.
-    fn is_own(&self, l: usize) -> bool {
+    pub fn is_own(&self, l: usize) -> bool {
         self.own.ncols() > 0 && self.own.column(l).iter().any(|x| *x != T::zero())
     }
 

@@ -54,6 +54,8 @@ const BROKEN: f64 = 1e300;
 #[derive(Debug, Clone)]
 pub struct Aligner<T> {
     how: How,
+    /// The correlation that two components must surpass to belong together, for the kinds that ask.
+    above: f64,
     k: usize,
     dot: Array2<T>,
     cost: Vec<f64>,
@@ -73,6 +75,7 @@ impl<T: Real> Aligner<T> {
     pub fn new(how: How, k: usize) -> Self {
         Aligner {
             how,
+            above: 0.0,
             k,
             dot: Array2::zeros((k, k)),
             cost: vec![0.0; k * k],
@@ -84,6 +87,11 @@ impl<T: Real> Aligner<T> {
             sinkhorn: Sinkhorn::new(k),
             plan: Array2::eye(k),
         }
+    }
+
+    /// The same, but components belong together only where their correlation is significantly above ρ₀ = `above`.
+    pub fn strict(self, above: f64) -> Self {
+        Aligner { above, ..self }
     }
 
     /// Forgets what speeds up a series of similar alignments: the next one depends on its operands alone.
@@ -109,7 +117,7 @@ impl<T: Real> Aligner<T> {
                 columns.iter().enumerate().for_each(|(r, s)| self.weights[r * k + s] = 1.0);
             }
             How::LapRho => {
-                rho::distances(a, b, &self.dot.view(), &mut self.rows, &mut self.cost);
+                rho::distances(a, b, &self.dot.view(), self.above, &mut self.rows, &mut self.cost);
                 self.cost.iter_mut().for_each(|c| *c = c.min(DUMMY));
                 self.weights.fill(0.0);
                 for (r, &s) in self.lap.solve(&self.cost).iter().enumerate() {
@@ -121,7 +129,7 @@ impl<T: Real> Aligner<T> {
                 self.sinkhorn.solve(&self.cost, &mut self.weights);
             }
             How::SinkhornRho => {
-                rho::distances(a, b, &self.dot.view(), &mut self.rows, &mut self.cost);
+                rho::distances(a, b, &self.dot.view(), self.above, &mut self.rows, &mut self.cost);
                 self.sinkhorn.solve(&self.cost, &mut self.weights);
             }
             How::Knn => {

@@ -7,12 +7,14 @@ use crate::linalg::Real;
 /// One-sided 5 % point of the standard normal distribution.
 const SIGNIFICANT: f64 = 1.644_853_626_951_472_7;
 
-/// distance[r, s] ← 1 − cor(a_r, b_s), infinite where the correlation is not significantly positive by Fisher's z-test.
+/// distance[r, s] ← 1 − cor(a_r, b_s), infinite where the correlation is not significantly above `above` by Fisher's
+/// z-test.
 /// `dot` holds ⟨a_r, b_s⟩ for the rows of A and B (k × n); `scratch` has length 4k.
 pub fn distances<T: Real>(
     a: &ArrayView2<T>,
     b: &ArrayView2<T>,
     dot: &ArrayView2<T>,
+    above: f64,
     scratch: &mut [f64],
     distance: &mut [f64],
 ) {
@@ -27,14 +29,15 @@ pub fn distances<T: Real>(
             let covariance = dot[[r, s]].wide() / n as f64 - mean_a * mean_b;
             let product = deviation_a * deviation_b;
             let correlation = if product > 0.0 { (covariance / product).clamp(-1.0, 1.0) } else { 0.0 };
-            distance[r * k + s] = if is_significant(correlation, n) { 1.0 - correlation } else { f64::INFINITY };
+            distance[r * k + s] = if is_significant(correlation, above, n) { 1.0 - correlation } else { f64::INFINITY };
         }
     }
 }
 
-/// Whether a correlation over n entries is above 0 at the 5 % level: artanh(ρ) √(n − 3) is about standard normal.
-pub fn is_significant(correlation: f64, n: usize) -> bool {
-    correlation.atanh() * (n.saturating_sub(3) as f64).sqrt() > SIGNIFICANT
+/// Whether a correlation over n entries is above ρ₀ at the 5 % level: (artanh ρ − artanh ρ₀) √(n − 3) is about standard
+/// normal.
+pub fn is_significant(correlation: f64, above: f64, n: usize) -> bool {
+    (correlation.atanh() - above.atanh()) * (n.saturating_sub(3) as f64).sqrt() > SIGNIFICANT
 }
 
 /// Mean and standard deviation of each row, one after the other.
@@ -59,7 +62,7 @@ mod tests {
         let b = array![[2.0, 4.0, 6.0, 8.0, 10.0, 14.5], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]];
         let dot = a.dot(&b.t());
         let mut out = [0.0; 4];
-        distances(&a.view(), &b.view(), &dot.view(), &mut [0.0; 8], &mut out);
+        distances(&a.view(), &b.view(), &dot.view(), 0.0, &mut [0.0; 8], &mut out);
         // numpy.corrcoef(a[0], b[0])[0, 1]
         assert!((out[0] - (1.0 - 0.999_554_400_27)).abs() < 1e-9, "{}", out[0]);
         assert_eq!(out[1..], [f64::INFINITY; 3], "falling, or constant");
@@ -68,7 +71,9 @@ mod tests {
     #[test]
     fn significance_is_that_of_the_table() {
         // the critical value for n = 103: tanh(1.6449 / 10)
-        assert!(is_significant(0.1631, 103) && !is_significant(0.1629, 103));
-        assert!(!is_significant(0.9, 3) && is_significant(1.0, 200) && !is_significant(f64::NAN, 200));
+        assert!(is_significant(0.1631, 0.0, 103) && !is_significant(0.1629, 0.0, 103));
+        assert!(!is_significant(0.9, 0.0, 3) && is_significant(1.0, 0.0, 200) && !is_significant(f64::NAN, 0.0, 200));
+        // tanh(artanh(0.75) + 1.6449 / 10) = 0.8130
+        assert!(is_significant(0.814, 0.75, 103) && !is_significant(0.812, 0.75, 103));
     }
 }

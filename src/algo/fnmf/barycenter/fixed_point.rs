@@ -1,6 +1,6 @@
 //! The fixed point of "align to V̄, then average" (Alg. 1).
 
-use super::Server;
+use super::{Server, greedy};
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -9,20 +9,42 @@ const TURNS: usize = 50;
 /// Relative fall of the loss below which it has come to rest.
 const REST: f64 = 1e-9;
 
-/// From the plain mean where `afresh` (as printed), else from the last V̄, which the parties started from.
+/// The fixed point from the last V̄, which the parties started from; where there is none (`afresh`), from the better of
+/// two: the plain mean, as printed, and the greedy barycenter, both brought to rest with one-to-one alignment. The mean
+/// alone is a blur that, with clients that differ, often leads nowhere: Σ RMSD of 1.8 instead of 0.59.
 pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
     if afresh {
-        server.average()?;
+        std::mem::swap(&mut server.aligner, &mut server.first_aligner);
+        let started = first(server);
+        std::mem::swap(&mut server.aligner, &mut server.first_aligner);
+        started?;
     }
+    settle(server)?;
+    Ok(())
+}
+
+fn first<T: Real>(server: &mut Server<T>) -> Result<()> {
+    server.average()?;
+    let from_mean = settle(server)?;
+    let kept = server.mean.clone();
+    greedy::run(server)?;
+    if settle(server)? > from_mean {
+        server.mean.assign(&kept);
+    }
+    Ok(())
+}
+
+/// Aligns and averages until the loss falls no more; the loss before the last average.
+fn settle<T: Real>(server: &mut Server<T>) -> Result<f64> {
     let mut last = f64::INFINITY;
     for _ in 0..TURNS {
         server.align_all();
         server.sum()?;
         let loss = server.divide();
         if loss >= last * (1.0 - REST) {
-            break;
+            return Ok(loss);
         }
         last = loss;
     }
-    Ok(())
+    Ok(last)
 }

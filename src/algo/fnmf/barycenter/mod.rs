@@ -12,7 +12,7 @@ mod tree;
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-use super::align::Aligner;
+use super::align::{Aligner, How};
 use crate::comm::{Door, Parcel, Parties, Payload};
 use crate::error::Result;
 use crate::linalg::Real;
@@ -74,6 +74,8 @@ pub struct Server<T: Real> {
     active: Vec<usize>,
     total: Vec<T>,
     aligner: Aligner<T>,
+    /// The one-to-one alignment with which the first V̄ is found.
+    first_aligner: Aligner<T>,
     /// V̄ (k × n), on every rank alike.
     pub mean: Array2<T>,
 }
@@ -94,6 +96,7 @@ impl<T: Real> Server<T> {
             active: Vec::with_capacity(parties.count),
             total: vec![T::zero(); length],
             aligner,
+            first_aligner: Aligner::new(How::Lap, k),
             mean: Array2::zeros((k, n)),
         }
     }
@@ -112,12 +115,13 @@ impl<T: Real> Server<T> {
         self.active.binary_search(&party).is_ok()
     }
 
-    /// Takes V_j (k × n) from a hosted party, if it takes part.
-    pub fn take(&mut self, party: usize, values: &ArrayView2<T>) -> bool {
+    /// Takes V_j (k × n) from a hosted party, if it takes part; its `own` components are not handed over, they are 0.
+    pub fn take(&mut self, party: usize, values: &ArrayView2<T>, own: impl Fn(usize) -> bool) -> bool {
         let upload = self.uploads.iter_mut().find(|u| u.party == party && u.active);
         let taken = upload.is_some();
         if let Some(upload) = upload {
             upload.values.assign(values);
+            (0..self.k).filter(|&l| own(l)).for_each(|l| upload.values.row_mut(l).fill(T::zero()));
         }
         taken
     }
