@@ -123,6 +123,7 @@ fn measures_are_those_of_the_written_factors() {
     close("rel_error", (errors.sum() / a.sum()).sqrt());
     close("f1", 2.0 * both / (a.sum() + r.sum()));
     close("recall", both / a.sum());
+    close("rmsd_overall", errors.mean().unwrap().sqrt());
     let rmsd = |i: usize| errors.slice(ndarray::s![20 * i..20 * (i + 1), ..]).mean().unwrap().sqrt();
     close("rmsd_refit", (0..6).map(rmsd).sum());
 }
@@ -133,6 +134,14 @@ fn factors_become_boolean_in_the_end() {
     assert_eq!(summary["stopped_by"], "done");
     assert!(summary["integrality_gap"].as_f64().unwrap() < 1e-6 && summary["iter"].as_u64().unwrap() < 1000);
     assert!(summary["f1_signal"].as_f64().unwrap() > 0.9);
+}
+
+#[test]
+fn tiles_of_single_clients_are_found_too() {
+    let line =
+        "--algo felb --parties 5 -k 6 --input synthetic:tiles,m=1000,n=200,k=6,clients=5,private=0.5,noise=0.05,seed=2";
+    let summary = fednmf(0, line).ok();
+    assert!(summary["f1_signal"].as_f64().unwrap() > 0.5, "{summary}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::ops::Range;
 use ndarray::{Array2, ArrayViewMut2};
 
 use super::pattern::Pattern;
+use crate::comm::even_part;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::random::{Purpose, Stream, mix};
@@ -57,6 +58,10 @@ pub struct Synthetic {
     pub seed: u64,
     pub law: Law,
     pub values: Values,
+    /// Blocks of rows that [`Kind::Tiles`] may keep tiles to.
+    pub clients: usize,
+    /// Share of the tiles that only one of them has.
+    pub private: f64,
 }
 
 /// A kind's name, what it is by default, and the keys it takes.
@@ -64,12 +69,26 @@ const KINDS: [(&str, Synthetic, &[&str]); 5] = [
     ("planted", base(Kind::Planted, [2000, 1000, 10], 0.6, 0.05), &["m", "n", "k", "density", "noise", "seed"]),
     ("sparse", base(Kind::Sparse, [20_000, 5000, 1], 0.005, 0.0), &["m", "n", "density", "law", "values", "seed"]),
     ("blocks", base(Kind::Blocks, [1000, 500, 5], 1.0, 0.1), &["m", "n", "k", "noise", "seed"]),
-    ("tiles", base(Kind::Tiles, [1000, 200, 10], 0.9, 0.1), &["m", "n", "k", "density", "noise", "seed"]),
+    ("tiles", base(Kind::Tiles, [1000, 200, 10], 0.9, 0.1), TILES),
     ("exponential", base(Kind::Exponential, [30, 200, 5], 1.0, 3.6e-4), &["m", "n", "k", "noise", "seed"]),
 ];
 
+const TILES: &[&str] = &["m", "n", "k", "density", "noise", "seed", "clients", "private"];
+
 const fn base(kind: Kind, [m, n, k]: [usize; 3], density: f64, noise: f64) -> Synthetic {
-    Synthetic { kind, m, n, k, density, noise, seed: 1, law: Law::Uniform, values: Values::Uniform }
+    Synthetic {
+        kind,
+        m,
+        n,
+        k,
+        density,
+        noise,
+        seed: 1,
+        law: Law::Uniform,
+        values: Values::Uniform,
+        clients: 1,
+        private: 0.0,
+    }
 }
 
 impl Synthetic {
@@ -106,6 +125,8 @@ impl Synthetic {
                 "m" => made.m = count()?,
                 "n" => made.n = count()?,
                 "k" => made.k = count()?,
+                "clients" => made.clients = count()?,
+                "private" => made.private = share(1.0, false)?,
                 "density" => made.density = share(1.0, true)?,
                 "noise" => made.noise = share(if made.kind == Kind::Tiles { 1.0 } else { 1e9 }, false)?,
                 "seed" => made.seed = value.parse().map_err(|_| wrong("must be a whole number from 0".into()))?,
@@ -288,14 +309,16 @@ impl Tiles {
         (spec.kind == Kind::Tiles).then(|| Tiles::drawn(spec))
     }
 
-    /// Tiles of 10 to 30 % of the rows and 5 to 20 % of the columns, as random subsets.
+    /// Tiles of 10 to 30 % of the rows and 5 to 20 % of the columns, as random subsets; a private tile's rows are one
+    /// client's.
     fn drawn(spec: &Synthetic) -> Self {
-        let subset = |total: usize, purpose: Purpose, tile: usize, least: f64, most: f64| {
+        let subset = |among: Range<usize>, purpose: Purpose, tile: usize, least: f64, most: f64| {
             let mut cursor = Stream::new(spec.seed, purpose, tile as u64).at(0);
             let share = least + (most - least) * cursor.uniform();
-            let size = ((share * total as f64).round() as usize).clamp(1, total);
+            let total = among.len();
+            let size = ((share * total as f64).round() as usize).max(1).min(total);
             // the first `size` places of a Fisher-Yates shuffle
-            let mut order: Vec<u32> = (0..total as u32).collect();
+            let mut order: Vec<u32> = among.map(|at| at as u32).collect();
             for at in 0..size {
                 order.swap(at, at + cursor.below((total - at) as u64) as usize);
             }
@@ -305,13 +328,24 @@ impl Tiles {
         let members = |total: usize, purpose: Purpose, least: f64, most: f64| {
             let mut of = vec![Vec::new(); total];
             for tile in 0..spec.k {
-                subset(total, purpose, tile, least, most).into_iter().for_each(|at| of[at as usize].push(tile as u32));
+                let among = if purpose == Purpose::SyntheticU { Tiles::home(spec, tile) } else { 0..total };
+                subset(among, purpose, tile, least, most).into_iter().for_each(|at| of[at as usize].push(tile as u32));
             }
             of
         };
         Tiles {
             rows: members(spec.m, Purpose::SyntheticU, 0.1, 0.3),
             cols: members(spec.n, Purpose::SyntheticV, 0.05, 0.2),
+        }
+    }
+
+    /// The rows that a tile may have: all, or one client's.
+    fn home(spec: &Synthetic, tile: usize) -> Range<usize> {
+        let mut cursor = Stream::new(spec.seed, Purpose::SyntheticPattern, tile as u64).at(0);
+        if cursor.uniform() < spec.private {
+            even_part(spec.m, spec.clients, cursor.below(spec.clients as u64) as usize)
+        } else {
+            0..spec.m
         }
     }
 }
@@ -382,6 +416,22 @@ mod tests {
         let off = (&noisy - &clean).mapv(|x| x * x).mean().unwrap().sqrt() / mean;
         assert!(off > 0.02 && off < 0.06, "{off}");
         assert!(noisy.iter().all(|&x| x >= 0.0));
+    }
+
+    #[test]
+    fn private_tiles_stay_with_one_client() {
+        let spec = Synthetic::parse("tiles,m=60,n=40,k=8,clients=3,private=1").unwrap();
+        let tiles = Tiles::new(&spec).unwrap();
+        let mut homes = vec![None; 8];
+        for (i, of) in tiles.rows.iter().enumerate() {
+            for &t in of {
+                assert_eq!(*homes[t as usize].get_or_insert(i / 20), i / 20);
+            }
+        }
+        let mut all: Vec<usize> = homes.into_iter().flatten().collect();
+        assert_eq!(all.len(), 8, "every tile has rows");
+        all.dedup();
+        assert!(all.len() > 1, "several clients have tiles");
     }
 
     #[test]

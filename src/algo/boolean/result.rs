@@ -55,7 +55,8 @@ pub struct Fits {
 
 /// Boolean factors as they go to the output.
 pub struct Outcome<T> {
-    n: usize,
+    /// (m, n)
+    shape: (usize, usize),
     refit: bool,
     /// n × k
     v: Array2<T>,
@@ -65,10 +66,10 @@ pub struct Outcome<T> {
 }
 
 impl<T: Real> Outcome<T> {
-    /// All zero; `refit` says which U_i goes to the output.
-    pub fn new(clients: &[Client<T>], n: usize, k: usize, refit: bool) -> Self {
+    /// All zero, for m × n data; `refit` says which U_i goes to the output.
+    pub fn new(clients: &[Client<T>], shape: (usize, usize), k: usize, refit: bool) -> Self {
         let u = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
-        Outcome { n, refit, v: Array2::zeros((n, k)), u, fits: vec![Fits::default(); clients.len()] }
+        Outcome { shape, refit, v: Array2::zeros((shape.1, k)), u, fits: vec![Fits::default(); clients.len()] }
     }
 
     /// Takes the shared components and, for each hosted party, its Boolean U_i (rows × k) and how its own components
@@ -114,6 +115,7 @@ impl<T: Real> Outcome<T> {
             ("rmsd", local),
             ("rmsd_refit", refit),
             ("rmsd_mean", (if self.refit { refit } else { local }) / parties as f64),
+            ("rmsd_overall", (errors / (self.shape.0 as f64 * self.shape.1 as f64)).sqrt()),
         ];
         if own_parties > 0.0 {
             all.push(("rmsd_own", own));
@@ -127,7 +129,7 @@ impl<T: Real> Outcome<T> {
     /// What a party with so many rows adds to the sums.
     fn share(&self, f: &Fits, rows: usize) -> [f64; 9] {
         let out = if self.refit { &f.refit } else { &f.local };
-        let entries = rows as f64 * self.n as f64;
+        let entries = rows as f64 * self.shape.1 as f64;
         let rmsd = |c: &Counts| if entries > 0.0 { (c.errors() as f64 / entries).sqrt() } else { 0.0 };
         [
             out.ones as f64,

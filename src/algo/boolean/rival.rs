@@ -82,7 +82,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
     mut local: impl FnMut(&Client<T>, usize) -> L,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, options, parties, door, .. } = problem;
-    let n = data.header.cols;
+    let (m, n) = (data.header.rows, data.header.cols);
     let rows = data.cuts.rows.clone();
     let clients = clients(data, parties, &door)?;
     let locals = clients.iter().map(|c| local(c, rows[c.party].start)).collect();
@@ -91,7 +91,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
         "vote" => Aggregate::Vote,
         _ => Aggregate::Or,
     };
-    let outcome = Outcome::new(&clients, n, k, options.word(&REFIT) == "greedy");
+    let outcome = Outcome::new(&clients, (m, n), k, options.word(&REFIT) == "greedy");
     let (parties, shape) = (parties.count, (k, n));
     Ok(Box::new(Rival {
         door,

@@ -125,7 +125,7 @@ fn default_gamma(local_iters: usize) -> f64 {
 
 fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, options, parties, door, .. } = problem;
-    let n = data.header.cols;
+    let (m, n) = (data.header.rows, data.header.cols);
     let local_iters = options.count(&LOCAL_ITERS);
     let plan = Plan {
         rule,
@@ -153,7 +153,7 @@ fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorit
         gram: vec![T::zero(); k * k],
     };
     Ok(Box::new(Felb {
-        outcome: Outcome::new(&clients, n, k, options.word(&REFIT) == "greedy"),
+        outcome: Outcome::new(&clients, (m, n), k, options.word(&REFIT) == "greedy"),
         until_boolean: options.flag(&UNTIL_BOOLEAN),
         v: vec![shared.clone(); clients.len()],
         parties: parties.count,
