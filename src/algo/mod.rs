@@ -117,7 +117,7 @@ pub trait Algorithm<T: Real> {
         Ok(())
     }
 
-    /// The factors as they go to the output: `U` (m × k) and `V` (n × k), by pieces.
+    /// The factors as they go to the output: `U` (m × k) and `V` (n × k), by pieces. Called on all ranks at once.
     fn factors(&self) -> Vec<Piece<'_, T>>;
 
     /// All that a later resume needs beside the iteration; the factors unless more is asked for.

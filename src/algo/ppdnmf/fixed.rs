@@ -36,7 +36,8 @@ impl Fixed {
             )));
         }
         // An answer must fit into a word with its sign.
-        if !((2.0 * bound + 1.0) * largest < 2f64.powi(62)) || bound < 1.0 {
+        let fits = bound >= 1.0 && (2.0 * bound + 1.0) * largest < 2f64.powi(62);
+        if !fits {
             return Err(Error::input(format!(
                 "--quantization {n} times --x-range {range} times --g-scale {g_scale} times g ({g_max:.3e}) leaves the \
                  64 bits of a word; lower one of them"
@@ -62,7 +63,9 @@ impl Fixed {
     pub fn quantise<T: Real>(&self, u: &[T], party: usize, out: &mut [i64]) -> Result<()> {
         for (out, u) in out.iter_mut().zip(u) {
             let x = (u.wide() * self.n).round();
-            if !(x.abs() <= self.bound as f64) {
+            // Not a number is in no range either.
+            let fits = x.abs() <= self.bound as f64;
+            if !fits {
                 return Err(Error::failed(format!(
                     "party {party}: an entry of its X is {:e}, beyond the {:e} that the exchange can carry; divide the data \
                      (--scale max) or raise --x-range",
