@@ -278,6 +278,22 @@ fn transposing_swaps_the_factors_roles() {
 }
 
 #[test]
+fn a_run_needs_no_more_memory_than_promised() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("m.npy");
+    assert_eq!(fednmf(0, "generate planted,m=6000,n=2000,k=5 --output").arg(&file).run().code, Some(0));
+    let bare = fednmf(2, "--algo hals --input synthetic:planted,m=20,n=20,k=2 -k 2 --max-iters 1").ok();
+    let peak = |summary: &serde_json::Value| summary["peak_rss_bytes"].as_f64().unwrap();
+    // HALS holds a rank's block once, DSANLS a row block and a column block
+    for (algo, copies) in [("hals", 1.0), ("dsanls", 2.0)] {
+        let run = fednmf(2, &format!("--algo {algo} -k 10 --max-iters 2 --input")).arg(&file).ok();
+        let local = copies * 6000.0 * 2000.0 * 8.0 / 2.0;
+        let factors = (6000.0 + 2000.0) * 10.0 * 8.0 * 4.0;
+        assert!(peak(&run) - peak(&bare) < 2.5 * local + factors, "{algo}: {} for {local}", peak(&run) - peak(&bare));
+    }
+}
+
+#[test]
 fn sixteen_ranks_work_as_they_stand() {
     let summary = fednmf(16, "--algo dsanls").limit(30).ok();
     assert!(summary["rel_error"].as_f64().unwrap() < 0.2, "{summary}");
