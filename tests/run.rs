@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{data, distance, errors, events, factor, fednmf, matrix, needs};
+use common::{data, distance, errors, events, factor, fednmf, lines, matrix};
 use fednmf::algo::registry;
 use fednmf::random::{Purpose, Stream, uniform_factor};
 use ndarray::Array2;
@@ -15,7 +15,7 @@ fn inputs() -> [String; 2] {
 
 #[test]
 fn every_algorithm_gives_the_same_answer_on_any_number_of_ranks() {
-    for method in registry::ALL {
+    for (method, words) in lines() {
         for input in inputs() {
             for (precision, tolerance, all_ranks) in [("f64", 1e-9, &[0, 2, 3, 4][..]), ("f32", 1e-4, &[0, 3])] {
                 let dir = tempdir().unwrap();
@@ -23,15 +23,14 @@ fn every_algorithm_gives_the_same_answer_on_any_number_of_ranks() {
                 for &ranks in all_ranks {
                     let file = dir.path().join(format!("{ranks}.h5"));
                     let line = format!(
-                        "--algo {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3 {}",
-                        method.name,
-                        needs(method)
+                        "--algo {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3 {words}",
+                        method.name
                     );
                     let summary = fednmf(ranks, &line).arg("--output").arg(&file).ok();
                     let error = summary["rel_error"].as_f64().unwrap();
                     let (u, v) = (factor(&file, "U"), factor(&file, "V"));
                     let (e, a, b) = first.get_or_insert_with(|| (error, u.clone(), v.clone()));
-                    let what = format!("{} {input} {precision} {ranks} ranks", method.name);
+                    let what = format!("{} {words} {input} {precision} {ranks} ranks", method.name);
                     assert!((error - *e).abs() <= tolerance * *e, "{what}: {error} {e}");
                     if method.partition.is_private() {
                         assert!(error.to_bits() == e.to_bits() && *a == u && *b == v, "{what}: other bits");
@@ -61,6 +60,63 @@ fn naive_hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f64>) {
     };
     half(m, u, v);
     half(&m.t().to_owned(), v, u);
+}
+
+/// Extrapolated HALS by the same loops: each factor is swept twice from beyond its last place, and β falls, and both go
+/// back, when the objective at the new U rose. U as it is beyond, and the V that was fitted to it.
+fn naive_extrapolated_hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f64>, iterations: usize) {
+    let half = |m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>| {
+        let (gram, product) = (y.t().dot(y), m.dot(y));
+        for i in 0..x.nrows() {
+            for j in (0..x.ncols()).chain(0..x.ncols()) {
+                let fit: f64 = (0..x.ncols()).map(|l| x[[i, l]] * gram[[l, j]]).sum();
+                x[[i, j]] = (x[[i, j]] + (product[[i, j]] - fit) / gram[[j, j]]).max(0.0);
+            }
+        }
+    };
+    let (mut u_new, mut v_new) = (u.clone(), v.clone());
+    let (mut beta, mut bound, mut last) = (0.4, 1.0, f64::INFINITY);
+    for _ in 0..iterations {
+        half(m, u, v);
+        let objective = (m - &u.dot(&v.t())).mapv(|e| e * e).sum();
+        let beyond = (&*u + &((&*u - &u_new) * beta)).mapv(|x| x.max(0.0));
+        u_new = std::mem::replace(u, beyond);
+        if objective <= last {
+            beta = f64::min(beta * 1.01, bound);
+            bound = f64::min(bound * 1.005, 1.0);
+        } else {
+            (bound, beta) = (beta, beta / 1.5);
+            (*u, *v) = (u_new.clone(), v_new.clone());
+        }
+        last = objective;
+        half(&m.t().to_owned(), v, u);
+        let beyond = (&*v + &((&*v - &v_new) * beta)).mapv(|x| x.max(0.0));
+        v_new = std::mem::replace(v, beyond);
+    }
+    *v = v_new;
+}
+
+#[test]
+fn extrapolated_hals_follows_naive_loops() {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("o.h5");
+    let m = data("digits.npy");
+    let line = "--algo hals --inner-sweeps 2 --extrapolation restart -k 6 --seed 5 --max-iters 40 --input";
+    let summary = fednmf(2, line).arg(&m).arg("--output").arg(&out).ok();
+    let m = digits();
+    let (mut u, mut v) = start(&m, 6, 5);
+    naive_extrapolated_hals(&m, &mut u, &mut v, 40);
+    assert!(distance(&u, &matrix(&out, "U")) < 1e-8 && distance(&v, &matrix(&out, "V")) < 1e-8);
+    let plain = fednmf(2, "--algo hals -k 6 --seed 5 --max-iters 40 --input").arg(data("digits.npy")).ok();
+    assert!(summary["rel_error"].as_f64() < plain["rel_error"].as_f64(), "{summary} {plain}");
+    assert_eq!(summary["params"]["inner_sweeps"], serde_json::json!([2, 2]));
+}
+
+/// The digits that come with the tests.
+fn digits() -> Array2<f64> {
+    let bytes = std::fs::read(data("digits.npy")).unwrap();
+    let pixels = bytes[bytes.len() - 1797 * 64..].iter().map(|&b| f64::from(b)).collect();
+    Array2::from_shape_vec((1797, 64), pixels).unwrap()
 }
 
 fn start(m: &Array2<f64>, k: usize, seed: u64) -> (Array2<f64>, Array2<f64>) {
@@ -203,13 +259,10 @@ fn the_traffic_is_the_formula() {
 
 #[test]
 fn nothing_leaves_a_rank_that_the_wire_table_does_not_name() {
-    for method in registry::ALL {
+    for (method, words) in lines() {
         for ranks in [1, 2, 4] {
-            let summary = fednmf(
-                ranks,
-                &format!("--algo {} --input synthetic:planted,m=60,n=40 --max-iters 5 {}", method.name, needs(method)),
-            )
-            .ok();
+            let line = format!("--algo {} --input synthetic:planted,m=60,n=40 --max-iters 5 {words}", method.name);
+            let summary = fednmf(ranks, &line).ok();
             let sent = summary["wire"].as_array().unwrap();
             assert!(sent.iter().any(|row| row["party_bytes"].as_u64().unwrap() > 0));
             for row in sent {
@@ -254,10 +307,7 @@ fn trace_and_output_tell_the_same_story() {
 
     // the error, from the factors and nothing else
     let (u, v) = (matrix(&out, "U"), matrix(&out, "V"));
-    let bytes = std::fs::read(&digits).unwrap();
-    let m =
-        Array2::from_shape_vec((1797, 64), bytes[bytes.len() - 1797 * 64..].iter().map(|&b| f64::from(b)).collect())
-            .unwrap();
+    let m = self::digits();
     let error = ((&m - &u.dot(&v.t())).mapv(|e| e * e).sum() / m.mapv(|e| e * e).sum()).sqrt();
     assert!((error - end["rel_error"].as_f64().unwrap()).abs() < 1e-12);
     let evaluated = fednmf(2, "evaluate").arg(&out).arg("--input").arg(&digits).arg("--json").run();

@@ -2,7 +2,8 @@
 
 use ndarray::Array2;
 
-use super::exact::{self, Step};
+use super::exact::{self, Factor, Step};
+use super::options::EXTRAPOLATION;
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
 use crate::error::Result;
@@ -18,18 +19,19 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[],
+    options: &[EXTRAPOLATION.or("none")],
     wire: exact::WIRE,
     build64: build,
     build32: build,
 };
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    exact::build(problem, Pivoting::new)
+    let extrapolate = problem.options.word(&EXTRAPOLATION) == "restart";
+    exact::build(problem, extrapolate, |sizes| Pivoting::new(sizes.k))
 }
 
 impl<T: Real> Step<T> for Pivoting {
-    fn update(&mut self, x: &mut Array2<T>, r: &mut Array2<T>, g: &Array2<T>) -> Result<()> {
+    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
         self.solve(&mut x.view_mut(), &r.view(), &g.view());
         Ok(())
     }

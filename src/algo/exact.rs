@@ -2,24 +2,38 @@
 //! iteration the Gram matrix of one factor, the product with the data, and a step of the method on
 //! (Gram, right-hand side) for the rows of the other factor. `hals`, `mu` and `bpp` are such steps.
 
-use ndarray::Array2;
+use std::mem::swap;
 
+use ndarray::{Array2, ArrayViewMut2, s};
+
+use super::extrapolate::{Momentum, extrapolate, inner};
 use super::grid::Grid;
 use super::registry::Wire;
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
-use crate::linalg::{Real, gram};
+use crate::linalg::{Block, Real, gram};
 use crate::metrics;
+
+/// The factor that is updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Factor {
+    U,
+    V,
+}
 
 /// A method's update of the rows of one factor.
 pub trait Step<T: Real> {
     /// Changes x (rows × k) for the right-hand side r (rows × k) and the Gram matrix g (k × k) of the fixed factor.
-    /// `r` may be overwritten.
     ///
     /// # Errors
     /// When the numbers can no longer be carried on with.
-    fn update(&mut self, x: &mut Array2<T>, r: &mut Array2<T>, g: &Array2<T>) -> Result<()>;
+    fn update(&mut self, factor: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()>;
+
+    /// What was decided from the sizes.
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        Vec::new()
+    }
 }
 
 const GRAM_V: Parcel = Parcel::new("Gram of V", Payload::Gram);
@@ -32,7 +46,11 @@ const RHS_V: Parcel = Parcel::new("sum M'U", Payload::Product);
 /// What leaves a rank, the same for every step.
 pub const WIRE: &[Wire] = &[
     Wire::new(GRAM_V, "k x k", "each iteration"),
-    Wire::new(GRAM_U, "k x k", "each iteration"),
+    Wire::new(
+        GRAM_U,
+        "k x k; with --extrapolation and two words of the objective",
+        "each iteration, twice after a rise",
+    ),
     Wire::new(GATHER_V, "(n / pc) x k", "each iteration, where the grid has several rows; each evaluation"),
     Wire::new(GATHER_U, "(m / pr) x k", "each iteration, where the grid has several columns; each evaluation"),
     Wire::new(RHS_U, "(m / pr) x k", "each iteration, where the grid has several columns"),
@@ -40,55 +58,164 @@ pub const WIRE: &[Wire] = &[
     Wire::new(metrics::RESIDUAL, "1", "each evaluation"),
 ];
 
+/// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.
+const WORDS: usize = 2;
+
+/// What an extrapolated run has beside the points it updates at.
+struct Extrapolated<T: Real> {
+    momentum: Momentum,
+    /// The factors as the last updates left them; the grid's own rows are where the next ones start, and what the other
+    /// factor is fitted to.
+    u: Array2<T>,
+    v: Array2<T>,
+    /// UᵀU of this rank's rows.
+    gram: Array2<T>,
+    /// The momentum as a checkpoint keeps it.
+    stored: Array2<T>,
+}
+
 /// See the module.
 pub struct Exact<T: Real, S> {
     door: Door,
     grid: Grid<T>,
     gram: Array2<T>,
+    /// A Gram matrix on its way through the sum, and [`WORDS`].
+    message: Vec<T>,
     step: S,
+    extrapolated: Option<Extrapolated<T>>,
     shape: (usize, usize),
     norm2: f64,
     iteration: usize,
 }
 
-/// Puts the method together; `step` is made for a number of components.
+/// What decisions are made from, the same on all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    pub m: usize,
+    pub n: usize,
+    /// Entries that a product visits: the nonzeros of sparse data, else m·n.
+    pub entries: f64,
+    pub k: usize,
+}
+
+/// Puts the method together; `step` is made for the sizes, `extrapolate` as in [`super::extrapolate`].
 ///
 /// # Errors
 /// When a sparse block is refused by MKL.
 pub fn build<T: Real, S: Step<T> + 'static>(
     problem: Problem<'_, T>,
-    step: impl FnOnce(usize) -> S,
+    extrapolate: bool,
+    step: impl FnOnce(&Sizes) -> S,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, door, .. } = problem;
     let shape = (data.header.rows, data.header.cols);
+    let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
+    let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.figures.nonzeros as f64 };
+    let sizes = Sizes { m: shape.0, n: shape.1, entries, k };
     let mut block = data.blocks.into_iter().next().expect("a grid has one block on each rank");
     block.prepare(kernel, k)?;
     let mut grid = Grid::new(&door, block, &data.cuts, k);
     let scale = start::scale(data.figures.sum, shape, k);
     start::u(seed, &grid.u.own_rows, scale, grid.u.own.view_mut());
     start::v(seed, &grid.v.own_rows, scale, grid.v.own.view_mut());
-    let (gram, norm2) = (Array2::zeros((k, k)), data.figures.norm2);
-    Ok(Box::new(Exact { door, grid, gram, step: step(k), shape, norm2, iteration: 0 }))
+    let extrapolated = extrapolate.then(|| Extrapolated {
+        momentum: Momentum::default(),
+        u: grid.u.own.clone(),
+        v: grid.v.own.clone(),
+        gram: Array2::zeros((k, k)),
+        stored: Momentum::default().stored(),
+    });
+    Ok(Box::new(Exact {
+        step: step(&sizes),
+        gram: Array2::zeros((k, k)),
+        message: vec![T::zero(); k * k + WORDS],
+        norm2: data.figures.norm2,
+        iteration: 0,
+        door,
+        grid,
+        extrapolated,
+        shape,
+    }))
 }
 
-/// The Gram matrix of a factor of which each rank owns some rows, summed over the ranks.
-fn summed_gram<T: Real>(door: &Door, parcel: Parcel, own: &Array2<T>, out: &mut Array2<T>) {
-    door.work("Gram", || gram(&own.view(), &mut out.view_mut()));
-    door.sum(parcel, out.as_slice_mut().expect("made contiguous"));
+impl<T: Real, S: Step<T>> Exact<T, S> {
+    /// The Gram matrix of a factor of which each rank owns some rows, summed over the ranks.
+    fn sum_gram(&mut self, factor: Factor) {
+        let (parcel, own) = match factor {
+            Factor::U => (GRAM_U, &self.grid.u.own),
+            Factor::V => (GRAM_V, &self.grid.v.own),
+        };
+        self.door.work("Gram", || gram(&own.view(), &mut self.gram.view_mut()));
+        self.door.sum(parcel, self.gram.as_slice_mut().expect("made contiguous"));
+    }
+
+    /// After U's update at V_y: U goes beyond, its Gram matrix and the objective are summed in one message, and where the
+    /// objective rose both factors go back to where the updates left them.
+    fn extrapolate_u(&mut self, x: &mut Extrapolated<T>) {
+        let Exact { door, grid, gram: of_v, message, norm2, .. } = self;
+        let (u, k) = (&mut grid.u.own, of_v.nrows());
+        let (entries, words) = message.split_at_mut(k * k);
+        let mut summed = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
+        door.work("Gram", || {
+            gram(&u.view(), &mut x.gram.view_mut());
+            let objective = inner(&x.gram.view(), &of_v.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
+            extrapolate(u, &mut x.u, x.momentum.beta);
+            gram(&u.view(), &mut summed);
+            words.copy_from_slice(&in_two(objective, *norm2));
+        });
+        door.sum(GRAM_U, message);
+        of_v.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
+        let objective = *norm2 + message[k * k].wide() + message[k * k + 1].wide();
+        if !x.momentum.judge(objective) {
+            grid.u.own.assign(&x.u);
+            grid.v.own.assign(&x.v);
+            self.sum_gram(Factor::U);
+        }
+    }
+
+    fn iterate(&mut self) -> Result<()> {
+        self.sum_gram(Factor::V);
+        let Exact { door, grid, gram, step, .. } = self;
+        grid.product_for_u(door, GATHER_V, RHS_U);
+        door.work("update", || step.update(Factor::U, &mut grid.u.own, &grid.u.rhs, gram))?;
+        match self.extrapolated.take() {
+            None => self.sum_gram(Factor::U),
+            Some(mut x) => {
+                self.extrapolate_u(&mut x);
+                self.extrapolated = Some(x);
+            }
+        }
+        let Exact { door, grid, gram, step, .. } = self;
+        grid.product_for_v(door, GATHER_U, RHS_V);
+        door.work("update", || step.update(Factor::V, &mut grid.v.own, &grid.v.rhs, gram))?;
+        if let Some(x) = &mut self.extrapolated {
+            door.work("update", || extrapolate(&mut grid.v.own, &mut x.v, x.momentum.beta));
+        }
+        self.iteration += 1;
+        Ok(())
+    }
+
+    /// Puts V as the last update left it into the grid's place, or takes it out again. With the U beyond, which it was
+    /// fitted to, it is the result.
+    fn exchange(&mut self) {
+        if let Some(x) = &mut self.extrapolated {
+            swap(&mut self.grid.v.own, &mut x.v);
+        }
+    }
+}
+
+/// x in two words whose sums over ranks keep about 40 bits of `unit`: multiples of unit·2⁻¹⁶ add up exactly.
+fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
+    let step = unit / 65536.0;
+    let high = if step > 0.0 { (x / step).round() * step } else { 0.0 };
+    [T::of(high), T::of(x - high)]
 }
 
 impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
     fn advance(&mut self, n: usize) -> Result<()> {
-        let Exact { door, grid, gram, step, .. } = self;
-        for _ in 0..n {
-            summed_gram(door, GRAM_V, &grid.v.own, gram);
-            grid.product_for_u(door, GATHER_V, RHS_U);
-            door.work("update", || step.update(&mut grid.u.own, &mut grid.u.rhs, gram))?;
-
-            summed_gram(door, GRAM_U, &grid.u.own, gram);
-            grid.product_for_v(door, GATHER_U, RHS_V);
-            door.work("update", || step.update(&mut grid.v.own, &mut grid.v.rhs, gram))?;
-            self.iteration += 1;
+        (0..n).try_for_each(|_| self.iterate())?;
+        if let Some(x) = &mut self.extrapolated {
+            x.momentum.store(&mut x.stored);
         }
         Ok(())
     }
@@ -98,24 +225,52 @@ impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
+        self.exchange();
         let u = self.grid.u.gather(GATHER_U);
         let v = self.grid.v.gather(GATHER_V);
         let error = metrics::relative_error(&self.door, self.norm2, std::iter::once((&self.grid.block, u, v)));
+        self.exchange();
         Ok(vec![("rel_error", error)])
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let (u, v) = (&self.grid.u, &self.grid.v);
+        let (own_u, own_v) = self.extrapolated.as_ref().map_or((&u.own, &v.own), |x| (&u.own, &x.v));
         vec![
-            Piece::shared("U", self.shape.0, u.own_rows.start, u.own.view()),
-            Piece::shared("V", self.shape.1, v.own_rows.start, v.own.view()),
+            Piece::shared("U", self.shape.0, u.own_rows.start, own_u.view()),
+            Piece::shared("V", self.shape.1, v.own_rows.start, own_v.view()),
         ]
     }
 
+    fn state(&self) -> Vec<Piece<'_, T>> {
+        let mut all = self.factors();
+        if let Some(x) = &self.extrapolated {
+            let (u, v) = (&self.grid.u, &self.grid.v);
+            all.push(Piece::shared("U_new", self.shape.0, u.own_rows.start, x.u.view()));
+            all.push(Piece::shared("V_beyond", self.shape.1, v.own_rows.start, v.own.view()));
+            // The same on all ranks: one of them hands it in.
+            let rows = if self.door.rank() == 0 { x.stored.nrows() } else { 0 };
+            all.push(Piece::shared("momentum", x.stored.nrows(), 0, x.stored.slice(s![..rows, ..])));
+        }
+        all
+    }
+
     fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        from.rows("U", Owner::Shared, self.grid.u.own_rows.start, self.grid.u.own.view_mut())?;
-        from.rows("V", Owner::Shared, self.grid.v.own_rows.start, self.grid.v.own.view_mut())?;
+        let (u, v) = (&mut self.grid.u, &mut self.grid.v);
+        from.rows("U", Owner::Shared, u.own_rows.start, u.own.view_mut())?;
+        from.rows("V", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
+        if let Some(x) = &mut self.extrapolated {
+            x.v.assign(&v.own);
+            from.rows("U_new", Owner::Shared, u.own_rows.start, x.u.view_mut())?;
+            from.rows("V_beyond", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
+            from.rows("momentum", Owner::Shared, 0, x.stored.view_mut())?;
+            x.momentum = Momentum::from_stored(&x.stored);
+        }
         self.iteration = iteration;
         Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        self.step.decisions()
     }
 }

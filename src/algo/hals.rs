@@ -2,10 +2,14 @@
 //!
 //! One iteration: U's components in turn, each the exact minimiser with all others fixed, then V's:
 //! U_:j ← max(0, U_:j + ((M V)_:j − U (VᵀV)_:j) / (VᵀV)_jj).
+//!
+//! A product with the data serves for several such sweeps (accelerated HALS, Gillis and Glineur 2012: `--inner-sweeps`), and
+//! a factor's update may start beyond its last one (Ang and Gillis 2019: `--extrapolation`).
 
 use ndarray::Array2;
 
-use super::exact::{self, Step};
+use super::exact::{self, Factor, Sizes, Step};
+use super::options::{EXTRAPOLATION, INNER_SWEEPS, Taken};
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
 use crate::error::Result;
@@ -21,21 +25,45 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[],
+    options: &OPTIONS,
     wire: exact::WIRE,
     build64: build,
     build32: build,
 };
 
-struct Hals;
+const OPTIONS: [Taken; 2] = [INNER_SWEEPS.or("1"), EXTRAPOLATION.or("none")];
+
+/// Sweeps of U and of V for each product.
+struct Hals {
+    passes: [usize; 2],
+}
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    exact::build(problem, |_| Hals)
+    let extrapolate = problem.options.word(&EXTRAPOLATION) == "restart";
+    let typed = problem.options.count_or_auto(&INNER_SWEEPS);
+    exact::build(problem, extrapolate, |sizes| Hals { passes: typed.map_or_else(|| passes(sizes), |n| [n; 2]) })
+}
+
+/// Sweeps of U and of V that pay for one product: they take up to a quarter of its flops. With a product that costs no
+/// more than a few sweeps the first one does most, and beyond eight nothing was gained on any data tried.
+fn passes(sizes: &Sizes) -> [usize; 2] {
+    const SHARE: f64 = 0.25;
+    const MOST: f64 = 8.0;
+    let Sizes { m, n, entries, k } = *sizes;
+    [m, n].map(|rows| {
+        let ratio = entries / (rows as f64 * k as f64);
+        (1.0 + SHARE * ratio).clamp(1.0, MOST) as usize
+    })
 }
 
 impl<T: Real> Step<T> for Hals {
-    fn update(&mut self, x: &mut Array2<T>, r: &mut Array2<T>, g: &Array2<T>) -> Result<()> {
-        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: 1 });
+    fn update(&mut self, factor: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
+        let passes = self.passes[if factor == Factor::U { 0 } else { 1 }];
+        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes });
         Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("inner_sweeps", serde_json::json!(self.passes))]
     }
 }

@@ -7,6 +7,7 @@ pub mod boolean;
 pub mod bpp;
 pub mod dsanls;
 pub mod exact;
+mod extrapolate;
 pub mod fedavg;
 pub mod fedprox;
 pub mod felb;

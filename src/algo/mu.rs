@@ -2,7 +2,7 @@
 
 use ndarray::Array2;
 
-use super::exact::{self, Step};
+use super::exact::{self, Factor, Step};
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
 use crate::error::Result;
@@ -30,11 +30,11 @@ struct Mu<T: Real> {
 }
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    exact::build(problem, |k| Mu { tile: Order::Components.zeros(1024, k) })
+    exact::build(problem, false, |sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) })
 }
 
 impl<T: Real> Step<T> for Mu<T> {
-    fn update(&mut self, x: &mut Array2<T>, r: &mut Array2<T>, g: &Array2<T>) -> Result<()> {
+    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
         multiply(&mut x.view_mut(), &r.view(), &g.view(), &mut self.tile);
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fednmf::algo::Method;
+use fednmf::algo::registry;
 use ndarray::Array2;
 use serde_json::Value;
 
@@ -186,6 +187,17 @@ pub fn needs(method: &Method) -> String {
     // Real keys cost seconds, and make secrets differ from run to run: tests/ppdnmf.rs is for them.
     let plain = if method.name == "ppdnmf" { "--plain --secret-seed 1" } else { "" };
     format!("{parties} {binary} {plain}")
+}
+
+/// All algorithms, each with the words it needs, and those again that have a second way of iterating.
+pub fn lines() -> Vec<(&'static Method, String)> {
+    let accelerated = |m: &&Method| ["hals", "bpp"].contains(&m.name);
+    let plain = registry::ALL.iter().map(|m| (*m, needs(m)));
+    let more = registry::ALL.iter().filter(|m| accelerated(m)).map(|m| {
+        let sweeps = if m.name == "hals" { "--inner-sweeps auto" } else { "" };
+        (*m, format!("{sweeps} --extrapolation restart"))
+    });
+    plain.chain(more).collect()
 }
 
 /// Largest |a − b| relative to the largest |a|.

@@ -41,6 +41,20 @@ pub static MU_ALPHA: Opt = Opt {
 };
 pub static MU_BETA: Opt =
     Opt { name: "mu-beta", value: "X", help: "beta of --mu", check: Check::Number { min: 0.0, max: ANY } };
+pub static INNER_SWEEPS: Opt = Opt {
+    name: "inner-sweeps",
+    value: "N",
+    help: "Sweeps of a factor for each product with the data; auto: several where a product costs more than a sweep, by \
+           their flops (accelerated HALS)",
+    check: Check::CountOrAuto,
+};
+pub static EXTRAPOLATION: Opt = Opt {
+    name: "extrapolation",
+    value: "HOW",
+    help: "Where a factor's update starts: none (at the last one) or restart (beyond it, as far as the objective keeps \
+           falling: Ang and Gillis)",
+    check: Check::OneOf(&["none", "restart"]),
+};
 pub static LAMBDA: Opt = Opt {
     name: "lambda",
     value: "X",
@@ -299,6 +313,8 @@ pub static ALL: &[&Opt] = &[
     &MU,
     &MU_ALPHA,
     &MU_BETA,
+    &INNER_SWEEPS,
+    &EXTRAPOLATION,
     &LOCAL_ITERS,
     &ORDER,
     &UPDATE,

@@ -16,6 +16,8 @@ pub enum Check {
     Flag,
     /// A whole number of at least `min`.
     Count { min: u64 },
+    /// A whole number of at least 1, or `auto`: the algorithm's choice.
+    CountOrAuto,
     /// A number in [min, max].
     Number { min: f64, max: f64 },
     /// A number of at least 0, or `auto`: the algorithm's choice.
@@ -92,6 +94,13 @@ impl Opt {
                 .filter(|&c| c >= min)
                 .map(Value::Count)
                 .ok_or_else(|| wrong(format!("a whole number of at least {min}"))),
+            Check::CountOrAuto if text == "auto" => Ok(Value::Auto),
+            Check::CountOrAuto => text
+                .parse()
+                .ok()
+                .filter(|&c| c >= 1)
+                .map(Value::Count)
+                .ok_or_else(|| wrong("a whole number of at least 1, or auto".into())),
             Check::Number { min, max } => {
                 text.parse().ok().filter(|x: &f64| (min..=max).contains(x)).map(Value::Number).ok_or_else(|| {
                     wrong(if max.is_finite() {
@@ -177,6 +186,14 @@ impl Options {
         match self.get(opt) {
             Value::Count(c) => *c as usize,
             other => unreachable!("--{} holds {other:?}", opt.name),
+        }
+    }
+
+    /// `None` for `auto`.
+    pub fn count_or_auto(&self, opt: &Opt) -> Option<usize> {
+        match self.get(opt) {
+            Value::Auto => None,
+            _ => Some(self.count(opt)),
         }
     }
 
