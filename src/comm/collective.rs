@@ -3,8 +3,7 @@
 use std::ffi::c_int;
 use std::ops::Range;
 
-use ::mpi::point_to_point::{Destination, Source};
-use ::mpi::traits::{Communicator, Equivalence, Root};
+use ::mpi::traits::Equivalence;
 
 use super::mpi::Op;
 use super::{Door, Parcel, mpi};
@@ -70,7 +69,7 @@ impl Door {
                 out[parts.range(self.rank())].copy_from_slice(local);
                 for (root, part) in parts.ranges.iter().enumerate() {
                     for piece in out[part.clone()].chunks_mut(self.inner.chunk) {
-                        self.inner.comm.process_at_rank(root as i32).broadcast_into(piece);
+                        mpi::broadcast(&self.inner.comm, root, piece);
                     }
                 }
             }
@@ -96,20 +95,47 @@ impl Door {
         });
     }
 
-    /// All-to-all: `send[r]` goes to rank r; what came from each rank, one after another in rank order.
-    /// Callers keep one round's total below 2³¹ elements.
+    /// All-to-all: `send[r]` goes to rank r; what came from each rank, one after another in rank order. A rank gives and
+    /// takes at most a chunk at a time, so it takes as many rounds as the longest of all messages needs.
     pub fn all_to_all<T: Equivalence + Copy + Default>(&self, parcel: Parcel, send: &[Vec<T>]) -> Vec<T> {
         assert_eq!(send.len(), self.size());
         if self.size() == 1 {
             return send[0].clone();
         }
-        let counts: Vec<i32> = ints(send.iter().map(Vec::len));
-        let mut received = vec![0i32; self.size()];
-        mpi::all_to_all(&self.inner.comm, &counts, &vec![1; self.size()], &mut received, &vec![1; self.size()]);
-        let flat = send.concat();
-        let mut out = vec![T::default(); received.iter().map(|&c| c as usize).sum()];
-        self.booked::<T, _>(parcel, flat.len() + out.len(), 2, || {
-            mpi::all_to_all(&self.inner.comm, &flat, &counts, &mut out, &received);
+        let comm = &self.inner.comm;
+        let lengths: Vec<u64> = send.iter().map(|s| s.len() as u64).collect();
+        let mut coming = vec![0u64; self.size()];
+        let one_each = vec![1; self.size()];
+        mpi::all_to_all(comm, &lengths, &one_each, &mut coming, &one_each);
+        let mut longest = [lengths.iter().copied().max().unwrap_or(0)];
+        mpi::all_reduce(comm, Op::Max, &mut longest);
+        let piece = (self.inner.chunk / self.size()).max(1);
+        let rounds = (longest[0] as usize).div_ceil(piece);
+
+        let coming: Vec<usize> = coming.into_iter().map(|n| n as usize).collect();
+        let mut out = vec![T::default(); coming.iter().sum()];
+        let words = send.iter().map(Vec::len).sum::<usize>() + out.len();
+        self.booked::<T, _>(parcel, words, 2 + rounds, || {
+            let part = |length: usize, round: usize| length.min(round * piece)..length.min((round + 1) * piece);
+            let counts = |lengths: &mut dyn Iterator<Item = usize>, round| ints(lengths.map(|n| part(n, round).len()));
+            for round in 0..rounds {
+                let flat: Vec<T> = send.iter().flat_map(|s| &s[part(s.len(), round)]).copied().collect();
+                let going = counts(&mut send.iter().map(Vec::len), round);
+                let taken = counts(&mut coming.iter().copied(), round);
+                if rounds == 1 {
+                    mpi::all_to_all(comm, &flat, &going, &mut out, &taken);
+                    break;
+                }
+                let mut got = vec![T::default(); taken.iter().map(|&n| n as usize).sum()];
+                mpi::all_to_all(comm, &flat, &going, &mut got, &taken);
+                // The pieces of this round, each behind what its sender gave before.
+                let (mut from, mut at) = (0, 0);
+                for &length in &coming {
+                    let piece = part(length, round);
+                    out[at + piece.start..at + piece.end].copy_from_slice(&got[from..from + piece.len()]);
+                    (from, at) = (from + piece.len(), at + length);
+                }
+            }
         });
         out
     }
@@ -119,11 +145,10 @@ impl Door {
         let mut length = [bytes.len() as u64];
         self.booked::<u8, _>(parcel, bytes.len(), 2, || {
             if self.size() > 1 {
-                let root = self.inner.comm.process_at_rank(0);
-                root.broadcast_into(&mut length[..]);
+                mpi::broadcast(&self.inner.comm, 0, &mut length);
                 bytes.resize(length[0] as usize, 0);
                 for part in bytes.chunks_mut(self.inner.chunk) {
-                    root.broadcast_into(part);
+                    mpi::broadcast(&self.inner.comm, 0, part);
                 }
             }
         });
@@ -143,7 +168,7 @@ impl Door {
     pub fn send<T: Equivalence>(&self, parcel: Parcel, rank: usize, elements: &[T]) {
         self.booked::<T, _>(parcel, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
             for part in elements.chunks(self.inner.chunk) {
-                self.inner.comm.process_at_rank(rank as i32).send(part);
+                mpi::send(&self.inner.comm, rank, part);
             }
         });
     }
@@ -152,7 +177,7 @@ impl Door {
     pub fn receive<T: Equivalence>(&self, parcel: Parcel, rank: usize, elements: &mut [T]) {
         self.booked::<T, _>(parcel, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
             for part in elements.chunks_mut(self.inner.chunk) {
-                self.inner.comm.process_at_rank(rank as i32).receive_into(part);
+                mpi::receive(&self.inner.comm, rank, part);
             }
         });
     }

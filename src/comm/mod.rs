@@ -52,6 +52,7 @@ impl Door {
     /// Opens the door to the ranks of `comm`. `FEDNMF_CHUNK` lowers the number of elements for one MPI call, so that
     /// tests can walk the path of messages beyond 2³¹.
     pub fn new(comm: SimpleCommunicator) -> Self {
+        mpi::settle(&comm);
         let chunk = std::env::var("FEDNMF_CHUNK").ok().and_then(|v| v.parse().ok()).filter(|&c| c > 0);
         Door::with_ledger(comm, chunk.unwrap_or(1 << 30), Rc::default())
     }
@@ -81,6 +82,15 @@ impl Door {
             .comm
             .split_by_color_with_key(::mpi::topology::Color::with_value(color as i32), self.rank() as i32);
         Door::with_ledger(comm.expect("every rank has a color"), self.inner.chunk, self.ledger.clone())
+    }
+
+    /// The same ranks and the same ledger, with at most `chunk` elements in one MPI call.
+    pub fn chunked(&self, chunk: usize) -> Door {
+        let mut door = self.split(0);
+        if let Some(inner) = Rc::get_mut(&mut door.inner) {
+            inner.chunk = chunk.max(1);
+        }
+        door
     }
 
     /// The same door for ranks that together play a server: what passes it is booked between ranks, but is no party's.
@@ -144,7 +154,6 @@ impl Door {
 
     /// Waits for all ranks. For the ends of a run only: nothing inside an iteration may call this.
     pub fn barrier(&self) {
-        use ::mpi::collective::CommunicatorCollectives;
-        self.inner.comm.barrier();
+        mpi::barrier(&self.inner.comm);
     }
 }
