@@ -41,6 +41,7 @@ type Test = fn(&Door);
 
 const TESTS: &[(&str, Test)] = &[
     ("collectives do what they say", collectives),
+    ("an exchange beyond a chunk goes in rounds", exchange_in_rounds),
     ("sums over parties have the same bits on any number of ranks", party_sums),
     ("an error on one rank becomes the same error on all", agreement),
     ("splits talk among themselves", splits),
@@ -125,6 +126,25 @@ fn collectives(door: &Door) {
             _ => {}
         }
     }
+}
+
+fn exchange_in_rounds(whole: &Door) {
+    let (r, p) = (whole.rank(), whole.size());
+    let door = whole.chunked(5);
+    // unequal lengths, some of them none, most beyond what one round carries
+    let length = |from: usize, to: usize| (7 * from + 3 * to) % 11;
+    let message = |from: usize, to: usize| (0..length(from, to)).map(move |i| (from * 10_000 + to * 100 + i) as u64);
+    let send: Vec<Vec<u64>> = (0..p).map(|to| message(r, to).collect()).collect();
+    let expected: Vec<u64> = (0..p).flat_map(|from| message(from, r)).collect();
+    let messages = || door.ledger().wire().find(|(p, _)| **p == TEST).map_or(0, |(_, e)| e.messages);
+    let before = messages();
+    assert_eq!(whole.all_to_all(TEST, &send), expected);
+    let plain = messages() - before;
+    assert_eq!(door.all_to_all(TEST, &send), expected);
+    let longest = (0..p * p).map(|i| length(i / p, i % p)).max().unwrap_or(0);
+    let rounds = if p == 1 { 0 } else { longest.div_ceil((5 / p).max(1)) };
+    assert_eq!((plain, messages() - before - plain), if p == 1 { (0, 0) } else { (3, 2 + rounds as u64) });
+    assert!(p == 1 || rounds > 1);
 }
 
 fn party_sums(door: &Door) {

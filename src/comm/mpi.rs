@@ -1,12 +1,14 @@
-//! The raw MPI calls that rsmpi's safe layer lacks or cannot do in place: the only `unsafe` of the communication.
+//! The raw MPI calls: what rsmpi's safe layer lacks or cannot do in place, and waiting that gives way to other ranks. The
+//! only `unsafe` of the communication.
 //!
 //! Counts are checked against the buffers here; cutting long messages into chunks is the door's business.
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::{AsRaw, Equivalence};
+use mpi::traits::{AsRaw, Communicator, Equivalence};
 
 /// The element-wise operations of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,7 @@ impl Op {
 /// `MPI_IN_PLACE` is a macro, so no binding has it. Open MPI (and what is built on it) defines it as 1, the libraries of
 /// the MPICH ABI (MPICH, Intel MPI, MVAPICH, Cray) as -1.
 fn in_place() -> *mut c_void {
-    static OPEN_MPI: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    static OPEN_MPI: OnceLock<bool> = OnceLock::new();
     let open = *OPEN_MPI.get_or_init(|| mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI")));
     if open { std::ptr::without_provenance_mut(1) } else { std::ptr::without_provenance_mut(usize::MAX) }
 }
@@ -60,30 +62,83 @@ fn check(status: c_int, call: &str) {
     assert_eq!(status, 0, "{call} failed");
 }
 
+/// Whether ranks give way while they wait, because some node has more of them than cores.
+static CROWDED: OnceLock<bool> = OnceLock::new();
+
+/// Finds out, once and alike on all ranks, whether some node has more ranks than cores. A rank that waits inside an MPI
+/// library keeps its core busy, and there another rank's work would stand still until the kernel takes turns, some
+/// milliseconds for every message (MPICH never gives way, Open MPI when it is told to). On a crowded node every call below
+/// is therefore started and then asked for, with the core given away in between; elsewhere the library's own waiting is
+/// the faster one.
+pub fn settle(world: &SimpleCommunicator) {
+    if CROWDED.get().is_some() {
+        return;
+    }
+    let node = world.split_shared(world.rank());
+    // Ranks may be bound to a core each: the node's cores are those of all its ranks together.
+    let mut cores = allowed_cores();
+    all_reduce(&node, Op::Max, &mut cores);
+    let own: u32 = cores.iter().map(|word| u32::from(*word)).sum();
+    let mut crowded = [u8::from(node.size() as u32 > own)];
+    all_reduce(world, Op::Max, &mut crowded);
+    let _ = CROWDED.set(crowded[0] == 1);
+}
+
+/// A 1 for each core that this process may run on.
+fn allowed_cores() -> Vec<u8> {
+    const MOST: usize = 8192;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut cores = vec![0; MOST];
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or("0-8191");
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) {
+            (first..=last.min(MOST - 1)).for_each(|core| cores[core] = 1);
+        }
+    }
+    cores
+}
+
+/// Does a call as the library does it, or on a crowded node starts it and gives way until it is done.
+fn call(name: &str, whole: impl FnOnce() -> c_int, start: impl FnOnce(*mut ffi::MPI_Request) -> c_int) {
+    if !CROWDED.get().copied().unwrap_or(false) {
+        return check(whole(), name);
+    }
+    // SAFETY: a constant that the shim library defines.
+    let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+    check(start(&mut request), name);
+    let mut done: c_int = 0;
+    loop {
+        // SAFETY: a request that was started above, asked for until it is done; its buffers are borrowed by the caller.
+        check(unsafe { ffi::MPI_Test(&mut request, &mut done, ffi::RSMPI_STATUS_IGNORE) }, name);
+        if done != 0 {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// In-place all-reduce.
 pub fn all_reduce<T: Equivalence>(comm: &SimpleCommunicator, op: Op, buffer: &mut [T]) {
+    let (n, at, t, op, comm) = (int(buffer.len()), address_mut(buffer), datatype::<T>(), op.raw(), comm.as_raw());
     // SAFETY: the buffer has the length that is passed; in place it is both input and output.
-    let status = unsafe {
-        ffi::MPI_Allreduce(in_place(), address_mut(buffer), int(buffer.len()), datatype::<T>(), op.raw(), comm.as_raw())
-    };
-    check(status, "MPI_Allreduce");
+    call(
+        "MPI_Allreduce",
+        || unsafe { ffi::MPI_Allreduce(in_place(), at, n, t, op, comm) },
+        |request| unsafe { ffi::MPI_Iallreduce(in_place(), at, n, t, op, comm, request) },
+    );
 }
 
 /// Reduce-scatter with unequal counts: rank r gets the sum of the r-th part.
 pub fn reduce_scatter<T: Equivalence>(comm: &SimpleCommunicator, send: &[T], counts: &[c_int], receive: &mut [T]) {
     assert_eq!(counts.iter().map(|&c| c as usize).sum::<usize>(), send.len());
+    let (to, counts, t, comm) = (address_mut(receive), counts.as_ptr(), datatype::<T>(), comm.as_raw());
     // SAFETY: the counts cover the send buffer exactly, and the receive buffer has this rank's count (the door's part).
-    let status = unsafe {
-        ffi::MPI_Reduce_scatter(
-            address(send),
-            address_mut(receive),
-            counts.as_ptr(),
-            datatype::<T>(),
-            ffi::RSMPI_SUM,
-            comm.as_raw(),
-        )
-    };
-    check(status, "MPI_Reduce_scatter");
+    call(
+        "MPI_Reduce_scatter",
+        || unsafe { ffi::MPI_Reduce_scatter(address(send), to, counts, t, ffi::RSMPI_SUM, comm) },
+        |request| unsafe { ffi::MPI_Ireduce_scatter(address(send), to, counts, t, ffi::RSMPI_SUM, comm, request) },
+    );
 }
 
 /// All-gather with unequal counts; `out` is the concatenation by rank.
@@ -95,20 +150,14 @@ pub fn all_gather<T: Equivalence>(
     out: &mut [T],
 ) {
     assert!(counts.iter().zip(starts).all(|(&c, &s)| (s + c) as usize <= out.len()));
+    let (n, to, t, comm) = (int(local.len()), address_mut(out), datatype::<T>(), comm.as_raw());
+    let (counts, starts) = (counts.as_ptr(), starts.as_ptr());
     // SAFETY: every part lies inside the receive buffer (checked).
-    let status = unsafe {
-        ffi::MPI_Allgatherv(
-            address(local),
-            int(local.len()),
-            datatype::<T>(),
-            address_mut(out),
-            counts.as_ptr(),
-            starts.as_ptr(),
-            datatype::<T>(),
-            comm.as_raw(),
-        )
-    };
-    check(status, "MPI_Allgatherv");
+    call(
+        "MPI_Allgatherv",
+        || unsafe { ffi::MPI_Allgatherv(address(local), n, t, to, counts, starts, t, comm) },
+        |request| unsafe { ffi::MPI_Iallgatherv(address(local), n, t, to, counts, starts, t, comm, request) },
+    );
 }
 
 /// All-to-all with unequal counts; parts lie one after another in both buffers.
@@ -132,21 +181,56 @@ pub fn all_to_all<T: Equivalence>(
     let total = |counts: &[c_int]| counts.iter().map(|&c| c as usize).sum::<usize>();
     assert!(total(send_counts) == send.len() && total(receive_counts) == receive.len());
     let (send_starts, receive_starts) = (starts(send_counts), starts(receive_counts));
+    let (from, n, at) = (address(send), send_counts.as_ptr(), send_starts.as_ptr());
+    let (to, n2, at2) = (address_mut(receive), receive_counts.as_ptr(), receive_starts.as_ptr());
+    let (t, comm) = (datatype::<T>(), comm.as_raw());
     // SAFETY: the counts cover both buffers exactly (checked).
-    let status = unsafe {
-        ffi::MPI_Alltoallv(
-            address(send),
-            send_counts.as_ptr(),
-            send_starts.as_ptr(),
-            datatype::<T>(),
-            address_mut(receive),
-            receive_counts.as_ptr(),
-            receive_starts.as_ptr(),
-            datatype::<T>(),
-            comm.as_raw(),
-        )
-    };
-    check(status, "MPI_Alltoallv");
+    call(
+        "MPI_Alltoallv",
+        || unsafe { ffi::MPI_Alltoallv(from, n, at, t, to, n2, at2, t, comm) },
+        |request| unsafe { ffi::MPI_Ialltoallv(from, n, at, t, to, n2, at2, t, comm, request) },
+    );
+}
+
+/// The elements of rank `root`, on every rank.
+pub fn broadcast<T: Equivalence>(comm: &SimpleCommunicator, root: usize, buffer: &mut [T]) {
+    let (n, at, t, root, comm) = (int(buffer.len()), address_mut(buffer), datatype::<T>(), int(root), comm.as_raw());
+    // SAFETY: the buffer has the length that is passed.
+    call(
+        "MPI_Bcast",
+        || unsafe { ffi::MPI_Bcast(at, n, t, root, comm) },
+        |request| unsafe { ffi::MPI_Ibcast(at, n, t, root, comm, request) },
+    );
+}
+
+/// One message to `rank`.
+pub fn send<T: Equivalence>(comm: &SimpleCommunicator, rank: usize, elements: &[T]) {
+    let (n, at, t, rank, comm) = (int(elements.len()), address(elements), datatype::<T>(), int(rank), comm.as_raw());
+    // SAFETY: the buffer has the length that is passed, and is borrowed until the message is gone.
+    call(
+        "MPI_Send",
+        || unsafe { ffi::MPI_Send(at, n, t, rank, 0, comm) },
+        |request| unsafe { ffi::MPI_Isend(at, n, t, rank, 0, comm, request) },
+    );
+}
+
+/// One message from `rank`.
+pub fn receive<T: Equivalence>(comm: &SimpleCommunicator, rank: usize, elements: &mut [T]) {
+    let (n, at, t, rank, comm) =
+        (int(elements.len()), address_mut(elements), datatype::<T>(), int(rank), comm.as_raw());
+    // SAFETY: the buffer has the length that is passed; a longer message is MPI's error, not written.
+    call(
+        "MPI_Recv",
+        || unsafe { ffi::MPI_Recv(at, n, t, rank, 0, comm, ffi::RSMPI_STATUS_IGNORE) },
+        |request| unsafe { ffi::MPI_Irecv(at, n, t, rank, 0, comm, request) },
+    );
+}
+
+/// Waits for all ranks.
+pub fn barrier(comm: &SimpleCommunicator) {
+    let comm = comm.as_raw();
+    // SAFETY: no buffers.
+    call("MPI_Barrier", || unsafe { ffi::MPI_Barrier(comm) }, |request| unsafe { ffi::MPI_Ibarrier(comm, request) });
 }
 
 /// Ends the whole job, whatever the other ranks do; never returns.

@@ -20,7 +20,6 @@ mod npz;
 mod number;
 mod open;
 mod partition;
-mod pattern;
 mod probe;
 mod raw;
 mod route;

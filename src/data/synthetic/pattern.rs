@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use super::synthetic::{Law, Synthetic, Values, cell_key};
-use crate::random::{Cursor, Purpose, Stream};
+use super::{Law, Synthetic, Values};
+use crate::random::{Cursor, Purpose, Stream, mix};
 
 /// Entries that a cell has on average.
 const CELL: f64 = 16.0;
@@ -103,6 +103,11 @@ impl Pattern {
             Values::Ones => 1.0,
         }
     }
+}
+
+/// The stream key of a cell of the sparse pattern.
+fn cell_key(row: usize, strip: usize) -> u64 {
+    mix(row as u64) ^ (strip as u64)
 }
 
 #[cfg(test)]

@@ -1,0 +1,207 @@
+//! What ranks say to each other: sums, gathers, exchanges. Messages beyond 2³¹ elements go in chunks.
+
+use std::ffi::c_int;
+use std::ops::Range;
+
+use ::mpi::traits::Equivalence;
+
+use super::mpi::Op;
+use super::{Door, Parcel, mpi};
+
+/// Where each rank's part lies in a concatenation by rank, in the form that MPI wants it; made once, used every time.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    ranges: Vec<Range<usize>>,
+    counts: Vec<c_int>,
+    starts: Vec<c_int>,
+}
+
+impl Parts {
+    /// Parts of a matrix cut by rows, each row `width` elements wide.
+    pub fn new(rows: &[Range<usize>], width: usize) -> Self {
+        let ranges: Vec<Range<usize>> = rows.iter().map(|r| r.start * width..r.end * width).collect();
+        // A part beyond 2³¹ takes the path in chunks, which does not look at these.
+        let int = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
+        let counts = ranges.iter().map(|r| int(r.len())).collect();
+        let starts = ranges.iter().map(|r| int(r.start)).collect();
+        Parts { ranges, counts, starts }
+    }
+
+    /// The elements of rank r's part.
+    pub fn range(&self, r: usize) -> Range<usize> {
+        self.ranges[r].clone()
+    }
+}
+
+impl Door {
+    /// All-reduce in place: every rank hands over `buffer` and gets back the sum over the ranks.
+    pub fn sum<T: Equivalence>(&self, parcel: Parcel, buffer: &mut [T]) {
+        self.all_reduce(parcel, Op::Sum, buffer);
+    }
+
+    /// All-reduce in place: the largest over the ranks, element by element.
+    pub fn max<T: Equivalence>(&self, parcel: Parcel, buffer: &mut [T]) {
+        self.all_reduce(parcel, Op::Max, buffer);
+    }
+
+    fn all_reduce<T: Equivalence>(&self, parcel: Parcel, op: Op, buffer: &mut [T]) {
+        let messages = buffer.len().div_ceil(self.inner.chunk);
+        self.booked::<T, _>(parcel, 2 * buffer.len(), messages, || {
+            if self.size() > 1 {
+                for part in buffer.chunks_mut(self.inner.chunk) {
+                    mpi::all_reduce(&self.inner.comm, op, part);
+                }
+            }
+        });
+    }
+
+    /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`.
+    pub fn all_gather<T: Equivalence + Copy>(&self, parcel: Parcel, local: &[T], parts: &Parts, out: &mut [T]) {
+        assert!(parts.ranges.len() == self.size() && local.len() == parts.ranges[self.rank()].len());
+        let short = out.len() <= self.inner.chunk;
+        let messages = if short { 1 } else { parts.ranges.iter().map(|p| p.len().div_ceil(self.inner.chunk)).sum() };
+        self.booked::<T, _>(parcel, local.len() + out.len(), messages, || {
+            if self.size() == 1 {
+                out.copy_from_slice(local);
+            } else if short {
+                mpi::all_gather(&self.inner.comm, local, &parts.counts, &parts.starts, out);
+            } else {
+                out[parts.range(self.rank())].copy_from_slice(local);
+                for (root, part) in parts.ranges.iter().enumerate() {
+                    for piece in out[part.clone()].chunks_mut(self.inner.chunk) {
+                        mpi::broadcast(&self.inner.comm, root, piece);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Reduce-scatter: the sum over ranks of `send`, of which each rank gets its part. `send` may be overwritten.
+    pub fn reduce_scatter<T: Equivalence + Copy>(&self, parcel: Parcel, send: &mut [T], parts: &Parts, out: &mut [T]) {
+        assert!(parts.ranges.len() == self.size() && out.len() == parts.ranges[self.rank()].len());
+        let short = send.len() <= self.inner.chunk;
+        let messages = if short { 1 } else { send.len().div_ceil(self.inner.chunk) };
+        self.booked::<T, _>(parcel, send.len() + out.len(), messages, || {
+            if self.size() == 1 {
+                out.copy_from_slice(send);
+            } else if short {
+                mpi::reduce_scatter(&self.inner.comm, send, &parts.counts, out);
+            } else {
+                for part in send.chunks_mut(self.inner.chunk) {
+                    mpi::all_reduce(&self.inner.comm, Op::Sum, part);
+                }
+                out.copy_from_slice(&send[parts.range(self.rank())]);
+            }
+        });
+    }
+
+    /// All-to-all: `send[r]` goes to rank r; what came from each rank, one after another in rank order. A rank gives and
+    /// takes at most a chunk at a time, so it takes as many rounds as the longest of all messages needs.
+    pub fn all_to_all<T: Equivalence + Copy + Default>(&self, parcel: Parcel, send: &[Vec<T>]) -> Vec<T> {
+        assert_eq!(send.len(), self.size());
+        if self.size() == 1 {
+            return send[0].clone();
+        }
+        let comm = &self.inner.comm;
+        let lengths: Vec<u64> = send.iter().map(|s| s.len() as u64).collect();
+        let mut coming = vec![0u64; self.size()];
+        let one_each = vec![1; self.size()];
+        mpi::all_to_all(comm, &lengths, &one_each, &mut coming, &one_each);
+        let mut longest = [lengths.iter().copied().max().unwrap_or(0)];
+        mpi::all_reduce(comm, Op::Max, &mut longest);
+        let piece = (self.inner.chunk / self.size()).max(1);
+        let rounds = (longest[0] as usize).div_ceil(piece);
+
+        let coming: Vec<usize> = coming.into_iter().map(|n| n as usize).collect();
+        let mut out = vec![T::default(); coming.iter().sum()];
+        let words = send.iter().map(Vec::len).sum::<usize>() + out.len();
+        self.booked::<T, _>(parcel, words, 2 + rounds, || {
+            let part = |length: usize, round: usize| length.min(round * piece)..length.min((round + 1) * piece);
+            let counts = |lengths: &mut dyn Iterator<Item = usize>, round| ints(lengths.map(|n| part(n, round).len()));
+            for round in 0..rounds {
+                let flat: Vec<T> = send.iter().flat_map(|s| &s[part(s.len(), round)]).copied().collect();
+                let going = counts(&mut send.iter().map(Vec::len), round);
+                let taken = counts(&mut coming.iter().copied(), round);
+                if rounds == 1 {
+                    mpi::all_to_all(comm, &flat, &going, &mut out, &taken);
+                    break;
+                }
+                let mut got = vec![T::default(); taken.iter().map(|&n| n as usize).sum()];
+                mpi::all_to_all(comm, &flat, &going, &mut got, &taken);
+                // The pieces of this round, each behind what its sender gave before.
+                let (mut from, mut at) = (0, 0);
+                for &length in &coming {
+                    let piece = part(length, round);
+                    out[at + piece.start..at + piece.end].copy_from_slice(&got[from..from + piece.len()]);
+                    (from, at) = (from + piece.len(), at + length);
+                }
+            }
+        });
+        out
+    }
+
+    /// Rank 0's bytes, on every rank.
+    pub fn broadcast(&self, parcel: Parcel, bytes: &mut Vec<u8>) {
+        let mut length = [bytes.len() as u64];
+        self.booked::<u8, _>(parcel, bytes.len(), 2, || {
+            if self.size() > 1 {
+                mpi::broadcast(&self.inner.comm, 0, &mut length);
+                bytes.resize(length[0] as usize, 0);
+                for part in bytes.chunks_mut(self.inner.chunk) {
+                    mpi::broadcast(&self.inner.comm, 0, part);
+                }
+            }
+        });
+    }
+
+    /// Rank 0's value, on every rank.
+    pub fn share<V: serde::Serialize + serde::de::DeserializeOwned>(&self, parcel: Parcel, value: V) -> V {
+        if self.size() == 1 {
+            return value;
+        }
+        let mut bytes = if self.speaks() { serde_json::to_vec(&value).expect("plain data") } else { Vec::new() };
+        self.broadcast(parcel, &mut bytes);
+        if self.speaks() { value } else { serde_json::from_slice(&bytes).expect("written by rank 0") }
+    }
+
+    /// Sends elements to `rank`, which calls [`Door::receive`].
+    pub fn send<T: Equivalence>(&self, parcel: Parcel, rank: usize, elements: &[T]) {
+        self.booked::<T, _>(parcel, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
+            for part in elements.chunks(self.inner.chunk) {
+                mpi::send(&self.inner.comm, rank, part);
+            }
+        });
+    }
+
+    /// Receives what `rank` sends; both must agree on the length.
+    pub fn receive<T: Equivalence>(&self, parcel: Parcel, rank: usize, elements: &mut [T]) {
+        self.booked::<T, _>(parcel, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
+            for part in elements.chunks_mut(self.inner.chunk) {
+                mpi::receive(&self.inner.comm, rank, part);
+            }
+        });
+    }
+
+    /// A small value of every rank, on every rank, in rank order.
+    pub fn collect<V: serde::Serialize + serde::de::DeserializeOwned>(&self, parcel: Parcel, value: &V) -> Vec<V> {
+        let mine = serde_json::to_vec(value).expect("plain data");
+        let mut lengths = vec![0u64; self.size()];
+        let one_each: Vec<Range<usize>> = (0..self.size()).map(|r| r..r + 1).collect();
+        self.all_gather(parcel, &[mine.len() as u64], &Parts::new(&one_each, 1), &mut lengths);
+        let parts: Vec<Range<usize>> = lengths
+            .iter()
+            .scan(0, |end, &l| {
+                let start = *end;
+                *end += l as usize;
+                Some(start..*end)
+            })
+            .collect();
+        let mut all = vec![0u8; parts.last().map_or(0, |p| p.end)];
+        self.all_gather(parcel, &mine, &Parts::new(&parts, 1), &mut all);
+        parts.into_iter().map(|p| serde_json::from_slice(&all[p]).expect("written by a rank")).collect()
+    }
+}
+
+fn ints(values: impl Iterator<Item = usize>) -> Vec<c_int> {
+    values.map(|v| c_int::try_from(v).expect("messages are cut below 2^31 elements")).collect()
+}

@@ -1,0 +1,112 @@
+//! What parties hand over: exact sums, masked sums, messages from one party to another.
+
+use std::time::Instant;
+
+use ::mpi::traits::Equivalence;
+
+use super::mpi::Op;
+use super::reproducible::Bins;
+use super::{Door, Entry, Parcel, mpi};
+use crate::error::Result;
+use crate::linalg::Real;
+
+impl Door {
+    /// Sums one share from every party into `out` on every rank, with the same bits on any number of ranks.
+    /// `shares` are those of the hosted parties; `parties` counts all.
+    ///
+    /// # Errors
+    /// On all ranks, when a value is not finite or too large to be summed.
+    pub fn sum_parties<'a, T: Real>(
+        &self,
+        parcel: Parcel,
+        parties: usize,
+        shares: impl Iterator<Item = &'a [T]> + Clone,
+        out: &mut [T],
+    ) -> Result<()> {
+        let hosted = shares.clone().count();
+        let mut largest = [0.0f64];
+        for x in shares.clone().flatten() {
+            // NaN must win, and f64::max would drop it.
+            let x = x.wide().abs();
+            largest[0] = if x.is_nan() { f64::INFINITY } else { largest[0].max(x) };
+        }
+        let start = Instant::now();
+        if self.size() > 1 {
+            mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest);
+        }
+        let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose))?;
+        let mut sums = self.inner.bins.borrow_mut();
+        sums.clear();
+        sums.resize(2 * out.len(), 0.0);
+        for share in shares {
+            assert_eq!(share.len(), out.len(), "the share of a party");
+            for (pair, x) in sums.chunks_exact_mut(2).zip(share) {
+                let [high, low] = bins.split(x.wide());
+                pair[0] += high;
+                pair[1] += low;
+            }
+        }
+        let messages = 1 + sums.len().div_ceil(self.inner.chunk);
+        if self.size() > 1 {
+            for part in sums.chunks_mut(self.inner.chunk) {
+                mpi::all_reduce(&self.inner.comm, Op::Sum, part);
+            }
+        }
+        for (x, pair) in out.iter_mut().zip(sums.chunks_exact(2)) {
+            *x = T::of(pair[0] + pair[1]);
+        }
+        let alone = self.size() == 1;
+        let entry = Entry {
+            calls: 1,
+            seconds: start.elapsed().as_secs_f64(),
+            party_bytes: if self.inside { 0 } else { (2 * hosted * out.len() * size_of::<T>()) as u64 },
+            mpi_bytes: if alone { 0 } else { 2 * 8 * (sums.len() as u64 + 1) },
+            messages: if alone { 0 } else { messages as u64 },
+        };
+        self.ledger.borrow_mut().sent(parcel, &entry);
+        Ok(())
+    }
+
+    /// Sums masked words over the ranks, in place and modulo 2⁶⁴: `buffer` holds the sum of the masked shares of the
+    /// `hosted` parties, each of which hands over and gets back as many words.
+    pub fn sum_masked(&self, parcel: Parcel, hosted: usize, buffer: &mut [u64]) {
+        let start = Instant::now();
+        if self.size() > 1 {
+            for part in buffer.chunks_mut(self.inner.chunk) {
+                mpi::all_reduce(&self.inner.comm, Op::Sum, part);
+            }
+        }
+        let alone = self.size() == 1;
+        let bytes = size_of_val(buffer) as u64;
+        let entry = Entry {
+            calls: 1,
+            seconds: start.elapsed().as_secs_f64(),
+            party_bytes: 2 * hosted as u64 * bytes,
+            mpi_bytes: if alone { 0 } else { 2 * bytes },
+            messages: if alone { 0 } else { buffer.len().div_ceil(self.inner.chunk) as u64 },
+        };
+        self.ledger.borrow_mut().sent(parcel, &entry);
+    }
+
+    /// Hands elements from a party hosted by rank `from` to one hosted by rank `to`; both call this (with the same
+    /// length), other ranks need not. Where both are hosted here, nothing moves but the books are kept.
+    pub fn hand_over<T: Equivalence>(&self, parcel: Parcel, from: usize, to: usize, elements: &mut [T]) {
+        if from != to {
+            if self.rank() == from {
+                self.send(parcel, to, elements);
+            } else {
+                self.receive(parcel, from, elements);
+            }
+            return;
+        }
+        let party_bytes = 2 * size_of_val(elements) as u64;
+        self.ledger.borrow_mut().sent(parcel, &Entry { calls: 1, party_bytes, ..Entry::default() });
+    }
+
+    /// Books that `hosted` parties of this rank each hand `words` elements to the part of the server on their own rank,
+    /// or get them from it: party bytes that cross no rank's border.
+    pub fn hand_to_server<T>(&self, parcel: Parcel, hosted: usize, words: usize) {
+        let party_bytes = (hosted * words * size_of::<T>()) as u64;
+        self.ledger.borrow_mut().sent(parcel, &Entry { calls: 1, party_bytes, ..Entry::default() });
+    }
+}
