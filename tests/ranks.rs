@@ -199,6 +199,7 @@ fn plans(door: &Door) {
             for plan in [
                 Plan::Grid { pr: p, pc: 1 },
                 Plan::Grid { pr: 1, pc: p },
+                Plan::Grid { pr: if p == 4 { 2 } else { p }, pc: if p == 4 { 2 } else { 1 } },
                 Plan::RowsAndColumns { ranks: p },
                 Plan::PartyRows { parties, skew: Some(0.5) },
                 Plan::PartyColumns { parties, skew: None },
@@ -225,7 +226,7 @@ fn allocations(door: &Door) {
             let input = data::open(&spec, door).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: door.size(), ranks: door.size() };
-            let plan = method.partition.plan(m, n, door.size(), parties, None);
+            let plan = method.partition.plan((m, n), door.size(), parties, None, None);
             let plain = |name: &str| (name == "plain").then(|| "true".to_string());
             let options = Options::check(method.options, plain).expect("defaults");
             let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");

@@ -5,6 +5,7 @@
 use ndarray::Array2;
 
 use super::grid::Grid;
+use super::options::{GRID, Taken};
 use super::registry::Wire;
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Payload};
@@ -21,6 +22,9 @@ pub trait Step<T: Real> {
     /// When the numbers can no longer be carried on with.
     fn update(&mut self, x: &mut Array2<T>, r: &mut Array2<T>, g: &Array2<T>) -> Result<()>;
 }
+
+/// What every exact method takes.
+pub const OPTIONS: &[Taken] = &[GRID.or("auto")];
 
 const GRAM_V: Parcel = Parcel::new("Gram of V", Payload::Gram);
 const GRAM_U: Parcel = Parcel::new("Gram of U", Payload::Gram);
@@ -117,5 +121,9 @@ impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
         from.rows("V", Owner::Shared, self.grid.v.own_rows.start, self.grid.v.own.view_mut())?;
         self.iteration = iteration;
         Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("grid", self.grid.name().into())]
     }
 }
