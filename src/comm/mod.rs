@@ -23,7 +23,7 @@ use ::mpi::traits::{Communicator, Equivalence, Root};
 use self::mpi::Op;
 use self::reproducible::Bins;
 use crate::error::{Error, Kind, Result};
-use crate::linalg::Real;
+use crate::linalg::{Real, flops};
 
 pub use crate::linalg::even_part;
 pub use exit::{Signals, abort_on_panic, end_job, launched_rank};
@@ -128,11 +128,11 @@ impl Door {
         self.ledger.borrow()
     }
 
-    /// Does local work and books its time under `phase`.
+    /// Does local work and books its time and its flops under `phase`.
     pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), flops::total());
         let result = f();
-        self.ledger.borrow_mut().worked(phase, start.elapsed().as_secs_f64());
+        self.ledger.borrow_mut().worked(phase, start.elapsed().as_secs_f64(), flops::total() - before);
         result
     }
 
@@ -156,6 +156,7 @@ impl Door {
             party_bytes: if self.inside { 0 } else { bytes },
             mpi_bytes: if alone { 0 } else { bytes },
             messages: if alone { 0 } else { messages as u64 },
+            flops: 0,
         };
         self.ledger.borrow_mut().sent(parcel, &entry);
         result
@@ -233,6 +234,7 @@ impl Door {
             party_bytes: if self.inside { 0 } else { (2 * hosted * out.len() * size_of::<T>()) as u64 },
             mpi_bytes: if alone { 0 } else { 2 * 8 * (sums.len() as u64 + 1) },
             messages: if alone { 0 } else { messages as u64 },
+            flops: 0,
         };
         self.ledger.borrow_mut().sent(parcel, &entry);
         Ok(())
@@ -255,6 +257,7 @@ impl Door {
             party_bytes: 2 * hosted as u64 * bytes,
             mpi_bytes: if alone { 0 } else { 2 * bytes },
             messages: if alone { 0 } else { buffer.len().div_ceil(self.inner.chunk) as u64 },
+            flops: 0,
         };
         self.ledger.borrow_mut().sent(parcel, &entry);
     }
