@@ -91,6 +91,14 @@ fn collectives(door: &Door) {
     let mut sum = vec![r as f64 + 1.0; 3];
     door.sum(TEST, &mut sum);
     assert_eq!(sum, vec![(p * (p + 1) / 2) as f64; 3]);
+    let mut sum = vec![r as f64 + 1.0; 1000];
+    let meanwhile = door.sum_while(TEST, &mut sum, || {
+        // Other messages may pass meanwhile.
+        let mut largest = [r as u32];
+        door.max(TEST, &mut largest);
+        largest[0]
+    });
+    assert_eq!((meanwhile, sum), (p as u32 - 1, vec![(p * (p + 1) / 2) as f64; 1000]));
     let mut max = [r as u64, 7];
     door.max(TEST, &mut max);
     assert_eq!(max, [p as u64 - 1, 7]);

@@ -10,7 +10,7 @@ use super::registry::Wire;
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
-use crate::linalg::{Real, gram};
+use crate::linalg::{self, Real};
 use crate::metrics;
 
 /// A method's update of the rows of one factor.
@@ -75,22 +75,19 @@ pub fn build<T: Real, S: Step<T> + 'static>(
     Ok(Box::new(Exact { door, grid, gram, step: step(k), shape, norm2, iteration: 0 }))
 }
 
-/// The Gram matrix of a factor of which each rank owns some rows, summed over the ranks.
-fn summed_gram<T: Real>(door: &Door, parcel: Parcel, own: &Array2<T>, out: &mut Array2<T>) {
-    door.work("Gram", || gram(&own.view(), &mut out.view_mut()));
-    door.sum(parcel, out.as_slice_mut().expect("made contiguous"));
-}
-
 impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
     fn advance(&mut self, n: usize) -> Result<()> {
         let Exact { door, grid, gram, step, .. } = self;
         for _ in 0..n {
-            summed_gram(door, GRAM_V, &grid.v.own, gram);
-            grid.product_for_u(door, GATHER_V, RHS_U);
+            // The sum of a Gram matrix is not needed before the update: it travels while the data is multiplied.
+            door.work("Gram", || linalg::gram(&grid.v.own.view(), &mut gram.view_mut()));
+            let words = gram.as_slice_mut().expect("made contiguous");
+            door.sum_while(GRAM_V, words, || grid.product_for_u(door, GATHER_V, RHS_U));
             door.work("update", || step.update(&mut grid.u.own, &mut grid.u.rhs, gram))?;
 
-            summed_gram(door, GRAM_U, &grid.u.own, gram);
-            grid.product_for_v(door, GATHER_U, RHS_V);
+            door.work("Gram", || linalg::gram(&grid.u.own.view(), &mut gram.view_mut()));
+            let words = gram.as_slice_mut().expect("made contiguous");
+            door.sum_while(GRAM_U, words, || grid.product_for_v(door, GATHER_U, RHS_V));
             door.work("update", || step.update(&mut grid.v.own, &mut grid.v.rhs, gram))?;
             self.iteration += 1;
         }

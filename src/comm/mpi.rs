@@ -3,6 +3,8 @@
 //! Counts are checked against the buffers here; cutting long messages into chunks is the door's business.
 
 use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
@@ -67,6 +69,41 @@ pub fn all_reduce<T: Equivalence>(comm: &SimpleCommunicator, op: Op, buffer: &mu
         ffi::MPI_Allreduce(in_place(), address_mut(buffer), int(buffer.len()), datatype::<T>(), op.raw(), comm.as_raw())
     };
     check(status, "MPI_Allreduce");
+}
+
+/// An all-reduce that is under way; the buffer is lent to it until it is waited for, also when it is dropped.
+pub struct Pending<'a> {
+    request: ffi::MPI_Request,
+    buffer: PhantomData<&'a mut [u8]>,
+}
+
+/// Starts an in-place all-reduce.
+pub fn start_all_reduce<'a, T: Equivalence>(comm: &SimpleCommunicator, op: Op, buffer: &'a mut [T]) -> Pending<'a> {
+    let mut request = MaybeUninit::uninit();
+    // SAFETY: as for the blocking one; the buffer stays borrowed as long as the value that is returned lives, and that
+    // waits before it is gone.
+    let status = unsafe {
+        ffi::MPI_Iallreduce(
+            in_place(),
+            address_mut(buffer),
+            int(buffer.len()),
+            datatype::<T>(),
+            op.raw(),
+            comm.as_raw(),
+            request.as_mut_ptr(),
+        )
+    };
+    check(status, "MPI_Iallreduce");
+    // SAFETY: the call has succeeded, so it has written the request.
+    Pending { request: unsafe { request.assume_init() }, buffer: PhantomData }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the request is the one that was started, and is waited for once.
+        let status = unsafe { ffi::MPI_Wait(&mut self.request, ffi::RSMPI_STATUS_IGNORE) };
+        check(status, "MPI_Wait");
+    }
 }
 
 /// Reduce-scatter with unequal counts: rank r gets the sum of the r-th part.
