@@ -6,6 +6,7 @@ pub mod cli;
 pub mod comm;
 pub mod data;
 pub mod error;
+pub mod estimate;
 pub mod linalg;
 pub mod metrics;
 pub mod nls;

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use fednmf::cli::{self, Command, Settings, Typed};
 use fednmf::comm::{self, Door};
 use fednmf::error::{EXIT_DONE, EXIT_FAILED, Result};
+use fednmf::estimate;
 use fednmf::run;
 
 fn main() {
@@ -56,6 +57,10 @@ fn act(typed: Typed, door: &Door) -> Result<i32> {
         Typed::Command(Command::Inspect { input, transpose, json }) => run::inspect(&input, transpose, json, door),
         Typed::Command(Command::Evaluate { factors, input, transpose, json }) => {
             run::evaluate(&factors, &input, transpose, json, door)
+        }
+        Typed::Command(Command::Estimate(args)) => {
+            let question = args.check().map_err(|e| e.on_all_ranks())?;
+            estimate::estimate(&question, door)
         }
         Typed::Command(_) | Typed::Text(_) => Ok(EXIT_DONE),
     }

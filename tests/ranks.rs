@@ -92,6 +92,14 @@ fn collectives(door: &Door) {
     let mut sum = vec![r as f64 + 1.0; 3];
     door.sum(TEST, &mut sum);
     assert_eq!(sum, vec![(p * (p + 1) / 2) as f64; 3]);
+    let mut sum = vec![r as f64 + 1.0; 1000];
+    let meanwhile = door.sum_while(TEST, &mut sum, || {
+        // Other messages may pass meanwhile.
+        let mut largest = [r as u32];
+        door.max(TEST, &mut largest);
+        largest[0]
+    });
+    assert_eq!((meanwhile, sum), (p as u32 - 1, vec![(p * (p + 1) / 2) as f64; 1000]));
     let mut max = [r as u64, 7];
     door.max(TEST, &mut max);
     assert_eq!(max, [p as u64 - 1, 7]);
@@ -219,6 +227,7 @@ fn plans(door: &Door) {
             for plan in [
                 Plan::Grid { pr: p, pc: 1 },
                 Plan::Grid { pr: 1, pc: p },
+                Plan::Grid { pr: if p == 4 { 2 } else { p }, pc: if p == 4 { 2 } else { 1 } },
                 Plan::RowsAndColumns { ranks: p },
                 Plan::PartyRows { parties, skew: Some(0.5) },
                 Plan::PartyColumns { parties, skew: None },
@@ -245,7 +254,7 @@ fn allocations(door: &Door) {
             let input = data::open(&spec, door).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: door.size(), ranks: door.size() };
-            let plan = method.partition.plan(m, n, door.size(), parties, None);
+            let plan = method.partition.plan((m, n), door.size(), parties, None, None);
             let plain = |name: &str| (name == "plain").then(|| "true".to_string());
             let options = Options::check(method.options, plain).expect("defaults");
             let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");

@@ -132,7 +132,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
 }
 
 /// d_U (of n) and d_V (of m), checked.
-fn sketch_sizes(asked: Option<(Size, Size)>, (m, n): (usize, usize), k: usize) -> Result<(usize, usize)> {
+pub fn sketch_sizes(asked: Option<(Size, Size)>, (m, n): (usize, usize), k: usize) -> Result<(usize, usize)> {
     let Some((u, v)) = asked else {
         return Ok((sketch::default_size(n, k), sketch::default_size(m, k)));
     };

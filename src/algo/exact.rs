@@ -8,6 +8,7 @@ use ndarray::{Array2, ArrayViewMut2, s};
 
 use super::extrapolate::{Momentum, extrapolate, inner};
 use super::grid::Grid;
+use super::options::{GRID, Taken};
 use super::registry::Wire;
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Payload};
@@ -35,6 +36,9 @@ pub trait Step<T: Real> {
         Vec::new()
     }
 }
+
+/// What every exact method takes.
+pub const OPTIONS: &[Taken] = &[GRID.or("auto")];
 
 const GRAM_V: Parcel = Parcel::new("Gram of V", Payload::Gram);
 const GRAM_U: Parcel = Parcel::new("Gram of U", Payload::Gram);
@@ -139,57 +143,64 @@ pub fn build<T: Real, S: Step<T> + 'static>(
 }
 
 impl<T: Real, S: Step<T>> Exact<T, S> {
-    /// The Gram matrix of a factor of which each rank owns some rows, summed over the ranks.
-    fn sum_gram(&mut self, factor: Factor) {
-        let (parcel, own) = match factor {
-            Factor::U => (GRAM_U, &self.grid.u.own),
-            Factor::V => (GRAM_V, &self.grid.v.own),
-        };
-        self.door.work("Gram", || gram(&own.view(), &mut self.gram.view_mut()));
-        self.door.sum(parcel, self.gram.as_slice_mut().expect("made contiguous"));
+    /// The right-hand side of a factor and the Gram matrix of the other one. The sum of that is not needed before the
+    /// update: it travels while the data is multiplied.
+    fn prepare(&mut self, factor: Factor) {
+        let Exact { door, grid, gram: g, .. } = self;
+        let fixed = if factor == Factor::U { &grid.v.own } else { &grid.u.own };
+        door.work("Gram", || gram(&fixed.view(), &mut g.view_mut()));
+        let words = g.as_slice_mut().expect("made contiguous");
+        match factor {
+            Factor::U => door.sum_while(GRAM_V, words, || grid.product_for_u(door, GATHER_V, RHS_U)),
+            Factor::V => door.sum_while(GRAM_U, words, || grid.product_for_v(door, GATHER_U, RHS_V)),
+        }
     }
 
-    /// After U's update at V_y: U goes beyond, its Gram matrix and the objective are summed in one message, and where the
-    /// objective rose both factors go back to where the updates left them.
-    fn extrapolate_u(&mut self, x: &mut Extrapolated<T>) {
-        let Exact { door, grid, gram: of_v, message, norm2, .. } = self;
-        let (u, k) = (&mut grid.u.own, of_v.nrows());
+    fn update(&mut self, factor: Factor) -> Result<()> {
+        let Exact { door, grid, gram, step, .. } = self;
+        let side = if factor == Factor::U { &mut grid.u } else { &mut grid.v };
+        door.work("update", || step.update(factor, &mut side.own, &side.rhs, gram))
+    }
+
+    /// After U's update at V_y: U goes beyond, its Gram matrix and the objective are summed in one message, and the right-hand
+    /// side of V follows; where the objective rose, both factors go back first to where the updates left them.
+    fn prepare_v_beyond(&mut self, x: &mut Extrapolated<T>) {
+        let Exact { door, grid, gram: g, message, norm2, .. } = self;
+        let (u, k) = (&mut grid.u.own, g.nrows());
         let (entries, words) = message.split_at_mut(k * k);
-        let mut summed = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
+        let mut beyond = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
         door.work("Gram", || {
             gram(&u.view(), &mut x.gram.view_mut());
-            let objective = inner(&x.gram.view(), &of_v.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
+            let objective = inner(&x.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
             extrapolate(u, &mut x.u, x.momentum.beta);
-            gram(&u.view(), &mut summed);
+            gram(&u.view(), &mut beyond);
             words.copy_from_slice(&in_two(objective, *norm2));
         });
         door.sum(GRAM_U, message);
-        of_v.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
         let objective = *norm2 + message[k * k].wide() + message[k * k + 1].wide();
-        if !x.momentum.judge(objective) {
+        if x.momentum.judge(objective) {
+            g.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
+            grid.product_for_v(door, GATHER_U, RHS_V);
+        } else {
             grid.u.own.assign(&x.u);
             grid.v.own.assign(&x.v);
-            self.sum_gram(Factor::U);
+            self.prepare(Factor::V);
         }
     }
 
     fn iterate(&mut self) -> Result<()> {
-        self.sum_gram(Factor::V);
-        let Exact { door, grid, gram, step, .. } = self;
-        grid.product_for_u(door, GATHER_V, RHS_U);
-        door.work("update", || step.update(Factor::U, &mut grid.u.own, &grid.u.rhs, gram))?;
+        self.prepare(Factor::U);
+        self.update(Factor::U)?;
         match self.extrapolated.take() {
-            None => self.sum_gram(Factor::U),
+            None => self.prepare(Factor::V),
             Some(mut x) => {
-                self.extrapolate_u(&mut x);
+                self.prepare_v_beyond(&mut x);
                 self.extrapolated = Some(x);
             }
         }
-        let Exact { door, grid, gram, step, .. } = self;
-        grid.product_for_v(door, GATHER_U, RHS_V);
-        door.work("update", || step.update(Factor::V, &mut grid.v.own, &grid.v.rhs, gram))?;
+        self.update(Factor::V)?;
         if let Some(x) = &mut self.extrapolated {
-            door.work("update", || extrapolate(&mut grid.v.own, &mut x.v, x.momentum.beta));
+            self.door.work("update", || extrapolate(&mut self.grid.v.own, &mut x.v, x.momentum.beta));
         }
         self.iteration += 1;
         Ok(())
@@ -271,6 +282,8 @@ impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        self.step.decisions()
+        let mut all = self.step.decisions();
+        all.push(("grid", self.grid.name().into()));
+        all
     }
 }

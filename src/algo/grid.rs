@@ -11,6 +11,17 @@ use ndarray::{Array2, ArrayView2};
 use crate::comm::{Door, Parcel, Parts, even_part};
 use crate::linalg::{Block, Order, Real};
 
+/// The grid of `ranks` ranks, rows × columns, that sends the fewest words for an m × n matrix.
+///
+/// A rank sends and gets (pr − 1)/pr of the n/pc rows of V_j in an all-gather and as many in a reduce-scatter, and
+/// likewise for U: 2k ((pr − 1) n + (pc − 1) m)/p words in all. Sparse or dense makes no difference to that: factors
+/// and products are dense. Among equals the grid with the most rows of ranks.
+pub fn fewest_words(m: usize, n: usize, ranks: usize) -> (usize, usize) {
+    let words = |pr: usize| (pr as u128 - 1) * n as u128 + ((ranks / pr) as u128 - 1) * m as u128;
+    let pr = (1..=ranks).rev().filter(|pr| ranks.is_multiple_of(*pr)).min_by_key(|&pr| words(pr)).unwrap_or(ranks);
+    (pr, ranks / pr)
+}
+
 /// One side of the grid: a factor's rows of this rank's block, shared out over the ranks that have the same rows.
 pub struct Side<T: Real> {
     /// The ranks that share these rows: the grid row for U, the grid column for V.
@@ -102,6 +113,8 @@ fn memory<T: Real>(a: &Array2<T>) -> &[T] {
 
 /// The grid: this rank's block and the two sides.
 pub struct Grid<T: Real> {
+    /// Rows and columns of ranks.
+    shape: (usize, usize),
     pub block: Block<T>,
     pub u: Side<T>,
     pub v: Side<T>,
@@ -116,8 +129,14 @@ impl<T: Real> Grid<T> {
         Grid {
             u: Side::new(door.split(i), &cuts.rows[i], k, order),
             v: Side::new(door.split(j), &cuts.cols[j], k, order),
+            shape: (cuts.rows.len(), pc),
             block,
         }
+    }
+
+    /// `4x2`, as in `--grid`.
+    pub fn name(&self) -> String {
+        format!("{}x{}", self.shape.0, self.shape.1)
     }
 
     /// Right-hand side M V of U's owned rows.
@@ -132,5 +151,38 @@ impl<T: Real> Grid<T> {
         let u = self.u.gather(gather);
         let block = &self.block;
         self.v.scatter(scatter, |out| door.work("product M'U", || block.tmul(&u, &mut out.view_mut())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fewest_words;
+
+    #[test]
+    fn long_matrices_are_cut_by_rows_and_square_ones_both_ways() {
+        assert_eq!(fewest_words(20_000, 2_000, 1), (1, 1));
+        assert_eq!(fewest_words(20_000, 2_000, 2), (2, 1));
+        assert_eq!(fewest_words(2_000, 20_000, 7), (1, 7));
+        assert_eq!(fewest_words(1_000, 1_000, 16), (4, 4));
+        assert_eq!(fewest_words(1_000, 1_000, 2), (2, 1));
+        assert_eq!(fewest_words(4_000, 1_000, 16), (8, 2));
+        assert_eq!(fewest_words(100, 100, 7), (7, 1));
+    }
+
+    #[test]
+    fn no_other_grid_sends_less() {
+        for (m, n) in [(37, 1000), (500, 499), (1, 9), (12, 12)] {
+            for ranks in 1..40 {
+                let (pr, pc) = fewest_words(m, n, ranks);
+                assert_eq!(pr * pc, ranks);
+                // What rank (i, j) hands over to others, in rows: by loops over its partners.
+                let sent = |pr: usize, pc: usize| {
+                    let side = |parts: usize, rows: usize| (0..parts).filter(|&p| p > 0).count() * rows;
+                    side(pr, n) + side(pc, m)
+                };
+                let best = (1..=ranks).filter(|r| ranks % r == 0).map(|r| sent(r, ranks / r)).min();
+                assert_eq!(Some(sent(pr, pc)), best, "{m} x {n} on {ranks}");
+            }
+        }
     }
 }

@@ -31,7 +31,7 @@ pub static METHOD: Method = Method {
     build32: build,
 };
 
-const OPTIONS: [Taken; 2] = [INNER_SWEEPS.or("1"), EXTRAPOLATION.or("none")];
+const OPTIONS: [Taken; 3] = [INNER_SWEEPS.or("1"), EXTRAPOLATION.or("none"), exact::OPTIONS[0]];
 
 /// Sweeps of U and of V for each product.
 struct Hals {

@@ -12,7 +12,7 @@ pub mod fedavg;
 pub mod fedprox;
 pub mod felb;
 pub mod fnmf;
-mod grid;
+pub mod grid;
 pub mod hals;
 pub mod ipalm;
 pub mod mu;

@@ -18,7 +18,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[],
+    options: exact::OPTIONS,
     wire: exact::WIRE,
     build64: build,
     build32: build,

@@ -3,7 +3,7 @@
 
 use super::boolean::{asso, grecond, mebf, relaxed};
 use super::options::Taken;
-use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, hals, ipalm, mu, mur, ppdnmf, secure};
+use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, grid, hals, ipalm, mu, mur, ppdnmf, secure};
 use crate::comm::{Parcel, Parties, Payload};
 use crate::data::{self, Plan};
 use crate::error::Result;
@@ -122,12 +122,20 @@ impl Partition {
         matches!(self, Partition::PartyRows | Partition::PartyColumns)
     }
 
-    /// The plan for an m × n matrix.
-    pub fn plan(self, m: usize, n: usize, ranks: usize, parties: Parties, skew: Option<f64>) -> Plan {
+    /// The plan for an m × n matrix; a grid is as asked for, else the one that sends the fewest words.
+    pub fn plan(
+        self,
+        (m, n): (usize, usize),
+        ranks: usize,
+        parties: Parties,
+        skew: Option<f64>,
+        grid: Option<(usize, usize)>,
+    ) -> Plan {
         match self {
-            // Cut the longer side: what is exchanged then has the length of the shorter one.
-            Partition::Grid if m >= n => Plan::Grid { pr: ranks, pc: 1 },
-            Partition::Grid => Plan::Grid { pr: 1, pc: ranks },
+            Partition::Grid => {
+                let (pr, pc) = grid.unwrap_or_else(|| grid::fewest_words(m, n, ranks));
+                Plan::Grid { pr, pc }
+            }
             Partition::RowsAndColumns => Plan::RowsAndColumns { ranks },
             Partition::PartyRows => Plan::PartyRows { parties, skew },
             Partition::PartyColumns => Plan::PartyColumns { parties, skew },

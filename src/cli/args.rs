@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::EstimateArgs;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "fednmf",
@@ -192,6 +194,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Tell memory, work, traffic and time of an iteration before it is run, and how many ranks are worth asking for.
+    /// Rates are measured on the spot: start it with mpirun -n 2 to measure the way between ranks too
+    Estimate(Box<EstimateArgs>),
     /// Print a completion script for a shell
     Completions {
         /// bash, zsh, fish, elvish, powershell

@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use serde_json::{Map, Value, json};
 
 use super::{Kernel, Precision, RunArgs, Scale};
-use crate::algo::options::{self, Options};
+use crate::algo::options::{self, GRID, Options};
 use crate::algo::registry::Partition;
 use crate::algo::{Method, registry};
 use crate::data::{self, InputSpec, Stack};
@@ -145,12 +145,15 @@ impl Settings {
         all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
         all.insert("binarize".into(), json!(self.input.binarize));
         all.extend(self.options.to_json());
+        // Where the matrix is cut decides rounding only: a run may go on with other ranks.
+        all.remove(GRID.name);
         all
     }
 
     /// All effective parameters.
     pub fn all(&self) -> Map<String, Value> {
         let mut all = self.deciding();
+        all.extend(self.options.to_json());
         all.insert("input".into(), self.input_text.clone().into());
         all.insert("max_iters".into(), self.max_iters.into());
         all.insert("tol".into(), json!(self.tol));
@@ -250,6 +253,9 @@ mod tests {
             ("fednmf --algo hals --parties 3", "--parties"),
             ("fednmf --algo hals --skew 0.5", "--skew"),
             ("fednmf --sketch-size 0", "--sketch-size"),
+            ("fednmf --algo hals --grid 4", "--grid"),
+            ("fednmf --algo dsanls --grid 4x2", "--grid"),
+            ("fednmf --algo fnmf --grid 1x1", "--grid"),
             ("fednmf --mu-alpha -3", "--mu-alpha"),
             ("fednmf --checkpoint c.h5 --checkpoint-every 0", "--checkpoint-every"),
             ("fednmf --input synthetic:nosuch", "nosuch"),

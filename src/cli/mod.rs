@@ -2,11 +2,13 @@
 
 mod args;
 mod check;
+mod estimate;
 mod info;
 mod reference;
 
 pub use args::{Cli, Command, Kernel, Precision, RunArgs, Scale};
 pub use check::{Every, Settings};
+pub use estimate::EstimateArgs;
 pub use info::print_info;
 pub use reference::algorithms;
 

@@ -2,11 +2,12 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
+use std::time::Instant;
 
 use ::mpi::traits::Equivalence;
 
 use super::mpi::Op;
-use super::{Door, Parcel, mpi};
+use super::{Door, Entry, Parcel, mpi};
 
 /// Where each rank's part lies in a concatenation by rank, in the form that MPI wants it; made once, used every time.
 #[derive(Debug, Clone)]
@@ -37,6 +38,32 @@ impl Door {
     /// All-reduce in place: every rank hands over `buffer` and gets back the sum over the ranks.
     pub fn sum<T: Equivalence>(&self, parcel: Parcel, buffer: &mut [T]) {
         self.all_reduce(parcel, Op::Sum, buffer);
+    }
+
+    /// [`Door::sum`] that is under way while `work` is done, which may talk to other ranks too but must not need the sum.
+    /// Booked are the seconds that `work` did not hide: starting, and waiting at the end.
+    pub fn sum_while<T: Equivalence, R>(&self, parcel: Parcel, buffer: &mut [T], work: impl FnOnce() -> R) -> R {
+        if self.size() == 1 || buffer.len() > self.inner.chunk {
+            self.sum(parcel, buffer);
+            return work();
+        }
+        let start = Instant::now();
+        let bytes = 2 * size_of_val(buffer) as u64;
+        let pending = mpi::start_all_reduce(&self.inner.comm, Op::Sum, buffer);
+        let started = start.elapsed();
+        let result = work();
+        let start = Instant::now();
+        drop(pending);
+        let entry = Entry {
+            calls: 1,
+            seconds: (started + start.elapsed()).as_secs_f64(),
+            party_bytes: if self.inside { 0 } else { bytes },
+            mpi_bytes: bytes,
+            messages: 1,
+            flops: 0,
+        };
+        self.ledger.borrow_mut().sent(parcel, &entry);
+        result
     }
 
     /// All-reduce in place: the largest over the ranks, element by element.

@@ -49,6 +49,8 @@ pub struct Entry {
     pub mpi_bytes: u64,
     /// MPI calls behind it (more than `calls` where a message was cut into chunks).
     pub messages: u64,
+    /// Floating-point operations of local work, as far as kernels count them.
+    pub flops: u64,
 }
 
 impl Entry {
@@ -58,6 +60,7 @@ impl Entry {
         self.party_bytes += other.party_bytes;
         self.mpi_bytes += other.mpi_bytes;
         self.messages += other.messages;
+        self.flops += other.flops;
     }
 }
 
@@ -76,8 +79,8 @@ impl Ledger {
     }
 
     /// Books local work.
-    pub fn worked(&mut self, phase: &'static str, seconds: f64) {
-        self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
+    pub fn worked(&mut self, phase: &'static str, seconds: f64, flops: u64) {
+        self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, flops, ..Entry::default() });
     }
 
     /// Books a span of work and communication together, whose parts are booked on their own too.

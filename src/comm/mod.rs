@@ -20,6 +20,7 @@ use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::Communicator;
 
 use crate::error::{Error, Kind, Result};
+use crate::linalg::flops;
 
 pub use crate::linalg::even_part;
 pub use collective::Parts;
@@ -103,11 +104,11 @@ impl Door {
         self.ledger.borrow()
     }
 
-    /// Does local work and books its time under `phase`.
+    /// Does local work and books its time and its flops under `phase`.
     pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), flops::total());
         let result = f();
-        self.ledger.borrow_mut().worked(phase, start.elapsed().as_secs_f64());
+        self.ledger.borrow_mut().worked(phase, start.elapsed().as_secs_f64(), flops::total() - before);
         result
     }
 
@@ -131,6 +132,7 @@ impl Door {
             party_bytes: if self.inside { 0 } else { bytes },
             mpi_bytes: if alone { 0 } else { bytes },
             messages: if alone { 0 } else { messages as u64 },
+            flops: 0,
         };
         self.ledger.borrow_mut().sent(parcel, &entry);
         result

@@ -4,6 +4,8 @@
 //! Counts are checked against the buffers here; cutting long messages into chunks is the door's business.
 
 use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use mpi::ffi;
@@ -101,21 +103,30 @@ fn allowed_cores() -> Vec<u8> {
 
 /// Does a call as the library does it, or on a crowded node starts it and gives way until it is done.
 fn call(name: &str, whole: impl FnOnce() -> c_int, start: impl FnOnce(*mut ffi::MPI_Request) -> c_int) {
-    if !CROWDED.get().copied().unwrap_or(false) {
+    if !crowded() {
         return check(whole(), name);
     }
     // SAFETY: a constant that the shim library defines.
     let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
     check(start(&mut request), name);
+    give_way_until_done(&mut request, name);
+}
+
+/// Asks for a request until it is done, and gives the core away in between.
+fn give_way_until_done(request: &mut ffi::MPI_Request, name: &str) {
     let mut done: c_int = 0;
     loop {
-        // SAFETY: a request that was started above, asked for until it is done; its buffers are borrowed by the caller.
-        check(unsafe { ffi::MPI_Test(&mut request, &mut done, ffi::RSMPI_STATUS_IGNORE) }, name);
+        // SAFETY: a request that was started and whose buffers the caller keeps borrowed, asked for until it is done.
+        check(unsafe { ffi::MPI_Test(request, &mut done, ffi::RSMPI_STATUS_IGNORE) }, name);
         if done != 0 {
             return;
         }
         std::thread::yield_now();
     }
+}
+
+fn crowded() -> bool {
+    CROWDED.get().copied().unwrap_or(false)
 }
 
 /// In-place all-reduce.
@@ -127,6 +138,44 @@ pub fn all_reduce<T: Equivalence>(comm: &SimpleCommunicator, op: Op, buffer: &mu
         || unsafe { ffi::MPI_Allreduce(in_place(), at, n, t, op, comm) },
         |request| unsafe { ffi::MPI_Iallreduce(in_place(), at, n, t, op, comm, request) },
     );
+}
+
+/// An all-reduce that is under way; the buffer is lent to it until it is waited for, also when it is dropped.
+pub struct Pending<'a> {
+    request: ffi::MPI_Request,
+    buffer: PhantomData<&'a mut [u8]>,
+}
+
+/// Starts an in-place all-reduce.
+pub fn start_all_reduce<'a, T: Equivalence>(comm: &SimpleCommunicator, op: Op, buffer: &'a mut [T]) -> Pending<'a> {
+    let mut request = MaybeUninit::uninit();
+    // SAFETY: as for the blocking one; the buffer stays borrowed as long as the value that is returned lives, and that
+    // waits before it is gone.
+    let status = unsafe {
+        ffi::MPI_Iallreduce(
+            in_place(),
+            address_mut(buffer),
+            int(buffer.len()),
+            datatype::<T>(),
+            op.raw(),
+            comm.as_raw(),
+            request.as_mut_ptr(),
+        )
+    };
+    check(status, "MPI_Iallreduce");
+    // SAFETY: the call has succeeded, so it has written the request.
+    Pending { request: unsafe { request.assume_init() }, buffer: PhantomData }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if crowded() {
+            return give_way_until_done(&mut self.request, "MPI_Iallreduce");
+        }
+        // SAFETY: the request is the one that was started, and is waited for once.
+        let status = unsafe { ffi::MPI_Wait(&mut self.request, ffi::RSMPI_STATUS_IGNORE) };
+        check(status, "MPI_Wait");
+    }
 }
 
 /// Reduce-scatter with unequal counts: rank r gets the sum of the r-th part.

@@ -62,6 +62,7 @@ impl Door {
             party_bytes: if self.inside { 0 } else { (2 * hosted * out.len() * size_of::<T>()) as u64 },
             mpi_bytes: if alone { 0 } else { 2 * 8 * (sums.len() as u64 + 1) },
             messages: if alone { 0 } else { messages as u64 },
+            flops: 0,
         };
         self.ledger.borrow_mut().sent(parcel, &entry);
         Ok(())
@@ -84,6 +85,7 @@ impl Door {
             party_bytes: 2 * hosted as u64 * bytes,
             mpi_bytes: if alone { 0 } else { 2 * bytes },
             messages: if alone { 0 } else { buffer.len().div_ceil(self.inner.chunk) as u64 },
+            flops: 0,
         };
         self.ledger.borrow_mut().sent(parcel, &entry);
     }

@@ -8,7 +8,7 @@ use sprs::CsMatI;
 
 use super::mkl::{Kernels, SparseMatrix};
 use super::threads::{even_part, over_parts, threads};
-use super::{Real, csr_native, over_rows};
+use super::{Real, csr_native, flops, over_rows};
 use crate::error::Result;
 
 /// Rows of one MKL handle: small enough that a transposed product's scatter stays in cache (measured: 4,096 rows are
@@ -93,6 +93,7 @@ impl<T: Real> Csr<T> {
     /// out = X·B (B cols × k, out rows × k, both in row order).
     pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         let k = b.ncols();
+        flops::count(2 * self.matrix.nnz() * k);
         match self.kernel {
             SparseKernel::Mkl => {
                 let x = contiguous(b);
@@ -113,6 +114,7 @@ impl<T: Real> Csr<T> {
 
     /// out = XᵀU (U rows × k, out cols × k, both in row order).
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        flops::count(2 * self.matrix.nnz() * u.ncols());
         match self.kernel {
             SparseKernel::Mkl => self.partial_sums(self.blocks.len(), out, |blocks, y| {
                 for block in &self.blocks[blocks] {
@@ -129,6 +131,7 @@ impl<T: Real> Csr<T> {
 
     /// out = (X_S)ᵀ·B for the rows S of X in the order given (B |S| × k, out cols × k, in row order).
     pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        flops::count(2 * self.stored_in(rows.iter().copied()) * b.ncols());
         self.partial_sums(rows.len(), out, |places, y| {
             let part = b.slice(s![places.clone(), ..]);
             csr_native::rows_tmul(&self.matrix, rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
@@ -163,6 +166,13 @@ impl<T: Real> Csr<T> {
         });
     }
 
+    /// Number of stored entries of some rows.
+    fn stored_in(&self, rows: impl Iterator<Item = usize>) -> usize {
+        let indptr = self.matrix.indptr();
+        let starts = indptr.raw_storage();
+        rows.map(|i| starts[i + 1] - starts[i]).sum()
+    }
+
     /// out += (X_S)ᵀ·B, otherwise as [`Csr::rows_tmul`].
     pub fn rows_tmul_add(
         &self,
@@ -170,6 +180,7 @@ impl<T: Real> Csr<T> {
         b: &ArrayView2<T>,
         out: &mut ArrayViewMut2<T>,
     ) {
+        flops::count(2 * self.stored_in(rows.clone()) * b.ncols());
         csr_native::rows_tmul(&self.matrix, rows, contiguous(b), b.ncols(), contiguous_mut(out));
     }
 }

@@ -8,6 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use intel_mkl_src as _;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
+use super::flops;
 use crate::error::{Error, Result};
 
 const ROW_MAJOR: c_int = 101;
@@ -155,6 +156,7 @@ pub fn gemm<T: Kernels>(alpha: T, a: &ArrayView2<T>, b: &ArrayView2<T>, beta: T,
     if m == 0 || n == 0 {
         return;
     }
+    flops::count(2 * m * n * k);
     let (lda, ta) = leading(a.dim(), a.strides());
     let (ldb, tb) = leading(b.dim(), b.strides());
     let (ldc, tc) = leading(c.dim(), c.strides());

@@ -9,6 +9,7 @@ mod block;
 mod csr;
 mod csr_native;
 mod dense;
+pub mod flops;
 mod mkl;
 mod real;
 mod residual;

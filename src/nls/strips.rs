@@ -10,7 +10,7 @@ use pulp::{Simd, WithSimd};
 
 use super::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
 use crate::linalg::simd::{Lanes, dispatch, lanes};
-use crate::linalg::{Real, over_rows};
+use crate::linalg::{Real, flops, over_rows};
 
 /// Bytes of one tile, the strips that are packed together: a quarter of a usual second-level cache.
 const TILE_BYTES: usize = 256 << 10;
@@ -175,6 +175,7 @@ pub(super) fn apply<T: Real, F: Fn(T) -> T + Clone + Sync, const SEQUENTIAL: boo
     if x.is_empty() {
         return;
     }
+    flops::count(2 * x.nrows() * k * k * method.passes);
     over_rows(x, &|first, x| {
         let r = r.slice(s![first..first + x.nrows(), ..]);
         T::with_buffer(|buffer| {

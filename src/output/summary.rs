@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{CHECKPOINT, OUTPUT};
-use crate::comm::{Door, Ledger, Parcel, Payload};
+use crate::comm::{Door, Entry, Ledger, Parcel, Payload};
 
 const GATHER: Parcel = Parcel::new("summary", Payload::Control);
 
 /// One rank's part of the profile.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Share {
-    /// By name: calls, seconds, MPI bytes.
-    phases: BTreeMap<String, (u64, f64, u64)>,
+    /// By name: calls, seconds, MPI bytes, flops.
+    phases: BTreeMap<String, (u64, f64, u64, u64)>,
     compute_seconds: f64,
     sent: [u64; 3],
     /// By purpose and payload: MPI bytes, party bytes, messages.
@@ -27,16 +27,16 @@ impl Share {
     fn of(ledger: &Ledger, peak_rss: u64) -> Share {
         let mut share = Share { peak_rss, ..Share::default() };
         for (name, entry) in ledger.work() {
-            share.add(name, entry.calls, entry.seconds, 0);
+            share.add(name, entry);
             share.compute_seconds += entry.seconds;
         }
         for (name, entry) in ledger.spans() {
-            share.add(name, entry.calls, entry.seconds, 0);
+            share.add(name, entry);
         }
         for (parcel, entry) in ledger.wire() {
             let row = [entry.mpi_bytes, entry.party_bytes, entry.messages];
             share.wire.entry(parcel.purpose.into()).or_default().insert(format!("{:?}", parcel.payload), row);
-            share.add(parcel.purpose, entry.calls, entry.seconds, entry.mpi_bytes);
+            share.add(parcel.purpose, entry);
             let own = matches!(parcel.payload, Payload::Data | Payload::Control);
             if !own && ![OUTPUT, CHECKPOINT].contains(parcel) {
                 for (sum, x) in share.sent.iter_mut().zip([entry.mpi_bytes, entry.party_bytes, entry.messages]) {
@@ -47,9 +47,10 @@ impl Share {
         share
     }
 
-    fn add(&mut self, name: &str, calls: u64, seconds: f64, bytes: u64) {
+    fn add(&mut self, name: &str, entry: &Entry) {
         let phase = self.phases.entry(name.to_string()).or_default();
-        *phase = (phase.0 + calls, phase.1 + seconds, phase.2 + bytes);
+        let Entry { calls, seconds, mpi_bytes, flops, .. } = *entry;
+        *phase = (phase.0 + calls, phase.1 + seconds, phase.2 + mpi_bytes, phase.3 + flops);
     }
 }
 
@@ -63,6 +64,8 @@ pub struct Phase {
     pub seconds_mean: f64,
     /// MPI bytes, all ranks together.
     pub bytes: u64,
+    /// Floating-point operations that kernels counted, all ranks together.
+    pub flops: u64,
 }
 
 /// The profile of a run so far, over all ranks.
@@ -105,12 +108,13 @@ impl Profile {
         let ranks = shares.len().max(1) as f64;
         let (mut slowest, mut total) = (0f64, 0f64);
         for share in shares {
-            for (name, &(calls, seconds, bytes)) in &share.phases {
+            for (name, &(calls, seconds, bytes, flops)) in &share.phases {
                 let phase = profile.phases.entry(name.clone()).or_default();
                 phase.calls = phase.calls.max(calls);
                 phase.seconds_max = phase.seconds_max.max(seconds);
                 phase.seconds_mean += seconds / ranks;
                 phase.bytes += bytes;
+                phase.flops += flops;
             }
             for (purpose, payloads) in &share.wire {
                 for (payload, row) in payloads {
@@ -139,7 +143,10 @@ impl Profile {
             .phases
             .iter()
             .map(|(name, p)| {
-                let value = json!({"calls": p.calls, "seconds_max": p.seconds_max, "seconds_mean": p.seconds_mean, "bytes": p.bytes});
+                let value = json!({
+                    "calls": p.calls, "seconds_max": p.seconds_max, "seconds_mean": p.seconds_mean, "bytes": p.bytes,
+                    "flops": p.flops,
+                });
                 (name.clone(), value)
             })
             .collect();
@@ -267,16 +274,15 @@ pub fn paragraph(facts: &Facts<'_>, profile: &Profile) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::Entry;
 
     fn two_ranks() -> Profile {
         let shares: Vec<Share> = [1.0, 3.0]
             .into_iter()
             .map(|seconds| {
                 let mut ledger = Ledger::default();
-                ledger.worked("sweep", seconds);
-                ledger.worked("sweep", seconds);
-                let entry = Entry { calls: 2, seconds: 0.5, party_bytes: 70, mpi_bytes: 40, messages: 3 };
+                ledger.worked("sweep", seconds, 50);
+                ledger.worked("sweep", seconds, 50);
+                let entry = Entry { calls: 2, seconds: 0.5, party_bytes: 70, mpi_bytes: 40, messages: 3, flops: 0 };
                 ledger.sent(Parcel::new("Gram", Payload::Gram), &entry);
                 ledger.sent(Parcel::new("load", Payload::Data), &entry);
                 ledger.sent(OUTPUT, &entry);
@@ -290,9 +296,9 @@ mod tests {
     #[test]
     fn ranks_are_added_up() {
         let profile = two_ranks();
-        let sweep = Phase { calls: 2, seconds_max: 6.0, seconds_mean: 4.0, bytes: 0 };
+        let sweep = Phase { calls: 2, seconds_max: 6.0, seconds_mean: 4.0, bytes: 0, flops: 200 };
         assert_eq!(profile.phases["sweep"], sweep);
-        let output = Phase { calls: 4, seconds_max: 1.0, seconds_mean: 1.0, bytes: 160 };
+        let output = Phase { calls: 4, seconds_max: 1.0, seconds_mean: 1.0, bytes: 160, flops: 0 };
         assert_eq!(profile.phases["output"], output);
         // The Gram alone is the algorithm's.
         assert_eq!((profile.bytes_sent, profile.party_bytes, profile.messages), (80, 140, 6));

@@ -40,6 +40,7 @@ pub fn run(settings: &Settings, door: &Door) -> Result<i32> {
 fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door) -> Result<i32> {
     let signals = Signals::catch().map_err(|e| Error::failed(format!("cannot catch signals: {e}")))?;
     door.agree(linalg::start_threads(settings.threads))?;
+    check_grid(settings, door.size()).map_err(Error::on_all_ranks)?;
     let resuming = door.agree(before_reading(settings, door))?;
     let input = data::open(&settings.input, door)?;
     let header = input.header().clone();
@@ -59,7 +60,8 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     }
     let parties = Parties { count: settings.parties.unwrap_or(door.size()), ranks: door.size() };
     let partition = settings.method.partition;
-    let plan = partition.plan(header.rows, header.cols, door.size(), parties, settings.skew);
+    let shape = (header.rows, header.cols);
+    let plan = partition.plan(shape, door.size(), parties, settings.skew, settings.options.grid());
     let loaded = input.load::<T>(&plan, door, &mut |part| progress.loading(part))?;
     let figures = loaded.figures;
     if loaded.duplicates > 0 {
@@ -180,6 +182,19 @@ fn before_reading(settings: &Settings, door: &Door) -> Result<bool> {
     }
     let resuming = door.share(CONTROL, resuming);
     checked.map(|()| resuming)
+}
+
+fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {
+    match settings.options.grid() {
+        Some((pr, pc)) if pr.checked_mul(pc) != Some(ranks) => {
+            let product = pr.checked_mul(pc).map_or_else(|| "far too many".into(), |p| p.to_string());
+            Err(Error::input(format!(
+                "--grid {pr}x{pc}: that is for {product} ranks, and this run has {ranks}; rows times columns of the grid must \
+                 be the number of ranks (mpirun -n)"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_shape(settings: &Settings, header: &Header) -> Result<()> {

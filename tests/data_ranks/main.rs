@@ -76,6 +76,7 @@ fn plans(size: usize) -> Vec<Plan> {
         Plan::PartyColumns { parties: parties(3), skew: Some(0.0) },
     ];
     if size == 4 {
+        // Cut both ways: every reader has to know it.
         plans.push(Plan::Grid { pr: 2, pc: 2 });
     }
     plans

@@ -20,6 +20,13 @@ pub static SKETCH_SIZE: Opt = Opt {
            more where it is small",
     check: Check::Sizes,
 };
+pub static GRID: Opt = Opt {
+    name: "grid",
+    value: "PRxPC",
+    help: "Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1); auto: the cut that sends the fewest \
+           words",
+    check: Check::Grid,
+};
 pub static SOLVER: Opt = Opt {
     name: "solver",
     value: "NAME",
@@ -307,6 +314,7 @@ pub static CRYPTO_THREADS: Opt = Opt {
 
 /// Every option above, in the order of `--help`.
 pub static ALL: &[&Opt] = &[
+    &GRID,
     &SKETCH,
     &SKETCH_SIZE,
     &SOLVER,

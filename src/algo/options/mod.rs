@@ -26,6 +26,8 @@ pub enum Check {
     OneOf(&'static [&'static str]),
     /// One or two sizes, `U[,V]`: counts, or shares with `%`; or `auto`.
     Sizes,
+    /// Rows and columns of a grid of ranks, `PRxPC`; or `auto`.
+    Grid,
     /// Any text; whoever takes it checks it.
     Text,
     /// A whole number, or `os`: from the operating system.
@@ -77,6 +79,7 @@ enum Value {
     Auto,
     Word(String),
     Sizes(Option<(Size, Size)>),
+    Grid(Option<(usize, usize)>),
 }
 
 impl Opt {
@@ -124,6 +127,13 @@ impl Opt {
             Check::Text => Ok(Value::Word(text.to_string())),
             Check::Seed if text == "os" => Ok(Value::Word(text.to_string())),
             Check::Seed => text.parse().ok().map(Value::Count).ok_or_else(|| wrong("a whole number, or os".into())),
+            Check::Grid if text == "auto" => Ok(Value::Grid(None)),
+            Check::Grid => {
+                let count = |t: &str| t.parse().ok().filter(|&c: &usize| c > 0);
+                let pair = text.split_once('x').and_then(|(r, c)| count(r).zip(count(c)));
+                pair.map(|grid| Value::Grid(Some(grid)))
+                    .ok_or_else(|| wrong("rows x columns of ranks as in 4x2, or auto".into()))
+            }
             Check::Sizes => {
                 if text == "auto" {
                     return Ok(Value::Sizes(None));
@@ -235,6 +245,14 @@ impl Options {
         }
     }
 
+    /// Rows and columns of the grid of ranks; `None` for `auto`, and for an algorithm that has no grid.
+    pub fn grid(&self) -> Option<(usize, usize)> {
+        match self.values.get(GRID.name) {
+            Some(Value::Grid(grid)) => *grid,
+            _ => None,
+        }
+    }
+
     /// Names and values, for trace and output.
     pub fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
         let size = |s: &Size| match s {
@@ -250,7 +268,8 @@ impl Options {
                     Value::Number(x) => (*x).into(),
                     Value::Auto => "auto".into(),
                     Value::Word(w) => w.clone().into(),
-                    Value::Sizes(None) => "auto".into(),
+                    Value::Sizes(None) | Value::Grid(None) => "auto".into(),
+                    Value::Grid(Some((pr, pc))) => format!("{pr}x{pc}").into(),
                     Value::Sizes(Some((u, v))) => format!("{},{}", size(u), size(v)).into(),
                 };
                 (name.replace('-', "_"), json)
@@ -273,6 +292,16 @@ mod tests {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(Size::Share(0.001).of(5), 1);
+    }
+
+    #[test]
+    fn a_grid_is_two_counts() {
+        assert_eq!(GRID.parse("4x2"), Ok(Value::Grid(Some((4, 2)))));
+        assert_eq!(GRID.parse("auto"), Ok(Value::Grid(None)));
+        for wrong in ["", "4", "0x2", "4x", "x2", "4x2x1", "-4x2", "4 x 2", "1e1x2"] {
+            let error = GRID.parse(wrong).unwrap_err();
+            assert!(error.message.contains("--grid") && error.message.contains("4x2"), "{wrong}: {error}");
+        }
     }
 
     #[test]
