@@ -7,13 +7,15 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use fednmf::linalg::{Block, Order, Real, gemm, gram};
+use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
+use fednmf::nls::{Sweep, sweep};
 use ndarray::{Array2, Axis, ShapeBuilder};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use sprs::CsMatI;
 
 /// How long one comparison takes at least.
-const TURN: Duration = Duration::from_millis(400);
+const TURN: Duration = Duration::from_millis(150);
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order) -> Array2<T> {
     let mut rng = Pcg64::seed_from_u64((rows * 31 + cols) as u64);
@@ -57,48 +59,147 @@ fn triad() -> f64 {
     24.0 * n as f64 / t / 1e9
 }
 
-fn dense<T: Real>(filter: &str) {
-    let peak = peak::<T>();
+/// One line of the table: what is reached, its share of the peak, and the best of MKL in the same turns.
+struct Line<'a> {
+    kernel: &'a str,
+    case: String,
+    flops: usize,
+    seconds: f64,
+    mkl: Option<f64>,
+}
+
+impl Line<'_> {
+    fn print<T: Real>(&self, peak: f64) {
+        let rate = |t: f64| self.flops as f64 / t / 1e9;
+        let mkl = self.mkl.map_or("–".into(), |t| format!("{:.1}", rate(t)));
+        let share = 100.0 * rate(self.seconds) / peak;
+        let (kernel, case, own) = (self.kernel, &self.case, rate(self.seconds));
+        println!("| {kernel} | {} | {case} | {own:.1} | {share:.0} % | {mkl} |", T::NAME);
+    }
+}
+
+/// Both products of a dense block, the one with a tenth of its rows, and the Gram matrix.
+fn dense<T: Real>(filter: &str, peak: f64) {
     for (rows, cols) in [(20_000, 2_000), (10_000, 2_000), (60_000, 784), (1797, 64)] {
+        let wanted = |k: &usize| format!("dense {} {rows}x{cols} k={k}", T::NAME).contains(filter);
+        let all: Vec<usize> = [10, 20, 32, 40, 50, 100].into_iter().filter(wanted).collect();
+        if all.is_empty() {
+            continue;
+        }
         let x = random::<T>(rows, cols, Order::Rows);
         let block = Block::Dense(x.clone());
-        for k in [10, 20, 32, 40, 50, 100] {
-            if !format!("dense {} {rows}x{cols} k={k}", T::NAME).contains(filter) {
-                continue;
-            }
+        for k in all {
             let (b, u) = (random::<T>(cols, k, Order::Components), random::<T>(rows, k, Order::Components));
-            let [mut out, mut other, mut third] = [rows, rows, rows].map(|rows| Order::Components.zeros::<T>(rows, k));
-            let [mut tout, mut tother] = [cols, cols].map(|rows| Order::Components.zeros::<T>(rows, k));
+            let [mut out, mut other, mut third] = [rows; 3].map(|rows| Order::Components.zeros::<T>(rows, k));
+            let [mut tout, mut tother, mut sampled] = [cols; 3].map(|rows| Order::Components.zeros::<T>(rows, k));
+            let mut g = Array2::zeros((k, k));
             let sample: Vec<usize> = (0..rows).step_by(10).collect();
             let part = random::<T>(sample.len(), k, Order::Components);
-            let mut sampled = Order::Components.zeros::<T>(cols, k);
-            let [own, mkl, blocked, town, tmkl, gather] = best([
+            let [own, mkl, blocked, town, tmkl, gather, grams] = best([
                 &mut || block.mul(&b.view(), &mut out.view_mut()),
                 &mut || gemm(T::one(), &x.view(), &b.view(), T::zero(), &mut other.view_mut()),
                 &mut || {
-                    for (x, mut out) in x.axis_chunks_iter(Axis(0), 1024).zip(third.axis_chunks_iter_mut(Axis(0), 1024)) {
-                        gemm(T::one(), &x, &b.view(), T::zero(), &mut out);
-                    }
+                    let parts = x.axis_chunks_iter(Axis(0), 1024).zip(third.axis_chunks_iter_mut(Axis(0), 1024));
+                    parts.for_each(|(x, mut out)| gemm(T::one(), &x, &b.view(), T::zero(), &mut out));
                 },
                 &mut || block.tmul(&u.view(), &mut tout.view_mut()),
                 &mut || gemm(T::one(), &x.t(), &u.view(), T::zero(), &mut tother.view_mut()),
                 &mut || block.rows_tmul(&sample, &part.view(), &mut sampled.view_mut()),
+                &mut || gram(&u.view(), &mut g.view_mut()),
             ]);
-            let rate = |t: f64| 2.0 * (rows * cols * k) as f64 / t / 1e9;
-            let gb = (size_of::<T>() * rows * cols) as f64 / 1e9;
-            println!(
-                "| {} {rows}x{cols} k={k} | {:.1} ({:.0} %) | {:.1} | {:.1} | {:.1} ({:.0} %) | {:.1} | {:.1} | {:.1} GB/s |",
-                T::NAME, rate(own), 100.0 * rate(own) / peak, rate(mkl.min(blocked)), rate(mkl),
-                rate(town), 100.0 * rate(town) / peak, rate(tmkl), rate(gather) / 10.0, gb / own
-            );
+            let flops = 2 * rows * cols * k;
+            let case = format!("{rows}x{cols} k={k}");
+            let line = |kernel, flops, seconds, mkl| Line { kernel, case: case.clone(), flops, seconds, mkl };
+            line("dense X B", flops, own, Some(mkl.min(blocked))).print::<T>(peak);
+            line("dense X'U", flops, town, Some(tmkl)).print::<T>(peak);
+            line("dense X'U, every 10th row", 2 * sample.len() * cols * k, gather, None).print::<T>(peak);
+            line("Gram", 2 * rows * k * k, grams, None).print::<T>(peak);
+        }
+    }
+}
+
+/// A random sparse matrix with nearly the same number of nonzeros in each row.
+fn random_sparse<T: Real>(rows: usize, cols: usize, per_row: usize) -> CsMatI<T, i32, usize> {
+    let mut rng = Pcg64::seed_from_u64(3);
+    let (mut indptr, mut indices) = (vec![0], Vec::with_capacity(rows * per_row));
+    for _ in 0..rows {
+        let mut row: Vec<i32> = (0..per_row).map(|_| rng.random_range(0..cols as i32)).collect();
+        row.sort_unstable();
+        row.dedup();
+        indices.extend(row);
+        indptr.push(indices.len());
+    }
+    let values: Vec<T> = indices.iter().map(|_| T::of(rng.random::<f64>())).collect();
+    CsMatI::new((rows, cols), indptr, indices, values)
+}
+
+/// Both products of a sparse block.
+fn sparse<T: Real>(filter: &str, peak: f64) {
+    let (rows, cols, per_row) = (200_000, 20_000, 40);
+    let case = |k: usize| format!("{rows}x{cols}, 8e6 nonzeros, k={k}");
+    let wanted = |k: &usize| format!("sparse {} {}", T::NAME, case(*k)).contains(filter);
+    let all: Vec<usize> = [10, 20, 40, 50, 100].into_iter().filter(wanted).collect();
+    if all.is_empty() {
+        return;
+    }
+    let matrix = random_sparse::<T>(rows, cols, per_row);
+    let native = Block::Sparse(Csr::new(matrix.clone()));
+    let mut mkl = Block::Sparse(Csr::new(matrix));
+    for k in all {
+        mkl.prepare(SparseKernel::Mkl, k).expect("MKL takes the matrix");
+        let (b, u) = (random::<T>(cols, k, Order::Rows), random::<T>(rows, k, Order::Rows));
+        let [mut out, mut other] = [rows; 2].map(|rows| Order::Rows.zeros::<T>(rows, k));
+        let [mut tout, mut tother] = [cols; 2].map(|rows| Order::Rows.zeros::<T>(rows, k));
+        let [own, theirs, town, ttheirs] = best([
+            &mut || native.mul(&b.view(), &mut out.view_mut()),
+            &mut || mkl.mul(&b.view(), &mut other.view_mut()),
+            &mut || native.tmul(&u.view(), &mut tout.view_mut()),
+            &mut || mkl.tmul(&u.view(), &mut tother.view_mut()),
+        ]);
+        let flops = 2 * native.stored() * k;
+        let line = |kernel, seconds, mkl| Line { kernel, case: case(k), flops, seconds, mkl: Some(mkl) };
+        line("CSR X B", own, theirs).print::<T>(peak);
+        line("CSR X'U", town, ttheirs).print::<T>(peak);
+    }
+}
+
+/// The nonnegative sweep, in one to eight passes for each right-hand side.
+fn sweeps<T: Real>(filter: &str, peak: f64) {
+    for k in [10, 20, 32, 40, 50, 64, 100] {
+        for order in [Order::Components, Order::Rows] {
+            if !format!("sweep {} k={k} {order:?}", T::NAME).contains(filter) {
+                continue;
+            }
+            let rows = 20_000;
+            let x = random::<T>(rows, k, order);
+            let mut g = Array2::zeros((k, k));
+            gram(&random::<T>(rows, k, Order::Components).view(), &mut g.view_mut());
+            let mut r = order.zeros::<T>(rows, k);
+            gemm(T::one(), &x.view(), &g.view(), T::zero(), &mut r.view_mut());
+            let mut all = [1, 2, 4, 8].map(|passes| (passes, x.clone()));
+            let [one, two, four, eight] = &mut all;
+            let run = |(passes, x): &mut (usize, Array2<T>)| {
+                sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: *passes });
+            };
+            let seconds = best([&mut || run(one), &mut || run(two), &mut || run(four), &mut || run(eight)]);
+            for (passes, seconds) in [1, 2, 4, 8].into_iter().zip(seconds) {
+                let case = format!("{rows} rows k={k}, {order:?} contiguous, passes {passes}");
+                Line { kernel: "sweep", case, flops: 2 * rows * k * k * passes, seconds, mkl: None }.print::<T>(peak);
+            }
         }
     }
 }
 
 fn main() {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
-    println!("GEMM peak: f64 {:.1}, f32 {:.1} GF/s; triad {:.1} GB/s", peak::<f64>(), peak::<f32>(), triad());
-    dense::<f64>(&filter);
-    dense::<f32>(&filter);
-    let _ = gram::<f64>;
+    let (wide, narrow) = (peak::<f64>(), peak::<f32>());
+    println!("GEMM peak: f64 {wide:.1}, f32 {narrow:.1} GF/s; triad {:.1} GB/s", triad());
+    println!("| kernel | precision | case | GF/s | of the peak | MKL's best |\n| --- | --- | --- | --- | --- | --- |");
+    dense::<f64>(&filter, wide);
+    dense::<f32>(&filter, narrow);
+    sparse::<f64>(&filter, wide);
+    sparse::<f32>(&filter, narrow);
+    sweeps::<f64>(&filter, wide);
+    sweeps::<f32>(&filter, narrow);
+    println!("GEMM peak at the end: f64 {:.1}, f32 {:.1} GF/s", peak::<f64>(), peak::<f32>());
 }

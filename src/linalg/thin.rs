@@ -14,6 +14,7 @@ use pulp::bytemuck::cast_slice;
 use pulp::{Simd, WithSimd};
 
 use super::Real;
+use super::mkl::prefetch;
 use super::simd::{dispatch, lanes};
 use super::threads::even_part;
 
@@ -177,19 +178,20 @@ impl<T: Real> Mul<'_, '_, '_, T> {
                     let sums = &mut T::vectors_mut::<S>(sums).0[..R * k];
                     sums.fill(T::splat_v(s, T::zero()));
                     // Missing rows at the end are the last one again.
-                    let rows: [&[T]; R] = std::array::from_fn(|r| {
-                        let row = self.x.row(top + (first + r).min(height - 1)).to_slice().unwrap_or_default();
-                        &row[start..end]
-                    });
+                    let row = |i: usize| &self.x.row(i.min(rows - 1)).to_slice().unwrap_or_default()[start..end];
+                    let rows: [&[T]; R] = std::array::from_fn(|r| row(top + (first + r).min(height - 1)));
+                    let next: [&[T]; R] = std::array::from_fn(|r| row(top + first + R + r));
                     let whole = rows.map(|row| T::vectors::<S>(row).0);
                     let rest = rows.map(|row| [T::load_short(s, T::vectors::<S>(row).1)]);
                     let mut at = 0;
                     for from in (0..whole[0].len()).step_by(piece) {
                         let to = (from + piece).min(whole[0].len());
-                        at += tiles::<T, S, R>(s, whole.map(|row| &row[from..to]), &packed[at..], k, columns, sums);
+                        let next = next.map(|row| &row[from * lanes..to * lanes]);
+                        at += tiles::<T, S, R>(s, whole.map(|row| &row[from..to]), next, &packed[at..], k, columns, sums);
                     }
                     if whole[0].len() < panel.len() {
-                        tiles::<T, S, R>(s, rest.each_ref().map(|row| &row[..]), &packed[at..], k, columns, sums);
+                        let rest = rest.each_ref().map(|row| &row[..]);
+                        tiles::<T, S, R>(s, rest, [&[]; R], &packed[at..], k, columns, sums);
                     }
                     for (c, size) in blocks(k, columns) {
                         for (r, sums) in sums[c * R..(c + size) * R].chunks_exact(size).enumerate() {
@@ -209,11 +211,13 @@ impl<T: Real> Mul<'_, '_, '_, T> {
     }
 }
 
-/// All register tiles of R rows of a piece; how many vectors of `packed` that took.
+/// All register tiles of R rows of a piece, while those of the `next` rows are brought near; how many vectors of
+/// `packed` that took.
 #[inline(always)]
 fn tiles<T: Real, S: Simd, const R: usize>(
     s: S,
     rows: [&[T::Vector<S>]; R],
+    next: [&[T]; R],
     packed: &[T::Vector<S>],
     k: usize,
     columns: usize,
@@ -221,6 +225,9 @@ fn tiles<T: Real, S: Simd, const R: usize>(
 ) -> usize {
     let len = rows[0].len();
     for (c, size) in blocks(k, columns) {
+        for next in next {
+            prefetch(&next[next.len() * c / k..next.len() * (c + size) / k]);
+        }
         let b = &packed[c * len..(c + size) * len];
         let sums = &mut sums[c * R..(c + size) * R];
         match size {
@@ -357,6 +364,9 @@ impl<T: Real> Tmul<'_, '_, '_, T> {
                 pack_columns(&self.u.slice(s![top..top + height, ..]), columns, packed);
                 let (mut x, mut sums) = (&*tile, &mut *sums);
                 let mut left = width;
+                // Meanwhile the next rows come near: a line now and then, in the order in which they will be copied.
+                let ahead = height.min(count - top - height) * (to - from);
+                let mut asked = 0;
                 while left > 0 {
                     let v = left.min(V);
                     let (now, later) = x.split_at(v * height);
@@ -364,6 +374,14 @@ impl<T: Real> Tmul<'_, '_, '_, T> {
                     for (c, size) in blocks(k, columns) {
                         let u = &packed[c * height..(c + size) * height];
                         let sum = &mut sum[c * v..(c + size) * v];
+                        let wanted = ahead * ((width - left) * k + v * (c + size)) / (width * k);
+                        while asked < wanted {
+                            let (i, j) = (asked / (to - from), asked % (to - from));
+                            let piece = (wanted - asked).min(to - from - j);
+                            let row = self.x.row(self.rows.at(top + height + i)).to_slice().unwrap_or_default();
+                            prefetch(&row[from + j..from + j + piece]);
+                            asked += piece;
+                        }
                         match v {
                             1 => outer_any::<T, S, 1>(s, now, u, size, sum),
                             2 => outer_any::<T, S, 2>(s, now, u, size, sum),
