@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use fednmf::linalg::{Block, Csr, Order, Real, Scratch, SparseKernel, gemm, gram};
+use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
 use fednmf::nls::{Sweep, gradient_step, sweep};
 use ndarray::{Array2, Axis, ShapeBuilder};
 use rand::{Rng, RngExt, SeedableRng};
@@ -91,9 +91,8 @@ fn sparse_products<T: Real>(c: &mut Criterion) {
             measure::<T>(c, "csr mul", format!("k={k} {kernel:?}"), flops, || x.mul(&b.view(), &mut xb.view_mut()));
             measure::<T>(c, "csr tmul", format!("k={k} {kernel:?}"), flops, || x.tmul(&u.view(), &mut xu.view_mut()));
         }
-        let mut scratch = Scratch::default();
         measure::<T>(c, "csr rows_tmul", format!("k={k} every 10th"), flops / 10, || {
-            x.rows_tmul(&sample, &part.view(), &mut xu.view_mut(), &mut scratch);
+            x.rows_tmul(&sample, &part.view(), &mut xu.view_mut());
         });
     }
 }
@@ -116,9 +115,8 @@ fn dense_products<T: Real>(c: &mut Criterion) {
         measure::<T>(c, "gram", case.clone(), 2 * rows * k * k, || gram(&u.view(), &mut g.view_mut()));
         let part = random::<T>(sample.len(), k, x.order(), rng);
         let flops = 2 * sample.len() * cols * k;
-        let mut scratch = Scratch::default();
         measure::<T>(c, "dense rows_tmul", format!("{case} every 10th"), flops, || {
-            x.rows_tmul(&sample, &part.view(), &mut xu.view_mut(), &mut scratch);
+            x.rows_tmul(&sample, &part.view(), &mut xu.view_mut());
         });
         measure::<T>(c, "dense rows_tmul", format!("{case} as if contiguous"), flops, || {
             gemm(T::one(), &contiguous.t(), &part.view(), T::zero(), &mut xu.view_mut());

@@ -1,13 +1,12 @@
 //! A local block of the data in whichever form it has, and the products that the algorithms ask of it.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{ArrayView2, ArrayViewMut2, s};
 
 use super::dense::{self, Dense};
-use super::threads::threads;
-use super::{Bits, Csr, Order, Real, SparseKernel, gemm, over_rows};
+use super::thin::Rows;
+use super::{Bits, Csr, Order, Real, SparseKernel};
 use crate::error::Result;
 
 /// A local block X (rows × cols) of the data matrix.
@@ -16,17 +15,6 @@ pub enum Block<T: Real> {
     Sparse(Csr<T>),
     Bits(Bits),
 }
-
-/// Memory that products need beside their operands; grows on first use and is then kept, so that iterations allocate
-/// nothing.
-#[derive(Default)]
-pub struct Scratch<T> {
-    /// One for each thread.
-    tiles: Vec<Mutex<Vec<T>>>,
-}
-
-/// Bytes of a tile of gathered rows: half of a usual second-level cache.
-const TILE_BYTES: usize = 512 << 10;
 
 impl<T: Real> Block<T> {
     pub fn shape(&self) -> (usize, usize) {
@@ -110,7 +98,7 @@ impl<T: Real> Block<T> {
     /// out += (X_R)ᵀ·B for consecutive rows R of X: B |R| × k, out cols × k, in this block's order.
     pub fn range_tmul_add(&self, rows: Range<usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {
-            Block::Dense(x) => gemm(T::one(), &x.slice(s![rows, ..]).t(), b, T::one(), out),
+            Block::Dense(x) => dense::rows_tmul(&x.slice(s![rows, ..]), Rows::All, b, true, out),
             Block::Sparse(x) => x.rows_tmul_add(rows, b, out),
             Block::Bits(x) => {
                 for (i, b) in rows.zip(b.rows()) {
@@ -122,9 +110,9 @@ impl<T: Real> Block<T> {
 
     /// out = (X_S)ᵀ·B for the rows S of X: work and memory traffic ∝ |S|, X_S is never stored whole.
     /// B is |S| × k, out cols × k, in this block's order.
-    pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>, scratch: &mut Scratch<T>) {
+    pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {
-            Block::Dense(x) => gathered_tmul(x, rows, b, out, scratch),
+            Block::Dense(x) => dense::rows_tmul(&x.view(), Rows::Chosen(rows), b, false, out),
             Block::Sparse(x) => x.rows_tmul(rows, b, out),
             Block::Bits(x) => {
                 out.fill(T::zero());
@@ -134,51 +122,4 @@ impl<T: Real> Block<T> {
             }
         }
     }
-}
-
-/// The dense case of [`Block::rows_tmul`]: pieces of some of the chosen rows are copied into a tile that stays in cache
-/// and multiplied there, so that the matrix crosses the memory bus once.
-fn gathered_tmul<T: Real>(
-    x: &Array2<T>,
-    rows: &[usize],
-    b: &ArrayView2<T>,
-    out: &mut ArrayViewMut2<T>,
-    scratch: &mut Scratch<T>,
-) {
-    let cols = x.ncols();
-    if rows.is_empty() || cols == 0 {
-        out.fill(T::zero());
-        return;
-    }
-    // Enough rows for GEMM to pay for reading and writing the result, and pieces as long as the tile then allows.
-    let room = TILE_BYTES / size_of::<T>();
-    let height = (room / cols).clamp(128, 512).min(rows.len());
-    let strip = (room / height).min(cols);
-    scratch.tiles.resize_with(threads(), Mutex::default);
-    let tiles = &scratch.tiles;
-    over_rows(out, &|first, mut out| {
-        // Each run of rows begins at another thread's share, so no two wait for one tile.
-        let place = (first * tiles.len()).div_ceil(cols).min(tiles.len() - 1);
-        let mut tile = tiles[place].lock().unwrap_or_else(PoisonError::into_inner);
-        if tile.len() < height * strip {
-            tile.resize(height * strip, T::zero());
-        }
-        for start in (0..out.nrows()).step_by(strip) {
-            let width = strip.min(out.nrows() - start);
-            let out = &mut out.slice_mut(s![start..start + width, ..]);
-            let from = first + start;
-            // The first piece overwrites what stands in the result.
-            let mut beta = T::zero();
-            for (chosen, b) in rows.chunks(height).zip(b.axis_chunks_iter(Axis(0), height)) {
-                let tile = &mut tile[..chosen.len() * width];
-                for (to, &i) in tile.chunks_exact_mut(width).zip(chosen) {
-                    let row = x.slice(s![i, from..from + width]);
-                    to.copy_from_slice(row.as_slice().expect("rows of a block are contiguous"));
-                }
-                let tile = ArrayView2::from_shape((chosen.len(), width), tile).expect("the tile has this shape");
-                gemm(T::one(), &tile.t(), &b, beta, out);
-                beta = T::one();
-            }
-        }
-    });
 }

@@ -5,6 +5,7 @@ use pulp::{Simd, WithSimd};
 use sprs::CsMatI;
 
 use super::Real;
+use super::mkl::prefetch;
 use super::simd::{dispatch, lanes, load, store};
 
 /// Vectors of one stretch at most: the accumulators, or the row that is scattered, stay in 16 registers.
@@ -56,6 +57,19 @@ pub(super) fn rows_tmul<T: Real>(
     }
 }
 
+/// Nonzeros that a row of the factor is asked for in advance: it comes from the third-level cache or from memory.
+const AHEAD: usize = 12;
+
+/// The column indices and values of row i, and the column index that will come [`AHEAD`] nonzeros later.
+#[inline(always)]
+fn nonzeros_ahead<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = ((usize, &T), usize)> {
+    let starts = x.indptr().into_raw_storage();
+    let later = x.indices().get(starts[i] + AHEAD..).unwrap_or_default();
+    // At the very end the last row's own indices do no harm.
+    let later = if later.len() < starts[i + 1] - starts[i] { &x.indices()[starts[i]..] } else { later };
+    nonzeros(x, i).zip(later.iter().map(|&j| j as usize))
+}
+
 /// The column indices and values of row i.
 #[inline(always)]
 fn nonzeros<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = (usize, &T)> {
@@ -99,11 +113,13 @@ impl<T: Real> Mul<'_, T> {
     /// `HEAD` whole vectors and the tail.
     #[inline(always)]
     fn stretch<S: Simd, const HEAD: usize>(&mut self, s: S, stretch: Stretch) {
-        let (k, width) = (self.k, HEAD * lanes::<T, S>());
+        let (k, lanes) = (self.k, lanes::<T, S>());
+        let width = HEAD * lanes;
         let zero = T::splat_v(s, T::zero());
         for (i, out) in self.out.chunks_exact_mut(k).enumerate() {
             let (mut head, mut tail) = ([zero; HEAD], zero);
-            for (j, &value) in nonzeros(self.x, self.first + i) {
+            for ((j, &value), next) in nonzeros_ahead(self.x, self.first + i) {
+                prefetch(&self.b[next * k + stretch.first..next * k + stretch.tail + lanes]);
                 let value = T::splat_v(s, value);
                 let row = &self.b[j * k..(j + 1) * k];
                 let from = T::vectors::<S>(&row[stretch.first..stretch.first + width]).0;
@@ -175,7 +191,8 @@ impl<T: Real, I: Iterator<Item = usize> + Clone> Scatter<'_, T, I> {
             let head: [T::Vector<S>; HEAD] = std::array::from_fn(|n| head[n]);
             masked[stretch.overlap..lanes].copy_from_slice(&u[stretch.tail + stretch.overlap..stretch.tail + lanes]);
             let tail = load::<T, S>(&masked);
-            for (j, &value) in nonzeros(self.x, i) {
+            for ((j, &value), next) in nonzeros_ahead(self.x, i) {
+                prefetch(&self.out[next * k + stretch.first..next * k + stretch.tail + lanes]);
                 let value = T::splat_v(s, value);
                 let row = &mut self.out[j * k..(j + 1) * k];
                 // All is read before anything is written, and the tail is written first: the overlap then ends as the

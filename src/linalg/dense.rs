@@ -1,8 +1,9 @@
-//! Dense products on MKL.
+//! Dense products: those with thin factors by loops of our own, all others on MKL.
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 pub use super::mkl::gemm;
+use super::thin::{self, Rows};
 use super::{Real, over_rows};
 
 /// A dense block, rows × cols, row-major.
@@ -10,28 +11,32 @@ pub type Dense<T> = Array2<T>;
 
 /// out = FᵀF for a factor F (rows × k), out k × k.
 pub fn gram<T: Real>(f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-    tmul(f, f, out);
+    gemm(T::one(), &f.t(), f, T::zero(), out);
 }
-
-/// Rows of one call to GEMM in [`mul`]: the long product in pieces of this size was up to a third faster than in one
-/// call on every shape and in both memory orders tried (20000×2000 and 60000×784 with k = 40), while the transposed
-/// product and the Gram matrix gained nothing.
-const MUL_ROWS: usize = 1024;
 
 /// out = X·B for X rows × cols in row order, B cols × k, out rows × k.
 pub fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
     over_rows(out, &|first, mut out| {
         let x = x.slice(s![first..first + out.nrows(), ..]);
-        for (x, mut out) in x.axis_chunks_iter(Axis(0), MUL_ROWS).zip(out.axis_chunks_iter_mut(Axis(0), MUL_ROWS)) {
-            gemm(T::one(), &x, b, T::zero(), &mut out);
-        }
+        thin::mul(&x, b, &mut out);
     });
 }
 
 /// out = XᵀU for X rows × cols in row order, U rows × k, out cols × k.
 pub fn tmul<T: Real>(x: &ArrayView2<T>, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+    rows_tmul(x, Rows::All, u, false, out);
+}
+
+/// out = (X_S)ᵀU for the rows S of X, U |S| × k, out cols × k; with `add` out += that.
+pub(super) fn rows_tmul<T: Real>(
+    x: &ArrayView2<T>,
+    rows: Rows,
+    u: &ArrayView2<T>,
+    add: bool,
+    out: &mut ArrayViewMut2<T>,
+) {
     over_rows(out, &|first, mut out| {
         let x = x.slice(s![.., first..first + out.nrows()]);
-        gemm(T::one(), &x.t(), u, T::zero(), &mut out);
+        thin::tmul(&x, rows, u, add, &mut out);
     });
 }

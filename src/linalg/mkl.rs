@@ -1,4 +1,5 @@
-//! The door to MKL: the only place of the numerical code with `unsafe`.
+//! The door to MKL: the only place of the numerical code with `unsafe`, so the one instruction that Rust has no safe
+//! word for stands here too.
 //!
 //! Slices come in, their lengths are checked against the shapes, pointers go out. Nothing here decides anything.
 
@@ -188,6 +189,19 @@ pub fn gemm<T: Kernels>(alpha: T, a: &ArrayView2<T>, b: &ArrayView2<T>, beta: T,
             );
         }
     }
+}
+
+/// Asks for every cache line of a slice to be brought to the second-level cache, without waiting for it.
+#[inline(always)]
+pub fn prefetch<T>(slice: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in slice.chunks((64 / size_of::<T>().max(1)).max(1)) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program could see, and the address is one of the slice.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slice;
 }
 
 fn int(n: usize) -> c_int {

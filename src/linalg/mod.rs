@@ -16,10 +16,11 @@ mod residual;
 pub(crate) mod simd;
 #[cfg(test)]
 mod tests;
+mod thin;
 mod threads;
 
 pub use bits::Bits;
-pub use block::{Block, Scratch};
+pub use block::Block;
 pub use csr::{Csr, SparseKernel};
 pub use dense::{Dense, gemm, gram};
 pub use mkl::version as mkl_version;

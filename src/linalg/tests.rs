@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use sprs::CsMatI;
 
 use super::simd::with_each_arch;
-use super::{Bits, Block, Csr, Order, Real, Scratch, SparseKernel, gram};
+use super::{Bits, Block, Csr, Order, Real, SparseKernel, gram};
 use crate::random::{Purpose, Stream, uniform_factor};
 
 /// Which kind of block.
@@ -94,7 +94,7 @@ fn agrees<T: Real>(form: Form, seed: u64, [rows, cols, k]: [usize; 3]) -> Result
     let b = ordered(&u.select(ndarray::Axis(0), &chosen), order);
     let want = product(&wide.select(ndarray::Axis(0), &chosen).t(), &b.mapv(T::wide).view());
     let mut out = dirty(cols);
-    x.rows_tmul(&chosen, &b.view(), &mut out.view_mut(), &mut Scratch::default());
+    x.rows_tmul(&chosen, &b.view(), &mut out.view_mut());
     prop_assert!(close(&out, &want), "rows_tmul");
 
     let range = rows / 3..rows - rows / 4;

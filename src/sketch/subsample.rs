@@ -3,7 +3,7 @@
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use super::Sketch;
-use crate::linalg::{Block, Order, Real, Scratch};
+use crate::linalg::{Block, Order, Real};
 use crate::random::{Cursor, Stream};
 
 /// Draws d of N without replacement, in O(d) and without allocation.
@@ -48,7 +48,6 @@ pub struct Subsample<T: Real> {
     chooser: Chooser,
     scale: T,
     scaled: Array2<T>,
-    scratch: Scratch<T>,
 }
 
 impl<T: Real> Subsample<T> {
@@ -58,7 +57,6 @@ impl<T: Real> Subsample<T> {
             chooser: Chooser::new(n, d),
             scale: T::of((n as f64 / d as f64).sqrt()),
             scaled: order.zeros(d, k),
-            scratch: Scratch::default(),
         }
     }
 }
@@ -86,7 +84,7 @@ impl<T: Real> Sketch<T> for Subsample<T> {
 
     fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         self.scaled.zip_mut_with(b, |s, &b| *s = self.scale * b);
-        x.rows_tmul(self.chooser.chosen(), &self.scaled.view(), out, &mut self.scratch);
+        x.rows_tmul(self.chooser.chosen(), &self.scaled.view(), out);
     }
 }
 

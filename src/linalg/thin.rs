@@ -1,0 +1,440 @@
+//! Products of a dense block with thin factors, by loops of our own.
+//!
+//! MKL reaches two thirds to three quarters of the machine's peak with a factor of some ten columns. Here a register
+//! tile of accumulators is filled from panels that stay in the caches, cut so that no number of columns wastes lanes:
+//!
+//! * X·B: rows of X and columns of B are both contiguous along the inner dimension, so vectors run along it, an
+//!   accumulator is a vector of partial sums of one entry, and is added up when all of a panel has gone by. X is read in
+//!   place, once.
+//! * XᵀU: vectors run along the rows of X, entries of U are broadcast. Pieces of some rows are copied into a tile first
+//!   (those of a contiguous block, or those that a sketch has chosen), so that the matrix crosses the bus once.
+
+use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis, s};
+use pulp::bytemuck::cast_slice;
+use pulp::{Simd, WithSimd};
+
+use super::Real;
+use super::mkl::prefetch;
+use super::simd::{dispatch, lanes};
+use super::threads::even_part;
+
+/// Bytes of the panel of B in X·B: most of a usual second-level cache.
+const PANEL_BYTES: usize = 640 << 10;
+/// Bytes of one row's piece in X·B that is used for all columns before the next: a register tile's rows stay in the
+/// first-level cache.
+const PIECE_BYTES: usize = 2 << 10;
+/// Rows of X·B that are written at a time: the result has its columns contiguous.
+const PANEL_ROWS: usize = 60;
+/// Bytes of one row's piece in XᵀU.
+const STRIP_BYTES: usize = 4 << 10;
+/// Rows of a tile in XᵀU.
+const TILE_ROWS: usize = 64;
+
+/// out = X·B for X rows × n with contiguous rows, B n × k, out rows × k (fastest with contiguous columns).
+pub(super) fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+    assert!(b.nrows() == x.ncols() && out.dim() == (x.nrows(), b.ncols()), "shapes of a product");
+    if x.ncols() == 0 || out.is_empty() {
+        return out.fill(T::zero());
+    }
+    T::with_buffer(|buffer| dispatch(Mul { x, b, out, buffer }));
+}
+
+/// Which rows of X take part in XᵀU.
+#[derive(Clone, Copy)]
+pub(super) enum Rows<'a> {
+    All,
+    Chosen(&'a [usize]),
+}
+
+impl Rows<'_> {
+    #[inline(always)]
+    fn at(self, place: usize) -> usize {
+        match self {
+            Rows::All => place,
+            Rows::Chosen(rows) => rows[place],
+        }
+    }
+}
+
+/// out = (X_S)ᵀU for the rows S of X (rows × cols, its rows contiguous), U |S| × k, out cols × k (fastest with
+/// contiguous columns); with `add` out += that.
+pub(super) fn tmul<T: Real>(
+    x: &ArrayView2<T>,
+    rows: Rows,
+    u: &ArrayView2<T>,
+    add: bool,
+    out: &mut ArrayViewMut2<T>,
+) {
+    assert!(out.dim() == (x.ncols(), u.ncols()), "shapes of a transposed product");
+    assert!(u.nrows() == if let Rows::Chosen(rows) = rows { rows.len() } else { x.nrows() }, "rows of a product");
+    if u.is_empty() || out.is_empty() {
+        if !add {
+            out.fill(T::zero());
+        }
+        return;
+    }
+    T::with_buffer(|buffer| dispatch(Tmul { x, rows, u, add, out, buffer }));
+}
+
+/// 0..k as (first, size) of blocks of at most `most`, of nearly equal size.
+#[inline(always)]
+fn blocks(k: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let count = k.div_ceil(most);
+    (0..count).map(move |i| {
+        let part = even_part(k, count, i);
+        (part.start, part.len())
+    })
+}
+
+/// `length` elements of a buffer that begin at a cache line.
+#[inline(always)]
+fn lined<T: Real>(buffer: &mut Vec<T>, length: usize) -> &mut [T] {
+    let line = 64 / size_of::<T>();
+    if buffer.len() < length + line {
+        buffer.resize(length + line, T::zero());
+    }
+    let start = buffer.as_ptr().align_offset(64).min(line);
+    &mut buffer[start..start + length]
+}
+
+/// Overwrites a piece of a column with the first of `from`, or adds them.
+#[inline(always)]
+fn write<T: Real>(mut column: ArrayViewMut1<T>, from: &[T], add: bool) {
+    let put = |(to, &from): (&mut T, &T)| *to = if add { *to + from } else { from };
+    match column.as_slice_mut() {
+        Some(column) => column.iter_mut().zip(from).for_each(put),
+        None => column.iter_mut().zip(from).for_each(put),
+    }
+}
+
+struct Mul<'a, 'b, 'c, T> {
+    x: &'a ArrayView2<'b, T>,
+    b: &'a ArrayView2<'b, T>,
+    out: &'a mut ArrayViewMut2<'c, T>,
+    buffer: &'a mut Vec<T>,
+}
+
+/// sum[r][c] += rows[r] · (column c of b), lane by lane.
+#[inline(always)]
+fn dots<T: Real, S: Simd, const R: usize, const C: usize>(
+    s: S,
+    rows: [&[T::Vector<S>]; R],
+    b: &[T::Vector<S>],
+    sum: &mut [T::Vector<S>],
+) {
+    let b = b.as_chunks::<C>().0;
+    let len = b.len();
+    let rows = rows.map(|row| &row[..len]);
+    let sum: &mut [[T::Vector<S>; C]; R] = sum.as_chunks_mut::<C>().0.try_into().expect("R rows of sums");
+    let mut total = *sum;
+    for (t, b) in b.iter().enumerate() {
+        for r in 0..R {
+            let x = rows[r][t];
+            for c in 0..C {
+                total[r][c] = T::mul_add_v(s, x, b[c], total[r][c]);
+            }
+        }
+    }
+    *sum = total;
+}
+
+impl<T: Real> WithSimd for Mul<'_, '_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        if S::REGISTER_COUNT >= 32 {
+            self.run::<S, 5>(s, 5);
+        } else {
+            self.run::<S, 3>(s, 4);
+        }
+    }
+}
+
+impl<T: Real> Mul<'_, '_, '_, T> {
+    /// Register tiles of R rows and at most `columns` columns.
+    #[inline(always)]
+    fn run<S: Simd, const R: usize>(self, s: S, columns: usize) {
+        let lanes = lanes::<T, S>();
+        let ((rows, n), k) = (self.x.dim(), self.b.ncols());
+        let vectors = n.div_ceil(lanes);
+        let panels = (vectors * k * lanes * size_of::<T>()).div_ceil(PANEL_BYTES).min(vectors);
+        let longest = vectors.div_ceil(panels);
+        let piece = PIECE_BYTES / size_of::<T::Vector<S>>();
+        let line = 64 / size_of::<T>();
+        let (panel_size, sums_size) = ((longest * k * lanes).next_multiple_of(line), (R * k * lanes).next_multiple_of(line));
+
+        let buffer = lined(self.buffer, panel_size + sums_size + PANEL_ROWS * k);
+        let (packed, buffer) = buffer.split_at_mut(panel_size);
+        let (sums, done) = buffer.split_at_mut(sums_size);
+        for p in 0..panels {
+            let panel = even_part(vectors, panels, p);
+            let (start, end) = (panel.start * lanes, (panel.end * lanes).min(n));
+            pack_panel(&self.b.slice(s![start..end, ..]), lanes, piece, columns, packed);
+            let packed = T::vectors::<S>(packed).0;
+            for top in (0..rows).step_by(PANEL_ROWS) {
+                let height = PANEL_ROWS.min(rows - top);
+                for first in (0..height).step_by(R) {
+                    let sums = &mut T::vectors_mut::<S>(sums).0[..R * k];
+                    sums.fill(T::splat_v(s, T::zero()));
+                    // Missing rows at the end are the last one again.
+                    let row = |i: usize| &self.x.row(i.min(rows - 1)).to_slice().unwrap_or_default()[start..end];
+                    let rows: [&[T]; R] = std::array::from_fn(|r| row(top + (first + r).min(height - 1)));
+                    let next: [&[T]; R] = std::array::from_fn(|r| row(top + first + R + r));
+                    let whole = rows.map(|row| T::vectors::<S>(row).0);
+                    let rest = rows.map(|row| [T::load_short(s, T::vectors::<S>(row).1)]);
+                    let mut at = 0;
+                    for from in (0..whole[0].len()).step_by(piece) {
+                        let to = (from + piece).min(whole[0].len());
+                        let next = next.map(|row| &row[from * lanes..to * lanes]);
+                        at += tiles::<T, S, R>(s, whole.map(|row| &row[from..to]), next, &packed[at..], k, columns, sums);
+                    }
+                    if whole[0].len() < panel.len() {
+                        let rest = rest.each_ref().map(|row| &row[..]);
+                        tiles::<T, S, R>(s, rest, [&[]; R], &packed[at..], k, columns, sums);
+                    }
+                    for (c, size) in blocks(k, columns) {
+                        for (r, sums) in sums[c * R..(c + size) * R].chunks_exact(size).enumerate() {
+                            for (i, &sum) in sums.iter().enumerate() {
+                                if first + r < height {
+                                    done[(c + i) * PANEL_ROWS + first + r] = T::sum_v(s, sum);
+                                }
+                            }
+                        }
+                    }
+                }
+                for (c, done) in done.chunks_exact(PANEL_ROWS).enumerate() {
+                    write(self.out.slice_mut(s![top..top + height, c]), &done[..height], p > 0);
+                }
+            }
+        }
+    }
+}
+
+/// All register tiles of R rows of a piece, while those of the `next` rows are brought near; how many vectors of
+/// `packed` that took.
+#[inline(always)]
+fn tiles<T: Real, S: Simd, const R: usize>(
+    s: S,
+    rows: [&[T::Vector<S>]; R],
+    next: [&[T]; R],
+    packed: &[T::Vector<S>],
+    k: usize,
+    columns: usize,
+    sums: &mut [T::Vector<S>],
+) -> usize {
+    let len = rows[0].len();
+    for (c, size) in blocks(k, columns) {
+        for next in next {
+            prefetch(&next[next.len() * c / k..next.len() * (c + size) / k]);
+        }
+        let b = &packed[c * len..(c + size) * len];
+        let sums = &mut sums[c * R..(c + size) * R];
+        match size {
+            1 => dots::<T, S, R, 1>(s, rows, b, sums),
+            2 => dots::<T, S, R, 2>(s, rows, b, sums),
+            3 => dots::<T, S, R, 3>(s, rows, b, sums),
+            4 => dots::<T, S, R, 4>(s, rows, b, sums),
+            _ => dots::<T, S, R, 5>(s, rows, b, sums),
+        }
+    }
+    k * len
+}
+
+/// Rows of B as [`tiles`] reads them: for each piece, for each block of columns, for each vector of rows those of the
+/// block's columns. A last vector that is not whole makes a piece of its own, filled up with zeros.
+#[inline(always)]
+fn pack_panel<T: Real>(b: &ArrayView2<T>, lanes: usize, piece: usize, columns: usize, packed: &mut [T]) {
+    let (n, k) = b.dim();
+    let whole = n - n % lanes;
+    let mut at = 0;
+    let pieces = (0..whole).step_by(piece * lanes).map(|i| (i, (i + piece * lanes).min(whole)));
+    for (from, to) in pieces.chain((whole < n).then_some((whole, n))) {
+        let length = (to - from).next_multiple_of(lanes);
+        for (first, size) in blocks(k, columns) {
+            for c in 0..size {
+                let column = b.slice(s![from..to, first + c]);
+                let places = packed[at + first * length..][..length * size].chunks_exact_mut(lanes);
+                let places = places.skip(c).step_by(size);
+                match column.to_slice() {
+                    Some(column) if length == column.len() => {
+                        places.zip(column.chunks_exact(lanes)).for_each(|(to, from)| to.copy_from_slice(from));
+                    }
+                    _ => {
+                        let filled = column.iter().copied().chain(std::iter::repeat(T::zero()));
+                        places.flatten().zip(filled).for_each(|(to, from)| *to = from);
+                    }
+                }
+            }
+        }
+        at += k * length;
+    }
+}
+
+struct Tmul<'a, 'b, 'c, T> {
+    x: &'a ArrayView2<'b, T>,
+    rows: Rows<'a>,
+    u: &'a ArrayView2<'b, T>,
+    add: bool,
+    out: &'a mut ArrayViewMut2<'c, T>,
+    buffer: &'a mut Vec<T>,
+}
+
+impl<T: Real> WithSimd for Tmul<'_, '_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        if S::REGISTER_COUNT >= 32 {
+            self.run::<S, 5>(s, 5);
+        } else {
+            self.run::<S, 3>(s, 4);
+        }
+    }
+}
+
+/// sum[c] += u[i][c] · x[i] over the rows i of a tile, for V vectors and C columns.
+#[inline(always)]
+fn outer<T: Real, S: Simd, const V: usize, const C: usize>(
+    s: S,
+    x: &[T::Vector<S>],
+    u: &[T],
+    sum: &mut [T::Vector<S>],
+) {
+    let sum: &mut [[T::Vector<S>; V]; C] = sum.as_chunks_mut::<V>().0.try_into().expect("C columns of sums");
+    let mut total = *sum;
+    for (x, u) in x.as_chunks::<V>().0.iter().zip(u.as_chunks::<C>().0) {
+        for c in 0..C {
+            let u = T::splat_v(s, u[c]);
+            for v in 0..V {
+                total[c][v] = T::mul_add_v(s, u, x[v], total[c][v]);
+            }
+        }
+    }
+    *sum = total;
+}
+
+/// [`outer`] for a number of columns known at run time.
+#[inline(always)]
+fn outer_any<T: Real, S: Simd, const V: usize>(
+    s: S,
+    x: &[T::Vector<S>],
+    u: &[T],
+    size: usize,
+    sum: &mut [T::Vector<S>],
+) {
+    match size {
+        1 => outer::<T, S, V, 1>(s, x, u, sum),
+        2 => outer::<T, S, V, 2>(s, x, u, sum),
+        3 => outer::<T, S, V, 3>(s, x, u, sum),
+        4 => outer::<T, S, V, 4>(s, x, u, sum),
+        _ => outer::<T, S, V, 5>(s, x, u, sum),
+    }
+}
+
+impl<T: Real> Tmul<'_, '_, '_, T> {
+    /// Register tiles of at most V vectors and `columns` columns.
+    #[inline(always)]
+    fn run<S: Simd, const V: usize>(self, s: S, columns: usize) {
+        let lanes = lanes::<T, S>();
+        let (cols, (count, k)) = (self.x.ncols(), self.u.dim());
+        let vectors = cols.div_ceil(lanes);
+        // Whole register tiles but at the end.
+        let most = (STRIP_BYTES / size_of::<T::Vector<S>>()).max(V);
+        let strip = vectors.div_ceil(vectors.div_ceil(most)).next_multiple_of(V);
+        let height = TILE_ROWS.min(count);
+        let line = 64 / size_of::<T>();
+        let (sums_size, tile_size) = (strip * k * lanes, strip * height * lanes);
+        let buffer = lined(self.buffer, sums_size.next_multiple_of(line) + tile_size.next_multiple_of(line) + height * k);
+        let (sums, buffer) = buffer.split_at_mut(sums_size.next_multiple_of(line));
+        let (tile, packed) = buffer.split_at_mut(tile_size.next_multiple_of(line));
+
+        for start in (0..vectors).step_by(strip) {
+            let width = strip.min(vectors - start);
+            let (from, to) = (start * lanes, ((start + width) * lanes).min(cols));
+            let sums = &mut T::vectors_mut::<S>(sums).0[..width * k];
+            sums.fill(T::splat_v(s, T::zero()));
+            for top in (0..count).step_by(height) {
+                let height = height.min(count - top);
+                let tile = &mut T::vectors_mut::<S>(tile).0[..width * height];
+                for i in 0..height {
+                    let row = self.x.row(self.rows.at(top + i)).to_slice().unwrap_or_default();
+                    pack_row::<T, S, V>(s, &row[from..to], i, height, tile);
+                }
+                pack_columns(&self.u.slice(s![top..top + height, ..]), columns, packed);
+                let (mut x, mut sums) = (&*tile, &mut *sums);
+                let mut left = width;
+                // Meanwhile the next rows come near: a line now and then, in the order in which they will be copied.
+                let ahead = height.min(count - top - height) * (to - from);
+                let mut asked = 0;
+                while left > 0 {
+                    let v = left.min(V);
+                    let (now, later) = x.split_at(v * height);
+                    let (sum, rest) = sums.split_at_mut(v * k);
+                    for (c, size) in blocks(k, columns) {
+                        let u = &packed[c * height..(c + size) * height];
+                        let sum = &mut sum[c * v..(c + size) * v];
+                        let wanted = ahead * ((width - left) * k + v * (c + size)) / (width * k);
+                        while asked < wanted {
+                            let (i, j) = (asked / (to - from), asked % (to - from));
+                            let piece = (wanted - asked).min(to - from - j);
+                            let row = self.x.row(self.rows.at(top + height + i)).to_slice().unwrap_or_default();
+                            prefetch(&row[from + j..from + j + piece]);
+                            asked += piece;
+                        }
+                        match v {
+                            1 => outer_any::<T, S, 1>(s, now, u, size, sum),
+                            2 => outer_any::<T, S, 2>(s, now, u, size, sum),
+                            3 => outer_any::<T, S, 3>(s, now, u, size, sum),
+                            4 => outer_any::<T, S, 4>(s, now, u, size, sum),
+                            _ => outer_any::<T, S, 5>(s, now, u, size, sum),
+                        }
+                    }
+                    (x, sums, left) = (later, rest, left - v);
+                }
+            }
+            for c in 0..k {
+                let mut out = self.out.slice_mut(s![from..to, c]);
+                for (q, out) in out.axis_chunks_iter_mut(Axis(0), V * lanes).enumerate() {
+                    let v = out.len().div_ceil(lanes);
+                    let sum: &[T] = cast_slice(&sums[q * V * k + c * v..][..v]);
+                    write(out, sum, self.add);
+                }
+            }
+        }
+    }
+}
+
+/// Row i of a tile with `height` rows: register tiles one after the other, each with its rows one after the other.
+#[inline(always)]
+fn pack_row<T: Real, S: Simd, const V: usize>(s: S, row: &[T], i: usize, height: usize, tile: &mut [T::Vector<S>]) {
+    let (whole, rest) = T::vectors::<S>(row);
+    let (tiles, last) = whole.as_chunks::<V>();
+    for (to, from) in tile.chunks_exact_mut(V * height).zip(tiles) {
+        to[i * V..(i + 1) * V].copy_from_slice(from);
+    }
+    let size = last.len() + usize::from(!rest.is_empty());
+    if size > 0 {
+        let to = &mut tile[tiles.len() * V * height + i * size..][..size];
+        to[..last.len()].copy_from_slice(last);
+        if !rest.is_empty() {
+            to[size - 1] = T::load_short(s, rest);
+        }
+    }
+}
+
+/// The rows of U as [`outer`] reads them: for each block of columns row after row.
+#[inline(always)]
+fn pack_columns<T: Real>(u: &ArrayView2<T>, columns: usize, packed: &mut [T]) {
+    let (height, k) = u.dim();
+    for (first, size) in blocks(k, columns) {
+        for c in 0..size {
+            let column = u.column(first + c);
+            let places = packed[first * height..(first + size) * height].iter_mut().skip(c).step_by(size);
+            match column.to_slice() {
+                Some(column) => places.zip(column).for_each(|(to, &from)| *to = from),
+                None => places.zip(column).for_each(|(to, &from)| *to = from),
+            }
+        }
+    }
+}
