@@ -12,7 +12,7 @@ use sprs::CsMatI;
 use super::cost::{Cost, Kernel};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Csr, Order, Real, Scratch, SparseKernel, flops, gemm, gram};
+use crate::linalg::{Block, Csr, Order, Real, SparseKernel, flops, gemm, gram};
 use crate::nls::{Pivoting, Sweep, multiply, sweep};
 use crate::random::{Purpose, Stream};
 
@@ -236,8 +236,7 @@ fn sampled<T: Real>(door: &Door, block: &Block<T>, share: f64, k: usize) -> (f64
     chosen.sort_unstable();
     let b = random::<T>(count, k, order, 6);
     let mut out = order.zeros::<T>(cols, k);
-    let mut scratch = Scratch::default();
-    let mut call = || block.rows_tmul(&chosen, &b.view(), &mut out.view_mut(), &mut scratch);
+    let mut call = || block.rows_tmul(&chosen, &b.view(), &mut out.view_mut());
     let before = flops::total();
     call();
     let flops = (flops::total() - before) as f64;
