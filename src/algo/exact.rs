@@ -64,7 +64,7 @@ pub const WIRE: &[Wire] = &[
 ];
 
 /// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.
-const WORDS: usize = 2;
+pub const WORDS: usize = 2;
 
 /// What an extrapolated run has beside the points it updates at.
 struct Extrapolated<T: Real> {
