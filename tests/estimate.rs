@@ -80,6 +80,8 @@ fn exact_methods_cost_what_was_foretold() {
         compare("hals", &format!("--grid {grid}"), true, 4, true);
     }
     compare("hals", "--precision f32", false, 3, true);
+    compare("hals", "--inner-sweeps auto", false, 3, true);
+    compare("hals", "--inner-sweeps 3", true, 2, true);
 }
 
 #[test]

@@ -70,7 +70,12 @@ exec "$@""#,
             .env("PATH", format!("{}:{path}", self.path("bin").display()))
             .env("FEDNMF", FEDNMF)
             .env("FAKE_SRUN", srun)
-            .envs([("SLURM_JOB_ID", "7"), ("SLURM_ARRAY_JOB_ID", "7"), ("SLURM_CPUS_PER_TASK", "1")])
+            .envs([
+                ("SLURM_JOB_ID", "7"),
+                ("SLURM_NTASKS", "2"),
+                ("SLURM_ARRAY_JOB_ID", "7"),
+                ("SLURM_CPUS_PER_TASK", "1"),
+            ])
             .envs(variables.iter().copied())
             .output()
             .expect("bash runs");
@@ -167,6 +172,87 @@ fn the_array_covers_every_pair_once_and_no_more() {
         assert!(pairs.insert(pair), "task {task} repeats a pair: {args:?}");
     }
     assert_eq!(pairs.len(), 6);
+}
+
+#[test]
+fn scaling_runs_every_number_of_ranks_as_often_as_asked() {
+    let cluster = Cluster::new();
+    // Each call is kept: the stand-in of the other tests remembers the last one only.
+    cluster.command("srun", "echo \"$@\" >> calls\necho '{}'");
+    let calls = || fs::read_to_string(cluster.path("calls")).unwrap_or_default();
+    let variables = [("SLURM_NTASKS", "6"), ("REPEATS", "2")];
+    let (code, said) = cluster.submit("scaling.slurm", "0", &variables, &["--algo", "hals", "--input", "m.npy"]);
+    assert_eq!(code, Some(0), "{said}");
+    let ranks: Vec<String> =
+        calls().lines().map(|l| l.split_whitespace().next().expect("a word").to_string()).collect();
+    assert_eq!(ranks, ["1", "1", "2", "2", "4", "4", "6", "6"].map(|p| format!("--ntasks={p}")), "strong");
+    assert!(
+        calls().lines().all(|l| l.ends_with("--algo hals --input m.npy") && !l.contains("synthetic")),
+        "{}",
+        calls()
+    );
+    assert!(fs::metadata(cluster.path("scaling-7/strong-6-2.json")).is_ok_and(|f| f.len() > 0));
+
+    fs::remove_file(cluster.path("calls")).expect("it was written");
+    let weak = [("SLURM_NTASKS", "4"), ("REPEATS", "1"), ("SCALING", "weak"), ("RANKS", "1 4"), ("ROWS", "300")];
+    assert_eq!(cluster.submit("scaling.slurm", "0", &weak, &[]).0, Some(0));
+    let all = calls();
+    let lines: Vec<&str> = all.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("m=300,") && lines[1].contains("m=1200,"), "{all}");
+    for (name, wrong) in [("SCALING", "wide"), ("RANKS", "8")] {
+        let (code, said) = cluster.submit("scaling.slurm", "0", &[("SLURM_NTASKS", "4"), (name, wrong)], &[]);
+        assert!(code == Some(2) && said.contains(name), "{name}={wrong}: {said}");
+    }
+}
+
+#[test]
+fn scaling_becomes_a_table_and_a_plot() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/scaling");
+    let mut words: Vec<PathBuf> = vec!["--table".into()];
+    for (ranks, seconds) in [(1, 8.0), (1, 9.0), (2, 5.0), (4, 4.0)] {
+        let path = dir.path().join(format!("strong-{ranks}-{seconds}.json"));
+        let summary = format!(
+            r#"{{"algo": "hals", "ranks": {ranks}, "m": 90, "n": 70, "k": 5, "nnz": 6300, "seconds": {seconds}, "iter": 2,
+                "bytes_sent": 100, "messages": 10}}"#
+        );
+        fs::write(&path, summary).expect("a written file");
+        words.push(path);
+    }
+    let svg = dir.path().join("plot.svg");
+    words.extend([PathBuf::from("--plot"), svg.clone()]);
+    let output = Command::new("python3").arg(&script).args(&words).output().expect("python3 runs");
+    assert!(output.status.success(), "{}", text(&output));
+    let rows = [
+        "ranks,seconds,speedup,efficiency,bytes,messages,foretold",
+        "1,4,1,1,50,5,",
+        "2,2.5,1.6,0.8,50,5,",
+        "4,2,2,0.5,50,5,",
+    ];
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().collect::<Vec<_>>(), rows);
+    assert!(fs::read_to_string(&svg).is_ok_and(|s| s.starts_with("<svg") && s.contains("strong")), "no plot");
+}
+
+#[test]
+fn scaling_runs_here_beside_what_was_foretold() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let rates = dir.path().join("rates.json");
+    let estimate = ["estimate", "--algo", "hals", "-m", "90", "-n", "70", "-k", "4", "--ranks", "1", "--json"];
+    let found = Command::new(FEDNMF).args(estimate).output().expect("fednmf runs");
+    fs::write(&rates, found.stdout).expect("a written file");
+    let run = Command::new("python3")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/scaling"))
+        .args(["--weak", "--ranks", "1", "--repeats", "1", "--iterations", "2", "--rows", "90", "--cols", "70"])
+        .args(["--fednmf", FEDNMF, "--rates"])
+        .arg(&rates)
+        // One rank needs no launcher; this one drops its -n 1.
+        .args(["--mpirun", "sh -c 'shift; shift; exec \"$@\"' launcher"])
+        .args(["--", "--algo", "hals", "-k", "4"])
+        .output()
+        .expect("python3 runs");
+    let table = String::from_utf8_lossy(&run.stdout);
+    let row: Vec<&str> = table.lines().nth(1).unwrap_or_default().split(',').collect();
+    assert!(run.status.success() && row.len() == 7 && row[6].parse::<f64>().is_ok_and(|s| s > 0.0), "{}", text(&run));
 }
 
 #[test]

@@ -344,6 +344,45 @@ fn a_run_needs_no_more_memory_than_promised() {
 }
 
 #[test]
+fn single_precision_costs_half_the_memory_and_no_quality() {
+    for input in inputs() {
+        for algo in ["hals", "bpp", "mu", "dsanls"] {
+            let run =
+                |p: &str| fednmf(2, &format!("--algo {algo} --input {input} -k 5 --max-iters 40 --precision {p}")).ok();
+            let [wide, narrow] = ["f64", "f32"].map(|p| run(p)["rel_error"].as_f64().unwrap());
+            assert!((wide - narrow).abs() <= 1e-4, "{algo} {input}: {wide} in f64, {narrow} in f32");
+        }
+    }
+    let peak = |m: usize, p: &str| {
+        let line = format!("--algo hals --input synthetic:planted,m={m},n=2000,k=5 -k 5 --max-iters 3 --precision {p}");
+        fednmf(1, &line).ok()["peak_rss_bytes"].as_f64().unwrap()
+    };
+    // What the entries cost, without what the program itself does.
+    let [wide, narrow] = ["f64", "f32"].map(|p| peak(12_000, p) - peak(2000, p));
+    assert!((1.8..2.2).contains(&(wide / narrow)), "{wide} bytes in f64, {narrow} in f32");
+}
+
+#[test]
+fn iterating_needs_little_beside_the_data() {
+    // Made-up data is loaded without a copy: what is more than the block and its factors is the iterations' own.
+    for (algo, copies) in [("hals", 1.0), ("mu", 1.0), ("bpp", 1.0), ("dsanls", 2.0)] {
+        for (kind, entry, share) in [("planted", 8.0, 1.0), ("sparse,density=0.05", 12.0, 0.05)] {
+            let (kind, more) = kind.split_once(',').unwrap_or((kind, ""));
+            let peak = |m: usize, iterations: usize| {
+                let input = format!("synthetic:{kind},m={m},n=2000,{more}");
+                let line = format!("--algo {algo} --input {input} -k 10 --max-iters {iterations}");
+                fednmf(2, &line).ok()["peak_rss_bytes"].as_f64().unwrap()
+            };
+            let m = if share < 1.0 { 60_000 } else { 8000 };
+            let data = copies * m as f64 * 2000.0 * share * entry / 2.0;
+            let beside = peak(m, 4) - peak(20, 1);
+            let factors = (m as f64 + 2000.0) * 10.0 * 8.0 * 4.0;
+            assert!(beside < 2.5 * data + factors, "{algo} {kind}: {beside} for {data}");
+        }
+    }
+}
+
+#[test]
 fn sixteen_ranks_work_as_they_stand() {
     let summary = fednmf(16, "--algo dsanls").limit(30).ok();
     assert!(summary["rel_error"].as_f64().unwrap() < 0.2, "{summary}");

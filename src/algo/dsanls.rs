@@ -15,10 +15,10 @@ use std::ops::Range;
 
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
 
-use super::options::{SKETCH, SKETCH_SIZE, Size};
+use super::options::{BOUND, MEASURE, SKETCH, SKETCH_SIZE, Size};
 use super::registry::{Form, Method, Partition, Unit, Wire};
 use super::step::{self, Step};
-use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
+use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start, stationarity};
 use crate::comm::{Door, Parcel, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram};
@@ -41,12 +41,16 @@ pub static METHOD: Method = Method {
         step::OPTIONS[1],
         step::OPTIONS[2],
         step::OPTIONS[3],
+        BOUND.or("false"),
+        MEASURE.or("error"),
     ],
     wire: &[
         Wire::new(SKETCHED_V, "d_U x k + 1", "each iteration"),
         Wire::new(SKETCHED_U, "d_V x k + 1", "each iteration"),
         Wire::new(GATHER_V, "n x k", "each evaluation"),
+        Wire::new(GATHER_U, "m x k", "each evaluation, with --measure projected-gradient"),
         Wire::new(metrics::RESIDUAL, "1", "each evaluation"),
+        stationarity::WIRE,
     ],
     build64: build,
     build32: build,
@@ -55,6 +59,7 @@ pub static METHOD: Method = Method {
 const SKETCHED_V: Parcel = Parcel::new("sketched V", Payload::SketchedFactor);
 const SKETCHED_U: Parcel = Parcel::new("sketched U", Payload::SketchedFactor);
 const GATHER_V: Parcel = Parcel::new("evaluation: gather V", Payload::SharedFactor);
+const GATHER_U: Parcel = Parcel::new("evaluation: gather U", Payload::SharedFactor);
 
 /// One factor on one rank, with what its update needs.
 struct Half<T: Real> {
@@ -81,8 +86,10 @@ struct Dsanls<T: Real> {
     step: Step,
     u: Half<T>,
     v: Half<T>,
+    u_parts: Parts,
     v_parts: Parts,
-    v_rows: Vec<Range<usize>>,
+    gradient: bool,
+    bound: Option<f64>,
     norm2: f64,
     iteration: usize,
 }
@@ -91,7 +98,8 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, options, door, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(options.sizes(&SKETCH_SIZE), (m, n), k)?;
-    let step = Step::new(options);
+    let bound = options.flag(&BOUND).then(|| (2.0 * data.figures.norm2.sqrt()).sqrt());
+    let step = bound.into_iter().fold(Step::new(options), Step::below);
 
     let scale = start::scale(data.figures.sum, (m, n), k);
     let (u_rows, v_rows) = (data.cuts.rows[door.rank()].clone(), data.cuts.cols[door.rank()].clone());
@@ -117,15 +125,16 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let mut v = half(v_rows, m, d_v, SKETCHED_U, false)?;
     start::u(seed, &u.rows, scale, u.factor.view_mut());
     start::v(seed, &v.rows, scale, v.factor.view_mut());
-    let v_parts = Parts::new(&data.cuts.cols, k);
     Ok(Box::new(Dsanls {
         door,
         seed,
         step,
         u,
         v,
-        v_parts,
-        v_rows: data.cuts.cols,
+        u_parts: Parts::new(&data.cuts.rows, k),
+        v_parts: Parts::new(&data.cuts.cols, k),
+        gradient: options.word(&MEASURE) == "projected-gradient",
+        bound,
         norm2: data.figures.norm2,
         iteration: 0,
     }))
@@ -175,12 +184,36 @@ impl<T: Real> Half<T> {
     }
 }
 
+impl<T: Real> Half<T> {
+    /// This rank's part of the squared norm of the projected gradient, for the whole of the fixed factor.
+    fn gradient2(&self, fixed: &Array2<T>) -> f64 {
+        let order = self.data.order();
+        let mut y = order.zeros(fixed.nrows(), fixed.ncols());
+        y.assign(fixed);
+        let (mut r, mut g) = (order.zeros(self.rows.len(), fixed.ncols()), Array2::zeros(self.gram.dim()));
+        self.data.tmul(&y.view(), &mut r.view_mut());
+        gram(&y.view(), &mut g.view_mut());
+        stationarity::squared(&self.factor, &r, &g)
+    }
+}
+
 fn matrix<T>(data: &[T], rows: usize, cols: usize, order: Order) -> ArrayView2<'_, T> {
     ArrayView2::from_shape((rows, cols).set_f(order == Order::Components), data).expect("cut to this size")
 }
 
 fn matrix_mut<T>(data: &mut [T], rows: usize, cols: usize, order: Order) -> ArrayViewMut2<'_, T> {
     ArrayViewMut2::from_shape((rows, cols).set_f(order == Order::Components), data).expect("cut to this size")
+}
+
+/// All rows of a factor, in row order. Collective.
+fn whole<T: Real>(door: &Door, parcel: Parcel, half: &Half<T>, parts: &Parts) -> Array2<T> {
+    let k = half.factor.ncols();
+    let own = half.factor.as_standard_layout();
+    let rows = parts.range(door.size() - 1).end / k;
+    let mut all = Array2::zeros((rows, k));
+    let own = own.as_slice().expect("in row order");
+    door.all_gather(parcel, own, parts, all.as_slice_mut().expect("in row order"));
+    all
 }
 
 impl<T: Real> Algorithm<T> for Dsanls<T> {
@@ -200,14 +233,15 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         // The row block is held as n × |I_r|, and n × |I_r| ≈ V U[I_r]ᵀ: V is needed whole.
-        let k = self.v.factor.ncols();
-        let n = self.v_rows.last().map_or(0, |r| r.end);
-        let mut own = self.v.factor.as_standard_layout().into_owned();
-        let mut whole = Array2::zeros((n, k));
-        let rows = own.as_slice_mut().expect("in row order");
-        self.door.all_gather(GATHER_V, rows, &self.v_parts, whole.as_slice_mut().expect("in row order"));
-        let block = std::iter::once((&self.u.data, whole.view(), self.u.factor.view()));
-        Ok(vec![("rel_error", metrics::relative_error(&self.door, self.norm2, block))])
+        let v = whole(&self.door, GATHER_V, &self.v, &self.v_parts);
+        let block = std::iter::once((&self.u.data, v.view(), self.u.factor.view()));
+        let mut found = vec![("rel_error", metrics::relative_error(&self.door, self.norm2, block))];
+        if self.gradient {
+            let u = whole(&self.door, GATHER_U, &self.u, &self.u_parts);
+            let squared = self.u.gradient2(&v) + self.v.gradient2(&u);
+            found.push(("projected_gradient", stationarity::norm(&self.door, squared)));
+        }
+        Ok(found)
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
@@ -227,10 +261,12 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![
+        let mut all = vec![
             ("sketch_size_u", self.u.sketch.size().into()),
             ("sketch_size_v", self.v.sketch.size().into()),
             ("mu_alpha", self.step.alpha().into()),
-        ]
+        ];
+        all.extend(self.bound.map(|b| ("largest_entry", b.into())));
+        all
     }
 }

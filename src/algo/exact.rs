@@ -8,9 +8,9 @@ use ndarray::{Array2, ArrayViewMut2, s};
 
 use super::extrapolate::{Momentum, extrapolate, inner};
 use super::grid::Grid;
-use super::options::{GRID, Taken};
+use super::options::{GRID, MEASURE, Taken};
 use super::registry::Wire;
-use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
+use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start, stationarity};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
 use crate::linalg::{Block, Real, gram};
@@ -38,7 +38,7 @@ pub trait Step<T: Real> {
 }
 
 /// What every exact method takes.
-pub const OPTIONS: &[Taken] = &[GRID.or("auto")];
+pub const OPTIONS: &[Taken] = &[GRID.or("auto"), MEASURE.or("error")];
 
 const GRAM_V: Parcel = Parcel::new("Gram of V", Payload::Gram);
 const GRAM_U: Parcel = Parcel::new("Gram of U", Payload::Gram);
@@ -60,10 +60,11 @@ pub const WIRE: &[Wire] = &[
     Wire::new(RHS_U, "(m / pr) x k", "each iteration, where the grid has several columns"),
     Wire::new(RHS_V, "(n / pc) x k", "each iteration, where the grid has several rows"),
     Wire::new(metrics::RESIDUAL, "1", "each evaluation"),
+    stationarity::WIRE,
 ];
 
 /// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.
-const WORDS: usize = 2;
+pub const WORDS: usize = 2;
 
 /// What an extrapolated run has beside the points it updates at.
 struct Extrapolated<T: Real> {
@@ -87,6 +88,8 @@ pub struct Exact<T: Real, S> {
     message: Vec<T>,
     step: S,
     extrapolated: Option<Extrapolated<T>>,
+    /// Whether an evaluation tells the projected gradient too.
+    gradient: bool,
     shape: (usize, usize),
     norm2: f64,
     iteration: usize,
@@ -111,7 +114,8 @@ pub fn build<T: Real, S: Step<T> + 'static>(
     extrapolate: bool,
     step: impl FnOnce(&Sizes) -> S,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, door, .. } = problem;
+    let Problem { data, k, seed, kernel, door, options, .. } = problem;
+    let gradient = options.word(&MEASURE) == "projected-gradient";
     let shape = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
     let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.figures.nonzeros as f64 };
@@ -138,6 +142,7 @@ pub fn build<T: Real, S: Step<T> + 'static>(
         door,
         grid,
         extrapolated,
+        gradient,
         shape,
     }))
 }
@@ -206,6 +211,15 @@ impl<T: Real, S: Step<T>> Exact<T, S> {
         Ok(())
     }
 
+    /// The norm of the projected gradient at the grid's factors. Collective.
+    fn projected_gradient(&mut self) -> f64 {
+        self.prepare(Factor::U);
+        let of_u = stationarity::squared(&self.grid.u.own, &self.grid.u.rhs, &self.gram);
+        self.prepare(Factor::V);
+        let of_v = stationarity::squared(&self.grid.v.own, &self.grid.v.rhs, &self.gram);
+        stationarity::norm(&self.door, of_u + of_v)
+    }
+
     /// Puts V as the last update left it into the grid's place, or takes it out again. With the U beyond, which it was
     /// fitted to, it is the result.
     fn exchange(&mut self) {
@@ -240,8 +254,12 @@ impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
         let u = self.grid.u.gather(GATHER_U);
         let v = self.grid.v.gather(GATHER_V);
         let error = metrics::relative_error(&self.door, self.norm2, std::iter::once((&self.grid.block, u, v)));
+        let mut found = vec![("rel_error", error)];
+        if self.gradient {
+            found.push(("projected_gradient", self.projected_gradient()));
+        }
         self.exchange();
-        Ok(vec![("rel_error", error)])
+        Ok(found)
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

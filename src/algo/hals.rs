@@ -9,7 +9,7 @@
 use ndarray::Array2;
 
 use super::exact::{self, Factor, Sizes, Step};
-use super::options::{EXTRAPOLATION, INNER_SWEEPS, Taken};
+use super::options::{EXTRAPOLATION, INNER_SWEEPS, Options, Taken};
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
 use crate::error::Result;
@@ -31,7 +31,7 @@ pub static METHOD: Method = Method {
     build32: build,
 };
 
-const OPTIONS: [Taken; 3] = [INNER_SWEEPS.or("1"), EXTRAPOLATION.or("none"), exact::OPTIONS[0]];
+const OPTIONS: [Taken; 4] = [INNER_SWEEPS.or("1"), EXTRAPOLATION.or("none"), exact::OPTIONS[0], exact::OPTIONS[1]];
 
 /// Sweeps of U and of V for each product.
 struct Hals {
@@ -40,8 +40,13 @@ struct Hals {
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let extrapolate = problem.options.word(&EXTRAPOLATION) == "restart";
-    let typed = problem.options.count_or_auto(&INNER_SWEEPS);
-    exact::build(problem, extrapolate, |sizes| Hals { passes: typed.map_or_else(|| passes(sizes), |n| [n; 2]) })
+    let options = problem.options;
+    exact::build(problem, extrapolate, |sizes| Hals { passes: sweeps(options, sizes) })
+}
+
+/// Sweeps of U and of V: as typed, or those that pay.
+pub fn sweeps(options: &Options, sizes: &Sizes) -> [usize; 2] {
+    options.count_or_auto(&INNER_SWEEPS).map_or_else(|| passes(sizes), |n| [n; 2])
 }
 
 /// Sweeps of U and of V that pay for one product: they take up to a quarter of its flops. With a product that costs no

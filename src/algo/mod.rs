@@ -22,6 +22,7 @@ pub mod ppdnmf;
 pub mod registry;
 pub mod secure;
 pub mod start;
+mod stationarity;
 mod step;
 
 use ndarray::{ArrayView2, ArrayViewMut2};

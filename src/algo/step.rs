@@ -4,7 +4,7 @@ use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
 use super::options::{MU, MU_ALPHA, MU_BETA, Options, SOLVER, Taken};
 use crate::linalg::Real;
-use crate::nls::{Sweep, gradient_step, spectral_bound, sweep};
+use crate::nls::{Sweep, gradient_step_below, spectral_bound, sweep_below};
 
 /// The options that a [`Step`] is made from, with their defaults.
 pub const OPTIONS: [Taken; 4] = [SOLVER.or("pcd"), MU.or("scaled"), MU_ALPHA.or("auto"), MU_BETA.or("0.01")];
@@ -16,6 +16,8 @@ pub struct Step {
     scaled: bool,
     alpha: f64,
     beta: f64,
+    /// The largest value of an entry; infinity for none.
+    most: f64,
 }
 
 impl Step {
@@ -29,7 +31,13 @@ impl Step {
             (true, true) => 2.0,
             (true, false) => 1e-3,
         });
-        Step { gradient, scaled, alpha, beta: options.number(&MU_BETA) }
+        Step { gradient, scaled, alpha, beta: options.number(&MU_BETA), most: f64::INFINITY }
+    }
+
+    /// The same step for entries of at most `most`: the bound (22).
+    #[must_use]
+    pub fn below(self, most: f64) -> Self {
+        Step { most, ..self }
     }
 
     /// The effective α.
@@ -53,11 +61,11 @@ impl Step {
             // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) that is α/(1+βt)/‖BᵀB‖₂.
             let unit = if self.scaled { spectral_bound(g, probe).wide() } else { 0.5 };
             let eta = if unit > 0.0 { self.alpha / (1.0 + self.beta * t) / unit } else { 0.0 };
-            gradient_step(x, r, g, T::of(eta));
+            gradient_step_below(x, r, g, T::of(eta), T::of(self.most));
         } else {
             let unit = if self.scaled { norm2 / g.ncols() as f64 } else { 1.0 };
             let mu = T::of((self.alpha + self.beta * t) * unit);
-            sweep(x, r, g, Sweep { mu, passes: 1 });
+            sweep_below(x, r, g, Sweep { mu, passes: 1 }, T::of(self.most));
         }
     }
 }

@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use serde_json::{Map, Value, json};
 
 use super::{Kernel, Precision, RunArgs, Scale};
-use crate::algo::options::{self, GRID, Options};
+use crate::algo::options::{self, GRID, MEASURE, Options};
 use crate::algo::registry::Partition;
 use crate::algo::{Method, registry};
 use crate::data::{self, InputSpec, Stack};
@@ -145,8 +145,9 @@ impl Settings {
         all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
         all.insert("binarize".into(), json!(self.input.binarize));
         all.extend(self.options.to_json());
-        // Where the matrix is cut decides rounding only: a run may go on with other ranks.
+        // Where the matrix is cut decides rounding only, and what is measured decides nothing.
         all.remove(GRID.name);
+        all.remove(MEASURE.name);
         all
     }
 

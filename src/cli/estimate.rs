@@ -55,6 +55,12 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "N")]
     local_iters: Option<String>,
     /// As for a run
+    #[arg(long, value_name = "N")]
+    inner_sweeps: Option<String>,
+    /// As for a run
+    #[arg(long, value_name = "HOW")]
+    extrapolation: Option<String>,
+    /// As for a run
     #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64)]
     precision: Precision,
     /// As for a run
@@ -93,6 +99,8 @@ impl EstimateArgs {
             ("sketch", &self.sketch),
             ("sketch-size", &self.sketch_size),
             ("local-iters", &self.local_iters),
+            ("inner-sweeps", &self.inner_sweeps),
+            ("extrapolation", &self.extrapolation),
         ];
         for (name, value) in own {
             if value.is_some() && !method.options.iter().any(|t| t.opt.name == name) {

@@ -11,7 +11,7 @@ pub enum Kernel {
     Mul,
     /// XᵀU of a whole block.
     Tmul,
-    /// (X_S)ᵀB for sampled rows of a block, in U's update and in V's.
+    /// (X_S)ᵀB for sampled rows of a block, in U's update and in V's, and drawing them.
     SampledForU,
     SampledForV,
     /// FᵀF of a factor.

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::linalg::{Block, Csr, Order, Real, SparseKernel, flops, gemm, gram};
 use crate::nls::{Pivoting, Sweep, multiply, sweep};
 use crate::random::{Purpose, Stream};
+use crate::sketch;
 
 const MEASURE: Parcel = Parcel::new("measuring", Payload::Control);
 
@@ -197,7 +198,10 @@ pub fn measure<T: Real>(door: &Door, cost: &Cost, stored: Stored, given: Vec<Blo
         if asks(kernel) {
             let mut block = given.next().map_or_else(|| stored.block::<T>(rows, cols), Ok)?;
             block.prepare(stored.kernel, stored.k)?;
-            let (flops, seconds) = sampled(door, &block, d as f64 / rows as f64, stored.k);
+            // As large a share of fewer rows, where the block was cut.
+            let share = block.shape().0 as f64 / rows as f64;
+            let own = (share * (rows / door.size()) as f64) as usize;
+            let (flops, seconds) = sampled(door, &block, (share * d as f64) as usize, own, stored.k);
             note(kernel, flops, seconds);
         }
     }
@@ -226,17 +230,23 @@ fn products<T: Real>(door: &Door, block: &Block<T>, k: usize) -> [f64; 2] {
     ]
 }
 
-/// Flops and seconds of a product with a share of the rows.
-fn sampled<T: Real>(door: &Door, block: &Block<T>, share: f64, k: usize) -> (f64, f64) {
+/// Flops and seconds of a sketched product with d rows of the block, drawing them and those of the factor (of which
+/// this rank has `own` rows) included.
+fn sampled<T: Real>(door: &Door, block: &Block<T>, d: usize, own: usize, k: usize) -> (f64, f64) {
     let ((rows, cols), order) = (block.shape(), block.order());
-    let count = ((share * rows as f64) as usize).clamp(1, rows);
-    // At random, as a sketch draws them: what is not there cannot be fetched ahead.
-    let mut cursor = Stream::new(5, Purpose::Probe, 0).at(0);
-    let mut chosen: Vec<usize> = (0..count).map(|_| cursor.below(rows as u64) as usize).collect();
-    chosen.sort_unstable();
-    let b = random::<T>(count, k, order, 6);
-    let mut out = order.zeros::<T>(cols, k);
-    let mut call = || block.rows_tmul(&chosen, &b.view(), &mut out.view_mut());
+    let d = d.clamp(1, rows);
+    let factor = random::<T>(own.clamp(1, rows), k, order, 6);
+    let (mut b, mut out) = (order.zeros::<T>(d, k), order.zeros::<T>(cols, k));
+    let mut sketch = sketch::make::<T>("subsample", rows, d, k, order);
+    // Other rows each time, as in a run: what was fetched before is of no use.
+    let mut t = 0;
+    let mut call = || {
+        sketch.draw(&sketch::stream(5, true, t));
+        sketch.sketch_rows(0, &factor.view(), &mut b.view_mut());
+        std::hint::black_box(factor.iter().map(|&x| x * x).sum::<T>());
+        sketch.product(block, &b.view(), &mut out.view_mut());
+        t += 1;
+    };
     let before = flops::total();
     call();
     let flops = (flops::total() - before) as f64;

@@ -3,9 +3,10 @@
 
 use super::cost::{Cost, Kernel, Message, Pattern, Shape};
 use crate::algo::Method;
-use crate::algo::dsanls;
+use crate::algo::exact::{self, Sizes};
 use crate::algo::grid::fewest_words;
-use crate::algo::options::{LOCAL_ITERS, Options, SKETCH, SKETCH_SIZE, UPDATE};
+use crate::algo::options::{EXTRAPOLATION, LOCAL_ITERS, Options, SKETCH, SKETCH_SIZE, UPDATE};
+use crate::algo::{dsanls, hals};
 use crate::error::{Error, Result};
 use crate::sketch;
 
@@ -95,6 +96,11 @@ impl Job {
         (words * self.word) as f64
     }
 
+    fn extrapolates(&self) -> bool {
+        self.method.options.iter().any(|t| t.opt.name == EXTRAPOLATION.name)
+            && self.options.word(&EXTRAPOLATION) == "restart"
+    }
+
     fn exact(&self, ranks: usize) -> Cost {
         let Job { m, n, k, word, .. } = *self;
         let (pr, pc) = self.options.grid().filter(|g| g.0 * g.1 == ranks).unwrap_or_else(|| fewest_words(m, n, ranks));
@@ -106,18 +112,23 @@ impl Job {
         cost.add(Kernel::Mul, product * stored, product * self.stored);
         cost.add(Kernel::Tmul, product * stored, product * self.stored);
         let square = 2.0 * (k * k) as f64;
-        let (own, all) = (square * (own_u + own_v) as f64, square * (m + n) as f64);
-        cost.add(Kernel::Gram, own, all);
-        let kernel = match self.method.name {
-            "hals" => Kernel::Sweep,
-            "mu" => Kernel::Multiply,
-            _ => Kernel::Pivot,
+        let beyond = self.extrapolates();
+        // Beyond U there is a second U, whose Gram matrix is needed too, and the objective.
+        let (times, words) = if beyond { (2, exact::WORDS) } else { (1, 0) };
+        cost.add(Kernel::Gram, square * (times * own_u + own_v) as f64, square * (times * m + n) as f64);
+        let (kernel, [of_u, of_v]) = match self.method.name {
+            "hals" => (Kernel::Sweep, hals::sweeps(&self.options, &Sizes { m, n, entries: self.stored, k })),
+            "mu" => (Kernel::Multiply, [1, 1]),
+            _ => (Kernel::Pivot, [1, 1]),
         };
-        cost.add(kernel, own, all);
-        for (gram, gather, sum, groups, size, length) in
-            [("Gram of V", "gather V", "sum M'U", pc, pr, n), ("Gram of U", "gather U", "sum M V", pr, pc, m)]
+        cost.add(kernel, square * (of_u * own_u + of_v * own_v) as f64, square * (of_u * m + of_v * n) as f64);
+        if beyond {
+            cost.about = Some("an iteration after which the objective has risen sums the Gram matrix of U once more");
+        }
+        for (gram, gather, sum, groups, size, length, words) in
+            [("Gram of V", "gather V", "sum M'U", pc, pr, n, 0), ("Gram of U", "gather U", "sum M V", pr, pc, m, words)]
         {
-            cost.messages.push(Message::all_reduce(gram, ranks, k * k, word, 1));
+            cost.messages.push(Message::all_reduce(gram, ranks, k * k + words, word, 1));
             let out = |purpose, pattern| Message::shared_out(purpose, pattern, (groups, size), length * k, word);
             cost.messages.extend(out(gather, Pattern::AllGather));
             cost.messages.extend(out(sum, Pattern::ReduceScatter));
@@ -127,8 +138,9 @@ impl Job {
             Shape { block: (rows, cols), updated: own_u.max(own_v), gram: own_u.max(own_v), ..Shape::default() };
         // Rows owned and their right-hand sides; blocks gathered, once more in the other memory order if dense.
         let copies = if self.sparse { 1 } else { 2 };
-        let whole = if pc > 1 { rows } else { 0 } + if pr > 1 { cols } else { 0 };
-        cost.factors = self.bytes((2 * (own_u + own_v) + copies * whole + k) * k);
+        let whole = usize::from(pc > 1) * rows + usize::from(pr > 1) * cols;
+        let owned = if beyond { 3 } else { 2 };
+        cost.factors = self.bytes((owned * (own_u + own_v) + copies * whole + 3 * k) * k);
         cost
     }
 

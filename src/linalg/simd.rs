@@ -21,6 +21,7 @@ pub trait Lanes: Pod {
     fn mul_sub_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
     /// The larger one; b where a is NaN.
     fn max_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn min_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn sum_v<S: Simd>(s: S, a: Self::Vector<S>) -> Self;
     /// Four vectors that hold, one after the other, groups of four elements: the first elements of all groups, the
     /// second, … (the groups in an order of the machine's choice that [`Lanes::interleave`] undoes).
@@ -87,7 +88,7 @@ pub fn with_each_arch<R>(
 }
 
 macro_rules! lanes {
-    ($t:ty, $vector:ident, [$splat:ident $add:ident $mul:ident $mul_add:ident $mul_sub:ident $max:ident $sum:ident],
+    ($t:ty, $vector:ident, [$splat:ident $add:ident $mul:ident $mul_add:ident $mul_sub:ident $max:ident $min:ident $sum:ident],
      [$deinterleave:ident $interleave:ident $load:ident $store:ident $vectors:ident $vectors_mut:ident]) => {
         impl Lanes for $t {
             type Vector<S: Simd> = S::$vector;
@@ -115,6 +116,10 @@ macro_rules! lanes {
             #[inline(always)]
             fn max_v<S: Simd>(s: S, a: S::$vector, b: S::$vector) -> S::$vector {
                 s.$max(a, b)
+            }
+            #[inline(always)]
+            fn min_v<S: Simd>(s: S, a: S::$vector, b: S::$vector) -> S::$vector {
+                s.$min(a, b)
             }
             #[inline(always)]
             fn sum_v<S: Simd>(s: S, a: S::$vector) -> $t {
@@ -161,12 +166,12 @@ macro_rules! lanes {
 lanes!(
     f32,
     f32s,
-    [splat_f32s add_f32s mul_f32s mul_add_e_f32s negate_mul_add_e_f32s max_f32s reduce_sum_f32s],
+    [splat_f32s add_f32s mul_f32s mul_add_e_f32s negate_mul_add_e_f32s max_f32s min_f32s reduce_sum_f32s],
     [deinterleave_shfl_f32s interleave_shfl_f32s partial_load_f32s partial_store_f32s as_simd_f32s as_mut_simd_f32s]
 );
 lanes!(
     f64,
     f64s,
-    [splat_f64s add_f64s mul_f64s mul_add_e_f64s negate_mul_add_e_f64s max_f64s reduce_sum_f64s],
+    [splat_f64s add_f64s mul_f64s mul_add_e_f64s negate_mul_add_e_f64s max_f64s min_f64s reduce_sum_f64s],
     [deinterleave_shfl_f64s interleave_shfl_f64s partial_load_f64s partial_store_f64s as_simd_f64s as_mut_simd_f64s]
 );

@@ -13,10 +13,10 @@ use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis, s};
 use pulp::bytemuck::cast_slice;
 use pulp::{Simd, WithSimd};
 
-use super::Real;
 use super::mkl::prefetch;
 use super::simd::{dispatch, lanes};
 use super::threads::even_part;
+use super::{Real, flops};
 
 /// Bytes of the panel of B in X·B: most of a usual second-level cache.
 const PANEL_BYTES: usize = 640 << 10;
@@ -36,6 +36,7 @@ pub(super) fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut Array
     if x.ncols() == 0 || out.is_empty() {
         return out.fill(T::zero());
     }
+    flops::count(2 * x.len() * b.ncols());
     T::with_buffer(|buffer| dispatch(Mul { x, b, out, buffer }));
 }
 
@@ -58,13 +59,7 @@ impl Rows<'_> {
 
 /// out = (X_S)ᵀU for the rows S of X (rows × cols, its rows contiguous), U |S| × k, out cols × k (fastest with
 /// contiguous columns); with `add` out += that.
-pub(super) fn tmul<T: Real>(
-    x: &ArrayView2<T>,
-    rows: Rows,
-    u: &ArrayView2<T>,
-    add: bool,
-    out: &mut ArrayViewMut2<T>,
-) {
+pub(super) fn tmul<T: Real>(x: &ArrayView2<T>, rows: Rows, u: &ArrayView2<T>, add: bool, out: &mut ArrayViewMut2<T>) {
     assert!(out.dim() == (x.ncols(), u.ncols()), "shapes of a transposed product");
     assert!(u.nrows() == if let Rows::Chosen(rows) = rows { rows.len() } else { x.nrows() }, "rows of a product");
     if u.is_empty() || out.is_empty() {
@@ -73,6 +68,7 @@ pub(super) fn tmul<T: Real>(
         }
         return;
     }
+    flops::count(2 * u.len() * x.ncols());
     T::with_buffer(|buffer| dispatch(Tmul { x, rows, u, add, out, buffer }));
 }
 
@@ -162,7 +158,8 @@ impl<T: Real> Mul<'_, '_, '_, T> {
         let longest = vectors.div_ceil(panels);
         let piece = PIECE_BYTES / size_of::<T::Vector<S>>();
         let line = 64 / size_of::<T>();
-        let (panel_size, sums_size) = ((longest * k * lanes).next_multiple_of(line), (R * k * lanes).next_multiple_of(line));
+        let (panel_size, sums_size) =
+            ((longest * k * lanes).next_multiple_of(line), (R * k * lanes).next_multiple_of(line));
 
         let buffer = lined(self.buffer, panel_size + sums_size + PANEL_ROWS * k);
         let (packed, buffer) = buffer.split_at_mut(panel_size);
@@ -187,7 +184,8 @@ impl<T: Real> Mul<'_, '_, '_, T> {
                     for from in (0..whole[0].len()).step_by(piece) {
                         let to = (from + piece).min(whole[0].len());
                         let next = next.map(|row| &row[from * lanes..to * lanes]);
-                        at += tiles::<T, S, R>(s, whole.map(|row| &row[from..to]), next, &packed[at..], k, columns, sums);
+                        at +=
+                            tiles::<T, S, R>(s, whole.map(|row| &row[from..to]), next, &packed[at..], k, columns, sums);
                     }
                     if whole[0].len() < panel.len() {
                         let rest = rest.each_ref().map(|row| &row[..]);
@@ -345,7 +343,8 @@ impl<T: Real> Tmul<'_, '_, '_, T> {
         let height = TILE_ROWS.min(count);
         let line = 64 / size_of::<T>();
         let (sums_size, tile_size) = (strip * k * lanes, strip * height * lanes);
-        let buffer = lined(self.buffer, sums_size.next_multiple_of(line) + tile_size.next_multiple_of(line) + height * k);
+        let buffer =
+            lined(self.buffer, sums_size.next_multiple_of(line) + tile_size.next_multiple_of(line) + height * k);
         let (sums, buffer) = buffer.split_at_mut(sums_size.next_multiple_of(line));
         let (tile, packed) = buffer.split_at_mut(tile_size.next_multiple_of(line));
 

@@ -11,5 +11,5 @@ mod sweep;
 
 pub use bpp::Pivoting;
 pub use mu::multiply;
-pub use pgd::{gradient_step, spectral_bound};
-pub use sweep::{Sweep, sweep};
+pub use pgd::{gradient_step, gradient_step_below, spectral_bound};
+pub use sweep::{Sweep, sweep, sweep_below};

@@ -8,7 +8,12 @@ use crate::linalg::Real;
 /// X ← max(0, X − η (X G − R)), for X and R rows × k and G k × k, symmetric; paper (14) with η for its 2η_t. As for
 /// [`super::sweep`], the new row depends on the old row alone, to the bit.
 pub fn gradient_step<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, eta: T) {
-    apply::<T, _, false>(x, r, g, Method { step: |_| eta, passes: 1 });
+    gradient_step_below(x, r, g, eta, T::infinity());
+}
+
+/// As [`gradient_step`], projected to [0, most].
+pub fn gradient_step_below<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, eta: T, most: T) {
+    apply::<T, _, false>(x, r, g, Method { step: |_| eta, passes: 1, most });
 }
 
 /// An upper bound of ‖G‖₂, tight to about a per cent, for a symmetric k × k matrix G; exact in the limit where G has no

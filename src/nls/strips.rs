@@ -22,13 +22,15 @@ const MAX_BLOCK: usize = 8;
 /// A strip: for each component the V vectors of its rows.
 type Strip<T, S, const V: usize> = [[<T as Lanes>::Vector<S>; V]];
 
-/// A row-wise method: x_j ← max(0, x_j + s_j (r_j − Σ_l G_jl x_l)).
+/// A row-wise method: x_j ← min(most, max(0, x_j + s_j (r_j − Σ_l G_jl x_l))).
 #[derive(Clone)]
-pub(super) struct Method<F> {
+pub(super) struct Method<T, F> {
     /// The step s_j from G_jj.
     pub step: F,
     /// How often every component is visited.
     pub passes: usize,
+    /// The largest value that an entry may have; infinity for none.
+    pub most: T,
 }
 
 /// The coefficients as the register blocks read them. A block of J components j has k + J + 1 rows of J numbers:
@@ -37,6 +39,8 @@ pub(super) struct Method<F> {
 struct Coefficients<'a, T> {
     k: usize,
     count: usize,
+    /// The largest value of an entry.
+    most: T,
     packed: &'a mut [T],
 }
 
@@ -53,9 +57,10 @@ impl<'a, T: Real> Coefficients<'a, T> {
         block: usize,
         sequential: bool,
         step: impl Fn(T) -> T,
+        most: T,
     ) -> Coefficients<'a, T> {
         let k = g.ncols();
-        let new = Coefficients { k, count: k.div_ceil(block), packed };
+        let new = Coefficients { k, count: k.div_ceil(block), most, packed };
         for (first, size) in new.blocks() {
             let rows = &mut new.packed[first * Self::room(k)..][..(k + size + 1) * size];
             for j in 0..size {
@@ -117,14 +122,14 @@ fn block<T: Real, S: Simd, const J: usize, const V: usize, const SEQUENTIAL: boo
             }
         }
     }
-    let zero = T::splat_v(s, T::zero());
+    let (zero, most) = (T::splat_v(s, T::zero()), T::splat_v(s, coefficients.most));
     let new = if SEQUENTIAL { x } else { new };
     let new = &mut new[first..first + J];
     // Written out, since only constant indices let the compiler keep `sum` in registers.
     macro_rules! finish {
         ($($j:literal)*) => {$(
             if $j < J {
-                let x: [T::Vector<S>; V] = std::array::from_fn(|v| T::max_v(s, sum[$j][v], zero));
+                let x: [T::Vector<S>; V] = std::array::from_fn(|v| T::min_v(s, T::max_v(s, sum[$j][v], zero), most));
                 new[$j] = x;
                 for after in 0..J {
                     if SEQUENTIAL && after > $j {
@@ -168,7 +173,7 @@ pub(super) fn apply<T: Real, F: Fn(T) -> T + Clone + Sync, const SEQUENTIAL: boo
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
     g: &ArrayView2<T>,
-    method: Method<F>,
+    method: Method<T, F>,
 ) {
     let k = x.ncols();
     assert!(r.dim() == x.dim() && g.dim() == (k, k), "shapes of a row-wise update");
@@ -188,7 +193,7 @@ struct Rows<'a, T, F, const SEQUENTIAL: bool> {
     x: ArrayViewMut2<'a, T>,
     r: ArrayView2<'a, T>,
     g: ArrayView2<'a, T>,
-    method: Method<F>,
+    method: Method<T, F>,
     buffer: &'a mut Vec<T>,
 }
 
@@ -224,7 +229,7 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> Rows<'_, T, F, SEQUENTIAL> 
         let (tile_x, rest) = self.buffer[start..start + total - line].split_at_mut(strips * size);
         let (tile_r, rest) = rest.split_at_mut(strips * size);
         let (spare, packed) = rest.split_at_mut(size);
-        let coefficients = Coefficients::pack(packed, &self.g, block, SEQUENTIAL, &self.method.step);
+        let coefficients = Coefficients::pack(packed, &self.g, block, SEQUENTIAL, &self.method.step, self.method.most);
 
         // Both in row order: rows are transposed four components at a time. Otherwise columns are copied; both ways
         // must be the same for x and r, since the first leaves the rows of a strip in an order of its own.

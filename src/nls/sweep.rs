@@ -19,7 +19,18 @@ pub struct Sweep<T> {
 /// X and R are rows × k (fastest in the same memory order); G is k × k. A component with G_jj + μ = 0 is left as it
 /// is. The new row depends on the row alone, to the bit: not on how many there are nor on where it stands.
 pub fn sweep<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, settings: Sweep<T>) {
+    sweep_below(x, r, g, settings, T::infinity());
+}
+
+/// As [`sweep`], for entries in [0, most]: each is the minimiser in that range.
+pub fn sweep_below<T: Real>(
+    x: &mut ArrayViewMut2<T>,
+    r: &ArrayView2<T>,
+    g: &ArrayView2<T>,
+    settings: Sweep<T>,
+    most: T,
+) {
     let step = |own: T| Some((own + settings.mu).recip()).filter(|s| *s > T::zero() && s.is_finite());
     let step = |own: T| step(own).unwrap_or(T::zero());
-    apply::<T, _, true>(x, r, g, Method { step, passes: settings.passes });
+    apply::<T, _, true>(x, r, g, Method { step, passes: settings.passes, most });
 }

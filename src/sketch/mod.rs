@@ -92,6 +92,40 @@ mod tests {
         }
     }
 
+    /// (16): the mean of the sketched subproblem's gradient, with the products that the program computes, is the
+    /// gradient of the whole problem.
+    #[test]
+    fn the_mean_of_the_sketched_gradient_is_the_gradient() {
+        let (n, d, k, rows, rounds) = (14, 6, 3, 4, 6000);
+        let entry = |i: usize, j: usize, by: usize| ((i * 5 + j * by) % 7) as f64 / 7.0 + 0.1;
+        let m = Array2::from_shape_fn((rows, n), |(i, j)| entry(i, j, 3));
+        let (u, v) = (
+            Array2::from_shape_fn((rows, k), |(i, j)| entry(i, j, 2)),
+            Array2::from_shape_fn((n, k), |(i, j)| entry(i, j, 4)),
+        );
+        let whole = u.dot(&v.t()).dot(&v) - m.dot(&v);
+        let x = Block::Dense(m.t().as_standard_layout().into_owned());
+        for &kind in KINDS {
+            let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
+            let (mut sum, mut squares) = (Array2::<f64>::zeros((rows, k)), Array2::<f64>::zeros((rows, k)));
+            let (mut b, mut product) = (Order::Components.zeros(d, k), Order::Components.zeros(rows, k));
+            for t in 0..rounds {
+                sketch.draw(&stream(13, true, t));
+                sketch.sketch_rows(0, &v.view(), &mut b.view_mut());
+                sketch.product(&x, &b.view(), &mut product.view_mut());
+                let gradient = u.dot(&b.t()).dot(&b) - &product;
+                squares += &gradient.mapv(|g| g * g);
+                sum += &gradient;
+            }
+            let rounds = rounds as f64;
+            for ((&sum, &squares), &whole) in sum.iter().zip(&squares).zip(&whole) {
+                let mean = sum / rounds;
+                let deviation = ((squares / rounds - mean * mean) / rounds).sqrt();
+                assert!((mean - whole).abs() < 5.0 * deviation, "{kind}: {mean}, not {whole} (± {deviation})");
+            }
+        }
+    }
+
     #[test]
     fn products_are_those_of_the_matrix() {
         let (n, d, k, cols) = (40, 13, 3, 9);

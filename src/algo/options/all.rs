@@ -62,6 +62,20 @@ pub static EXTRAPOLATION: Opt = Opt {
            falling: Ang and Gillis)",
     check: Check::OneOf(&["none", "restart"]),
 };
+pub static BOUND: Opt = Opt {
+    name: "bound",
+    value: "",
+    help: "Keep the factors' entries at most (2 |M|_F)^(1/2), as (22) of the paper: convergence is proved for bounded \
+           factors, and a best factorisation is within the bound",
+    check: Check::Flag,
+};
+pub static MEASURE: Opt = Opt {
+    name: "measure",
+    value: "WHAT",
+    help: "What an evaluation computes: error, or projected-gradient too, the norm of the projected gradient of \
+           1/2 |M - U V'|_F^2, which is 0 at a stationary point (two more products, and the factors gathered)",
+    check: Check::OneOf(&["error", "projected-gradient"]),
+};
 pub static LAMBDA: Opt = Opt {
     name: "lambda",
     value: "X",
@@ -323,6 +337,8 @@ pub static ALL: &[&Opt] = &[
     &MU_BETA,
     &INNER_SWEEPS,
     &EXTRAPOLATION,
+    &BOUND,
+    &MEASURE,
     &LOCAL_ITERS,
     &ORDER,
     &UPDATE,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::linalg::simd::with_each_arch;
 use crate::linalg::{Order, Real};
-use crate::nls::{Sweep, gradient_step, sweep};
+use crate::nls::{Sweep, gradient_step, gradient_step_below, sweep, sweep_below};
 use crate::random::{Purpose, Stream, uniform_factor};
 
 /// The definition, in f64.
@@ -113,5 +113,30 @@ fn a_component_without_curvature_stays_and_nothing_becomes_nan() {
         let g = Array2::from_elem((3, 3), 1e-310);
         sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 1 });
         assert!(x.iter().all(|x| x.is_finite()), "{x}");
+    }
+}
+
+#[test]
+fn entries_stay_below_the_bound() {
+    for (rows, k, most) in [(5, 3, 0.2), (40, 11, 0.5), (7, 20, 0.05)] {
+        let [start, r, g] = problem(17, rows, k, None);
+        let start = start.mapv(|x| x.min(most));
+        let mut by_loops = start.clone();
+        for i in 0..rows {
+            for j in 0..k {
+                let gradient = by_loops.row(i).dot(&g.row(j)) - r[[i, j]];
+                by_loops[[i, j]] = (by_loops[[i, j]] - gradient / (g[[j, j]] + 0.1)).clamp(0.0, most);
+            }
+        }
+        let eta = 0.3 / g.diag().sum();
+        let stepped = (&start - &((start.dot(&g) - &r) * eta)).mapv(|x: f64| x.clamp(0.0, most));
+        for order in [Order::Rows, Order::Components] {
+            let (r, mut x) = (ordered::<f64>(&r, order), ordered::<f64>(&start, order));
+            sweep_below(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.1, passes: 1 }, most);
+            assert!((&x - &by_loops).iter().all(|e| e.abs() < 1e-12) && x.iter().any(|&x| x == most));
+            let mut x = ordered::<f64>(&start, order);
+            gradient_step_below(&mut x.view_mut(), &r.view(), &g.view(), eta, most);
+            assert!((&x - &stepped).iter().all(|e| e.abs() < 1e-12));
+        }
     }
 }
