@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn few_are_left_over() {
-        let left = (0..10_000u64).filter(|i| nearest(1 << 60 | i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 5, -20).is_none());
+        let left =
+            (0..10_000u64).filter(|i| nearest(1 << 60 | i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 5, -20).is_none());
         assert!(left.count() < 100);
     }
 }
