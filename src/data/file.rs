@@ -64,8 +64,11 @@ impl Survey {
     }
 }
 
-/// Takes (row, column, value) of an entry as the file has it; the error says what is wrong with the value.
-pub type Sink<'a> = dyn FnMut(usize, usize, f64) -> std::result::Result<(), String> + 'a;
+/// Takes (row, column, value) of an entry as the file has it; the error says what is wrong with the value. Readers are
+/// generic in it: it is called for every entry.
+pub trait Sink: FnMut(usize, usize, f64) -> std::result::Result<(), String> {}
+
+impl<F: FnMut(usize, usize, f64) -> std::result::Result<(), String>> Sink for F {}
 
 impl FileInfo {
     pub fn new(
@@ -248,23 +251,28 @@ impl FileInfo {
     ///
     /// # Errors
     /// With the line or place of what is wrong.
-    pub fn entries(&self, part: usize, parts: usize, sink: &mut Sink, progress: &mut dyn FnMut(f64)) -> Result<u64> {
+    pub fn entries(
+        &self,
+        part: usize,
+        parts: usize,
+        sink: &mut impl Sink,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<u64> {
         if let Body::Strips(strips) = &self.body {
             return strips.open(&self.path)?.entries(strips.share(part, parts), sink, progress);
         }
         let mut blocks = self.blocks(part, parts)?;
-        let all = blocks.left().unwrap_or(0).max(1) as f64;
         let (mut before, mut found) = (self.lines_before(part), 0);
         while let Some((text, offset)) = blocks.next()? {
             found += self.text_entries(text, offset, before, sink)?;
             before += self.count_lines(text);
-            progress(blocks.left().map_or(0.0, |left| 1.0 - left as f64 / all));
+            progress(blocks.done());
         }
         Ok(found)
     }
 
     /// Reads the entries of a block of text that lies at byte `offset` behind `before` lines.
-    fn text_entries(&self, text: &[u8], offset: u64, before: u64, sink: &mut Sink) -> Result<u64> {
+    fn text_entries(&self, text: &[u8], offset: u64, before: u64, sink: &mut impl Sink) -> Result<u64> {
         let found = match &self.body {
             Body::Market(market) if market.coordinate => market.coordinates(text, sink),
             Body::Market(market) => market.triangle(text, before, sink),
@@ -329,6 +337,14 @@ pub enum Dealer<'a> {
 }
 
 impl Dealer<'_> {
+    /// The share that was dealt.
+    pub fn done(&self) -> f64 {
+        match self {
+            Dealer::Text(_, blocks, _) => blocks.done(),
+            Dealer::Strips(reader, left) => reader.done(left.start),
+        }
+    }
+
     /// The next hand: two numbers that say where it lies, and what lies there.
     ///
     /// # Errors
@@ -366,7 +382,7 @@ impl Taker<'_> {
     ///
     /// # Errors
     /// With the line or place of what is wrong.
-    pub fn take(&self, hand: &[u8], sink: &mut Sink) -> Result<u64> {
+    pub fn take(&self, hand: &[u8], sink: &mut impl Sink) -> Result<u64> {
         let (Some((a, rest)), b) = (hand.split_first_chunk::<8>(), hand.get(8..16)) else { return Ok(0) };
         let (Some(b), Some(rest)) = (b.and_then(|b| b.first_chunk::<8>()), rest.get(8..)) else { return Ok(0) };
         let (a, b) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));

@@ -5,7 +5,7 @@ use ndarray::Array2;
 use super::assemble::{Builder, Local, stored_shape};
 use super::dense::{self, Sheet};
 use super::figures::{extremes, figures};
-use super::file::Sink;
+use super::file::{Dealer, Sink};
 use super::number::{Rule, place};
 use super::open::{Input, Origin, Placed};
 use super::partition::{Cuts, Plan, Tile, whole};
@@ -329,7 +329,7 @@ impl Input {
                     mine = found.and_then(|found| file.info.check_count(found));
                 }
                 Some(_) => {}
-                None if parts == 1 && door.size() > 1 => deal(file, door, &mut sink)?,
+                None if parts == 1 && door.size() > 1 => deal(file, door, &mut sink, progress)?,
                 None => {
                     let part = if parts == 1 { 0 } else { door.rank() };
                     let reads = door.rank() < parts;
@@ -361,7 +361,7 @@ fn balances(plan: &Plan, door: &Door) -> bool {
 const ROUND: usize = 64 << 20;
 
 /// Rank 0 unpacks a compressed file and deals it out to all ranks, a hand to each in a round.
-fn deal(file: &Placed, door: &Door, sink: &mut Sink) -> Result<()> {
+fn deal(file: &Placed, door: &Door, sink: &mut impl Sink, progress: &mut dyn FnMut(f64)) -> Result<()> {
     let taker = door.agree(file.info.taker())?;
     let mut dealer = door.agree(if door.speaks() { file.info.dealer().map(Some) } else { Ok(None) })?;
     let mut taken = Ok(0);
@@ -387,6 +387,8 @@ fn deal(file: &Placed, door: &Door, sink: &mut Sink) -> Result<()> {
             break;
         }
         taken = taker.take(&door.all_to_all(ENTRIES, &hands), sink);
+        // only rank 0, who shows it, knows
+        progress(dealer.as_ref().map_or(0.0, Dealer::done));
     }
     door.sum(COUNTS, &mut found);
     file.info.check_count(found[0])

@@ -5,6 +5,7 @@
 
 mod assemble;
 mod baskets;
+mod decimal;
 mod dense;
 mod figures;
 mod file;

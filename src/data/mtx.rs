@@ -167,7 +167,7 @@ pub fn shape(rows: usize, cols: usize, entries: Option<u64>) -> std::result::Res
 impl Market {
     /// Hands each entry of a block of whole lines to `sink`, symmetric ones twice, and returns how many were written.
     /// An error comes with its place in the block.
-    pub fn coordinates(&self, text: &[u8], sink: &mut Sink) -> std::result::Result<u64, (usize, String)> {
+    pub fn coordinates(&self, text: &[u8], sink: &mut impl Sink) -> std::result::Result<u64, (usize, String)> {
         let mut at = 0;
         let mut entries = 0;
         while let Some(line) = next_line(text, &mut at) {
@@ -211,7 +211,12 @@ impl Market {
 
     /// Hands each entry of a block of lines of a symmetric array to `sink`, both times; `before` entries lie before the
     /// block. The array is the lower triangle, column by column.
-    pub fn triangle(&self, text: &[u8], before: u64, sink: &mut Sink) -> std::result::Result<u64, (usize, String)> {
+    pub fn triangle(
+        &self,
+        text: &[u8],
+        before: u64,
+        sink: &mut impl Sink,
+    ) -> std::result::Result<u64, (usize, String)> {
         let n = self.rows;
         let column_start = |j: usize| j as u64 * n as u64 - (j as u64 * (j as u64).saturating_sub(1)) / 2;
         // the last column that begins at or before the block

@@ -1,41 +1,25 @@
 //! Numbers: from text, and whether an entry may pass.
 
+use super::decimal;
 use crate::linalg::Real;
 
-/// Powers of ten that are exact in f64.
-const POWERS: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
-    1e21, 1e22,
-];
-
 /// A decimal number at the start of `text`, correctly rounded, and how many bytes it took.
-///
-/// Up to 2⁵³ in the digits and 10^±22 in the exponent, one exact operation gives the right rounding (Clinger); the rest
-/// goes to the standard library.
 #[inline]
 pub fn float(text: &[u8]) -> Option<(f64, usize)> {
     let digit = |at: usize| text.get(at).map_or(u8::MAX, |b| b.wrapping_sub(b'0'));
-    let mut at = usize::from(matches!(text.first(), Some(b'-' | b'+')));
-    let start = at;
-    let (mut mantissa, mut exponent) = (0u64, 0i32);
-    while digit(at) < 10 {
-        mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit(at)));
-        at += 1;
-    }
-    let mut digits = at - start;
+    let start = usize::from(matches!(text.first(), Some(b'-' | b'+')));
+    let (mut mantissa, mut at) = digits(text, start, 0);
+    let (mut count, mut exponent) = (at - start, 0i32);
     if text.get(at) == Some(&b'.') {
-        at += 1;
-        let point = at;
-        while digit(at) < 10 {
-            mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit(at)));
-            at += 1;
-        }
-        digits += at - point;
+        let point = at + 1;
+        (mantissa, at) = digits(text, point, mantissa);
+        count += at - point;
         exponent = -i32::try_from(at - point).unwrap_or(i32::MAX);
     }
-    if digits == 0 {
+    if count == 0 {
         return word(text);
     }
+    let end = at;
     if matches!(text.get(at), Some(b'e' | b'E')) {
         let mut next = at + 1 + usize::from(matches!(text.get(at + 1), Some(b'-' | b'+')));
         if digit(next) < 10 {
@@ -49,16 +33,28 @@ pub fn float(text: &[u8]) -> Option<(f64, usize)> {
             at = next;
         }
     }
-    // 19 digits cannot wrap around.
-    let value = if digits <= 19 && mantissa <= 1 << 53 && (-22..=22).contains(&exponent) {
-        let size = mantissa as f64;
-        let power = POWERS[exponent.unsigned_abs() as usize];
-        let value = if exponent < 0 { size / power } else { size * power };
-        if text[0] == b'-' { -value } else { value }
-    } else {
-        std::str::from_utf8(&text[..at]).ok()?.parse().ok()?
+    // 19 digits cannot wrap around; zeros before them do not count.
+    let fits = count <= 19 || count - text[start..end].iter().take_while(|b| matches!(b, b'0' | b'.')).count() < 19;
+    let value = match fits.then(|| decimal::nearest(mantissa, exponent)).flatten() {
+        Some(value) if text[0] == b'-' => -value,
+        Some(value) => value,
+        None => std::str::from_utf8(&text[..at]).ok()?.parse().ok()?,
     };
     Some((value, at))
+}
+
+/// Appends the digits from `at` on to a number (modulo 2⁶⁴), and tells where they end.
+#[inline]
+fn digits(text: &[u8], mut at: usize, mut number: u64) -> (u64, usize) {
+    while let Some(eight) = text.get(at..).and_then(|t| t.first_chunk::<8>()).and_then(|t| decimal::eight_digits(*t)) {
+        number = number.wrapping_mul(100_000_000).wrapping_add(eight);
+        at += 8;
+    }
+    while let Some(digit) = text.get(at).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
+        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+        at += 1;
+    }
+    (number, at)
 }
 
 /// `nan`, `inf` and their like, so that the message can say what they are.
@@ -71,11 +67,14 @@ fn word(text: &[u8]) -> Option<(f64, usize)> {
 /// A whole number at the start of `text` and how many bytes it took.
 #[inline]
 pub fn whole(text: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0u64;
-    let mut at = 0;
+    let (mut value, mut at) = (0u64, 0);
     while let Some(digit) = text.get(at).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
-        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
         at += 1;
+    }
+    if at > 19 {
+        // it may have wrapped around
+        value = std::str::from_utf8(&text[..at]).ok()?.parse().ok()?;
     }
     (at > 0).then_some((value, at))
 }
@@ -154,6 +153,10 @@ mod tests {
             ("-0", 0.0, 2),
             ("9007199254740993", 9007199254740992.0, 16),
             ("1e400", f64::INFINITY, 5),
+            ("0.000012345678901234567", 0.000012345678901234567, 23),
+            ("000000000000000000000000007", 7.0, 27),
+            ("12345678901234567890123", 12345678901234567890123.0, 23),
+            ("1.0000000000000000e+00", 1.0, 22),
             ("3,4", 3.0, 1),
             ("Infinity", f64::INFINITY, 8),
         ] {

@@ -84,6 +84,11 @@ impl Strips {
 }
 
 impl Reader<'_> {
+    /// The share of all entries that lies before entry `at`.
+    pub fn done(&self, at: u64) -> f64 {
+        at as f64 / self.strips.entries.max(1) as f64
+    }
+
     /// Indices and values of the next entries of `range`, at most a step.
     pub fn step(&mut self, range: &Range<u64>) -> Result<(Range<u64>, Vec<f64>, Vec<f64>)> {
         let step = range.start..range.end.min(range.start + STEP);
@@ -92,7 +97,7 @@ impl Reader<'_> {
     }
 
     /// Hands (row, column, value) of entries to `sink`.
-    pub fn emit(&self, first: u64, indices: &[f64], values: &[f64], sink: &mut Sink) -> Result<u64> {
+    pub fn emit(&self, first: u64, indices: &[f64], values: &[f64], sink: &mut impl Sink) -> Result<u64> {
         let inner = if self.strips.by_columns { self.strips.rows } else { self.strips.cols };
         let mut outer = self.starts.partition_point(|&s| s <= first) - 1;
         for ((entry, &index), &value) in (first..).zip(indices).zip(values) {
@@ -114,7 +119,12 @@ impl Reader<'_> {
     }
 
     /// Reads the entries of `range`.
-    pub fn entries(&mut self, mut range: Range<u64>, sink: &mut Sink, progress: &mut dyn FnMut(f64)) -> Result<u64> {
+    pub fn entries(
+        &mut self,
+        mut range: Range<u64>,
+        sink: &mut impl Sink,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<u64> {
         let (mut found, all) = (0, (range.end - range.start).max(1) as f64);
         while range.start < range.end {
             let (step, indices, values) = self.step(&range)?;

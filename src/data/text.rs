@@ -1,7 +1,7 @@
 //! Text files in blocks that end at line ends: a rank's byte range of a plain file, or a whole compressed one.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek};
 use std::os::unix::fs::FileExt;
 
 use flate2::bufread::MultiGzDecoder;
@@ -15,8 +15,11 @@ const LONGEST_LINE: usize = 1 << 30;
 
 /// A file that is read from front to back, compressed or not.
 pub fn stream(path: &str, gz: bool) -> Result<Box<dyn Read>> {
-    let file = open(path)?;
-    Ok(if gz { Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 18, file))) } else { Box::new(file) })
+    Ok(unpack(open(path)?, gz))
+}
+
+fn unpack(file: File, gz: bool) -> Box<dyn Read> {
+    if gz { Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 18, file))) } else { Box::new(file) }
 }
 
 /// Opens a file for reading.
@@ -69,8 +72,14 @@ pub struct Blocks {
 }
 
 enum From {
-    Range { file: File, at: u64, end: u64 },
-    Stream(Box<dyn Read>),
+    Range {
+        file: File,
+        at: u64,
+        begin: u64,
+        end: u64,
+    },
+    /// A compressed file, a second handle to it with the same cursor, and its size.
+    Stream(Box<dyn Read>, File, u64),
 }
 
 impl Blocks {
@@ -83,27 +92,31 @@ impl Blocks {
         let (at, end) = align(border(part))
             .and_then(|at| Ok((at, if part + 1 == parts { size } else { align(border(part + 1))? })))
             .map_err(|e| io_error(path, &e))?;
-        Ok(Blocks::new(path, From::Range { file, at, end: end.max(at) }, at))
+        Ok(Blocks::new(path, From::Range { file, at, begin: at, end: end.max(at) }, at))
     }
 
     /// All lines of a compressed (or plain) file from byte `start` of the uncompressed text on.
     pub fn whole(path: &str, gz: bool, start: u64) -> Result<Self> {
-        let mut from = stream(path, gz)?;
+        let file = open(path)?;
+        let look = || Ok((file.try_clone()?, file.metadata()?.len()));
+        let (cursor, size) = look().map_err(|e| io_error(path, &e))?;
+        let mut from = unpack(file, gz);
         let skipped = std::io::copy(&mut from.by_ref().take(start), &mut std::io::sink());
         skipped.map_err(|e| io_error(path, &e))?;
-        Ok(Blocks::new(path, From::Stream(from), start))
+        Ok(Blocks::new(path, From::Stream(from, cursor, size), start))
     }
 
     fn new(path: &str, from: From, offset: u64) -> Self {
         Blocks { path: path.to_string(), from, buffer: Vec::new(), used: 0, offset, ended: false }
     }
 
-    /// Bytes that are left, where that is known.
-    pub fn left(&self) -> Option<u64> {
-        match &self.from {
-            From::Range { at, end, .. } => Some(end - at),
-            From::Stream(_) => None,
-        }
+    /// The share of the part, in bytes of the file, that was read.
+    pub fn done(&self) -> f64 {
+        let (read, all) = match &self.from {
+            From::Range { at, begin, end, .. } => (at - begin, end - begin),
+            From::Stream(_, cursor, size) => ((&*cursor).stream_position().unwrap_or(0), *size),
+        };
+        read as f64 / all.max(1) as f64
     }
 
     /// The next whole lines (the last may lack its line end) and where they begin in the text.
@@ -135,7 +148,7 @@ impl Blocks {
         // Long lines are read in growing steps, so that searching them stays linear.
         let step = BLOCK.max(filled);
         let result = match &mut self.from {
-            From::Range { file, at, end } => {
+            From::Range { file, at, end, .. } => {
                 let step = step.min((*end - *at) as usize);
                 self.buffer.resize(filled + step, 0);
                 let result = read_full(&mut At { file, at: *at }, &mut self.buffer[filled..]);
@@ -143,7 +156,7 @@ impl Blocks {
                 self.ended = at == end;
                 result.and_then(|got| if got < step { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(got) })
             }
-            From::Stream(stream) => {
+            From::Stream(stream, ..) => {
                 self.buffer.resize(filled + step, 0);
                 let result = read_full(stream, &mut self.buffer[filled..]);
                 self.ended = result.as_ref().is_ok_and(|&got| got < step);

@@ -95,7 +95,11 @@ impl Delivery<'_> {
         progress: &mut dyn FnMut(f64),
     ) -> Result<(Vec<Local<T>>, u64)> {
         let mut totals = vec![0u64; route.parts()];
-        entries.0.iter().for_each(|(i, j, _)| totals[route.part(i, j)] += 1);
+        if route.parts() == 1 {
+            totals[0] = entries.0.len() as u64;
+        } else {
+            entries.0.iter().for_each(|(i, j, _)| totals[route.part(i, j)] += 1);
+        }
         if !self.at_home {
             self.door.sum(COUNTS, &mut totals);
         }
@@ -142,14 +146,18 @@ impl Delivery<'_> {
         for round in 0..rounds[0] {
             let mut places: Vec<Vec<u64>> = vec![Vec::new(); ranks];
             let mut values: Vec<Vec<T>> = vec![Vec::new(); ranks];
-            for (place, value) in walk.next(entries, limit) {
-                let (i, j) = unpack(place);
-                let (rank, tile) = route.owner(route.part(i, j));
-                if rank == me {
-                    keep(i, j, value, tile);
-                } else {
-                    places[rank].push(place);
-                    values[rank].push(value);
+            let mut left = limit;
+            while let Some((some_places, some_values)) = walk.next(entries, left) {
+                left -= some_places.len();
+                for (&place, &value) in some_places.iter().zip(some_values) {
+                    let (i, j) = unpack(place);
+                    let (rank, tile) = route.owner(route.part(i, j));
+                    if rank == me {
+                        keep(i, j, value, tile);
+                    } else {
+                        places[rank].push(place);
+                        values[rank].push(value);
+                    }
                 }
             }
             if !self.at_home && ranks > 1 {
@@ -176,21 +184,21 @@ struct Walk {
 }
 
 impl Walk {
-    fn next<T: Real>(&mut self, source: &mut Source<T>, limit: usize) -> Vec<(u64, T)> {
-        let mut out = Vec::new();
-        while out.len() < limit {
-            let Some((places, values)) = source.0.chunks.get_mut(self.chunk) else { break };
-            let end = places.len().min(self.at + limit - out.len());
-            out.extend(places[self.at..end].iter().copied().zip(values[self.at..end].iter().copied()));
-            self.at = end;
-            if end == places.len() {
-                if source.1 {
-                    (*places, *values) = (Vec::new(), Vec::new());
-                }
-                self.chunk += 1;
-                self.at = 0;
-            }
+    /// The next entries, some but at most `limit` as long as that is not 0.
+    fn next<'a, T: Real>(&mut self, source: &'a mut Source<T>, limit: usize) -> Option<(&'a [u64], &'a [T])> {
+        if limit == 0 {
+            return None;
         }
-        out
+        if source.0.chunks.get(self.chunk)?.0.len() == self.at {
+            if source.1 {
+                source.0.chunks[self.chunk] = (Vec::new(), Vec::new());
+            }
+            self.chunk += 1;
+            self.at = 0;
+        }
+        let (places, values) = source.0.chunks.get(self.chunk)?;
+        let part = self.at..places.len().min(self.at + limit);
+        self.at = part.end;
+        Some((&places[part.clone()], &values[part]))
     }
 }

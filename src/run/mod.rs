@@ -42,6 +42,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     door.agree(linalg::start_threads(settings.threads))?;
     check_grid(settings, door.size()).map_err(Error::on_all_ranks)?;
     let resuming = door.agree(before_reading(settings, door))?;
+    let loading = std::time::Instant::now();
     let input = data::open(&settings.input, door)?;
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
@@ -63,6 +64,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let shape = (header.rows, header.cols);
     let plan = partition.plan(shape, door.size(), parties, settings.skew, settings.options.grid());
     let loaded = input.load::<T>(&plan, door, &mut |part| progress.loading(part))?;
+    let load_seconds = loading.elapsed().as_secs_f64();
     let figures = loaded.figures;
     if loaded.duplicates > 0 {
         progress.note(&format!("{} entries were given more than once and added up", loaded.duplicates));
@@ -98,7 +100,8 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         "args": settings.words, "ranks": door.size(), "parties": parties.count, "m": header.rows, "n": header.cols,
         "nnz": figures.nonzeros, "k": settings.k, "seed": settings.seed, "precision": T::NAME, "host": attributes::hostname(),
         "time": attributes::now(), "params": parameters(settings, &*algorithm), "format": header.format,
-        "checksum": identity["checksum"], "mkl": linalg::mkl_version(), "resumed_from": course.iteration,
+        "checksum": identity["checksum"], "mkl": linalg::mkl_version(),
+        "load_seconds": load_seconds, "resumed_from": course.iteration,
     });
     let mut trace = door.agree(open_trace(settings, door, resuming))?;
     door.agree(trace.write(&start))?;
