@@ -1,0 +1,50 @@
+"""Draws with matplotlib, in a virtual environment below target/ where this Python has none."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from .results import Results
+
+
+def python(scratch: Path) -> str:
+    """A Python that has matplotlib."""
+    if importlib.util.find_spec("matplotlib"):
+        return sys.executable
+    home = scratch / "venv"
+    found = home / "bin" / "python"
+    if not found.exists():
+        print(f"no matplotlib here: installing it into {home}", flush=True)
+        venv.create(home, with_pip=True)
+    if subprocess.run([found, "-c", "import matplotlib"], capture_output=True).returncode:
+        subprocess.run([found, "-m", "pip", "install", "--quiet", "matplotlib"], check=True)
+    return str(found)
+
+
+def draw(figure, panels, results: Results, scratch: Path, out: Path) -> None:
+    shown = [p for p in panels if p.name in results.panels and not p.table]
+    if not shown:
+        return
+    spec = {
+        "title": f"{figure.name}: {figure.title}",
+        "panels": [
+            {
+                "name": p.name,
+                "xlabel": p.xlabel,
+                "ylabel": p.ylabel,
+                "log": p.log,
+                "curves": {
+                    label: [[q.x, q.y, q.sd] for q in points] for label, points in results.panels[p.name].items()
+                },
+            }
+            for p in shown
+        ],
+    }
+    described = scratch / f"{figure.name}.json"
+    described.write_text(json.dumps(spec))
+    subprocess.run([python(scratch), Path(__file__).with_name("draw.py"), described, out], check=True)

@@ -1,0 +1,122 @@
+"""What a figure leaves: curves.csv, plot.svg, summary.md."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import platform
+import re
+from pathlib import Path
+
+from .results import Results
+from .spec import Figure, Missing
+
+SOURCES = {
+    "prototype": "an independent single-process prototype of the algorithm, mean ± standard deviation over its seeds",
+    "paper": "printed in the paper, on its data and machine",
+}
+
+
+def machine() -> str:
+    """A short name of this machine, such as epyc-2cores."""
+    model = platform.machine()
+    try:
+        found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+        model = found[1] if found else model
+    except OSError:
+        pass
+    words = [w for w in re.split(r"\W+", model.lower()) if w not in ("", "amd", "intel", "r", "tm", "cpu", "processor")]
+    return f"{words[0] if words else 'machine'}-{os.cpu_count()}cores"
+
+
+def number(x: float) -> str:
+    if math.isinf(x):
+        return "never"
+    return f"{x:.4g}"
+
+
+def write_csv(path: Path, results: Results) -> None:
+    with open(path, "w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["panel", "curve", "x", "y", "sd", "seeds"])
+        for panel, curves in results.panels.items():
+            for label, points in curves.items():
+                out.writerows([panel, label, short(p.x), short(p.y), short(p.sd), p.seeds] for p in points)
+
+
+def short(x):
+    return x if isinstance(x, (str, int)) else f"{x:.6g}"
+
+
+def verdicts(figure: Figure, results: Results) -> list[str]:
+    """Each claim of the paper and whether it holds."""
+    lines = []
+    for claim in figure.claims:
+        try:
+            holds, measured = claim.check(results)
+            lines.append(f"- **{'holds' if holds else 'does not hold'}**: {claim.text} Measured: {measured}")
+        except Missing as missing:
+            lines.append(f"- **not checked**: {claim.text} ({missing})")
+    return lines
+
+
+def comparisons(figure: Figure, results: Results) -> list[str]:
+    lines = []
+    for ref in figure.references:
+        try:
+            here = ref.get(results)
+        except Missing:
+            continue
+        spread = f" ± {ref.sd:g}" if ref.sd is not None else ""
+        lines.append(f"| {ref.text} | {number(here)} | {ref.value:g}{spread} | {ref.source} |")
+    return lines
+
+
+def table(panel, results: Results) -> list[str]:
+    curves = results.panels[panel.name]
+    columns = list(dict.fromkeys(p.x for points in curves.values() for p in points))
+    lines = [f"| {panel.ylabel} | " + " | ".join(str(c) for c in columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for label, points in curves.items():
+        by = {p.x: p for p in points}
+        cell = lambda p: "–" if p is None else number(p.y) + (f" ± {p.sd:.2g}" if p.seeds > 1 else "")  # noqa: E731
+        lines.append(f"| {label} | " + " | ".join(cell(by.get(c)) for c in columns) + " |")
+    return lines
+
+
+def ends(panel, results: Results) -> list[str]:
+    lines = [f"| {panel.name} | at {panel.xlabel} | {panel.ylabel} |", "| --- | --- | --- |"]
+    for label, points in results.panels[panel.name].items():
+        p = points[-1]
+        x = p.x if isinstance(p.x, str) else number(p.x)
+        lines.append(f"| {label} | {x} | {number(p.y)}" + (f" ± {p.sd:.2g}" if p.seeds > 1 else "") + " |")
+    return lines
+
+
+def write_summary(path: Path, figure: Figure, panels, results: Results, setup: dict) -> None:
+    lines = [f"# {figure.name}: {figure.title}", "", f"{figure.paper}. Made by", ""]
+    lines += ["```sh", setup["command"], "```", ""]
+    lines += [f"on {setup['machine']}, {setup['date']}, fednmf {setup['version']}. Data: {figure.data}.", ""]
+    if figure.note:
+        lines += [" ".join(figure.note.split()), ""]
+    if any(not p.table for p in panels if p.name in results.panels):
+        lines += ["![plot](plot.svg)", ""]
+    for panel in panels:
+        if panel.name in results.missing:
+            lines += [f"**{panel.name}** was left out: {results.missing[panel.name]}.", ""]
+    claims = verdicts(figure, results)
+    if claims:
+        lines += ["## What the paper says", "", *claims, ""]
+    compared = comparisons(figure, results)
+    if compared:
+        lines += ["## Beside other numbers", "", "| what | here | there | from |", "| --- | --- | --- | --- |", *compared]
+        used = dict.fromkeys(r.source for r in figure.references)
+        lines += ["", " ".join(f"*{s}*: {SOURCES[s]}." for s in used), ""]
+    lines += ["## Results", ""]
+    for panel in panels:
+        if panel.name in results.panels:
+            if panel.table:
+                lines += [f"### {panel.name}", "", *table(panel, results), ""]
+            else:
+                lines += [*ends(panel, results), ""]
+    path.write_text("\n".join(lines))
