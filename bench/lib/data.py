@@ -112,10 +112,22 @@ def spectra(path: Path, rng, m=30, k=5, noise=3.6e-4) -> str:
     return pattern
 
 
-KINDS = {"blocks": blocks, "spectra": spectra}
+def images(path: Path, rng, count=1000) -> str:
+    """The first digits that are bundled, as .npy of bytes: with --transpose, the columns that parties hold."""
+    file = path.with_suffix(".npy")
+    whole = BUNDLED.read_bytes()
+    head = 10 + int.from_bytes(whole[8:10], "little")
+    text = whole[10:head].decode().replace("(1797, 64)", f"({count}, 64)").rstrip()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    body = whole[head : head + 64 * count]
+    file.write_bytes(whole[:10] + f"{text:<{head - 11}}\n".encode() + body)
+    return str(file)
 
 
-def resolve(data, seed: int, folder: Path, scratch: Path, smoke: bool) -> tuple[str, tuple]:
+KINDS = {"images": images, "blocks": blocks, "spectra": spectra}
+
+
+def resolve(data, seed: int, folder: Path, scratch: Path, smoke: bool, scaled: bool) -> tuple[str, tuple]:
     """The --input of a run and the options that belong to it. Raises Missing where the set is not there."""
     if isinstance(data, Made):
         return data.write(scratch / "made", seed), ()
@@ -123,7 +135,7 @@ def resolve(data, seed: int, folder: Path, scratch: Path, smoke: bool) -> tuple[
         return f"{data},seed={seed + 1}", ()
     known = SETS[data]
     if smoke:
-        return str(BUNDLED), (("binarize", "8"),) if known.boolean else ()
+        return str(BUNDLED), (("binarize", "8"),) if known.boolean and not scaled else ()
     path = folder / known.file if folder else None
     if data in ("digits", "digits-01") and not (path and path.exists()):
         path = BUNDLED

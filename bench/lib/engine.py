@@ -73,7 +73,8 @@ class Engine:
         return self.known[key]
 
     def arguments(self, run: Run, seed: int) -> list[str]:
-        path, own = data.resolve(run.data, seed, self.folder, self.scratch, self.smoke)
+        scaled = "scale" in dict(run.options)
+        path, own = data.resolve(run.data, seed, self.folder, self.scratch, self.smoke, scaled)
         every = max(1, run.iters // 40) if run.every is None else run.every
         args = ["--algo", run.algo, "--input", path, "-k", run.k, "--max-iters", run.iters, "--eval-every", every]
         args += ["--seed", seed] + (["--parties", run.parties] if run.parties else [])
@@ -130,9 +131,12 @@ def shrink(run: Run) -> Run:
     given = run.data
     if isinstance(given, str) and given.startswith("synthetic:"):
         given = re.sub(r"\b(m|n)=(\d+)", lambda m: f"{m[1]}={min(int(m[2]), 60)}", given)
+        given = re.sub(r"noise=[\d.]+", "noise=0.1", given)
     if isinstance(given, data.Made) and given.kind == "blocks":
         given = data.made("blocks", clients=3, rows=20, n=40, k=4)
     uneven = isinstance(given, data.Made) and given.kind == "spectra"
+    if uneven:
+        given = data.made("spectra", m=4)
     parties = run.parties if uneven or not run.parties else min(run.parties, 3)
     return Run(
         run.algo, given, min(run.k, 4), min(run.iters, 2), parties, min(run.ranks, 2), 1, 1,

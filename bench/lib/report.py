@@ -69,7 +69,8 @@ def comparisons(figure: Figure, results: Results) -> list[str]:
         except Missing:
             continue
         spread = f" ± {ref.sd:g}" if ref.sd is not None else ""
-        lines.append(f"| {ref.text} | {number(here)} | {ref.value:g}{spread} | {ref.source} |")
+        near = "–" if not ref.sd else "yes" if abs(here - ref.value) <= 3 * ref.sd else "no"
+        lines.append(f"| {ref.text} | {number(here)} | {ref.value:g}{spread} | {near} | {ref.source} |")
     return lines
 
 
@@ -109,7 +110,8 @@ def write_summary(path: Path, figure: Figure, panels, results: Results, setup: d
         lines += ["## What the paper says", "", *claims, ""]
     compared = comparisons(figure, results)
     if compared:
-        lines += ["## Beside other numbers", "", "| what | here | there | from |", "| --- | --- | --- | --- |", *compared]
+        head = ["| what | here | there | within 3 sd | from |", "| --- | --- | --- | --- | --- |"]
+        lines += ["## Beside other numbers", "", *head, *compared]
         used = dict.fromkeys(r.source for r in figure.references)
         lines += ["", " ".join(f"*{s}*: {SOURCES[s]}." for s in used), ""]
     lines += ["## Results", ""]

@@ -30,7 +30,7 @@ def evaluate(engine: Engine, panel: Panel, curve: Curve) -> list[Point]:
     if curve.points is not None:
         points = []
         for at, run in curve.points:
-            jobs = engine.jobs(run)
+            jobs = engine.jobs(run.but(every=run.iters) if run.every is None else run)
             points.append(Point(at, *mean([value(y, j.end, j) for j in jobs]), len(jobs)))
         return points
     jobs = engine.jobs(curve.run) if curve.run else min(
