@@ -140,5 +140,5 @@ def resolve(data, seed: int, folder: Path, scratch: Path, smoke: bool, scaled: b
     if data in ("digits", "digits-01") and not (path and path.exists()):
         path = BUNDLED
     if not path or not path.exists():
-        raise Missing(f"{known.what}: no {known.file} below {folder or '--data DIR (or FEDNMF_DATA)'}")
+        raise Missing(f"{known.what}: no {known.file} below --data DIR (or FEDNMF_DATA)")
     return str(path), known.options

@@ -8,6 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.ticker import NullLocator  # noqa: E402
 
 spec = json.load(open(sys.argv[1]))
 plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fednmf", "font.size": 8, "axes.grid": True})
@@ -42,10 +43,13 @@ for axis, panel in zip(axes.flat, spec["panels"]):
         axis.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axis.set(xlabel=panel["xlabel"], ylabel=panel["ylabel"])
     axis.set_title(panel["name"], fontsize=9)
-    if "x" in panel["log"]:
-        axis.set_xscale("symlog", linthresh=least) if (
-            least := min((p[0] for c in panel["curves"].values() for p in c if p[0] > 0), default=1)
-        ) and any(p[0] == 0 for c in panel["curves"].values() for p in c) else axis.set_xscale("log")
+    if "x" in panel["log"] and not names:
+        xs = sorted({p[0] for points in panel["curves"].values() for p in points})
+        above = [x for x in xs if x > 0]
+        axis.set_xscale("symlog", linthresh=above[0]) if above != xs else axis.set_xscale("log")
+        if len(xs) <= 8:
+            axis.set_xticks(xs, [f"{x:g}" for x in xs])
+            axis.xaxis.set_minor_locator(NullLocator())
     if "y" in panel["log"]:
         axis.set_yscale("log")
 handles = {}

@@ -67,7 +67,7 @@ def smoke(chosen: list[Figure], binary: Path) -> int:
                 report.verdicts(figure, results)
                 report.comparisons(figure, results)
                 report.write_csv(Path(folder) / "curves.csv", results)
-                setup = {"command": "", "machine": "", "date": "", "version": ""}
+                setup = {"command": "", "machine": "", "date": "", "version": "", "note": ""}
                 report.write_summary(Path(folder) / "summary.md", figure, panels, results, setup)
                 seconds, runs = time.monotonic() - before[0], engine.started - before[1]
                 print(f"ok      {figure.name:14} {runs:3} runs  {seconds:5.1f} s", flush=True)
@@ -106,6 +106,7 @@ def full(chosen: list[Figure], args) -> int:
             "command": f"bench/reproduce {figure.name} --data DIR",
             "machine": machine,
             "date": engines.clock(),
+            "note": f" {args.note}" if args.note else "",
             "version": f"{version['version']} ({version['git']})",
         }
         report.write_csv(place / "curves.csv", results)
@@ -126,6 +127,7 @@ def main() -> int:
     parser.add_argument("--binary", metavar="FILE", help="the fednmf to run (target/release/fednmf)")
     parser.add_argument("--for", dest="seconds", type=float, default=math.inf, metavar="S",
                         help="start no run after S seconds, and exit with 75; the next call goes on")  # fmt: skip
+    parser.add_argument("--note", default="", metavar="TEXT", help="a sentence for the summary, on how this was run")
     parser.add_argument("--fresh", action="store_true", help="repeat runs that are known below target/reproduce")
     args = parser.parse_args()
     known = figures()

@@ -97,7 +97,7 @@ def ends(panel, results: Results) -> list[str]:
 def write_summary(path: Path, figure: Figure, panels, results: Results, setup: dict) -> None:
     lines = [f"# {figure.name}: {figure.title}", "", f"{figure.paper}. Made by", ""]
     lines += ["```sh", setup["command"], "```", ""]
-    lines += [f"on {setup['machine']}, {setup['date']}, fednmf {setup['version']}. Data: {figure.data}.", ""]
+    lines += [f"on {setup['machine']}, {setup['date']}, fednmf {setup['version']}. Data: {figure.data}.{setup['note']}", ""]
     if figure.note:
         lines += [" ".join(figure.note.split()), ""]
     if any(not p.table for p in panels if p.name in results.panels):
