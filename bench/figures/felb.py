@@ -76,21 +76,22 @@ def real(measures):
         made = []
         for name, (data, k) in REAL.items():
             for words, y in measures.items():
-                curves = [Curve(m, points=[(words, of(m, data, k, 50, 50))]) for m in METHODS if (m, name) not in SLOW]
-                made.append(Panel(f"{name}, {words}", curves, "", name, y=y, table=True))
+                curves = [Curve(m, points=[(name, of(m, data, k, 50, 50))]) for m in METHODS if (m, name) not in SLOW]
+                made.append(Panel(f"{name}, {words}", curves, "", words, y=y, table=True))
         return made
 
     return panels
 
 
-RARE = {"each": 1, "10": 10, "50": 50}
+RARE = (1, 10, 50)
 
 
 def figure5():
     return [
         Panel(name,
-              [Curve(m, points=[(f"{b} local", of(m, data, k, 50, 50, local_iters=b)) for b in RARE.values()]) for m in FELB],
-              "", name + ", RMSD", y="rmsd", table=True)
+              [Curve(f"{m}, {name}", points=[(f"{b} local", of(m, data, k, 50, 50, local_iters=b)) for b in RARE])
+               for m in FELB],
+              "", "RMSD", y="rmsd", table=True)
         for name, (data, k) in REAL.items() if name != "KOS"
     ]  # fmt: skip
 
@@ -180,7 +181,8 @@ def ranks(word, best):
 def alike(results):
     told, gaps = [], []
     for name in results.present():
-        ratios = [results.at(name, "FELB", f"{b} local") / results.at(name, "FELB-MU", f"{b} local") for b in RARE.values()]
+        rmsd = lambda m, b: results.at(name, f"{m}, {name}", f"{b} local")  # noqa: B023, E731
+        ratios = [rmsd("FELB", b) / rmsd("FELB-MU", b) for b in RARE]
         gaps.append((abs(ratios[0] - 1), abs(ratios[2] - 1)))
         told.append(f"{name} {ratios[0]:.3f}, {ratios[1]:.3f}, {ratios[2]:.3f}")
     ok = all(often <= rare for often, rare in gaps)

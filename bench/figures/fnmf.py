@@ -103,15 +103,13 @@ def cell(method, data):
 
 def table1():
     """A panel for each set, so that one that is missing does not hide the others."""
-    central = lambda data: Curve("HALS, central", points=[("rel_error", run("hals", data, 20, 60, scale="max"))])  # noqa: E731
-    measures = {"rmsd": "rmsd", "rmsd_refit": "rmsd_refit", "rel_error": "rel_error"}
-    columns = lambda y: (lambda end, job: end[y])  # noqa: E731
     panels = []
     for name, data in SETS.items():
-        for words, y in measures.items():
-            curves = [Curve(m, points=[(words, cell(m, data))], y=columns(y)) for m in SHOWN]
-            curves += [central(data)] if y == "rel_error" else []
-            panels.append(Panel(f"{name}, {words}", curves, "", name, y=y, table=True))
+        for y in ("rmsd", "rmsd_refit", "rel_error"):
+            curves = [Curve(m, points=[(name, cell(m, data))]) for m in SHOWN]
+            if y == "rel_error":
+                curves.append(Curve("HALS, central", points=[(name, run("hals", data, 20, 60, scale="max"))]))
+            panels.append(Panel(f"{name}, {y}", curves, "", y, y=y, table=True))
     return panels
 
 
@@ -119,7 +117,7 @@ def sizes():
     curves = [Curve(m, points=[(k, of(m, "mnist-test", k, 50, 5, parties=50, scale="max")) for k in (20, 50, 100)])
               for m in ("FNMF-LAP", "FedAvg")]  # fmt: skip
     curves.append(Curve("HALS, central", points=[(k, run("hals", "mnist-test", k, 60, scale="max")) for k in (20, 50, 100)]))
-    return [Panel("MNIST test", curves, "k", "relative error", y="rel_error", table=True)]
+    return [Panel("MNIST test", curves, "k", "relative error, k =", y="rel_error", table=True)]
 
 
 def exact_wins(results):

@@ -74,15 +74,21 @@ def comparisons(figure: Figure, results: Results) -> list[str]:
     return lines
 
 
-def table(panel, results: Results) -> list[str]:
-    curves = results.panels[panel.name]
-    columns = list(dict.fromkeys(p.x for points in curves.values() for p in points))
-    lines = [f"| {panel.ylabel} | " + " | ".join(str(c) for c in columns) + " |", "| --- |" + " --- |" * len(columns)]
-    for label, points in curves.items():
-        by = {p.x: p for p in points}
-        cell = lambda p: "–" if p is None else number(p.y) + (f" ± {p.sd:.2g}" if p.seeds > 1 else "")  # noqa: E731
-        lines.append(f"| {label} | " + " | ".join(cell(by.get(c)) for c in columns) + " |")
+def table(panels, results: Results) -> list[str]:
+    """The tables that share what is measured (`ylabel`) as one."""
+    rows: dict[str, dict] = {}
+    for panel in panels:
+        for label, points in results.panels[panel.name].items():
+            rows.setdefault(label, {}).update({p.x: p for p in points})
+    columns = list(dict.fromkeys(x for row in rows.values() for x in row))
+    lines = [f"| {panels[0].ylabel} | " + " | ".join(str(c) for c in columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for label, row in rows.items():
+        lines.append(f"| {label} | " + " | ".join(cell(row[c]) if c in row else "–" for c in columns) + " |")
     return lines
+
+
+def cell(point) -> str:
+    return number(point.y) + (f" ± {point.sd:.2g}" if point.seeds > 1 else "")
 
 
 def ends(panel, results: Results) -> list[str]:
@@ -90,7 +96,7 @@ def ends(panel, results: Results) -> list[str]:
     for label, points in results.panels[panel.name].items():
         p = points[-1]
         x = p.x if isinstance(p.x, str) else number(p.x)
-        lines.append(f"| {label} | {x} | {number(p.y)}" + (f" ± {p.sd:.2g}" if p.seeds > 1 else "") + " |")
+        lines.append(f"| {label} | {x} | {cell(p)} |")
     return lines
 
 
@@ -115,10 +121,10 @@ def write_summary(path: Path, figure: Figure, panels, results: Results, setup: d
         used = dict.fromkeys(r.source for r in figure.references)
         lines += ["", " ".join(f"*{s}*: {SOURCES[s]}." for s in used), ""]
     lines += ["## Results", ""]
-    for panel in panels:
-        if panel.name in results.panels:
-            if panel.table:
-                lines += [f"### {panel.name}", "", *table(panel, results), ""]
-            else:
-                lines += [*ends(panel, results), ""]
+    shown = [p for p in panels if p.name in results.panels]
+    for words in dict.fromkeys(p.ylabel for p in shown if p.table):
+        lines += [*table([p for p in shown if p.table and p.ylabel == words], results), ""]
+    for panel in shown:
+        if not panel.table:
+            lines += [*ends(panel, results), ""]
     path.write_text("\n".join(lines))
