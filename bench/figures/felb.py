@@ -16,10 +16,11 @@ TRIALS = 10
 
 
 def of(label, data, k, parties, rounds=100, **rest):
-    """FELB in `rounds` rounds of 10 local ones; ELBMF and ZHANG with as many local iterations, as in the paper."""
+    """FELB in `rounds` rounds of 10 local ones; ELBMF and ZHANG with as many local iterations, as in the paper; the
+    others find a component in each iteration."""
     options = dict(METHODS[label])
     algo = options.pop("algo")
-    iters = rounds if label in FELB else rounds * 10 if algo in ("elbmf", "zhang") else 1
+    iters = rounds if label in FELB else rounds * 10 if algo in ("elbmf", "zhang") else k
     return run(algo, data, k, iters, parties=parties, **{**rest, **options})
 
 

@@ -52,6 +52,8 @@ for axis, panel in zip(axes.flat, spec["panels"]):
             axis.xaxis.set_minor_locator(NullLocator())
     if "y" in panel["log"]:
         axis.set_yscale("log")
+        ys = [p[1] for points in panel["curves"].values() for p in points if p[1] > 0]
+        axis.set_ylim(bottom=max(min(ys) * 0.8, max(ys) * 1e-6))
 handles = {}
 for axis in axes.flat:
     handles |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels())}

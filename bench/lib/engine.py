@@ -94,9 +94,10 @@ class Engine:
             print("  " + " ".join(["fednmf", *args]) + (f"  # {run.ranks} ranks" * (run.ranks > 1)), flush=True)
         self.started += 1
         limit = 30 if self.smoke else LIMIT
+        env = {**self.env, **(ALONE if run.ranks == 1 else {})}
         try:
             done = subprocess.run(
-                command, env=self.env | (ALONE if run.ranks == 1 else {}), capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
+                command, env=env, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired:
             raise Failed(f"{shlex.join(command)}\nstill runs after {limit} s") from None

@@ -71,7 +71,7 @@ def smoke(chosen: list[Figure], binary: Path) -> int:
                 report.write_summary(Path(folder) / "summary.md", figure, panels, results, setup)
                 seconds, runs = time.monotonic() - before[0], engine.started - before[1]
                 print(f"ok      {figure.name:14} {runs:3} runs  {seconds:5.1f} s", flush=True)
-            except Exception as error:  # noqa: BLE001: one broken figure hides no other
+            except Exception as error:  # one broken figure hides no other
                 failed += 1
                 print(f"FAILED  {figure.name}: {type(error).__name__}: {error}", flush=True)
     return 1 if failed else 0
