@@ -71,7 +71,8 @@ def finer(results):
 
 def same(results):
     curves = results["NMSE"]
-    gap = max(abs(a.y - b.y) for c in curves.values() for a, b in zip(curves["plain"], c))
+    # one g for a message is another draw of g, so other numbers
+    gap = max(abs(a.y - b.y) for c in curves if "one g" not in c for a, b in zip(curves["plain"], curves[c]))
     keys = {c: results.last("seconds", c) for c in curves}
     return gap == 0, f"largest difference of NMSE {gap:g}; seconds " + ", ".join(f"{c} {s:.3g}" for c, s in keys.items()) + "."
 

@@ -108,9 +108,9 @@ def write_summary(path: Path, figure: Figure, panels, results: Results, setup: d
         lines += [" ".join(figure.note.split()), ""]
     if any(not p.table for p in panels if p.name in results.panels):
         lines += ["![plot](plot.svg)", ""]
-    for panel in panels:
-        if panel.name in results.missing:
-            lines += [f"**{panel.name}** was left out: {results.missing[panel.name]}.", ""]
+    for why in dict.fromkeys(results.missing.values()):
+        names = ", ".join(f"*{name}*" for name, other in results.missing.items() if other == why)
+        lines += [f"Left out: {names}. {why}.", ""]
     claims = verdicts(figure, results)
     if claims:
         lines += ["## What the paper says", "", *claims, ""]
