@@ -25,7 +25,7 @@ def figure1a():
 
 def figure1b():
     panels = []
-    for name, data, iters in (("digits", "digits", 100), ("CBCL faces", "cbcl", 100)):
+    for name, data, iters in (("digits", "digits", 60), ("CBCL faces", "cbcl", 60)):
         own = dict(parties=10, mu_penalty=2, eta=2, transpose=name == "digits", scale="max", admm_iters=30)
         agents = dict(own, secret_seed=4, plain=True)
         curves = [Curve("centralised", run("admm", data, 49, iters, **own))]

@@ -8,7 +8,7 @@ PAPER = "Qian et al., Fast and Secure Distributed Nonnegative Matrix Factorizati
 SYN = {"Syn-SD": "syn-sd", "Syn-SSD-U": "syn-ssd-u", "Syn-SSD-V": "syn-ssd-v", "Syn-SSD-UV": "syn-ssd-uv"}
 ASYN = {"Asyn-SD": "asyn-sd", "Asyn-SSD-V": "asyn-ssd-v"}
 SECURE = "secure-hals"
-ROUNDS, LOCAL, PARTIES = 20, 10, 10
+ROUNDS, LOCAL, PARTIES = 12, 10, 10
 # name: data, k, whether the parties hold rows of what is stored (images, documents)
 SETS = {
     "faces": ("faces", 20, True),
@@ -73,8 +73,8 @@ DIGITS = (made("images"), 10, True)
 def rounds():
     return [
         Panel(f"{name}, {'skewed' if skew else 'uniform'}",
-              [Curve(label, of(label, *given, skew, seeds=5, sketch_size="30%,20%") if "SSD" in label
-                     else of(label, *given, skew, seeds=5)) for label in (*SYN, *ASYN)],
+              [Curve(label, of(label, *given, skew, 20, seeds=5, sketch_size="30%,20%") if "SSD" in label
+                     else of(label, *given, skew, 20, seeds=5)) for label in (*SYN, *ASYN)],
               "local iterations of a party", "relative error",
               x=lambda e, j: e["iter"] * LOCAL / (PARTIES if j.run.algo.startswith("asyn") else 1),
               y="rel_error_unfitted", log="y")
