@@ -2,7 +2,7 @@
 # Installs what fednmf needs to be built and run, and is missing; harmless to run again.
 #
 #   jobs/setup.sh           install (system packages need root or sudo; else it says which ones to ask for)
-#   jobs/setup.sh --tests   the same, and shellcheck, which the tests use where it is there
+#   jobs/setup.sh --tests   the same, and python3 and shellcheck for the tests (shellcheck where it is there)
 #   jobs/setup.sh --env     only print the exports that cargo and mpirun need
 #
 # Nothing is installed where it is already there. Environment modules do: an MPI whose `mpicc` is on the PATH, an HDF5
@@ -239,6 +239,9 @@ main() {
         [ -z "$want" ] || die "still missing after the installation:$want"
     fi
     if ! mkl_complete "$(mkl_root)"; then install_mkl; did=1; fi
+    if [ -n "$tests" ] && ! have python3 && have apt-get; then
+        install_packages python3 || say "no python3: the test of bench/reproduce will fail"
+    fi
     if [ -n "$tests" ] && ! have shellcheck && have apt-get; then
         install_packages shellcheck || say "no shellcheck: the tests go on without it"
     fi

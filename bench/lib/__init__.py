@@ -1,0 +1,1 @@
+"""What all figures of bench/reproduce share. Python's standard library alone."""
