@@ -405,3 +405,23 @@ fn a_slice_of_long_messages_gives_the_same_answer() {
     assert!((a - b).abs() < 1e-12, "{a} {b}");
     assert!(cut["messages"].as_u64() > whole["messages"].as_u64());
 }
+
+#[test]
+fn auto_says_what_it_chose_and_why() {
+    let dir = tempdir().unwrap();
+    let digits = data("digits.npy").display().to_string();
+    let out = |name: &str| dir.path().join(name);
+    let automatic = fednmf(2, &format!("-k 5 --max-iters 20 --input {digits}")).arg("--output").arg(out("a.h5")).ok();
+    assert_eq!(automatic["algo"], "hals");
+    assert!(automatic["params"]["chosen_by_auto"].as_str().unwrap().contains("exact"), "{automatic}");
+    let line = "--algo hals --inner-sweeps auto --extrapolation restart -k 5 --max-iters 20 --input";
+    fednmf(2, line).arg(&digits).arg("--output").arg(out("b.h5")).ok();
+    assert_eq!(matrix(&out("a.h5"), "U"), matrix(&out("b.h5"), "U"));
+    // large in the sense of the rule: mn/(m + n) is above 400k
+    let sketched = fednmf(2, "-k 2 --max-iters 5 --eval-every 0 --input synthetic:planted,m=2000,n=2000").ok();
+    assert_eq!(sketched["algo"], "dsanls");
+    assert_eq!(sketched["params"]["sketch_size"], "20,20");
+    // whoever asks for an option of hals means hals
+    let asked = fednmf(2, "-k 2 --max-iters 5 --inner-sweeps 3 --input synthetic:planted,m=2000,n=2000").ok();
+    assert_eq!(asked["algo"], "hals");
+}

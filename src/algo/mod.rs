@@ -3,6 +3,7 @@
 //! An algorithm is a value with [`Algorithm::advance`]; everything around it (limits, evaluation, trace, checkpoint,
 //! output) is the driver's. To add one: a file here, and one line in [`registry::ALL`].
 
+pub mod auto;
 pub mod boolean;
 pub mod bpp;
 pub mod dsanls;

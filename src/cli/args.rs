@@ -52,8 +52,9 @@ pub enum Kernel {
 /// The options of a run that hold for every algorithm.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Algorithm; `fednmf list` shows them all
-    #[arg(long, value_name = "NAME", default_value = "dsanls", help_heading = "What to factorise, and how")]
+    /// Algorithm; `fednmf list` shows them all. auto chooses by the sizes: hals with several sweeps for a product and
+    /// extrapolation, or dsanls for very large dense data, and says which and why
+    #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "What to factorise, and how")]
     pub algo: String,
 
     /// Matrix: a file, or synthetic:KIND,key=value,... to make one up. {party} in a path stands for 0, 1, ...: one file

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{Kernel, Precision, RunArgs, Scale};
 use crate::algo::options::{self, GRID, MEASURE, Options};
 use crate::algo::registry::Partition;
-use crate::algo::{Method, registry};
+use crate::algo::{Method, auto, registry};
 use crate::data::{self, InputSpec, Stack};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
@@ -22,8 +22,11 @@ pub enum Every {
 }
 
 /// A run as it will be done; complete but for what depends on the data's shape.
+#[derive(Clone)]
 pub struct Settings {
     pub method: &'static Method,
+    /// `--algo auto`, and why it chose the method; `None` where one was asked for.
+    pub automatic: Option<&'static str>,
     pub options: Options,
     pub input: InputSpec,
     /// The input as it was typed.
@@ -57,9 +60,11 @@ impl Settings {
     /// # Errors
     /// Naming the option that is wrong, and what it should be.
     pub fn check(args: RunArgs, matches: &ArgMatches, words: Vec<String>) -> Result<Self> {
-        let method = registry::find(&args.algo).ok_or_else(|| {
+        let automatic = args.algo == "auto";
+        let method = if automatic { Some(&auto::ACCELERATED) } else { registry::find(&args.algo) };
+        let method = method.ok_or_else(|| {
             let names: Vec<&str> = registry::ALL.iter().map(|m| m.name).collect();
-            Error::input(format!("--algo {}: no such algorithm; there are {}", args.algo, names.join(", ")))
+            Error::input(format!("--algo {}: no such algorithm; there are auto, {}", args.algo, names.join(", ")))
         })?;
         refuse_foreign(method, matches)?;
         let options = Options::check(method.options, |name| typed(matches, name))?;
@@ -103,6 +108,7 @@ impl Settings {
         input.stack = if method.partition == Partition::PartyColumns { Stack::Columns } else { Stack::Rows };
         Ok(Settings {
             method,
+            automatic: automatic.then_some(auto::WHY_HALS),
             options,
             input,
             input_text: args.input,
@@ -130,6 +136,22 @@ impl Settings {
             json: args.json,
             words,
         })
+    }
+
+    /// What `--algo auto` chooses for a matrix of this shape; as it is, where a method was asked for.
+    ///
+    /// # Errors
+    /// When the choice does not pass its own check.
+    pub fn settled(&self, m: usize, n: usize, sparse: bool) -> Result<Self> {
+        let mut settled = self.clone();
+        // Who asked for an option of HALS gets HALS.
+        let untouched = self.options == Options::check(self.method.options, |_| None)?;
+        if self.automatic.is_some() && untouched {
+            if let Some((method, options)) = auto::other_than_hals(m, n, self.k, sparse)? {
+                (settled.method, settled.options, settled.automatic) = (method, options, Some(auto::WHY_DSANLS));
+            }
+        }
+        Ok(settled)
     }
 
     /// All effective parameters that decide the numbers, by name: what a resume must agree on.
@@ -164,6 +186,7 @@ impl Settings {
         let kernel = if self.kernel == SparseKernel::Mkl { "mkl" } else { "native" };
         all.insert("threads".into(), self.threads.into());
         all.insert("sparse_kernel".into(), kernel.into());
+        all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));
         all
     }
 
@@ -253,11 +276,11 @@ mod tests {
             ("fednmf --eval-every 0 --tol 1e-4", "--eval-every"),
             ("fednmf --algo hals --parties 3", "--parties"),
             ("fednmf --algo hals --skew 0.5", "--skew"),
-            ("fednmf --sketch-size 0", "--sketch-size"),
+            ("fednmf --algo dsanls --sketch-size 0", "--sketch-size"),
             ("fednmf --algo hals --grid 4", "--grid"),
             ("fednmf --algo dsanls --grid 4x2", "--grid"),
             ("fednmf --algo fnmf --grid 1x1", "--grid"),
-            ("fednmf --mu-alpha -3", "--mu-alpha"),
+            ("fednmf --algo dsanls --mu-alpha -3", "--mu-alpha"),
             ("fednmf --checkpoint c.h5 --checkpoint-every 0", "--checkpoint-every"),
             ("fednmf --input synthetic:nosuch", "nosuch"),
         ] {

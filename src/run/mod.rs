@@ -46,8 +46,12 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let input = data::open(&settings.input, door)?;
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
+    let settings = &settings.settled(header.rows, header.cols, header.sparse).map_err(Error::on_all_ranks)?;
 
     let mut progress = Progress::new(door.speaks() && !settings.quiet, Some(settings.max_iters));
+    if let Some(why) = settings.automatic {
+        progress.note(&format!("--algo auto: {} ({why})", settings.method.name));
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if settings.threads > cores {
         progress.note(&format!(

@@ -165,7 +165,7 @@ impl Opt {
 }
 
 /// The checked values of all options that an algorithm takes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
     values: BTreeMap<&'static str, Value>,
 }
