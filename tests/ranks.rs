@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fednmf::algo::registry::{self, Precision, Unit};
 use fednmf::algo::{Options, Problem};
-use fednmf::comm::{Door, Parcel, Parties, Parts, Payload, even_part};
+use fednmf::comm::{Door, LARGEST, Parcel, Parties, Parts, Payload, even_part};
 use fednmf::data::{self, InputSpec, Plan};
 use fednmf::error::Error;
 use fednmf::linalg::{Block, SparseKernel};
@@ -162,10 +162,12 @@ fn party_sums(door: &Door) {
     };
     let shares: Vec<Vec<f64>> = parties.hosted(door.rank()).map(share).collect();
     let mut out = vec![0.0; 40];
-    let before = door.ledger().wire().find(|(p, _)| **p == TEST).map_or(0, |(_, e)| e.party_bytes);
+    let bytes = |parcel| door.ledger().wire().find(|(p, _)| **p == parcel).map_or(0, |(_, e)| e.party_bytes);
+    let before = bytes(TEST);
     door.sum_parties(TEST, 7, shares.iter().map(Vec::as_slice), &mut out).expect("finite");
-    let after = door.ledger().wire().find(|(p, _)| **p == TEST).map_or(0, |(_, e)| e.party_bytes);
-    assert_eq!(after - before, (2 * shares.len() * 40 * 8) as u64);
+    assert_eq!(bytes(TEST) - before, (2 * shares.len() * 40 * 8) as u64);
+    // the largest term of all, which the sum shares besides
+    assert_eq!(bytes(LARGEST), (2 * shares.len() * 8) as u64);
     for (i, x) in out.iter().enumerate() {
         let plain: f64 = (0..7).map(|p| share(p)[i]).sum();
         assert!((x - plain).abs() <= 1e-14 * 1e4, "{x} {plain}");

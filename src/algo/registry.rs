@@ -4,7 +4,7 @@
 use super::boolean::{asso, grecond, mebf, relaxed};
 use super::options::Taken;
 use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, grid, hals, ipalm, mu, mur, ppdnmf, secure};
-use crate::comm::{Parcel, Parties, Payload};
+use crate::comm::{LARGEST, Parcel, Parties, Payload};
 use crate::data::{self, Plan};
 use crate::error::Result;
 use crate::linalg::Real;
@@ -56,6 +56,9 @@ impl Wire {
         Wire { purpose: parcel.purpose, payload: parcel.payload, shape, when }
     }
 }
+
+/// For the wire table of an algorithm with exact sums over parties in the clear.
+pub const LARGEST_TERM: Wire = Wire::new(LARGEST, "1 for each party", "each sum over parties that is not masked");
 
 /// What leaves a rank or party with every algorithm, while the data is loaded.
 pub static COMMON_WIRE: &[Wire] =

@@ -27,6 +27,7 @@ pub use collective::Parts;
 pub use exit::{Signals, abort_on_panic, end_job, launched_rank};
 pub use ledger::{Entry, Ledger, Parcel, Payload};
 pub use parties::Parties;
+pub use shares::LARGEST;
 
 const AGREEMENT: Parcel = Parcel::new("agreement", Payload::Control);
 

@@ -6,9 +6,12 @@ use ::mpi::traits::Equivalence;
 
 use super::mpi::Op;
 use super::reproducible::Bins;
-use super::{Door, Entry, Parcel, mpi};
+use super::{Door, Entry, Parcel, Payload, mpi};
 use crate::error::Result;
 use crate::linalg::Real;
+
+/// What an exact sum in the clear shares beside its result: the bins are laid out by the largest magnitude of all terms.
+pub const LARGEST: Parcel = Parcel::new("largest term of an exact sum", Payload::Scalar);
 
 impl Door {
     /// Sums one share from every party into `out` on every rank, with the same bits on any number of ranks.
@@ -30,11 +33,21 @@ impl Door {
             let x = x.wide().abs();
             largest[0] = if x.is_nan() { f64::INFINITY } else { largest[0].max(x) };
         }
-        let start = Instant::now();
-        if self.size() > 1 {
+        let (alone, start) = (self.size() == 1, Instant::now());
+        if !alone {
             mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest);
         }
+        let of_a_party = |words: usize, size: usize| if self.inside { 0 } else { (2 * hosted * words * size) as u64 };
+        let entry = Entry {
+            calls: 1,
+            seconds: start.elapsed().as_secs_f64(),
+            party_bytes: of_a_party(1, size_of::<f64>()),
+            mpi_bytes: if alone { 0 } else { 2 * size_of::<f64>() as u64 },
+            messages: if alone { 0 } else { 1 },
+        };
+        self.ledger.borrow_mut().sent(LARGEST, &entry);
         let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose))?;
+        let start = Instant::now();
         let mut sums = self.inner.bins.borrow_mut();
         sums.clear();
         sums.resize(2 * out.len(), 0.0);
@@ -46,8 +59,7 @@ impl Door {
                 pair[1] += low;
             }
         }
-        let messages = 1 + sums.len().div_ceil(self.inner.chunk);
-        if self.size() > 1 {
+        if !alone {
             for part in sums.chunks_mut(self.inner.chunk) {
                 mpi::all_reduce(&self.inner.comm, Op::Sum, part);
             }
@@ -55,13 +67,12 @@ impl Door {
         for (x, pair) in out.iter_mut().zip(sums.chunks_exact(2)) {
             *x = T::of(pair[0] + pair[1]);
         }
-        let alone = self.size() == 1;
         let entry = Entry {
             calls: 1,
             seconds: start.elapsed().as_secs_f64(),
-            party_bytes: if self.inside { 0 } else { (2 * hosted * out.len() * size_of::<T>()) as u64 },
-            mpi_bytes: if alone { 0 } else { 2 * 8 * (sums.len() as u64 + 1) },
-            messages: if alone { 0 } else { messages as u64 },
+            party_bytes: of_a_party(out.len(), size_of::<T>()),
+            mpi_bytes: if alone { 0 } else { 2 * size_of_val(sums.as_slice()) as u64 },
+            messages: if alone { 0 } else { sums.len().div_ceil(self.inner.chunk) as u64 },
             flops: 0,
         };
         self.ledger.borrow_mut().sent(parcel, &entry);

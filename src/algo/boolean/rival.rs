@@ -7,7 +7,7 @@ use ndarray::Array2;
 use super::result::private;
 use super::{COUNTS, Client, Components, Counts, Outcome, clients};
 use crate::algo::options::{AGGREGATE, REFIT};
-use crate::algo::registry::Wire;
+use crate::algo::registry::{LARGEST_TERM, Wire};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
@@ -18,6 +18,7 @@ const VOTES: Parcel = Parcel::new("votes on components", Payload::SharedFactor);
 pub const WIRE: &[Wire] = &[
     Wire::new(VOTES, "n x k for each party", "at the end; each evaluation"),
     Wire::new(COUNTS, "9 for each party", "each evaluation"),
+    LARGEST_TERM,
 ];
 
 /// A factorisation of one party's rows.

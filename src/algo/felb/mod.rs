@@ -13,7 +13,7 @@ use ndarray::Array2;
 use super::boolean::proximal::{Rule, Step, gram, prox, step};
 use super::boolean::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
 use super::options::{GAMMA, INERTIA, KAPPA, LAMBDA, LAMBDA_RATE, LOCAL_ITERS, REFIT, Taken, UNTIL_BOOLEAN};
-use super::registry::{Build, Form, Method, Partition, Unit, Wire};
+use super::registry::{Build, Form, LARGEST_TERM, Method, Partition, Unit, Wire};
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
@@ -32,8 +32,11 @@ const OPTIONS: &[Taken] = &[
     UNTIL_BOOLEAN.or("false"),
 ];
 
-const WIRE: &[Wire] =
-    &[Wire::new(SUM_V, "n x k for each party", "each round"), Wire::new(COUNTS, "9 for each party", "each evaluation")];
+const WIRE: &[Wire] = &[
+    Wire::new(SUM_V, "n x k for each party", "each round"),
+    Wire::new(COUNTS, "9 for each party", "each evaluation"),
+    LARGEST_TERM,
+];
 
 const fn method(
     name: &'static str,

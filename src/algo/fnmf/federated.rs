@@ -6,7 +6,7 @@ use super::align::{Aligner, How};
 use super::barycenter::{DOWNLOAD, INSIDE, Kind, Server, UPLOAD};
 use super::client::{Client, Local, Pull, Work};
 use super::measure;
-use crate::algo::registry::Wire;
+use crate::algo::registry::{LARGEST_TERM, Wire};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parties};
 use crate::error::Result;
@@ -19,6 +19,7 @@ pub const WIRE: &[Wire] = &[
     Wire::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
     Wire::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
     Wire::new(measure::ERRORS, "9", "each evaluation"),
+    LARGEST_TERM,
 ];
 
 /// What leaves a party with a method that averages once.
@@ -27,6 +28,7 @@ pub const WIRE_ONCE: &[Wire] = &[
     Wire::new(DOWNLOAD, "n x k", "once, at the end; before that at each evaluation"),
     Wire::new(INSIDE, "n x k + k + 1, summed", "as often, between the ranks that play the server"),
     Wire::new(measure::ERRORS, "9", "each evaluation"),
+    LARGEST_TERM,
 ];
 
 /// When the parties exchange what they have.

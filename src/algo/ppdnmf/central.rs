@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::local::{Agent, Inverse, Penalties, Split};
 use super::{common_start, measure, penalties};
 use crate::algo::options::{ADMM_ITERS, ADMM_TOL, ETA, MU_PENALTY};
-use crate::algo::registry::{Form, Method, Partition, Unit, Wire};
+use crate::algo::registry::{Form, LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Door, Parcel, Parties, Payload};
 use crate::error::Result;
@@ -26,6 +26,7 @@ pub static METHOD: Method = Method {
     wire: &[
         Wire::new(PRODUCTS, "m x k + k x k", "each iteration"),
         Wire::new(measure::RESIDUALS, "2", "each evaluation"),
+        LARGEST_TERM,
     ],
     build64: build,
     build32: build,

@@ -35,7 +35,7 @@ use super::options::{
     ADMM_ITERS, ADMM_TOL, CRYPTO_THREADS, ETA, G_MAX, G_SCALE, INSECURE_KEY, KEY_BITS, MU_PENALTY, Options, PLAIN,
     QUANTIZATION, SCALAR_G, SECRET_SEED, TOPOLOGY, X_RANGE,
 };
-use super::registry::{Form, Method, Partition, Unit, Wire};
+use super::registry::{Form, LARGEST_TERM, Method, Partition, Unit, Wire};
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Parties, Payload};
 use crate::data::Loaded;
@@ -79,6 +79,7 @@ pub static METHOD: Method = Method {
         Wire::new(measure::SUM_X, "m x k", "each evaluation, and for the output's U"),
         Wire::new(measure::RESIDUALS, "2", "each evaluation"),
         Wire::new(measure::DISAGREEMENT, "2", "each evaluation"),
+        LARGEST_TERM,
     ],
     build64: build,
     build32: build,

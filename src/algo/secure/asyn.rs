@@ -15,7 +15,7 @@ use ndarray::Array2;
 use super::local::{Draws, Member, Scratch, sketch_sizes};
 use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, private, relative_error, start_u};
 use crate::algo::options::{LOCAL_ITERS, ORDER, RHO, SKETCH, SKETCH_SIZE, Taken};
-use crate::algo::registry::{Method, Partition, Unit, Wire};
+use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::step::{self, Step};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Door, Parcel, Parties, Parts, Payload};
@@ -33,6 +33,7 @@ static WIRE: &[Wire] = &[
     Wire::new(FROM_SERVER, "m x k", "each merge"),
     Wire::new(SHOW_U, "m x k", "each evaluation"),
     Wire::new(metrics::RESIDUAL, "1", "twice each evaluation"),
+    LARGEST_TERM,
 ];
 
 const STEP: [Taken; 4] = step::OPTIONS;

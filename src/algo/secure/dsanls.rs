@@ -17,7 +17,7 @@ use ndarray::{Array2, Axis, s};
 use super::local::{Draws, Scratch, trace};
 use super::{FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, relative_error, summed, summer};
 use crate::algo::options::{I_KNOW, MAX_RELEASES, Options, SKETCH, SKETCH_SIZE};
-use crate::algo::registry::{Method, Partition, Unit, Wire};
+use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::step::{self, Step};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Parties, Parts, Payload, even_part};
@@ -73,6 +73,7 @@ static WIRE: &[Wire] = &[
     Wire::new(GATHER_U, "m x k", "each evaluation"),
     RESIDUALS[0],
     RESIDUALS[1],
+    LARGEST_TERM,
     Wire::new(KEYS, "32 bytes", "once, with --secure-sum"),
 ];
 

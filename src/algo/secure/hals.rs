@@ -13,7 +13,7 @@ use super::{
     summed, summer,
 };
 use crate::algo::options::{LOCAL_ITERS, UPDATE};
-use crate::algo::registry::{Method, Partition, Unit, Wire};
+use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::{Algorithm, Measures, Piece, Problem, Restore};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
@@ -50,6 +50,7 @@ static WIRE: &[Wire] = &[
     GRAMS[1],
     RESIDUALS[0],
     RESIDUALS[1],
+    LARGEST_TERM,
     Wire::new(KEYS, "32 bytes", "once, with --secure-sum"),
 ];
 

@@ -20,7 +20,7 @@ use super::{
     summed, summer,
 };
 use crate::algo::options::{LOCAL_ITERS, ORDER, SKETCH, SKETCH_SIZE, Taken};
-use crate::algo::registry::{Method, Partition, Unit, Wire};
+use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::step::{self, Step};
 use crate::algo::{Algorithm, Measures, Piece, Problem, Restore};
 use crate::comm::{Door, Parcel, Payload};
@@ -37,8 +37,9 @@ const AVERAGES: [Wire; 2] = summed(AVERAGE_U, "m x k", "each round");
 const SKETCHES: [Wire; 2] = summed(AVERAGE_SKETCH, "d_V x k", "each local step");
 const RESIDUALS: [Wire; 2] = summed(metrics::RESIDUAL, "1", "twice each evaluation");
 const KEY: Wire = Wire::new(KEYS, "32 bytes", "once, with --secure-sum");
-static WIRE: &[Wire] = &[AVERAGES[0], AVERAGES[1], RESIDUALS[0], RESIDUALS[1], KEY];
-static WIRE_U: &[Wire] = &[AVERAGES[0], AVERAGES[1], SKETCHES[0], SKETCHES[1], RESIDUALS[0], RESIDUALS[1], KEY];
+static WIRE: &[Wire] = &[AVERAGES[0], AVERAGES[1], RESIDUALS[0], RESIDUALS[1], LARGEST_TERM, KEY];
+static WIRE_U: &[Wire] =
+    &[AVERAGES[0], AVERAGES[1], SKETCHES[0], SKETCHES[1], RESIDUALS[0], RESIDUALS[1], LARGEST_TERM, KEY];
 
 const STEP: [Taken; 4] = step::OPTIONS;
 static OPTIONS: &[Taken] =
