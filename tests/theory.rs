@@ -60,15 +60,15 @@ fn bounded_factors_are_within_the_bound_and_others_not() {
     let dir = tempdir().unwrap();
     let (input, out) = (dir.path().join("m.mtx"), dir.path().join("o.h5"));
     // One large entry: from a small start the first update overshoots.
-    let mut text = String::from("%%MatrixMarket matrix array real general\n12 10\n");
-    (0..120).for_each(|i| text += if i == 17 { "100\n" } else { "0.001\n" });
+    let mut text = String::from("%%MatrixMarket matrix array real general\n200 4\n");
+    (0..800).for_each(|i| text += if i == 17 { "100\n" } else { "0.001\n" });
     std::fs::write(&input, text).unwrap();
-    let bound = (2.0f64 * (100.0f64.powi(2) + 119.0 * 1e-6).sqrt()).sqrt();
-    for solver in ["pcd", "pgd"] {
+    let bound = (2.0f64 * (100.0f64.powi(2) + 799.0 * 1e-6).sqrt()).sqrt();
+    for (solver, alpha) in [("pcd", 0), ("pgd", 1)] {
         let largest = |option: &str| {
-            let line =
-                format!("--algo dsanls -k 2 --max-iters 1 --sketch-size 100% --mu-alpha 0 --solver {solver} {option}");
-            let line = if solver == "pgd" { line.replace("--mu-alpha 0", "--mu-alpha 1") } else { line };
+            let line = format!(
+                "--algo dsanls -k 2 --max-iters 1 --sketch-size 100% --mu-alpha {alpha} --solver {solver} {option}"
+            );
             fednmf(2, &format!("{line} --input")).arg(&input).arg("--output").arg(&out).ok();
             let all = [matrix(&out, "U"), matrix(&out, "V")];
             all.iter().flatten().fold(0.0, |a: f64, &b| a.max(b))
