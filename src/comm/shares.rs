@@ -44,6 +44,7 @@ impl Door {
             party_bytes: of_a_party(1, size_of::<f64>()),
             mpi_bytes: if alone { 0 } else { 2 * size_of::<f64>() as u64 },
             messages: if alone { 0 } else { 1 },
+            flops: 0,
         };
         self.ledger.borrow_mut().sent(LARGEST, &entry);
         let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose))?;
