@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::machine::Rates;
+use crate::comm::LARGEST;
 
 /// A kernel whose rate is measured. The names are those of the rates file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +60,7 @@ pub enum Pattern {
     AllReduce,
     AllGather,
     ReduceScatter,
-    /// An exact sum over parties: the largest entry, then two words for each.
+    /// An exact sum over parties: two words for each.
     PartySum,
     /// Between a party and its own rank: nothing moves.
     Local,
@@ -143,8 +144,8 @@ impl Message {
             group: ranks,
             times,
             vector: (2 * 8 * words) as f64,
-            mpi_bytes: if alone { 0 } else { times * (ranks * 2 * 8 * (2 * words + 1)) as u64 },
-            messages: if alone { 0 } else { times * (ranks * (1 + (2 * words).div_ceil(CHUNK))) as u64 },
+            mpi_bytes: if alone { 0 } else { times * (ranks * 2 * 8 * 2 * words) as u64 },
+            messages: if alone { 0 } else { times * (ranks * (2 * words).div_ceil(CHUNK)) as u64 },
             party_bytes: times * (2 * parties * words * word) as u64,
         }
     }
@@ -157,8 +158,7 @@ impl Message {
         let steps = (self.group as f64).log2().ceil();
         let share = (self.group - 1) as f64 / self.group as f64 * self.vector / rates.bandwidth;
         let once = match self.pattern {
-            Pattern::AllReduce => 2.0 * (steps * rates.latency + share),
-            Pattern::PartySum => 4.0 * steps * rates.latency + 2.0 * share,
+            Pattern::AllReduce | Pattern::PartySum => 2.0 * (steps * rates.latency + share),
             Pattern::AllGather | Pattern::ReduceScatter => steps * rates.latency + share,
             Pattern::Local => 0.0,
         };
@@ -199,6 +199,17 @@ impl Cost {
     /// Adds work: flops of the busiest rank, and of all.
     pub fn add(&mut self, kernel: Kernel, rank: f64, total: f64) {
         self.work.push(Work { kernel, rank, total });
+    }
+
+    /// Adds the largest terms that the exact sums over parties begin with, one number from each party and sum.
+    pub fn add_largest_terms(&mut self, parties: usize) {
+        let sums: Vec<&Message> = self.messages.iter().filter(|m| m.pattern == Pattern::PartySum).collect();
+        let Some(ranks) = sums.first().map(|m| m.group) else { return };
+        let times = |of: &dyn Fn(&Message) -> bool| sums.iter().filter(|m| of(m)).map(|m| m.times).sum::<u64>();
+        let (all, of_parties) = (times(&|_| true), times(&|m| m.party_bytes > 0));
+        let mut message = Message::all_reduce(LARGEST.purpose, ranks, 1, 8, all);
+        message.party_bytes = of_parties * (2 * 8 * parties) as u64;
+        self.messages.push(message);
     }
 
     /// Seconds of each part of an iteration; `None` where a kernel of it is not measured.

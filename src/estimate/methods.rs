@@ -58,6 +58,12 @@ impl Job {
     /// # Errors
     /// When there is no formula for the method, or an option does not fit the shape.
     pub fn cost(&self, ranks: usize) -> Result<Cost> {
+        let mut cost = self.without_largest_terms(ranks)?;
+        cost.add_largest_terms(self.parties(ranks).0);
+        Ok(cost)
+    }
+
+    fn without_largest_terms(&self, ranks: usize) -> Result<Cost> {
         match self.method.name {
             "hals" | "mu" | "bpp" => Ok(self.exact(ranks)),
             "dsanls" => self.dsanls(ranks),

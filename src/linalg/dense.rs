@@ -4,7 +4,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 pub use super::mkl::gemm;
 use super::thin::{self, Rows};
-use super::{Real, flops, over_rows};
+use super::{Real, over_rows};
 
 /// A dense block, rows × cols, row-major.
 pub type Dense<T> = Array2<T>;
@@ -16,7 +16,6 @@ pub fn gram<T: Real>(f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
 
 /// out = X·B for X rows × cols in row order, B cols × k, out rows × k.
 pub fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-    flops::count(2 * x.len() * b.ncols());
     over_rows(out, &|first, mut out| {
         let x = x.slice(s![first..first + out.nrows(), ..]);
         thin::mul(&x, b, &mut out);
@@ -36,7 +35,6 @@ pub(super) fn rows_tmul<T: Real>(
     add: bool,
     out: &mut ArrayViewMut2<T>,
 ) {
-    flops::count(2 * u.len() * x.ncols());
     over_rows(out, &|first, mut out| {
         let x = x.slice(s![.., first..first + out.nrows()]);
         thin::tmul(&x, rows, u, add, &mut out);
