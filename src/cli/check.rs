@@ -146,10 +146,11 @@ impl Settings {
         let mut settled = self.clone();
         // Who asked for an option of HALS gets HALS.
         let untouched = self.options == Options::check(self.method.options, |_| None)?;
-        if self.automatic.is_some() && untouched {
-            if let Some((method, options)) = auto::other_than_hals(m, n, self.k, sparse)? {
-                (settled.method, settled.options, settled.automatic) = (method, options, Some(auto::WHY_DSANLS));
-            }
+        if self.automatic.is_some()
+            && untouched
+            && let Some((method, options)) = auto::other_than_hals(m, n, self.k, sparse)?
+        {
+            (settled.method, settled.options, settled.automatic) = (method, options, Some(auto::WHY_DSANLS));
         }
         Ok(settled)
     }
