@@ -101,6 +101,7 @@ fn sketched_methods_cost_what_was_foretold() {
 fn federated_methods_cost_what_was_foretold() {
     for (algo, options, flops) in [
         ("secure-hals", "--local-iters 2", true),
+        ("secure-hals", "--extrapolation restart", true),
         ("syn-sd", "--local-iters 3", true),
         ("syn-ssd-u", "--local-iters 3", true),
         ("syn-ssd-v", "--local-iters 3 --sketch-size 7,20", true),

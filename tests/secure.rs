@@ -98,8 +98,8 @@ fn inputs() -> [String; 2] {
 fn secure_hals_is_hals() {
     let dir = tempdir().unwrap();
     let (a, b) = (dir.path().join("a.h5"), dir.path().join("b.h5"));
-    for input in inputs() {
-        let line = format!("--input {input} -k 6 --max-iters 40 --seed 2");
+    for (input, extrapolation) in inputs().into_iter().flat_map(|i| [(i.clone(), "none"), (i, "restart")]) {
+        let line = format!("--input {input} -k 6 --max-iters 40 --seed 2 --extrapolation {extrapolation}");
         let exact = fednmf(1, &format!("--algo hals {line}")).arg("--output").arg(&a).ok();
         for (ranks, parties, tolerance) in [
             (1, "--parties 7", 1e-9),
@@ -108,7 +108,7 @@ fn secure_hals_is_hals() {
             (2, "--parties 5 --secure-sum", 1e-7),
         ] {
             let secure = fednmf(ranks, &format!("--algo secure-hals {line} {parties}")).arg("--output").arg(&b).ok();
-            let what = format!("{input} {parties}: {} {}", secure["rel_error"], exact["rel_error"]);
+            let what = format!("{line} {parties}: {} {}", secure["rel_error"], exact["rel_error"]);
             let (x, y) = (number(&exact, "rel_error"), number(&secure, "rel_error"));
             assert!((x - y).abs() < tolerance * x, "{what}");
             assert!(distance(&matrix(&a, "U"), &matrix(&b, "U")) < 100.0 * tolerance, "{what}");

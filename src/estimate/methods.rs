@@ -209,7 +209,8 @@ impl Job {
         let stored = self.part(m, cols);
         cost.add(Kernel::Mul, product * stored, product * self.stored);
         cost.add(Kernel::Tmul, product * stored, product * self.stored);
-        cost.add(Kernel::Gram, square * (m + cols) as f64, square * (m * ranks + n) as f64);
+        let grams = if self.extrapolates() { 2 } else { 1 };
+        cost.add(Kernel::Gram, square * (grams * m + cols) as f64, square * (grams * m * ranks + n) as f64);
         let (kernel, passes) = match self.options.word(&UPDATE) {
             "bpp" => (Kernel::Pivot, 1.0),
             _ => (Kernel::Sweep, self.options.count(&LOCAL_ITERS) as f64),

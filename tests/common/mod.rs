@@ -191,11 +191,11 @@ pub fn needs(method: &Method) -> String {
 
 /// All algorithms, each with the words it needs, and those again that have a second way of iterating.
 pub fn lines() -> Vec<(&'static Method, String)> {
-    let accelerated = |m: &&Method| ["hals", "bpp"].contains(&m.name);
+    let accelerated = |m: &&Method| ["hals", "bpp", "secure-hals"].contains(&m.name);
     let plain = registry::ALL.iter().map(|m| (*m, needs(m)));
     let more = registry::ALL.iter().filter(|m| accelerated(m)).map(|m| {
         let sweeps = if m.name == "hals" { "--inner-sweeps auto" } else { "" };
-        (*m, format!("{sweeps} --extrapolation restart"))
+        (*m, format!("{} {sweeps} --extrapolation restart", needs(m)))
     });
     plain.chain(more).collect()
 }

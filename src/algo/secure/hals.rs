@@ -5,16 +5,19 @@
 //! are those of `hals`. With `--secure-sum` nobody sees a single share of the sums.
 //!
 //! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), use a sum better than one sweep does.
+//! `--extrapolation restart` needs fewer of them for an error, and nothing more leaves a party: the objective at the new U
+//! is made of the two sums and of ‖M‖², which all know.
 
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
-    summed, summer,
+    FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, private, relative_error, restore,
+    start_u, summed, summer,
 };
-use crate::algo::options::{LOCAL_ITERS, UPDATE};
+use crate::algo::extrapolate::{Momentum, extrapolate, inner};
+use crate::algo::options::{EXTRAPOLATION, LOCAL_ITERS, UPDATE};
 use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
-use crate::algo::{Algorithm, Measures, Piece, Problem, Restore};
+use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
@@ -31,7 +34,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: FORMS,
     allows_negative: false,
-    options: &[LOCAL_ITERS.or("1"), UPDATE.or("hals"), SUMMING[0], SUMMING[1]],
+    options: &[LOCAL_ITERS.or("1"), UPDATE.or("hals"), EXTRAPOLATION.or("none"), SUMMING[0], SUMMING[1]],
     wire: WIRE,
     build64: build,
     build32: build,
@@ -57,6 +60,8 @@ static WIRE: &[Wire] = &[
 /// A party, and its shares of the sums.
 struct Member<T: Real> {
     party: Party<T>,
+    /// With extrapolation, where the next update of V_r starts, and what U is fitted to.
+    v_beyond: Option<Array2<T>>,
     product: Array2<T>,
     gram: Array2<T>,
 }
@@ -68,25 +73,63 @@ struct SecureHals<T: Real> {
     passes: usize,
     exact: Option<Pivoting>,
     members: Vec<Member<T>>,
+    /// With extrapolation beyond the last update: that V_r is fitted to it makes it the result.
     u: Array2<T>,
+    extrapolated: Option<Extrapolated<T>>,
     rhs: Array2<T>,
     gram: Array2<T>,
     iteration: usize,
+}
+
+/// What an extrapolated run has beside the points beyond.
+struct Extrapolated<T: Real> {
+    momentum: Momentum,
+    /// U as its last update left it.
+    u_new: Array2<T>,
+    /// UᵀU.
+    gram: Array2<T>,
+    /// The momentum as a checkpoint keeps it.
+    stored: Array2<T>,
+}
+
+impl<T: Real> Extrapolated<T> {
+    /// Takes the new U beyond, as far as the objective at it allows, from the sums r = Σ M_r V_r and g = Σ V_rᵀV_r that it
+    /// was updated with; whether it did: else U is back where the update left it, and so must V be.
+    fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, norm2: f64) -> bool {
+        gram(&u.view(), &mut self.gram.view_mut());
+        let objective = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
+        extrapolate(u, &mut self.u_new, self.momentum.beta);
+        let falls = self.momentum.judge(objective);
+        if !falls {
+            u.assign(&self.u_new);
+        }
+        falls
+    }
 }
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, options, parties: who, door } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
+    let beyond = options.word(&EXTRAPOLATION) == "restart";
     let members = parties(data, &facts, kernel, seed, who.hosted(door.rank()))?
         .into_iter()
-        .map(|party| Member { party, product: facts.order.zeros(facts.m, k), gram: Array2::zeros((k, k)) })
+        .map(|party| {
+            let v_beyond = beyond.then(|| party.v.clone());
+            Member { party, v_beyond, product: facts.order.zeros(facts.m, k), gram: Array2::zeros((k, k)) }
+        })
         .collect();
+    let extrapolated = beyond.then(|| Extrapolated {
+        momentum: Momentum::default(),
+        u_new: u.clone(),
+        gram: Array2::zeros((k, k)),
+        stored: Momentum::default().stored(),
+    });
     let summer = summer(&door, who, options)?;
     let exact = (options.word(&UPDATE) == "bpp").then(|| Pivoting::new(k));
     let (rhs, gram) = (facts.order.zeros(facts.m, k), Array2::zeros((k, k)));
     let passes = options.count(&LOCAL_ITERS);
-    Ok(Box::new(SecureHals { door, summer, facts, passes, exact, members, u, rhs, gram, iteration: 0 }))
+    Ok(Box::new(SecureHals { door, summer, facts, passes, exact, members, u, extrapolated, rhs, gram, iteration: 0 }))
 }
 
 /// X ← its update for the right-hand side r and the Gram matrix g.
@@ -99,11 +142,12 @@ fn update<T: Real>(exact: &mut Option<Pivoting>, passes: usize, x: &mut Array2<T
 
 impl<T: Real> SecureHals<T> {
     fn iterate(&mut self) -> Result<()> {
-        let SecureHals { door, summer, facts, passes, exact, members, u, rhs, gram: g, .. } = self;
+        let SecureHals { door, summer, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
         door.work("product", || {
-            for Member { party, product, gram: share } in members.iter_mut() {
-                party.block.mul(&party.v.view(), &mut product.view_mut());
-                gram(&party.v.view(), &mut share.view_mut());
+            for Member { party, v_beyond, product, gram: share } in members.iter_mut() {
+                let v = v_beyond.as_ref().unwrap_or(&party.v).view();
+                party.block.mul(&v, &mut product.view_mut());
+                gram(&v, &mut share.view_mut());
             }
         });
         let (n, scale) = (facts.n as f64, facts.scale);
@@ -111,7 +155,18 @@ impl<T: Real> SecureHals<T> {
         let expected = n * (facts.norm2 / (facts.m as f64 * n)).sqrt() * scale;
         summer.sum(door, PRODUCT, expected, members.iter().map(|x| entries(&x.product)), entries_mut(rhs))?;
         summer.sum(door, GRAM, n * scale * scale, members.iter().map(|x| entries(&x.gram)), entries_mut(g))?;
-        door.work("update", || update(exact, *passes, u, rhs, g));
+        door.work("update", || {
+            update(exact, *passes, u, rhs, g);
+            if let Some(x) = extrapolated
+                && !x.advance(u, rhs, g, facts.norm2)
+            {
+                for Member { party, v_beyond, .. } in members.iter_mut() {
+                    if let Some(v) = v_beyond {
+                        v.assign(&party.v);
+                    }
+                }
+            }
+        });
 
         door.work("product", || {
             gram(&u.view(), &mut g.view_mut());
@@ -120,8 +175,14 @@ impl<T: Real> SecureHals<T> {
             }
         });
         door.work("update", || {
-            for Member { party, .. } in members.iter_mut() {
-                update(exact, *passes, &mut party.v, &party.rhs, g);
+            for Member { party, v_beyond, .. } in members.iter_mut() {
+                match (v_beyond, &*extrapolated) {
+                    (Some(v), Some(x)) => {
+                        update(exact, *passes, v, &party.rhs, g);
+                        extrapolate(v, &mut party.v, x.momentum.beta);
+                    }
+                    _ => update(exact, *passes, &mut party.v, &party.rhs, g),
+                }
             }
         });
         self.iteration += 1;
@@ -131,7 +192,11 @@ impl<T: Real> SecureHals<T> {
 
 impl<T: Real> Algorithm<T> for SecureHals<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
-        (0..n).try_for_each(|_| self.iterate())
+        (0..n).try_for_each(|_| self.iterate())?;
+        if let Some(x) = &mut self.extrapolated {
+            x.momentum.store(&mut x.stored);
+        }
+        Ok(())
     }
 
     fn iteration(&self) -> usize {
@@ -148,8 +213,30 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
         pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)))
     }
 
+    fn state(&self) -> Vec<Piece<'_, T>> {
+        let mut all = self.factors();
+        if let Some(x) = &self.extrapolated {
+            all.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
+            all.push(Piece::shared("momentum", x.stored.nrows(), 0, x.stored.view()));
+        }
+        for Member { party, v_beyond, .. } in &self.members {
+            all.extend(v_beyond.as_ref().map(|v| private("V_beyond", party.index, v)));
+        }
+        all
+    }
+
     fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
         restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+        if let Some(x) = &mut self.extrapolated {
+            from.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
+            from.rows("momentum", Owner::Shared, 0, x.stored.view_mut())?;
+            x.momentum = Momentum::from_stored(&x.stored);
+        }
+        for Member { party, v_beyond, .. } in &mut self.members {
+            if let Some(v) = v_beyond {
+                from.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
+            }
+        }
         self.iteration = iteration;
         Ok(())
     }
