@@ -57,6 +57,14 @@ pub fn extremes<T: Real>(door: &Door, blocks: &[Local<T>]) -> (f64, f64) {
     (-ends[1], ends[0])
 }
 
+/// A hash of an entry and its place: one mixing of a sum with odd weights, since every entry of the data passes here.
+#[inline]
+fn entry_hash(i: u64, j: u64, bits: u64) -> u64 {
+    const WEIGHTS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0xff51_afd7_ed55_8ccd];
+    let [i, j, bits] = [i.wrapping_mul(WEIGHTS[0]), j.wrapping_mul(WEIGHTS[1]), bits.wrapping_mul(WEIGHTS[2])];
+    mix(i.wrapping_add(j).wrapping_add(bits))
+}
+
 /// The figures of an m × n matrix from blocks that cover it once.
 ///
 /// # Errors
@@ -81,7 +89,7 @@ pub fn figures<T: Real>(door: &Door, blocks: &[Local<T>], tiles: &[Tile], (m, n)
             sum.add(v);
             norm2.add(v * v);
             nonzeros += 1;
-            checksum = checksum.wrapping_add(mix(mix(mix(i as u64) ^ j as u64) ^ v.to_bits()));
+            checksum = checksum.wrapping_add(entry_hash(i as u64, j as u64, v.to_bits()));
         });
     }
     let mut limbs = [sum.limbs(), norm2.limbs()].concat();
