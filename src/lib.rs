@@ -15,3 +15,4 @@ pub mod privacy;
 pub mod random;
 pub mod run;
 pub mod sketch;
+pub mod trial;

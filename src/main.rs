@@ -6,9 +6,19 @@ use fednmf::cli::{self, Command, Settings, Typed};
 use fednmf::comm::{self, Door};
 use fednmf::error::{EXIT_DONE, EXIT_FAILED, Result};
 use fednmf::estimate;
-use fednmf::run;
+use fednmf::trial::{self, What};
+use fednmf::{data, output, run};
 
 fn main() {
+    if let Some((what, path, dataset)) = trial::asked() {
+        // Whether it comes back at all is the answer; what is wrong in words is told by who asked.
+        let _ = match what {
+            What::Matrix => data::rehearse(&path, dataset.as_deref()),
+            What::Factors => output::matrices::Stored::open(path.as_ref()).map(drop),
+        };
+        return;
+    }
+    trial::arm();
     // Help, lists and the like need no MPI: they work on a login node too.
     let typed = cli::parse(std::env::args_os());
     let text = match &typed {

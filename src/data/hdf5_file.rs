@@ -13,6 +13,7 @@ use super::number::Rule;
 use super::strips::{self, Store, Strips};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::trial::{self, What};
 
 /// Memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several times.
 const CHUNK_CACHE: usize = 64 << 20;
@@ -41,8 +42,40 @@ fn open(path: &str) -> Result<File> {
     file.map_err(|e| library(path, "cannot be opened as HDF5: no such file, or damaged or truncated", &e))
 }
 
+/// Most bytes of a file whose numbers are all read in a rehearsal; of a larger one, what describes them.
+const REHEARSED: u64 = 16 << 20;
+
+/// Reads what [`header`] reads, and of a small file the numbers too: to find out in a process of its own whether the
+/// library survives it.
+///
+/// # Errors
+/// As [`header`], and for numbers that cannot be read.
+pub fn rehearse(path: &str, inner: Option<&str>) -> Result<()> {
+    let names = match look(path, inner)? {
+        Found::Dense(_, _, name, _) => vec![name],
+        Found::Sparse(Strips { store: Store::Hdf5(name), .. }, _) => {
+            ["indptr", "indices", "data"].iter().map(|array| format!("{name}/{array}")).collect()
+        }
+        Found::Sparse(..) => Vec::new(),
+    };
+    let file = open(path)?;
+    if file.size() <= REHEARSED {
+        for name in names {
+            let read = file.dataset(&name).and_then(|d| d.read_raw::<f64>());
+            read.map_err(|e| library(path, &format!("{name} cannot be read"), &e))?;
+        }
+    }
+    Ok(())
+}
+
 /// Looks for the matrix: the one named, or AnnData's `/X`, or 10x's group, or the only dataset with two dimensions.
 pub fn header(path: &str, inner: Option<&str>) -> Result<Found> {
+    super::text::open(path)?;
+    trial::read(What::Matrix, path, inner)?;
+    look(path, inner)
+}
+
+fn look(path: &str, inner: Option<&str>) -> Result<Found> {
     let file = open(path)?;
     let name = match inner {
         Some(name) => name.to_string(),

@@ -32,6 +32,7 @@ mod text;
 mod triplets;
 
 pub use generate::generate;
+pub use hdf5_file::rehearse;
 pub use inspect::{Summary, inspect};
 pub use open::{Input, open};
 pub use partition::{Cuts, Plan, Tile};

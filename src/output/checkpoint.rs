@@ -76,6 +76,13 @@ impl Checkpoint {
         }
         let stored = Stored::open_sealed(path)?;
         let attributes = stored.attributes().clone();
+        if !attributes.contains_key(GENERATION) {
+            return Err(Error::input(format!(
+                "{}: is no checkpoint (perhaps the --output of a run); give the file of --checkpoint, or begin without \
+                 --resume",
+                path.display()
+            )));
+        }
         Ok((stored, attributes))
     }
 }
@@ -170,9 +177,9 @@ mod tests {
             let mut attributes = attributes.clone();
             attributes.insert(PARTY.into(), party.into());
             let file = path.with_file_name(party_file(&pattern(path, Some(generation)), party, 2));
-            parts.push(write_alone(&file, &[&piece("U")], &attributes, true).unwrap());
+            parts.push(write_alone(&file, &[&piece("U")], &attributes).unwrap());
         }
-        parts.push(write_alone(path, &[&piece("V")], &attributes, true).unwrap());
+        parts.push(write_alone(path, &[&piece("V")], &attributes).unwrap());
         for (step, part) in parts.into_iter().enumerate() {
             if step < steps {
                 part.publish().unwrap();
@@ -275,7 +282,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("o.h5");
         assert!(Checkpoint::resume(&path).unwrap_err().message.contains("no checkpoint here"));
-        write_alone::<f64>(&path, &[], &Map::new(), false).unwrap().publish().unwrap();
+        write_alone::<f64>(&path, &[], &Map::new()).unwrap().publish().unwrap();
         assert!(Checkpoint::resume(&path).unwrap_err().message.contains("is no whole checkpoint"));
     }
 

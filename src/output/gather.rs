@@ -106,7 +106,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     }
 
     fn shared_file(&self, width: Option<usize>) -> Result<Writer> {
-        let writer = Writer::create(self.path, self.generation.is_some())?;
+        let writer = Writer::create(self.path)?;
         writer.attributes(&self.root(width))?;
         Ok(writer)
     }
@@ -169,20 +169,15 @@ impl<'p, T: Real> Job<'_, 'p, T> {
                 let mut attributes = self.root(Some(width));
                 attributes.insert(PARTY.into(), party.into());
                 let path: PathBuf = self.path.with_file_name(party_file(&pattern, party, width));
-                write_alone(&path, &own, &attributes, self.generation.is_some())
+                write_alone(&path, &own, &attributes)
             })
             .collect()
     }
 }
 
 /// Writes pieces that are all on this rank, under the temporary name.
-pub fn write_alone<T: Real>(
-    path: &Path,
-    pieces: &[&Piece<'_, T>],
-    attributes: &Map<String, Value>,
-    sealed: bool,
-) -> Result<Part> {
-    let writer = Writer::create(path, sealed)?;
+pub fn write_alone<T: Real>(path: &Path, pieces: &[&Piece<'_, T>], attributes: &Map<String, Value>) -> Result<Part> {
+    let writer = Writer::create(path)?;
     writer.attributes(attributes)?;
     for matrix in plan::matrices(&[pieces.iter().map(|p| Head::of(p)).collect()])? {
         let mut rows = writer.matrix::<T>(&matrix)?;

@@ -68,7 +68,6 @@ pub struct Writer {
     // Before `part`: closed before it is removed.
     file: hdf5::File,
     part: Part,
-    sealed: bool,
 }
 
 /// A finished file under its temporary name. Dropped before [`Part::publish`], it is removed.
@@ -100,14 +99,14 @@ impl Part {
 }
 
 impl Writer {
-    /// Begins the file that will be `path`; `sealed` with checksums.
+    /// Begins the file that will be `path`.
     ///
     /// # Errors
     /// When it cannot be created.
-    pub fn create(path: &Path, sealed: bool) -> Result<Self> {
+    pub fn create(path: &Path) -> Result<Self> {
         let part = Part { path: path.to_path_buf(), published: false };
         let file = hdf5::File::create(part_of(path)).map_err(|e| unwritten(path, e))?;
-        Ok(Writer { file, part, sealed })
+        Ok(Writer { file, part })
     }
 
     fn failed(&self, e: impl std::fmt::Display) -> Error {
@@ -136,7 +135,7 @@ impl Writer {
         let dataset =
             self.file.new_dataset::<T>().shape(shape).create(matrix.name.as_str()).map_err(|e| self.failed(e))?;
         let block = block_rows(matrix.rows, matrix.cols);
-        let seal = self.sealed.then(|| Seal::new(block * matrix.cols));
+        let seal = Seal::new(block * matrix.cols);
         Ok(Rows { dataset, path: self.part.path.clone(), cols: matrix.cols, next: 0, block, seal })
     }
 
@@ -145,15 +144,13 @@ impl Writer {
     /// # Errors
     /// When that fails: it was not written whole.
     pub fn finish(self) -> Result<Part> {
-        let Writer { file, part, sealed } = self;
+        let Writer { file, part } = self;
         // Closing alone would hide that the last buffers did not fit.
         let flushed = file.flush().map_err(|e| unwritten(&part.path, e));
-        let numbers = if sealed { numbers(&file).map_err(|e| unwritten(&part.path, e)) } else { Ok(Vec::new()) };
+        let numbers = numbers(&file).map_err(|e| unwritten(&part.path, e));
         let closed = file.close().map_err(|e| unwritten(&part.path, e));
         flushed.and(closed)?;
-        if sealed {
-            seal::append(&part_of(&part.path), numbers?).map_err(|e| unwritten(&part.path, e))?;
-        }
+        seal::append(&part_of(&part.path), numbers?).map_err(|e| unwritten(&part.path, e))?;
         fs::File::open(part_of(&part.path)).and_then(|f| f.sync_all()).map_err(|e| unwritten(&part.path, e))?;
         Ok(part)
     }
@@ -174,7 +171,7 @@ pub struct Rows {
     cols: usize,
     next: usize,
     block: usize,
-    seal: Option<Seal>,
+    seal: Seal,
 }
 
 impl Rows {
@@ -187,9 +184,7 @@ impl Rows {
         let view = ArrayView2::from_shape((rows, self.cols), values).map_err(|e| unwritten(&self.path, e))?;
         self.dataset.write_slice(view, s![self.next..self.next + rows, ..]).map_err(|e| unwritten(&self.path, e))?;
         self.next += rows;
-        if let Some(seal) = &mut self.seal {
-            seal.add(values);
-        }
+        self.seal.add(values);
         Ok(())
     }
 
@@ -198,8 +193,7 @@ impl Rows {
     /// # Errors
     /// When the file cannot be written.
     pub fn end(self) -> Result<()> {
-        let Some(seal) = self.seal else { return Ok(()) };
-        let sums = seal.sums();
+        let sums = self.seal.sums();
         let write = || -> std::result::Result<(), hdf5::Error> {
             self.dataset.new_attr::<u64>().create(seal::BLOCK)?.write_scalar(&(self.block as u64))?;
             self.dataset.new_attr::<u32>().shape(sums.len()).create(seal::SUMS)?.write(&sums[..])
@@ -242,14 +236,14 @@ mod tests {
         let path = dir.path().join("o.h5");
         fs::write(&path, "before").unwrap();
         let matrix = Matrix { name: "U".into(), rows: 2, cols: 2, segments: Vec::new() };
-        let writer = Writer::create(&path, false).unwrap();
+        let writer = Writer::create(&path).unwrap();
         writer.matrix::<f64>(&matrix).unwrap().push(&[1.0, 2.0]).unwrap();
         drop(writer);
         assert_eq!(fs::read(&path).unwrap(), b"before");
-        drop(Writer::create(&path, false).unwrap().finish().unwrap());
+        drop(Writer::create(&path).unwrap().finish().unwrap());
         assert_eq!(fs::read(&path).unwrap(), b"before");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        Writer::create(&path, false).unwrap().finish().unwrap().publish().unwrap();
+        Writer::create(&path).unwrap().finish().unwrap().publish().unwrap();
         assert_ne!(fs::read(&path).unwrap(), b"before");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

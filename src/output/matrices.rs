@@ -58,28 +58,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // Wide rows, so that there are several blocks.
         let (u, v) = (numbers(300, 5000), numbers(7, 3));
-        for sealed in [false, true] {
-            let path = dir.path().join("o.h5");
-            let Value::Object(attributes) = json!({"algo": "hals", "k": 3}) else { unreachable!() };
-            let pieces = [
-                piece("V", 7, 0, v.view()),
-                piece("E", 0, 0, v.slice(s![..0, ..])),
-                piece("U", 300, 130, u.slice(s![130.., ..])),
-                piece("U", 300, 0, u.slice(s![..130, ..])),
-            ];
-            let part = write_alone(&path, &pieces.iter().collect::<Vec<_>>(), &attributes, sealed).unwrap();
-            part.publish().unwrap();
-            let stored = Stored::open(&path).unwrap();
-            assert_eq!(stored.attributes(), &attributes);
-            assert_eq!((stored.matrix("U").unwrap(), stored.matrix("V").unwrap()), ((300, 5000), (7, 3)));
-            assert_eq!(stored.matrix("E").unwrap(), (0, 3));
-            stored.rows("E", Owner::Shared, 0, Array2::<f64>::zeros((0, 3)).view_mut()).unwrap();
-            assert_eq!(stored.precision("U").unwrap(), "f64");
-            for rows in [0..300, 100..107, 104..105, 299..300, 5..5, 209..211] {
-                let mut out = Array2::<f64>::zeros((rows.len(), 5000));
-                stored.rows("U", Owner::Shared, rows.start, out.view_mut()).unwrap();
-                assert_eq!(out, u.slice(s![rows, ..]));
-            }
+        let path = dir.path().join("o.h5");
+        let Value::Object(attributes) = json!({"algo": "hals", "k": 3}) else { unreachable!() };
+        let pieces = [
+            piece("V", 7, 0, v.view()),
+            piece("E", 0, 0, v.slice(s![..0, ..])),
+            piece("U", 300, 130, u.slice(s![130.., ..])),
+            piece("U", 300, 0, u.slice(s![..130, ..])),
+        ];
+        let part = write_alone(&path, &pieces.iter().collect::<Vec<_>>(), &attributes).unwrap();
+        part.publish().unwrap();
+        let stored = Stored::open(&path).unwrap();
+        assert_eq!(stored.attributes(), &attributes);
+        assert_eq!((stored.matrix("U").unwrap(), stored.matrix("V").unwrap()), ((300, 5000), (7, 3)));
+        assert_eq!(stored.matrix("E").unwrap(), (0, 3));
+        stored.rows("E", Owner::Shared, 0, Array2::<f64>::zeros((0, 3)).view_mut()).unwrap();
+        assert_eq!(stored.precision("U").unwrap(), "f64");
+        for rows in [0..300, 100..107, 104..105, 299..300, 5..5, 209..211] {
+            let mut out = Array2::<f64>::zeros((rows.len(), 5000));
+            stored.rows("U", Owner::Shared, rows.start, out.view_mut()).unwrap();
+            assert_eq!(out, u.slice(s![rows, ..]));
         }
     }
 
@@ -88,7 +86,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("o.h5");
         let u = numbers(4, 2).mapv(|x| x as f32);
-        write_alone(&path, &[&piece("U", 4, 0, u.view())], &Map::new(), false).unwrap().publish().unwrap();
+        write_alone(&path, &[&piece("U", 4, 0, u.view())], &Map::new()).unwrap().publish().unwrap();
         let stored = Stored::open(&path).unwrap();
         let read = |name: &str, first_row, shape: (usize, usize)| {
             stored.rows(name, Owner::Shared, first_row, Array2::<f32>::zeros(shape).view_mut()).unwrap_err().message

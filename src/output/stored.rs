@@ -12,6 +12,7 @@ use super::values::read_all;
 use crate::algo::{Owner, Restore};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::trial::{self, What};
 
 /// The root attribute that says how the owners' files are called: a file name with `{party}` in it.
 pub const PARTY_FILES: &str = "party_files";
@@ -59,7 +60,9 @@ impl Stored {
                     "{shown}: is no whole checkpoint: it was cut short or changed, or is another kind of file (perhaps the --output of a run); use a copy of it, or begin anew without --resume"
                 )));
             }
-            State::Unsealed | State::Good => {}
+            // Written by another version, or changed since by another program.
+            State::Unsealed => trial::read(What::Factors, &path.to_string_lossy(), None)?,
+            State::Good => {}
         }
         let file = hdf5::File::open(path)
             .map_err(|e| damaged(path, format!("it is no HDF5 file, or one that was cut short: {e}")))?;
