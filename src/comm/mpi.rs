@@ -31,12 +31,15 @@ impl Op {
     }
 }
 
+fn is_open_mpi() -> bool {
+    static OPEN_MPI: OnceLock<bool> = OnceLock::new();
+    *OPEN_MPI.get_or_init(|| mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI")))
+}
+
 /// `MPI_IN_PLACE` is a macro, so no binding has it. Open MPI (and what is built on it) defines it as 1, the libraries of
 /// the MPICH ABI (MPICH, Intel MPI, MVAPICH, Cray) as -1.
 fn in_place() -> *mut c_void {
-    static OPEN_MPI: OnceLock<bool> = OnceLock::new();
-    let open = *OPEN_MPI.get_or_init(|| mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI")));
-    if open { std::ptr::without_provenance_mut(1) } else { std::ptr::without_provenance_mut(usize::MAX) }
+    if is_open_mpi() { std::ptr::without_provenance_mut(1) } else { std::ptr::without_provenance_mut(usize::MAX) }
 }
 
 /// Where a slice lies. An empty one has no address of its own, and the made-up one of an empty slice of bytes is 1, which
@@ -69,11 +72,11 @@ static CROWDED: OnceLock<bool> = OnceLock::new();
 
 /// Finds out, once and alike on all ranks, whether some node has more ranks than cores. A rank that waits inside an MPI
 /// library keeps its core busy, and there another rank's work would stand still until the kernel takes turns, some
-/// milliseconds for every message (MPICH never gives way, Open MPI when it is told to). On a crowded node every call below
-/// is therefore started and then asked for, with the core given away in between; elsewhere the library's own waiting is
-/// the faster one.
+/// milliseconds for every message. MPICH never gives way; so on a crowded node every call below is started, and then
+/// asked for with the core given away in between. Elsewhere its own waiting is the faster one. Open MPI gives way by
+/// itself where `mpirun` knows that there are too few cores.
 pub fn settle(world: &SimpleCommunicator) {
-    if CROWDED.get().is_some() {
+    if is_open_mpi() || CROWDED.get().is_some() {
         return;
     }
     let node = world.split_shared(world.rank());
@@ -115,13 +118,14 @@ fn call(name: &str, whole: impl FnOnce() -> c_int, start: impl FnOnce(*mut ffi::
 /// Asks for a request until it is done, and gives the core away in between.
 fn give_way_until_done(request: &mut ffi::MPI_Request, name: &str) {
     let mut done: c_int = 0;
-    loop {
+    for attempt in 0u64.. {
         // SAFETY: a request that was started and whose buffers the caller keeps borrowed, asked for until it is done.
         check(unsafe { ffi::MPI_Test(request, &mut done, ffi::RSMPI_STATUS_IGNORE) }, name);
         if done != 0 {
             return;
         }
-        std::thread::yield_now();
+        // Who only ever gives way comes last wherever others compute all the time; who sleeps is woken at once.
+        if attempt < 30 { std::thread::yield_now() } else { std::thread::sleep(std::time::Duration::from_micros(20)) }
     }
 }
 

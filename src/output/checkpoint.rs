@@ -283,7 +283,7 @@ mod tests {
         let path = dir.path().join("o.h5");
         assert!(Checkpoint::resume(&path).unwrap_err().message.contains("no checkpoint here"));
         write_alone::<f64>(&path, &[], &Map::new()).unwrap().publish().unwrap();
-        assert!(Checkpoint::resume(&path).unwrap_err().message.contains("is no whole checkpoint"));
+        assert!(Checkpoint::resume(&path).unwrap_err().message.contains("is no checkpoint"));
     }
 
     #[test]
