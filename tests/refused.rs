@@ -49,7 +49,7 @@ fn help_and_lists_need_no_mpi_and_come_once() {
 fn nothing_half_written_stays_behind() {
     let dir = tempdir().unwrap();
     let out = dir.path().join("o.h5");
-    fednmf(2, "--sketch-size 100000 --input")
+    fednmf(2, "--algo dsanls --sketch-size 100000 --input")
         .arg(data("digits.npy"))
         .arg("--output")
         .arg(&out)

@@ -283,7 +283,7 @@ fn trace_and_output_tell_the_same_story() {
     let dir = tempdir().unwrap();
     let (trace, out) = (dir.path().join("t.jsonl"), dir.path().join("o.h5"));
     let digits = data("digits.npy");
-    let summary = fednmf(2, "-k 6 --max-iters 25 --eval-every 10 --seed 5 --input")
+    let summary = fednmf(2, "--algo dsanls -k 6 --max-iters 25 --eval-every 10 --seed 5 --input")
         .arg(&digits)
         .arg("--trace")
         .arg(&trace)

@@ -289,6 +289,8 @@ pub fn barrier(comm: &SimpleCommunicator) {
 /// Ends the whole job, whatever the other ranks do; never returns.
 pub fn abort(code: i32) -> ! {
     if mpi::environment::is_initialized() && !mpi::environment::is_finalized() {
+        // What was said just now has still to pass the launcher, and MPICH's drops it with the job.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         // SAFETY: MPI is initialised and not finalised.
         unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code) };
     }
