@@ -47,6 +47,7 @@ const TESTS: &[(&str, Test)] = &[
     ("splits talk among themselves", splits),
     ("every plan's tiles hold the matrix's entries", plans),
     ("an iteration allocates nothing", allocations),
+    ("a sketched update's work does not grow with the other dimension", sketched_work),
 ];
 
 fn main() {
@@ -264,7 +265,7 @@ fn allocations(door: &Door) {
                 data,
                 k: 8,
                 seed: 1,
-                kernel: SparseKernel::Native,
+                kernel: SparseKernel::Native.into(),
                 options: &options,
                 parties,
                 door: door.clone(),
@@ -278,5 +279,30 @@ fn allocations(door: &Door) {
             let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
             assert_eq!(made, 0, "{} allocates on {text}", method.name);
         }
+    }
+}
+
+/// The flops that the kernels book in one iteration are the formula's: each factor's row costs 2 d k for the right-hand
+/// side and 2 k² for the sweep, whatever the other dimension is; n is in the gather of B's rows alone, which has no flops.
+fn sketched_work(door: &Door) {
+    let (k, d_u, d_v) = (4, 20, 30);
+    for (m, n) in [(60, 50), (60, 800), (900, 50)] {
+        let spec = InputSpec::parse(&format!("synthetic:planted,m={m},n={n},k=3")).expect("known");
+        let input = data::open(&spec, door).expect("opens");
+        let method = registry::ALL.iter().find(|method| method.name == "dsanls").expect("in the registry");
+        let parties = Parties { count: door.size(), ranks: door.size() };
+        let plan = method.partition.plan((m, n), door.size(), parties, None, None);
+        let typed = |name: &str| (name == "sketch-size").then(|| format!("{d_u},{d_v}"));
+        let options = Options::check(method.options, typed).expect("sizes below both dimensions");
+        let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
+        let kernel = SparseKernel::Native.into();
+        let problem = Problem { data, k, seed: 1, kernel, options: &options, parties, door: door.clone() };
+        let mut algorithm = f64::build(method, problem).expect("builds");
+        let before = fednmf::linalg::flops::total();
+        algorithm.advance(3).expect("runs");
+        let own = |total: usize| even_part(total, door.size(), door.rank()).len();
+        let update = |rows: usize, d: usize| 2 * rows * d * k + 2 * rows * k * k + 2 * d * k * k;
+        let expected = 3 * (update(own(m), d_u) + update(own(n), d_v));
+        assert_eq!(fednmf::linalg::flops::total() - before, expected as u64, "{m} x {n}");
     }
 }

@@ -172,7 +172,7 @@ impl<T: Real> Half<T> {
             self.sketch.draw(&sketch::stream(seed, self.for_u, iteration));
             let (b, norm2) = self.message.split_at_mut(d * k);
             self.sketch.sketch_rows(fixed_rows.start, &fixed.view(), &mut matrix_mut(b, d, k, order));
-            norm2[0] = fixed.iter().map(|&x| x * x).sum();
+            norm2[0] = squares(fixed.as_slice_memory_order().unwrap_or_default());
         });
         door.sum(self.parcel, &mut self.message);
         let b = matrix(&self.message[..d * k], d, k, order);
@@ -195,6 +195,18 @@ impl<T: Real> Half<T> {
         gram(&y.view(), &mut g.view_mut());
         stationarity::squared(&self.factor, &r, &g)
     }
+}
+
+/// Σ x², in sums that the processor can run side by side.
+fn squares<T: Real>(values: &[T]) -> T {
+    let (parts, rest) = values.as_chunks::<16>();
+    let mut sums = [T::zero(); 16];
+    for part in parts {
+        for (sum, &x) in sums.iter_mut().zip(part) {
+            *sum += x * x;
+        }
+    }
+    sums.into_iter().sum::<T>() + rest.iter().map(|&x| x * x).sum()
 }
 
 fn matrix<T>(data: &[T], rows: usize, cols: usize, order: Order) -> ArrayView2<'_, T> {

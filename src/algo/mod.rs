@@ -31,7 +31,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use crate::comm::{Door, Parties};
 use crate::data::Loaded;
 use crate::error::Result;
-use crate::linalg::{Real, SparseKernel};
+use crate::linalg::{Real, SparseKernels};
 
 pub use options::{Check, Opt, Options};
 pub use registry::{Method, Unit, Wire};
@@ -43,7 +43,7 @@ pub struct Problem<'a, T: Real> {
     pub k: usize,
     /// The public seed.
     pub seed: u64,
-    pub kernel: SparseKernel,
+    pub kernel: SparseKernels,
     pub options: &'a Options,
     /// Who owns which block, for the algorithms whose blocks are parties'.
     pub parties: Parties,

@@ -47,6 +47,7 @@ pub enum Scale {
 pub enum Kernel {
     Mkl,
     Native,
+    Auto,
 }
 
 /// The options of a run that hold for every algorithm.
@@ -118,7 +119,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running")]
     pub threads: usize,
 
-    /// Who multiplies sparse blocks: Intel MKL, or fednmf's own loops
+    /// Who multiplies sparse blocks: Intel MKL, fednmf's own loops, or for each of the two products whoever is faster on
+    /// a million nonzeros at the start (the last digits then hang on a stopwatch; a resumed run keeps the choice)
     #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
     pub sparse_kernel: Kernel,
 

@@ -41,7 +41,8 @@ pub struct Settings {
     pub eval_every: usize,
     pub seed: u64,
     pub precision: Precision,
-    pub kernel: SparseKernel,
+    /// None: measured.
+    pub kernel: Option<SparseKernel>,
     pub threads: usize,
     pub output: Option<PathBuf>,
     pub trace: Option<PathBuf>,
@@ -123,8 +124,9 @@ impl Settings {
             seed: args.seed,
             precision: args.precision,
             kernel: match args.sparse_kernel {
-                Kernel::Mkl => SparseKernel::Mkl,
-                Kernel::Native => SparseKernel::Native,
+                Kernel::Mkl => Some(SparseKernel::Mkl),
+                Kernel::Native => Some(SparseKernel::Native),
+                Kernel::Auto => None,
             },
             threads: args.threads,
             output: args.output,
@@ -184,7 +186,11 @@ impl Settings {
         all.insert("target_error".into(), json!(self.target_error));
         all.insert("time_limit".into(), json!(self.time_limit));
         all.insert("eval_every".into(), self.eval_every.into());
-        let kernel = if self.kernel == SparseKernel::Mkl { "mkl" } else { "native" };
+        let kernel = match self.kernel {
+            Some(SparseKernel::Mkl) => "mkl",
+            Some(SparseKernel::Native) => "native",
+            None => "auto",
+        };
         all.insert("threads".into(), self.threads.into());
         all.insert("sparse_kernel".into(), kernel.into());
         all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));

@@ -143,7 +143,8 @@ impl EstimateArgs {
             max_iters: self.max_iters,
             kernel: match self.sparse_kernel {
                 Kernel::Mkl => SparseKernel::Mkl,
-                Kernel::Native => SparseKernel::Native,
+                // What a measurement would take nearly always.
+                Kernel::Native | Kernel::Auto => SparseKernel::Native,
             },
             latency: self.latency,
             bandwidth: self.bandwidth,

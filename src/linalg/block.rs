@@ -6,7 +6,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, s};
 
 use super::dense::{self, Dense};
 use super::thin::Rows;
-use super::{Bits, Csr, Order, Real, SparseKernel};
+use super::{Bits, Csr, Order, Real, SparseKernels};
 use crate::error::Result;
 
 /// A local block X (rows × cols) of the data matrix.
@@ -60,9 +60,9 @@ impl<T: Real> Block<T> {
     ///
     /// # Errors
     /// When MKL refuses the block.
-    pub fn prepare(&mut self, kernel: SparseKernel, k: usize) -> Result<()> {
+    pub fn prepare(&mut self, kernels: impl Into<SparseKernels>, k: usize) -> Result<()> {
         match self {
-            Block::Sparse(x) => x.prepare(kernel, k),
+            Block::Sparse(x) => x.prepare(kernels, k),
             _ => Ok(()),
         }
     }

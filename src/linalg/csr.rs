@@ -2,33 +2,52 @@
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use sprs::CsMatI;
 
 use super::mkl::{Kernels, SparseMatrix};
 use super::threads::{even_part, over_parts, threads};
-use super::{Real, csr_native, flops, over_rows};
+use super::{Order, Real, csr_native, flops, over_rows};
 use crate::error::Result;
 
 /// Rows of one MKL handle: small enough that a transposed product's scatter stays in cache (measured: 4,096 rows are
 /// 5 times faster than one big call) and that a block's row pointers fit 32 bits.
 const BLOCK_ROWS: usize = 4096;
 
+/// Nonzeros that the two kernels are timed on, at most.
+const SAMPLE_NONZEROS: usize = 1_000_000;
+
 /// Which kernel multiplies a sparse block (`--sparse-kernel`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SparseKernel {
     /// MKL's inspector-executor routines on row blocks.
     Mkl,
-    /// The loops of this file.
+    /// Loops of our own.
     Native,
+}
+
+/// The kernel of each of the two products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SparseKernels {
+    /// Of X·B.
+    pub mul: SparseKernel,
+    /// Of XᵀU.
+    pub tmul: SparseKernel,
+}
+
+impl From<SparseKernel> for SparseKernels {
+    fn from(kernel: SparseKernel) -> Self {
+        SparseKernels { mul: kernel, tmul: kernel }
+    }
 }
 
 /// A sparse block, rows × cols, with i32 column indices sorted in each row.
 pub struct Csr<T: Real> {
     matrix: CsMatI<T, i32, usize>,
     blocks: Vec<RowBlock<T>>,
-    kernel: SparseKernel,
+    kernels: SparseKernels,
     /// Each thread's share of a transposed product, where there are several.
     partials: Mutex<Vec<Vec<T>>>,
 }
@@ -44,7 +63,7 @@ impl<T: Real> Csr<T> {
     /// Takes a CSR matrix; products are native until [`Csr::prepare`].
     pub fn new(matrix: CsMatI<T, i32, usize>) -> Self {
         assert!(matrix.is_csr(), "a block is stored by rows");
-        Csr { matrix, blocks: Vec::new(), kernel: SparseKernel::Native, partials: Mutex::default() }
+        Csr { matrix, blocks: Vec::new(), kernels: SparseKernel::Native.into(), partials: Mutex::default() }
     }
 
     pub fn shape(&self) -> (usize, usize) {
@@ -60,12 +79,12 @@ impl<T: Real> Csr<T> {
     ///
     /// # Errors
     /// When MKL refuses the matrix.
-    pub fn prepare(&mut self, kernel: SparseKernel, k: usize) -> Result<()> {
+    pub fn prepare(&mut self, kernels: impl Into<SparseKernels>, k: usize) -> Result<()> {
         let (rows, cols) = self.shape();
         self.blocks.clear();
         // MKL takes no matrix without columns.
-        self.kernel = if cols == 0 { SparseKernel::Native } else { kernel };
-        if self.kernel == SparseKernel::Native {
+        self.kernels = if cols == 0 { SparseKernel::Native.into() } else { kernels.into() };
+        if self.kernels == SparseKernel::Native.into() {
             return Ok(());
         }
         let indptr = self.matrix.indptr();
@@ -82,19 +101,49 @@ impl<T: Real> Csr<T> {
                 &self.matrix.indices()[a..b],
                 &self.matrix.data()[a..b],
             )?;
-            handle.optimize(false, k, 1000);
-            handle.optimize(true, k, 1000);
+            for (transposed, kernel) in [(false, self.kernels.mul), (true, self.kernels.tmul)] {
+                if kernel == SparseKernel::Mkl {
+                    handle.optimize(transposed, k, 1000);
+                }
+            }
             self.blocks.push(RowBlock { handle, rows: first..last, _indptr: local });
             first = last;
         }
         Ok(())
     }
 
+    /// Seconds of X·B and of XᵀU with k columns on the first rows of the block, the better of two calls each. Costs a few
+    /// products of about a million nonzeros.
+    ///
+    /// # Errors
+    /// When MKL refuses the matrix.
+    pub fn time_sample(&self, kernel: SparseKernel, k: usize) -> Result<[f64; 2]> {
+        let starts = self.matrix.indptr();
+        let rows = starts.raw_storage().partition_point(|&at| at <= SAMPLE_NONZEROS).saturating_sub(1).max(1);
+        let rows = rows.min(self.shape().0);
+        let (first, end) = (starts.raw_storage()[..=rows].to_vec(), starts.raw_storage()[rows]);
+        let (indices, values) = (self.matrix.indices()[..end].to_vec(), self.matrix.data()[..end].to_vec());
+        let mut sample = Csr::new(CsMatI::new((rows, self.shape().1), first, indices, values));
+        sample.prepare(kernel, k)?;
+        let (b, mut xb) = (Order::Rows.zeros(self.shape().1, k), Order::Rows.zeros(rows, k));
+        let (u, mut xu) = (Order::Rows.zeros(rows, k), Order::Rows.zeros(self.shape().1, k));
+        let mut best = [f64::INFINITY; 2];
+        for _ in 0..2 {
+            let start = Instant::now();
+            sample.mul(&b.view(), &mut xb.view_mut());
+            let between = Instant::now();
+            sample.tmul(&u.view(), &mut xu.view_mut());
+            let times = [between - start, between.elapsed()];
+            best.iter_mut().zip(times).for_each(|(best, t)| *best = best.min(t.as_secs_f64()));
+        }
+        Ok(best)
+    }
+
     /// out = X·B (B cols × k, out rows × k, both in row order).
     pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         let k = b.ncols();
         flops::count(2 * self.matrix.nnz() * k);
-        match self.kernel {
+        match self.kernels.mul {
             SparseKernel::Mkl => {
                 let x = contiguous(b);
                 let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).zip(&self.blocks));
@@ -115,7 +164,7 @@ impl<T: Real> Csr<T> {
     /// out = XᵀU (U rows × k, out cols × k, both in row order).
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         flops::count(2 * self.matrix.nnz() * u.ncols());
-        match self.kernel {
+        match self.kernels.tmul {
             SparseKernel::Mkl => self.partial_sums(self.blocks.len(), out, |blocks, y| {
                 for block in &self.blocks[blocks] {
                     let part = u.slice(s![block.rows.clone(), ..]);

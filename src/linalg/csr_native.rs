@@ -6,10 +6,13 @@ use sprs::CsMatI;
 
 use super::Real;
 use super::mkl::prefetch;
-use super::simd::{dispatch, lanes, load, store};
+use super::simd::{dispatch_along, lanes, load, store};
 
-/// Vectors of one stretch at most: the accumulators, or the row that is scattered, stay in 16 registers.
-const MAX_VECTORS: usize = 8;
+/// Vectors of one stretch at most: the accumulators, or the row that is scattered, take half of the registers.
+#[inline(always)]
+fn most_vectors<S: Simd>() -> usize {
+    if S::REGISTER_COUNT >= 32 { 16 } else { 8 }
+}
 
 /// Columns first.. of the factors that N vectors cover; the last vector may overlap the one before it.
 #[derive(Clone, Copy)]
@@ -21,11 +24,11 @@ struct Stretch {
     overlap: usize,
 }
 
-/// The stretches that cover k ≥ `lanes` columns, of nearly equal numbers of vectors, with those numbers.
+/// The stretches that cover k ≥ `lanes` columns, of nearly equal numbers of vectors (at most `most`), with those numbers.
 #[inline(always)]
-fn stretches(k: usize, lanes: usize) -> impl Iterator<Item = (Stretch, usize)> {
+fn stretches(k: usize, lanes: usize, most: usize) -> impl Iterator<Item = (Stretch, usize)> {
     let vectors = k.div_ceil(lanes);
-    let count = vectors.div_ceil(MAX_VECTORS);
+    let count = vectors.div_ceil(most);
     let (size, longer) = (vectors / count, vectors % count);
     (0..count).map(move |c| {
         let (start, n) = (c * size + c.min(longer), size + usize::from(c < longer));
@@ -39,7 +42,7 @@ fn stretches(k: usize, lanes: usize) -> impl Iterator<Item = (Stretch, usize)> {
 pub(super) fn mul<T: Real>(x: &CsMatI<T, i32, usize>, first: usize, b: &[T], k: usize, out: &mut [T]) {
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     if k > 0 {
-        dispatch(Mul { x, first, b, k, out });
+        dispatch_along(k * size_of::<T>(), Mul { x, first, b, k, out });
     }
 }
 
@@ -53,7 +56,7 @@ pub(super) fn rows_tmul<T: Real>(
 ) {
     assert!(b.len().is_multiple_of(k.max(1)) && out.len() == x.cols() * k, "shapes of a transposed sparse product");
     if k > 0 {
-        dispatch(Scatter { x, rows, b, k, out });
+        dispatch_along(k * size_of::<T>(), Scatter { x, rows, b, k, out });
     }
 }
 
@@ -78,6 +81,18 @@ fn nonzeros<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = (usi
     x.indices()[range.clone()].iter().map(|&j| j as usize).zip(&x.data()[range])
 }
 
+/// Calls `stretch` for every stretch, with the number of its vectors before the last as a constant.
+macro_rules! each_stretch {
+    ($kernel:ident, $s:ident, $($head:literal)*) => {
+        for (stretch, vectors) in stretches($kernel.k, lanes::<T, S>(), most_vectors::<S>()) {
+            match vectors - 1 {
+                $($head => $kernel.stretch::<S, $head>($s, stretch),)*
+                _ => unreachable!("a stretch has 16 vectors at most"),
+            }
+        }
+    };
+}
+
 struct Mul<'a, T> {
     x: &'a CsMatI<T, i32, usize>,
     first: usize,
@@ -94,18 +109,7 @@ impl<T: Real> WithSimd for Mul<'_, T> {
         if self.k < lanes::<T, S>() {
             return self.narrow(s);
         }
-        for (stretch, vectors) in stretches(self.k, lanes::<T, S>()) {
-            match vectors {
-                1 => self.stretch::<S, 0>(s, stretch),
-                2 => self.stretch::<S, 1>(s, stretch),
-                3 => self.stretch::<S, 2>(s, stretch),
-                4 => self.stretch::<S, 3>(s, stretch),
-                5 => self.stretch::<S, 4>(s, stretch),
-                6 => self.stretch::<S, 5>(s, stretch),
-                7 => self.stretch::<S, 6>(s, stretch),
-                _ => self.stretch::<S, 7>(s, stretch),
-            }
-        }
+        each_stretch!(self, s, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }
 
@@ -163,18 +167,7 @@ impl<T: Real, I: Iterator<Item = usize> + Clone> WithSimd for Scatter<'_, T, I> 
         if self.k < lanes::<T, S>() {
             return self.narrow(s);
         }
-        for (stretch, vectors) in stretches(self.k, lanes::<T, S>()) {
-            match vectors {
-                1 => self.stretch::<S, 0>(s, stretch),
-                2 => self.stretch::<S, 1>(s, stretch),
-                3 => self.stretch::<S, 2>(s, stretch),
-                4 => self.stretch::<S, 3>(s, stretch),
-                5 => self.stretch::<S, 4>(s, stretch),
-                6 => self.stretch::<S, 5>(s, stretch),
-                7 => self.stretch::<S, 6>(s, stretch),
-                _ => self.stretch::<S, 7>(s, stretch),
-            }
-        }
+        each_stretch!(self, s, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }
 

@@ -21,8 +21,9 @@ mod threads;
 
 pub use bits::Bits;
 pub use block::Block;
-pub use csr::{Csr, SparseKernel};
+pub use csr::{Csr, SparseKernel, SparseKernels};
 pub use dense::{Dense, gemm, gram};
+pub(crate) use mkl::prefetch;
 pub use mkl::version as mkl_version;
 pub use real::Real;
 pub(crate) use threads::over_rows;

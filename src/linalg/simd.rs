@@ -64,6 +64,22 @@ pub fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
     Arch::new().dispatch(kernel)
 }
 
+/// As [`dispatch`], for a kernel whose vectors run along rows of `bytes` bytes: half vectors where a whole one would
+/// never be filled.
+pub fn dispatch_along<K: WithSimd>(bytes: usize, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    if bytes < 64
+        && let (Some(short), Arch::V4(_)) = (pulp::x86::V3::try_new(), Arch::new())
+    {
+        #[cfg(test)]
+        if FORCED.get().is_some() {
+            return dispatch(kernel);
+        }
+        return Arch::V3(short).dispatch(kernel);
+    }
+    dispatch(kernel)
+}
+
 #[cfg(test)]
 thread_local! {
     static FORCED: std::cell::Cell<Option<Arch>> = const { std::cell::Cell::new(None) };

@@ -6,10 +6,11 @@
 //! * X·B: rows of X and columns of B are both contiguous along the inner dimension, so vectors run along it, an
 //!   accumulator is a vector of partial sums of one entry, and is added up when all of a panel has gone by. X is read in
 //!   place, once.
-//! * XᵀU: vectors run along the rows of X, entries of U are broadcast. Pieces of some rows are copied into a tile first
-//!   (those of a contiguous block, or those that a sketch has chosen), so that the matrix crosses the bus once.
+//! * XᵀU: vectors run along the rows of X, entries of U are broadcast. The rows may be all, or those that a sketch has
+//!   chosen. Pieces of some rows at a time are used for all columns, and the next are asked for meanwhile: no hardware
+//!   foresees where they are.
 
-use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis, s};
+use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2, s};
 use pulp::bytemuck::cast_slice;
 use pulp::{Simd, WithSimd};
 
@@ -25,10 +26,10 @@ const PANEL_BYTES: usize = 640 << 10;
 const PIECE_BYTES: usize = 2 << 10;
 /// Rows of X·B that are written at a time: the result has its columns contiguous.
 const PANEL_ROWS: usize = 60;
-/// Bytes of one row's piece in XᵀU.
-const STRIP_BYTES: usize = 4 << 10;
 /// Rows of a tile in XᵀU.
 const TILE_ROWS: usize = 64;
+/// Bytes of a tile and of the sums beside it in XᵀU: most of a usual second-level cache.
+const TILE_BYTES: usize = 768 << 10;
 
 /// out = X·B for X rows × n with contiguous rows, B n × k, out rows × k (fastest with contiguous columns).
 pub(super) fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
@@ -291,17 +292,19 @@ impl<T: Real> WithSimd for Tmul<'_, '_, '_, T> {
     }
 }
 
-/// sum[c] += u[i][c] · x[i] over the rows i of a tile, for V vectors and C columns.
+/// sum[c] += u[i][c] · (V vectors of rows[i] from `at` on) over the rows of a tile, for C columns.
 #[inline(always)]
 fn outer<T: Real, S: Simd, const V: usize, const C: usize>(
     s: S,
-    x: &[T::Vector<S>],
+    rows: &[&[T]],
+    at: usize,
     u: &[T],
     sum: &mut [T::Vector<S>],
 ) {
     let sum: &mut [[T::Vector<S>; V]; C] = sum.as_chunks_mut::<V>().0.try_into().expect("C columns of sums");
     let mut total = *sum;
-    for (x, u) in x.as_chunks::<V>().0.iter().zip(u.as_chunks::<C>().0) {
+    for (row, u) in rows.iter().zip(u.as_chunks::<C>().0) {
+        let x = &T::vectors::<S>(&row[at..at + V * lanes::<T, S>()]).0.as_chunks::<V>().0[0];
         for c in 0..C {
             let u = T::splat_v(s, u[c]);
             for v in 0..V {
@@ -316,17 +319,18 @@ fn outer<T: Real, S: Simd, const V: usize, const C: usize>(
 #[inline(always)]
 fn outer_any<T: Real, S: Simd, const V: usize>(
     s: S,
-    x: &[T::Vector<S>],
+    rows: &[&[T]],
+    at: usize,
     u: &[T],
     size: usize,
     sum: &mut [T::Vector<S>],
 ) {
     match size {
-        1 => outer::<T, S, V, 1>(s, x, u, sum),
-        2 => outer::<T, S, V, 2>(s, x, u, sum),
-        3 => outer::<T, S, V, 3>(s, x, u, sum),
-        4 => outer::<T, S, V, 4>(s, x, u, sum),
-        _ => outer::<T, S, V, 5>(s, x, u, sum),
+        1 => outer::<T, S, V, 1>(s, rows, at, u, sum),
+        2 => outer::<T, S, V, 2>(s, rows, at, u, sum),
+        3 => outer::<T, S, V, 3>(s, rows, at, u, sum),
+        4 => outer::<T, S, V, 4>(s, rows, at, u, sum),
+        _ => outer::<T, S, V, 5>(s, rows, at, u, sum),
     }
 }
 
@@ -338,88 +342,78 @@ impl<T: Real> Tmul<'_, '_, '_, T> {
         let (cols, (count, k)) = (self.x.ncols(), self.u.dim());
         let vectors = cols.div_ceil(lanes);
         // Whole register tiles but at the end.
-        let most = (STRIP_BYTES / size_of::<T::Vector<S>>()).max(V);
+        let most = (TILE_BYTES / ((TILE_ROWS + k) * size_of::<T::Vector<S>>())).max(V);
         let strip = vectors.div_ceil(vectors.div_ceil(most)).next_multiple_of(V);
-        let height = TILE_ROWS.min(count);
         let line = 64 / size_of::<T>();
-        let (sums_size, tile_size) = (strip * k * lanes, strip * height * lanes);
-        let buffer =
-            lined(self.buffer, sums_size.next_multiple_of(line) + tile_size.next_multiple_of(line) + height * k);
-        let (sums, buffer) = buffer.split_at_mut(sums_size.next_multiple_of(line));
-        let (tile, packed) = buffer.split_at_mut(tile_size.next_multiple_of(line));
+        let sums_size = (strip * k * lanes).next_multiple_of(line);
+        let buffer = lined(self.buffer, sums_size + TILE_ROWS * (k.next_multiple_of(line) + lanes));
+        let (sums, buffer) = buffer.split_at_mut(sums_size);
+        let (tails, packed) = buffer.split_at_mut(TILE_ROWS * lanes);
 
         for start in (0..vectors).step_by(strip) {
             let width = strip.min(vectors - start);
             let (from, to) = (start * lanes, ((start + width) * lanes).min(cols));
+            let row = |i: usize| &self.x.row(self.rows.at(i)).to_slice().unwrap_or_default()[from..to];
             let sums = &mut T::vectors_mut::<S>(sums).0[..width * k];
             sums.fill(T::splat_v(s, T::zero()));
-            for top in (0..count).step_by(height) {
-                let height = height.min(count - top);
-                let tile = &mut T::vectors_mut::<S>(tile).0[..width * height];
-                for i in 0..height {
-                    let row = self.x.row(self.rows.at(top + i)).to_slice().unwrap_or_default();
-                    pack_row::<T, S, V>(s, &row[from..to], i, height, tile);
-                }
+            for top in (0..count).step_by(TILE_ROWS) {
+                let height = TILE_ROWS.min(count - top);
                 pack_columns(&self.u.slice(s![top..top + height, ..]), columns, packed);
-                let (mut x, mut sums) = (&*tile, &mut *sums);
-                let mut left = width;
-                // Meanwhile the next rows come near: a line now and then, in the order in which they will be copied.
-                let ahead = height.min(count - top - height) * (to - from);
+                let mut rows: [&[T]; TILE_ROWS] = [&[]; TILE_ROWS];
+                rows[..height].iter_mut().enumerate().for_each(|(i, to)| *to = row(top + i));
+                // Meanwhile the next rows come near, a few cache lines at a time.
+                let ahead = TILE_ROWS.min(count - top - height) * (to - from);
                 let mut asked = 0;
-                while left > 0 {
-                    let v = left.min(V);
-                    let (now, later) = x.split_at(v * height);
-                    let (sum, rest) = sums.split_at_mut(v * k);
+                for (first, v) in stripes::<V>(to - from, lanes) {
+                    let mut now = &rows[..height];
+                    let mut at = first * lanes;
+                    let short: [&[T]; TILE_ROWS];
+                    if at + v * lanes > to - from {
+                        for (to, row) in tails.chunks_exact_mut(lanes).zip(now) {
+                            to.fill(T::zero());
+                            to[..row.len() - at].copy_from_slice(&row[at..]);
+                        }
+                        short = std::array::from_fn(|i| &tails[i * lanes..(i + 1) * lanes]);
+                        (now, at) = (&short[..height], 0);
+                    }
                     for (c, size) in blocks(k, columns) {
-                        let u = &packed[c * height..(c + size) * height];
-                        let sum = &mut sum[c * v..(c + size) * v];
-                        let wanted = ahead * ((width - left) * k + v * (c + size)) / (width * k);
+                        let wanted = ahead * (first * k + v * (c + size)) / (width * k);
                         while asked < wanted {
                             let (i, j) = (asked / (to - from), asked % (to - from));
                             let piece = (wanted - asked).min(to - from - j);
-                            let row = self.x.row(self.rows.at(top + height + i)).to_slice().unwrap_or_default();
-                            prefetch(&row[from + j..from + j + piece]);
+                            prefetch(&row(top + height + i)[j..j + piece]);
                             asked += piece;
                         }
+                        let u = &packed[c * height..(c + size) * height];
+                        let sum = &mut sums[first * k + c * v..][..size * v];
                         match v {
-                            1 => outer_any::<T, S, 1>(s, now, u, size, sum),
-                            2 => outer_any::<T, S, 2>(s, now, u, size, sum),
-                            3 => outer_any::<T, S, 3>(s, now, u, size, sum),
-                            4 => outer_any::<T, S, 4>(s, now, u, size, sum),
-                            _ => outer_any::<T, S, 5>(s, now, u, size, sum),
+                            1 => outer_any::<T, S, 1>(s, now, at, u, size, sum),
+                            2 => outer_any::<T, S, 2>(s, now, at, u, size, sum),
+                            3 => outer_any::<T, S, 3>(s, now, at, u, size, sum),
+                            4 => outer_any::<T, S, 4>(s, now, at, u, size, sum),
+                            _ => outer_any::<T, S, 5>(s, now, at, u, size, sum),
                         }
                     }
-                    (x, sums, left) = (later, rest, left - v);
                 }
             }
             for c in 0..k {
-                let mut out = self.out.slice_mut(s![from..to, c]);
-                for (q, out) in out.axis_chunks_iter_mut(Axis(0), V * lanes).enumerate() {
-                    let v = out.len().div_ceil(lanes);
-                    let sum: &[T] = cast_slice(&sums[q * V * k + c * v..][..v]);
-                    write(out, sum, self.add);
+                for (first, v) in stripes::<V>(to - from, lanes) {
+                    let (start, end) = (from + first * lanes, (from + (first + v) * lanes).min(to));
+                    let sum: &[T] = cast_slice(&sums[first * k + c * v..][..v]);
+                    write(self.out.slice_mut(s![start..end, c]), &sum[..end - start], self.add);
                 }
             }
         }
     }
 }
 
-/// Row i of a tile with `height` rows: register tiles one after the other, each with its rows one after the other.
+/// The register tiles along a row of `length` elements as (first vector, number of vectors): as many of V vectors as
+/// there are, one of the whole vectors that are left, one of the rest.
 #[inline(always)]
-fn pack_row<T: Real, S: Simd, const V: usize>(s: S, row: &[T], i: usize, height: usize, tile: &mut [T::Vector<S>]) {
-    let (whole, rest) = T::vectors::<S>(row);
-    let (tiles, last) = whole.as_chunks::<V>();
-    for (to, from) in tile.chunks_exact_mut(V * height).zip(tiles) {
-        to[i * V..(i + 1) * V].copy_from_slice(from);
-    }
-    let size = last.len() + usize::from(!rest.is_empty());
-    if size > 0 {
-        let to = &mut tile[tiles.len() * V * height + i * size..][..size];
-        to[..last.len()].copy_from_slice(last);
-        if !rest.is_empty() {
-            to[size - 1] = T::load_short(s, rest);
-        }
-    }
+fn stripes<const V: usize>(length: usize, lanes: usize) -> impl Iterator<Item = (usize, usize)> {
+    let whole = length / lanes;
+    let rest = (!length.is_multiple_of(lanes)).then_some((whole, 1));
+    (0..whole).step_by(V).map(move |first| (first, V.min(whole - first))).chain(rest)
 }
 
 /// The rows of U as [`outer`] reads them: for each block of columns row after row.

@@ -10,7 +10,7 @@ use pulp::{Simd, WithSimd};
 
 use super::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
 use crate::linalg::simd::{Lanes, dispatch, lanes};
-use crate::linalg::{Real, flops, over_rows};
+use crate::linalg::{Real, even_part, flops, over_rows, prefetch};
 
 /// Bytes of one tile, the strips that are packed together: a quarter of a usual second-level cache.
 const TILE_BYTES: usize = 256 << 10;
@@ -245,7 +245,20 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> Rows<'_, T, F, SEQUENTIAL> 
                 pack_columns(&self.x.slice(s![first..last, ..]), width, &mut tile_x[..used]);
                 pack_columns(&self.r.slice(s![first..last, ..]), width, &mut tile_r[..used]);
             }
-            for (x, r) in tile_x[..used].chunks_exact_mut(size).zip(tile_r.chunks_exact(size)) {
+            // Meanwhile the next tile comes near, a part of it with each strip.
+            let (next, count) = (last..(last + strips * width).min(rows), used / size);
+            for (i, (x, r)) in tile_x[..used].chunks_exact_mut(size).zip(tile_r.chunks_exact(size)).enumerate() {
+                let part = even_part(if in_rows { next.len() } else { k }, count, i);
+                for from in [&self.x.view(), &self.r] {
+                    match from.as_slice() {
+                        Some(from) if in_rows => {
+                            prefetch(&from[(next.start + part.start) * k..(next.start + part.end) * k]);
+                        }
+                        _ => part.clone().for_each(|j| {
+                            prefetch(from.slice(s![next.clone(), j]).to_slice().unwrap_or_default());
+                        }),
+                    }
+                }
                 let x = T::vectors_mut::<S>(&mut x[..k * width]).0.as_chunks_mut().0;
                 let r = T::vectors::<S>(&r[..k * width]).0.as_chunks().0;
                 let spare = T::vectors_mut::<S>(&mut spare[..k * width]).0.as_chunks_mut().0;

@@ -2,6 +2,7 @@
 //! checkpoints and signals, so every algorithm has them all.
 
 mod course;
+mod kernels;
 mod tools;
 
 use std::io::Write as _;
@@ -77,11 +78,12 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
 
+    let sparse_kernels = kernels::choose(settings, resuming, &loaded.blocks, door)?;
     let problem = Problem {
         data: loaded,
         k: settings.k,
         seed: settings.seed,
-        kernel: settings.kernel,
+        kernel: sparse_kernels,
         options: &settings.options,
         parties,
         door: door.clone(),
@@ -104,6 +106,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         "args": settings.words, "ranks": door.size(), "parties": parties.count, "m": header.rows, "n": header.cols,
         "nnz": figures.nonzeros, "k": settings.k, "seed": settings.seed, "precision": T::NAME, "host": attributes::hostname(),
         "time": attributes::now(), "params": parameters(settings, &*algorithm), "format": header.format,
+        kernels::USED: kernels::names(sparse_kernels),
         "checksum": identity["checksum"], "mkl": linalg::mkl_version(),
         "load_seconds": load_seconds, "resumed_from": course.iteration,
     });
@@ -116,6 +119,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
             let Some(checkpoint) = &mut save else { return Ok(()) };
             let mut all = identity.clone();
             all.extend(course.state());
+            all.insert(kernels::USED.into(), kernels::names(sparse_kernels));
             door.span("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
         })?;
     progress.finish();

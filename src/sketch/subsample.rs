@@ -72,9 +72,18 @@ impl<T: Real> Sketch<T> for Subsample<T> {
         let end = first_row + f.nrows();
         let from = chosen.partition_point(|&i| i < first_row);
         let to = chosen.partition_point(|&i| i < end);
-        for place in from..to {
-            let row = f.row(chosen[place] - first_row);
-            out.row_mut(place).zip_mut_with(&row, |o, &x| *o = self.scale * x);
+        // The way both lie in memory: along the components where those are contiguous.
+        if f.strides()[0] == 1 {
+            for (f, mut out) in f.columns().into_iter().zip(out.columns_mut()) {
+                for place in from..to {
+                    out[place] = self.scale * f[chosen[place] - first_row];
+                }
+            }
+        } else {
+            for place in from..to {
+                let row = f.row(chosen[place] - first_row);
+                out.row_mut(place).zip_mut_with(&row, |o, &x| *o = self.scale * x);
+            }
         }
     }
 

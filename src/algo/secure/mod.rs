@@ -26,7 +26,7 @@ use super::{Owner, Piece, Restore, start};
 use crate::comm::{Door, Parties};
 use crate::data::Loaded;
 use crate::error::Result;
-use crate::linalg::{Block, Order, Real, SparseKernel, gram};
+use crate::linalg::{Block, Order, Real, SparseKernels, gram};
 use crate::metrics;
 use crate::nls::Pivoting;
 use crate::privacy::{Summer, masked};
@@ -98,7 +98,7 @@ fn start_u<T: Real>(facts: &Facts, seed: u64) -> Array2<T> {
 fn parties<T: Real>(
     data: Loaded<T>,
     facts: &Facts,
-    kernel: SparseKernel,
+    kernel: SparseKernels,
     seed: u64,
     hosted: Range<usize>,
 ) -> Result<Vec<Party<T>>> {
