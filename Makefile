@@ -1,6 +1,7 @@
 # fednmf: `make demo` and `make test` do everything by themselves on a fresh Debian or Ubuntu with Rust.
 #
 #   MPI=mpich        build with MPICH instead of the MPI that mpicc belongs to; in a target directory of its own
+#   TESTS='--test X' only these of the tests, in cargo's words
 #   MKLROOT=DIR      build with an installed MKL
 #   PREFIX=DIR       where `make install` puts things (default: /usr/local for root, else ~/.local)
 
@@ -41,7 +42,7 @@ build: ready ## target/release/fednmf
 test: ## all tests
 	@FEDNMF_QUIET=1 jobs/setup.sh --tests
 	@$(MAKE) ready
-	@$(ENV) cargo test --release --no-fail-fast
+	@$(ENV) cargo test --release --no-fail-fast $(TESTS)
 
 demo: build ## the main job on real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'
