@@ -3,8 +3,8 @@
 //!
 //! The choice is made from the sizes alone, not from the number of ranks or a clock: the answer must not depend on them.
 //! To an error of 1.01 times the best, extrapolated HALS needs some 15 iterations of 4mnk flops, and DSANLS with d = 10k
-//! some 400 of 2dk(m+n): about equal, as measured, at m = n = 600k. On sparse data a product costs little more than the
-//! sweeps, which a sketch does not save.
+//! some 400 of 2dk(m+n): about equal, as measured once, at m = n = 600k; it is sketched from 800k on. On sparse data a
+//! product costs little more than the sweeps, which a sketch does not save.
 
 use super::options::{EXTRAPOLATION, INNER_SWEEPS, Options, SKETCH_SIZE, Taken};
 use super::registry::Method;
