@@ -116,8 +116,8 @@ class DsanlsC(Entry):
 # Methods of the DSANLS reference; the words after `dsanls` are fednmf's options for the same.
 SKETCHES = {
     "hals": ["-s", "1", "1"],
-    "dsanls --sketch-size 10%": ["-s", "0.1", "0.1", "-t", "0", "1"],
-    "dsanls --sketch gaussian --sketch-size 10%": ["-s", "0.1", "0.1", "-m", "1", "-t", "0", "1"],
+    "dsanls --sketch-size 10%": ["-s", "0.1", "0.1", "-t", "1", "1"],
+    "dsanls --sketch gaussian --sketch-size 10%": ["-s", "0.1", "0.1", "-m", "1", "-t", "1", "1"],
 }
 
 

@@ -5,7 +5,7 @@ use sprs::CsMatI;
 
 use super::partition::Tile;
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Csr, Real};
+use crate::linalg::{Block, Csr, Order, Real, large_pages};
 
 /// A block while it can still be changed.
 pub enum Local<T: Real> {
@@ -90,20 +90,25 @@ pub fn stored_shape(tile: &Tile) -> (usize, usize) {
     if tile.transposed { (cols, rows) } else { (rows, cols) }
 }
 
+/// Zeros of the shape in which a tile is stored.
+pub fn zeros<T: Real>(tile: &Tile) -> Array2<T> {
+    let (rows, cols) = stored_shape(tile);
+    Order::Rows.zeros(rows, cols)
+}
+
 impl<T: Real> Builder<T> {
     /// For a sparse tile of at most `entries` entries.
     pub fn sparse(tile: &Tile, entries: usize) -> Self {
-        let form = Form::Sparse {
-            rows: Vec::with_capacity(entries),
-            cols: Vec::with_capacity(entries),
-            values: Vec::with_capacity(entries),
-        };
+        let (mut cols, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
+        large_pages(cols.spare_capacity_mut());
+        large_pages(values.spare_capacity_mut());
+        let form = Form::Sparse { rows: Vec::with_capacity(entries), cols, values };
         Builder { tile: tile.clone(), form }
     }
 
     /// For a dense tile whose entries come one by one.
     pub fn dense(tile: &Tile) -> Self {
-        Builder { tile: tile.clone(), form: Form::Dense(Array2::zeros(stored_shape(tile))) }
+        Builder { tile: tile.clone(), form: Form::Dense(zeros(tile)) }
     }
 
     /// Takes entry (i, j) of the whole matrix.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use super::ENTRIES;
-use super::assemble::{Local, stored_shape};
+use super::assemble::{Local, zeros};
 use super::partition::Tile;
 use super::route::Route;
 use crate::comm::Door;
@@ -112,7 +112,7 @@ pub fn deliver<'a, T: Real>(
 ) -> Result<Vec<Local<T>>> {
     let (me, ranks) = (door.rank(), door.size());
     let limit = (ROUND / size_of::<T>() / ranks).max(1 << 14);
-    let mut blocks: Vec<Array2<T>> = tiles.iter().map(|tile| Array2::zeros(stored_shape(tile))).collect();
+    let mut blocks: Vec<Array2<T>> = tiles.iter().map(zeros).collect();
     // At home nobody else's walk concerns this rank.
     let mut walks: Vec<Walk> = (0..ranks).filter(|&r| !at_home || r == me).map(|r| Walk::new(r, sheets)).collect();
     let starts: Vec<Vec<Range<usize>>> = walks.iter().map(|w| w.jobs.iter().map(|j| j.1.clone()).collect()).collect();
@@ -263,7 +263,7 @@ mod tests {
         for by_columns in [false, true] {
             for transposed in [false, true] {
                 let tile = Tile { rows: tile_rows.clone(), cols: tile_cols.clone(), transposed };
-                let mut block = Array2::<f64>::zeros(stored_shape(&tile));
+                let mut block: Array2<f64> = zeros(&tile);
                 let whole = Sub { rows: 0..60, cols: 0..50, by_columns };
                 let value = |i: usize, j: usize| (i * 100 + j) as f64;
                 let buffer: Vec<f64> = if by_columns {

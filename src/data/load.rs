@@ -2,7 +2,7 @@
 
 use ndarray::Array2;
 
-use super::assemble::{Builder, Local, stored_shape};
+use super::assemble::{Builder, Local, zeros};
 use super::dense::{self, Sheet};
 use super::figures::{extremes, figures};
 use super::file::{Dealer, Sink};
@@ -173,7 +173,7 @@ impl Input {
     ) -> Result<Local<T>> {
         // Rows made between two looks at negative entries and two reports.
         const STEP: usize = 256;
-        let mut block = Array2::<T>::zeros(stored_shape(tile));
+        let mut block: Array2<T> = zeros(tile);
         let mut view = block.view_mut();
         if tile.transposed != turn {
             view = view.reversed_axes(); // now rows × cols of the generator's matrix

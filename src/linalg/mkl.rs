@@ -1,5 +1,5 @@
-//! The door to MKL: the only place of the numerical code with `unsafe`, so the one instruction that Rust has no safe
-//! word for stands here too.
+//! The door to MKL: the only place of the numerical code with `unsafe`, so the one instruction and
+//! the one call of the system that Rust has no safe word for stand here too.
 //!
 //! Slices come in, their lengths are checked against the shapes, pointers go out. Nothing here decides anything.
 
@@ -201,6 +201,25 @@ pub fn prefetch<T>(slice: &[T]) {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
+    let _ = slice;
+}
+
+/// Asks the system for large pages where a large slice lies, which is best done before it is first written to: rows far
+/// apart then cost no walk of the page table each. A refusal changes nothing.
+pub fn large_pages<T>(slice: &[T]) {
+    #[cfg(target_os = "linux")]
+    {
+        const PAGE: usize = 4096;
+        let (start, length) = (slice.as_ptr().addr().next_multiple_of(PAGE), size_of_val(slice));
+        if length >= 4 << 20 {
+            let end = (slice.as_ptr().addr() + length) / PAGE * PAGE;
+            // SAFETY: the range holds whole pages of the slice, and the advice changes no byte of them.
+            unsafe {
+                libc::madvise(slice.as_ptr().with_addr(start).cast_mut().cast(), end - start, libc::MADV_HUGEPAGE)
+            };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
     let _ = slice;
 }
 

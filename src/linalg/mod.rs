@@ -24,7 +24,7 @@ pub use block::Block;
 pub use csr::{Csr, SparseKernel, SparseKernels};
 pub use dense::{Dense, gemm, gram};
 pub(crate) use mkl::prefetch;
-pub use mkl::version as mkl_version;
+pub use mkl::{large_pages, version as mkl_version};
 pub use real::Real;
 pub(crate) use threads::over_rows;
 pub use threads::{even_part, start_threads};
@@ -43,6 +43,8 @@ pub enum Order {
 impl Order {
     /// Zeros of shape rows × k in this order.
     pub fn zeros<T: Real>(self, rows: usize, k: usize) -> Array2<T> {
-        Array2::zeros((rows, k).set_f(self == Order::Components))
+        let zeros = Array2::zeros((rows, k).set_f(self == Order::Components));
+        large_pages(zeros.as_slice_memory_order().unwrap_or_default());
+        zeros
     }
 }
