@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
 use fednmf::nls::{Sweep, sweep};
-use ndarray::{Array2, Axis, ShapeBuilder};
+use ndarray::{Array2, Axis};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use sprs::CsMatI;
@@ -19,7 +19,9 @@ const TURN: Duration = Duration::from_millis(150);
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order) -> Array2<T> {
     let mut rng = Pcg64::seed_from_u64((rows * 31 + cols) as u64);
-    Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::Components), || T::of(rng.random::<f64>()))
+    let mut matrix = order.zeros(rows, cols);
+    matrix.map_inplace(|x| *x = T::of(rng.random::<f64>()));
+    matrix
 }
 
 /// Best seconds of each of some calls that take turns.
@@ -87,7 +89,7 @@ fn dense<T: Real>(filter: &str, peak: f64) {
             continue;
         }
         let x = random::<T>(rows, cols, Order::Rows);
-        let block = Block::Dense(x.clone());
+        let block = Block::Dense(random::<T>(rows, cols, Order::Rows));
         for k in all {
             let (b, u) = (random::<T>(cols, k, Order::Components), random::<T>(rows, k, Order::Components));
             let [mut out, mut other, mut third] = [rows; 3].map(|rows| Order::Components.zeros::<T>(rows, k));

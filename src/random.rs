@@ -42,6 +42,7 @@ pub struct Stream {
 }
 
 /// SplitMix64's finaliser: a bijection of 64 bits in which every input bit reaches every output bit.
+#[inline(always)]
 pub fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -145,6 +145,15 @@ fn tiles_of_single_clients_are_found_too() {
 }
 
 #[test]
+fn the_upper_quantile_becomes_ones_on_any_number_of_ranks() {
+    let line =
+        "--algo grecond --parties 4 -k 3 --max-iters 1 --binarize q0.9 --input synthetic:planted,m=40,n=30,noise=0.1";
+    let errors: Vec<f64> = [1, 2, 3].map(|ranks| fednmf(ranks, line).ok()["rel_error"].as_f64().unwrap()).into();
+    assert!(errors[0] > 0.0 && errors.iter().all(|e| e.to_bits() == errors[0].to_bits()), "{errors:?}");
+    fednmf(2, "--algo felb --input synthetic:planted,m=30,n=20 -k 3 --binarize q1.5").refused(&["--binarize", "q0.95"]);
+}
+
+#[test]
 fn data_that_is_not_boolean_is_refused() {
     for ranks in [1, 2] {
         fednmf(ranks, "--algo felb --input synthetic:planted,m=30,n=20 -k 3").refused(&["--binarize"]);

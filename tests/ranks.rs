@@ -11,7 +11,7 @@ use std::time::Duration;
 use fednmf::algo::registry::{self, Precision, Unit};
 use fednmf::algo::{Options, Problem};
 use fednmf::comm::{Door, LARGEST, Parcel, Parties, Parts, Payload, even_part};
-use fednmf::data::{self, InputSpec, Plan};
+use fednmf::data::{self, InputSpec, Plan, Threshold};
 use fednmf::error::Error;
 use fednmf::linalg::{Block, SparseKernel};
 use ndarray::Array2;
@@ -253,7 +253,7 @@ fn allocations(door: &Door) {
     for method in registry::ALL {
         for text in ["synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1"] {
             let mut spec = InputSpec::parse(text).expect("known");
-            spec.binarize = method.is_boolean().then_some(0.5);
+            spec.binarize = method.is_boolean().then_some(Threshold::At(0.5));
             let input = data::open(&spec, door).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: door.size(), ranks: door.size() };

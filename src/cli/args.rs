@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::EstimateArgs;
+use crate::data::Threshold;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -75,9 +76,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None, help_heading = "What to factorise, and how")]
     pub scale: Scale,
 
-    /// Turn the data into 0 and 1: an entry counts from T on
+    /// Turn the data into 0 and 1: an entry counts from T on, or from the quantile q0.95 (say) of all entries on
     #[arg(long, allow_negative_numbers = true, value_name = "T", help_heading = "What to factorise, and how")]
-    pub binarize: Option<f64>,
+    pub binarize: Option<Threshold>,
 
     /// Number of parties, each with a block of the data [default: one for each rank]
     #[arg(long, value_name = "N", help_heading = "Parties")]

@@ -10,7 +10,7 @@ use super::{Kernel, Precision, RunArgs, Scale};
 use crate::algo::options::{self, GRID, MEASURE, Options};
 use crate::algo::registry::Partition;
 use crate::algo::{Method, auto, registry};
-use crate::data::{self, InputSpec, Stack};
+use crate::data::{self, InputSpec, Stack, Threshold};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 
@@ -168,7 +168,7 @@ impl Settings {
         all.insert("skew".into(), json!(self.skew));
         all.insert("transpose".into(), self.input.transpose.into());
         all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
-        all.insert("binarize".into(), json!(self.input.binarize));
+        all.insert("binarize".into(), json!(self.input.binarize.map(Threshold::to_json)));
         all.extend(self.options.to_json());
         // Where the matrix is cut decides rounding only, and what is measured decides nothing.
         all.remove(GRID.name);

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Kernel, Precision};
 use crate::algo::options::Options;
-use crate::algo::registry;
+use crate::algo::{auto, registry};
 use crate::data::InputSpec;
 use crate::error::{Error, Result};
 use crate::estimate::{Matrix, Question};
@@ -16,7 +16,7 @@ use crate::linalg::SparseKernel;
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
     /// Algorithm
-    #[arg(long, value_name = "NAME", default_value = "hals")]
+    #[arg(long, value_name = "NAME", default_value = "auto")]
     algo: String,
     /// Rows of the matrix
     #[arg(short = 'm', long, value_name = "M")]
@@ -92,7 +92,9 @@ impl EstimateArgs {
     /// # Errors
     /// Naming the option that is wrong, and what it should be.
     pub fn check(self) -> Result<Question> {
-        let method = registry::find(&self.algo)
+        let auto = self.algo == "auto";
+        let method = if auto { Some(&auto::ACCELERATED) } else { registry::find(&self.algo) };
+        let method = method
             .ok_or_else(|| Error::input(format!("--algo {}: no such algorithm; see 'fednmf list'", self.algo)))?;
         let own = [
             ("grid", &self.grid),
@@ -133,6 +135,7 @@ impl EstimateArgs {
         }
         Ok(Question {
             method,
+            auto,
             options,
             matrix: self.matrix()?,
             k: self.components,

@@ -22,19 +22,23 @@ impl<T: Real> Local<T> {
         }
     }
 
-    /// Hands (row in the block, column in the block, value) of each stored entry to `f`, by rows.
-    #[inline]
-    pub fn visit(&self, mut f: impl FnMut(usize, usize, T)) {
+    /// As [`Local::values_mut`].
+    pub fn values(&self) -> &[T] {
+        match self {
+            Local::Dense(x) => x.as_slice().unwrap_or_default(),
+            Local::Sparse(x) => x.data(),
+        }
+    }
+
+    /// Hands each row's number in the block and its entries to `f`: their columns in the block (none where every column
+    /// has one) and their values.
+    pub fn by_rows(&self, mut f: impl FnMut(usize, Option<&[i32]>, &[T])) {
         match self {
             Local::Dense(x) => {
-                for (a, row) in x.outer_iter().enumerate() {
-                    row.iter().enumerate().for_each(|(b, &v)| f(a, b, v));
-                }
+                x.outer_iter().enumerate().for_each(|(a, row)| f(a, None, row.to_slice().unwrap_or_default()));
             }
             Local::Sparse(x) => {
-                for (a, row) in x.outer_iterator().enumerate() {
-                    row.iter().for_each(|(b, &v)| f(a, b, v));
-                }
+                x.outer_iterator().enumerate().for_each(|(a, row)| f(a, Some(row.indices()), row.data()));
             }
         }
     }

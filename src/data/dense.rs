@@ -15,6 +15,9 @@ use crate::linalg::Real;
 
 /// Bytes of entries that all ranks together read in one round.
 const ROUND: usize = 32 << 20;
+/// Bytes that a rank reads at once when nobody else wants them: they are still in its cache when they are checked and
+/// laid down. Of chunked datasets a round's, since every piece may unpack whole chunks.
+const PIECE: usize = 256 << 10;
 
 /// Hands over a dense file's entries in the order they lie in.
 pub trait Lines<T> {
@@ -33,6 +36,8 @@ pub struct Sheet {
     pub cols: Range<usize>,
     /// Its lines are columns of the matrix.
     pub by_columns: bool,
+    /// Its entries lie one after the other in a file that is no HDF5.
+    pub plain: bool,
     /// The rank that reads, and its entries, counted line after line.
     pub readers: Vec<(usize, Range<usize>)>,
 }
@@ -111,7 +116,8 @@ pub fn deliver<'a, T: Real>(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Vec<Local<T>>> {
     let (me, ranks) = (door.rank(), door.size());
-    let limit = (ROUND / size_of::<T>() / ranks).max(1 << 14);
+    let bytes = if at_home && sheets.iter().all(|s| s.plain) { PIECE } else { ROUND / ranks };
+    let limit = (bytes / size_of::<T>()).max(1 << 14);
     let mut blocks: Vec<Array2<T>> = tiles.iter().map(zeros).collect();
     // At home nobody else's walk concerns this rank.
     let mut walks: Vec<Walk> = (0..ranks).filter(|&r| !at_home || r == me).map(|r| Walk::new(r, sheets)).collect();

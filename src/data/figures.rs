@@ -1,12 +1,15 @@
 //! Figures of the whole matrix, the same bits on any number of ranks: sums are taken in fixed point, 62 bits below the
 //! largest entry, where no order can matter.
 
+use pulp::{Simd, WithSimd};
+
 use super::assemble::Local;
 use super::partition::Tile;
 use super::{FIGURES, Figures};
 use crate::comm::Door;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::linalg::simd::dispatch;
 use crate::random::mix;
 
 /// An exact sum of numbers below a known magnitude.
@@ -25,9 +28,10 @@ impl Exact {
         Exact { scale: [2f64.powi(bits / 2), 2f64.powi(bits - bits / 2)], sum: 0 }
     }
 
-    #[inline]
-    fn add(&mut self, x: f64) {
-        self.sum += i128::from((x * self.scale[0] * self.scale[1]) as i64);
+    /// A number in units of the last place, below 2⁶².
+    #[inline(always)]
+    fn units(scale: [f64; 2], x: f64) -> i64 {
+        (x * scale[0] * scale[1]) as i64
     }
 
     fn limbs(&self) -> [i64; 4] {
@@ -46,23 +50,76 @@ impl Exact {
 /// Largest magnitude, largest and smallest stored value of all ranks' blocks.
 pub fn extremes<T: Real>(door: &Door, blocks: &[Local<T>]) -> (f64, f64) {
     let mut ends = [f64::NEG_INFINITY; 2];
-    for block in blocks {
-        block.visit(|_, _, v| {
-            let v = v.wide();
-            ends[0] = ends[0].max(v);
-            ends[1] = ends[1].max(-v);
-        });
+    for &v in blocks.iter().flat_map(Local::values) {
+        ends[0] = ends[0].max(v.wide());
+        ends[1] = ends[1].max(-v.wide());
     }
     door.max(FIGURES, &mut ends);
     (-ends[1], ends[0])
 }
 
-/// A hash of an entry and its place: one mixing of a sum with odd weights, since every entry of the data passes here.
-#[inline]
-fn entry_hash(i: u64, j: u64, bits: u64) -> u64 {
-    const WEIGHTS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0xff51_afd7_ed55_8ccd];
-    let [i, j, bits] = [i.wrapping_mul(WEIGHTS[0]), j.wrapping_mul(WEIGHTS[1]), bits.wrapping_mul(WEIGHTS[2])];
-    mix(i.wrapping_add(j).wrapping_add(bits))
+/// An entry's hash is one mixing of a sum with odd weights of its row, column and bits: every entry of the data passes
+/// here.
+const WEIGHTS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0xff51_afd7_ed55_8ccd];
+
+/// What is added up over the entries of one rank.
+struct Totals {
+    sum: Exact,
+    norm2: Exact,
+    nonzeros: u64,
+    checksum: u64,
+}
+
+/// One row of a block on its way into the totals.
+struct Row<'a, T> {
+    totals: &'a mut Totals,
+    values: &'a [T],
+    /// Each entry's place along the row, where not every place has one.
+    places: Option<&'a [i32]>,
+    /// The hash's share of the row's place, of the first place along it, and of each step along it.
+    first: u64,
+    step: u64,
+}
+
+impl<T: Real> WithSimd for Row<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match self.places {
+            None => self.add(|at| at as u64),
+            Some(places) => {
+                let places = &places[..self.values.len()];
+                self.add(|at| places[at] as u64);
+            }
+        }
+    }
+}
+
+impl<T: Real> Row<'_, T> {
+    /// Without a branch, and without a sum that a vector could not hold: zeros add nothing.
+    #[inline(always)]
+    fn add(self, place: impl Fn(usize) -> u64) {
+        let (sum, norm2) = (self.totals.sum.scale, self.totals.norm2.scale);
+        let (mut low, mut high) = ([0u64; 2], [0i64; 2]);
+        let (mut nonzeros, mut checksum) = (0u64, 0u64);
+        for (at, v) in self.values.iter().enumerate() {
+            let v = v.wide();
+            for (which, units) in [Exact::units(sum, v), Exact::units(norm2, v * v)].into_iter().enumerate() {
+                low[which] += units as u64 & 0xffff_ffff;
+                high[which] += units >> 32;
+            }
+            let hash = self.first.wrapping_add(place(at).wrapping_mul(self.step));
+            let hash = mix(hash.wrapping_add(v.to_bits().wrapping_mul(WEIGHTS[2])));
+            let counts = u64::from(v != 0.0);
+            nonzeros += counts;
+            checksum = checksum.wrapping_add(hash & counts.wrapping_neg());
+        }
+        self.totals.sum.sum += (i128::from(high[0]) << 32) + i128::from(low[0]);
+        self.totals.norm2.sum += (i128::from(high[1]) << 32) + i128::from(low[1]);
+        self.totals.nonzeros += nonzeros;
+        self.totals.checksum = self.totals.checksum.wrapping_add(checksum);
+    }
 }
 
 /// The figures of an m × n matrix from blocks that cover it once.
@@ -77,32 +134,29 @@ pub fn figures<T: Real>(door: &Door, blocks: &[Local<T>], tiles: &[Tile], (m, n)
             "the largest entry is {largest:e}: its square cannot be computed; divide the data first (--scale max)"
         )));
     }
-    let (mut sum, mut norm2) = (Exact::new(largest), Exact::new(largest * largest));
-    let (mut nonzeros, mut checksum) = (0u64, 0u64);
+    let (sum, norm2) = (Exact::new(largest), Exact::new(largest * largest));
+    let mut totals = Totals { sum, norm2, nonzeros: 0, checksum: 0 };
     for (block, tile) in blocks.iter().zip(tiles) {
-        block.visit(|a, b, v| {
-            if v == T::zero() {
-                return;
-            }
-            let (a, b) = if tile.transposed { (b, a) } else { (a, b) };
-            let (i, j, v) = (tile.rows.start + a, tile.cols.start + b, v.wide());
-            sum.add(v);
-            norm2.add(v * v);
-            nonzeros += 1;
-            checksum = checksum.wrapping_add(entry_hash(i as u64, j as u64, v.to_bits()));
+        // The matrix's place of the block's entry (a, b) is a along `across` and b along `along`.
+        let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
+        let start = [tile.rows.start as u64, tile.cols.start as u64];
+        block.by_rows(|a, places, values| {
+            let row = (start[across] + a as u64).wrapping_mul(WEIGHTS[across]);
+            let first = row.wrapping_add(start[along].wrapping_mul(WEIGHTS[along]));
+            dispatch(Row { totals: &mut totals, values, places, first, step: WEIGHTS[along] });
         });
     }
-    let mut limbs = [sum.limbs(), norm2.limbs()].concat();
+    let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
     door.sum(FIGURES, &mut limbs);
-    let mut counts = [nonzeros, checksum];
+    let mut counts = [totals.nonzeros, totals.checksum];
     door.sum(FIGURES, &mut counts);
     if u128::from(counts[0]) < m as u128 * n as u128 {
         (min, max) = (min.min(0.0), max.max(0.0));
     }
     let figures = Figures {
         nonzeros: counts[0],
-        sum: sum.value(&limbs[..4]),
-        norm2: norm2.value(&limbs[4..]),
+        sum: totals.sum.value(&limbs[..4]),
+        norm2: totals.norm2.value(&limbs[4..]),
         min,
         max,
         checksum: counts[1],
@@ -127,7 +181,7 @@ mod tests {
             let largest = values.iter().fold(0.0f64, |a, v| a.max(v.abs()));
             let total = |order: &mut dyn Iterator<Item = &f64>| {
                 let mut exact = Exact::new(largest);
-                order.for_each(|&x| exact.add(x));
+                order.for_each(|&x| exact.sum += i128::from(Exact::units(exact.scale, x)));
                 exact.value(&exact.limbs())
             };
             let forward = total(&mut values.iter());
@@ -140,8 +194,9 @@ mod tests {
     #[test]
     fn limbs_add_up_with_their_signs() {
         let mut parts = [Exact::new(8.0), Exact::new(8.0)];
-        [-7.5, 0.25].iter().for_each(|&x| parts[0].add(x));
-        [3.0, -8.0].iter().for_each(|&x| parts[1].add(x));
+        for (part, numbers) in parts.iter_mut().zip([[-7.5, 0.25], [3.0, -8.0]]) {
+            part.sum = numbers.iter().map(|&x| i128::from(Exact::units(part.scale, x))).sum();
+        }
         let limbs: Vec<i64> = parts[0].limbs().iter().zip(parts[1].limbs()).map(|(a, b)| a + b).collect();
         assert_eq!(parts[0].value(&limbs), -12.25);
     }

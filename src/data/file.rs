@@ -29,7 +29,7 @@ pub struct FileInfo {
     pub stored: Option<u64>,
     /// For the user.
     pub format: String,
-    body: Body,
+    pub(super) body: Body,
     /// What the parts of a text hold, where that had to be counted.
     parts: Vec<Survey>,
 }

@@ -5,15 +5,16 @@ use ndarray::Array2;
 use super::assemble::{Builder, Local, zeros};
 use super::dense::{self, Sheet};
 use super::figures::{extremes, figures};
-use super::file::{Dealer, Sink};
+use super::file::{Body, Dealer, Sink};
 use super::number::{Rule, place};
 use super::open::{Input, Origin, Placed};
 use super::partition::{Cuts, Plan, Tile, whole};
+use super::quantile::upper;
 use super::route::Route;
-use super::spec::Scale;
+use super::spec::{Scale, Threshold};
 use super::synthetic::{Generator, Synthetic, Tiles};
 use super::triplets::{Delivery, Source, Triplets};
-use super::{COUNTS, ENTRIES, Loaded};
+use super::{COUNTS, ENTRIES, FIGURES, Loaded};
 use crate::comm::{Door, even_part};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -59,13 +60,13 @@ impl Input {
             Origin::Files(files) => self.read(files, plan, door, progress),
         }?;
         let Cut { cuts, mut blocks, duplicates } = made;
-        self.rescale(door, &mut blocks)?;
+        // The first block of two that overlap covers the matrix once.
+        let once = if matches!(plan, Plan::RowsAndColumns { .. }) { 1 } else { blocks.len() };
+        self.rescale(door, &mut blocks, once)?;
         if self.spec.binarize.is_some() {
             blocks = blocks.into_iter().map(Local::without_zeros).collect();
         }
         let tiles = plan.tiles(&cuts, door.rank());
-        // The first block of two that overlap covers the matrix once.
-        let once = if matches!(plan, Plan::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         progress(1.0);
         let figures = figures(door, &blocks[..once], &tiles[..once], (self.header.rows, self.header.cols))?;
         let signal = self.signal();
@@ -90,8 +91,8 @@ impl Input {
         Rule { allow_negative: self.spec.allow_negative }
     }
 
-    /// `--scale` and `--binarize`.
-    fn rescale<T: Real>(&self, door: &Door, blocks: &mut [Local<T>]) -> Result<()> {
+    /// `--scale` and `--binarize`; the first `once` blocks cover the matrix once.
+    fn rescale<T: Real>(&self, door: &Door, blocks: &mut [Local<T>], once: usize) -> Result<()> {
         if self.spec.scale == Scale::Max {
             let (_, largest) = extremes(door, blocks);
             if largest.is_nan() || largest <= 0.0 {
@@ -100,6 +101,13 @@ impl Input {
             blocks.iter_mut().flat_map(Local::values_mut).for_each(|x| *x = T::of(x.wide() / largest));
         }
         if let Some(threshold) = self.spec.binarize {
+            let threshold = match threshold {
+                Threshold::At(t) => t,
+                Threshold::Quantile(q) => {
+                    let values = || blocks[..once].iter().flat_map(Local::values).map(|x| x.wide());
+                    upper(values, |counts| door.sum(FIGURES, counts), q, (self.header.rows, self.header.cols))?
+                }
+            };
             let one = |x: T| if x.wide() >= threshold { T::one() } else { T::zero() };
             blocks.iter_mut().flat_map(Local::values_mut).for_each(|x| *x = one(*x));
         }
@@ -287,6 +295,7 @@ impl Input {
                     rows: file.rows.clone(),
                     cols: file.cols.clone(),
                     by_columns: file.info.by_columns() != self.spec.transpose,
+                    plain: !matches!(file.info.body, Body::Dataset(_)),
                     readers: shares.map(|(part, share)| (file.owner.unwrap_or(part), share)).collect(),
                 }
             })

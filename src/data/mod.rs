@@ -22,6 +22,7 @@ mod number;
 mod open;
 mod partition;
 mod probe;
+mod quantile;
 mod raw;
 mod route;
 mod spec;
@@ -36,7 +37,7 @@ pub use hdf5_file::rehearse;
 pub use inspect::{Summary, inspect};
 pub use open::{Input, open};
 pub use partition::{Cuts, Plan, Tile};
-pub use spec::{InputSpec, Scale, Source, Stack};
+pub use spec::{InputSpec, Scale, Source, Stack, Threshold};
 pub use synthetic::{Kind, Law, Synthetic, Tiles, Values};
 
 use crate::comm::{Parcel, Payload};

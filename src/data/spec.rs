@@ -1,6 +1,9 @@
 //! What was typed as `--input`, checked without touching the disk.
 
 use std::path::Path;
+use std::str::FromStr;
+
+use serde_json::Value;
 
 use super::synthetic::Synthetic;
 use crate::error::{Error, Result};
@@ -22,6 +25,45 @@ pub enum Scale {
     Max,
 }
 
+/// From which value on an entry becomes 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Threshold {
+    At(f64),
+    /// From the matrix's own q-quantile on, zeros counted: the upper 1 − q become ones.
+    Quantile(f64),
+}
+
+impl FromStr for Threshold {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let number = |text: &str| text.parse::<f64>().ok().filter(|x| x.is_finite());
+        match text.strip_prefix('q') {
+            Some(share) => match number(share) {
+                Some(q) if q > 0.0 && q < 1.0 => Ok(Threshold::Quantile(q)),
+                _ => Err("a quantile is q and a share between 0 and 1, such as q0.95".to_string()),
+            },
+            None => match number(text) {
+                Some(t) if t > 0.0 => Ok(Threshold::At(t)),
+                Some(_) => {
+                    Err("the threshold must be positive, or entries that are not stored would count as 1".to_string())
+                }
+                None => Err("give a number, or a quantile such as q0.95".to_string()),
+            },
+        }
+    }
+}
+
+impl Threshold {
+    /// As it was asked for: a number, or such as `q0.95`.
+    pub fn to_json(self) -> Value {
+        match self {
+            Threshold::At(t) => t.into(),
+            Threshold::Quantile(q) => format!("q{q}").into(),
+        }
+    }
+}
+
 /// How the matrices of several `{party}` files make one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stack {
@@ -38,8 +80,8 @@ pub struct InputSpec {
     /// Hand over the transposed matrix (of each file, where there are several).
     pub transpose: bool,
     pub scale: Scale,
-    /// Entries of at least this (positive) threshold become 1, all others 0.
-    pub binarize: Option<f64>,
+    /// Entries from this threshold on become 1, all others 0.
+    pub binarize: Option<Threshold>,
     /// Whether negative entries may pass; otherwise the first one found is an error.
     pub allow_negative: bool,
     /// Number of `{party}` files; the number of ranks if not given.
@@ -81,13 +123,10 @@ impl InputSpec {
 
     /// What must hold between the fields; [`super::open`] asks for it.
     pub(super) fn check(&self) -> Result<()> {
-        match self.binarize {
-            Some(t) if !(t > 0.0 && t.is_finite()) => Err(Error::input(format!(
-                "--binarize {t}: the threshold must be a positive number, or entries that are not stored would count as 1"
-            ))),
-            _ if self.parties == Some(0) => Err(Error::input("--parties 0: there must be at least one party")),
-            _ => Ok(()),
+        if self.parties == Some(0) {
+            return Err(Error::input("--parties 0: there must be at least one party"));
         }
+        Ok(())
     }
 }
 
@@ -126,11 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_that_fill_a_sparse_matrix_are_refused() {
-        let mut spec = InputSpec::parse("x.mtx").unwrap();
-        for (t, good) in [(0.5, true), (0.0, false), (-1.0, false), (f64::NAN, false)] {
-            spec.binarize = Some(t);
-            assert_eq!(spec.check().is_ok(), good);
+    fn thresholds_are_positive_numbers_or_quantiles() {
+        assert_eq!("0.5".parse(), Ok(Threshold::At(0.5)));
+        assert_eq!("q0.95".parse(), Ok(Threshold::Quantile(0.95)));
+        for (text, why) in
+            [("0", "positive"), ("-1", "positive"), ("nan", "number"), ("q0", "share"), ("q1", "share"), ("q", "share")]
+        {
+            assert!(text.parse::<Threshold>().unwrap_err().contains(why), "{text}");
         }
     }
 }

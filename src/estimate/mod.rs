@@ -12,8 +12,8 @@ use self::cost::Cost;
 use self::machine::{Rates, Stored};
 use self::methods::Job;
 use self::report::Report;
-use crate::algo::Method;
 use crate::algo::options::Options;
+use crate::algo::{Method, auto};
 use crate::comm::{Door, Parties};
 use crate::data::{self, InputSpec};
 use crate::error::{EXIT_DONE, Error, Result};
@@ -22,6 +22,8 @@ use crate::linalg::{self, Block, Real, SparseKernel};
 /// What is asked, checked as far as can be without data.
 pub struct Question {
     pub method: &'static Method,
+    /// The sizes may choose another method.
+    pub auto: bool,
     pub options: Options,
     /// Shape and stored entries, or a matrix to take them from.
     pub matrix: Matrix,
@@ -89,25 +91,32 @@ fn answer<T: Real>(question: &Question, door: &Door) -> Result<i32> {
 
 /// The job, and this rank's blocks where a matrix was given.
 fn job<T: Real>(question: &Question, door: &Door) -> Result<(Job, Vec<Block<T>>)> {
-    let Question { method, options, k, parties, .. } = question;
-    let (m, n, stored, sparse, blocks) = match &question.matrix {
-        Matrix::Shape(m, n, stored) => (*m, *n, stored.unwrap_or(*m as f64 * *n as f64), stored.is_some(), Vec::new()),
+    let Question { options, k, parties, .. } = question;
+    let settle = |m, n, sparse| -> Result<(&'static Method, Options)> {
+        let other = if question.auto { auto::other_than_hals(m, n, *k, sparse)? } else { None };
+        Ok(other.unwrap_or_else(|| (question.method, options.clone())))
+    };
+    let (m, n, stored, sparse, method, blocks) = match &question.matrix {
+        Matrix::Shape(m, n, stored) => {
+            let all = *m as f64 * *n as f64;
+            (*m, *n, stored.unwrap_or(all), stored.is_some(), settle(*m, *n, stored.is_some())?, Vec::new())
+        }
         Matrix::Input(spec) => {
             let input = data::open(spec, door)?;
-            let shape = (input.header().rows, input.header().cols);
+            let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
+            let method = settle(m, n, sparse)?;
             let parties = Parties { count: parties.unwrap_or(door.size()), ranks: door.size() };
-            let plan = method.partition.plan(shape, door.size(), parties, None, None);
+            let plan = method.0.partition.plan((m, n), door.size(), parties, None, None);
             let loaded = input.load::<T>(&plan, door, &mut |_| ())?;
-            let sparse = loaded.header.sparse;
-            let stored = if sparse { loaded.figures.nonzeros as f64 } else { shape.0 as f64 * shape.1 as f64 };
-            (shape.0, shape.1, stored, sparse, loaded.blocks)
+            let stored = if sparse { loaded.figures.nonzeros as f64 } else { m as f64 * n as f64 };
+            (m, n, stored, sparse, method, loaded.blocks)
         }
     };
     if *k > m.min(n) {
         return Err(Error::input(format!("-k {k}: the matrix is {m} x {n}")).on_all_ranks());
     }
-    let job =
-        Job { method, options: options.clone(), m, n, stored, sparse, k: *k, parties: *parties, word: size_of::<T>() };
+    let (method, options) = method;
+    let job = Job { method, options, m, n, stored, sparse, k: *k, parties: *parties, word: size_of::<T>() };
     Ok((job, blocks))
 }
 

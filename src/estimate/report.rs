@@ -72,7 +72,7 @@ impl Report<'_> {
             })
             .collect();
         json!({
-            "algo": job.method.name, "m": job.m, "n": job.n, "stored": job.stored, "sparse": job.sparse, "k": job.k,
+            "algo": job.method.name, "chosen_by_auto": question.auto, "m": job.m, "n": job.n, "stored": job.stored, "sparse": job.sparse, "k": job.k,
             "ranks": ranks, "parties": job.parties(*ranks).0, "word": job.word, "params": job.options.to_json(),
             "grid": cost.grid.map(|(pr, pc)| format!("{pr}x{pc}")),
             "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "peak_bytes": self.peak()},
@@ -93,8 +93,9 @@ impl Report<'_> {
         let grid = cost.grid.map_or_else(String::new, |(pr, pc)| format!(" ({pr} x {pc} grid)"));
         let _ = writeln!(
             out,
-            "{} of {} x {} ({kind}), k = {}, f{}, on {ranks} rank(s){grid}; each iteration:\n",
+            "{}{} of {} x {} ({kind}), k = {}, f{}, on {ranks} rank(s){grid}; each iteration:\n",
             job.method.name,
+            if question.auto { ", which --algo auto takes," } else { "" },
             job.m,
             job.n,
             job.k,

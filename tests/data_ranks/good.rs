@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use fednmf::comm::{Door, Parties, Payload};
-use fednmf::data::{InputSpec, Plan, Scale, Source, Stack, generate, inspect, open};
+use fednmf::data::{InputSpec, Plan, Scale, Source, Stack, Threshold, generate, inspect, open};
 use fednmf::error::Kind;
 use ndarray::Array2;
 
@@ -129,7 +129,7 @@ pub fn good_files(door: &Door, dir: &str, cases: &[Case]) {
         });
         spec.transpose = false;
         spec.scale = Scale::Max;
-        spec.binarize = Some(0.5);
+        spec.binarize = Some(Threshold::At(0.5));
         let binary = case.matrix.mapv(|x| f64::from(u8::from(x / largest >= 0.5)));
         check(door, &spec, &Plan::RowsAndColumns { ranks: door.size() }, &binary, &mut None);
     }
