@@ -72,6 +72,7 @@ fn act(typed: Typed, door: &Door) -> Result<i32> {
         Typed::Command(Command::Evaluate { factors, input, transpose, json }) => {
             run::evaluate(&factors, &input, transpose, json, door)
         }
+        Typed::Command(Command::Project(args)) => run::project(&args, door),
         Typed::Command(Command::Report(args)) => run::report(&args, door),
         Typed::Command(Command::Estimate(args)) => {
             let question = args.check().map_err(|e| e.on_all_ranks())?;

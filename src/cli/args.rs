@@ -198,6 +198,28 @@ impl WishArgs {
     }
 }
 
+/// `fednmf project`.
+#[derive(Debug, Args)]
+pub struct ProjectArgs {
+    /// HDF5 file with /V, as --output writes it
+    pub factors: PathBuf,
+    /// The new matrix: any input that a run takes, with the columns of the old one
+    #[arg(long, value_name = "PATH")]
+    pub input: String,
+    /// Write the new U, and V as it was, to this HDF5 file
+    #[arg(long, value_name = "F.h5")]
+    pub output: Option<PathBuf>,
+    /// Transpose the new matrix
+    #[arg(long)]
+    pub transpose: bool,
+    /// No progress on stderr
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `fednmf report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -260,6 +282,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Find U for the rows of a new matrix, with the V of an earlier run: least squares with nonnegative weights, exactly
+    Project(ProjectArgs),
     /// Make one page of one or several runs: error over time and iterations, time per phase and rank, traffic, components
     Report(ReportArgs),
     /// Tell memory, work, traffic and time of an iteration before it is run, and how many ranks are worth asking for.

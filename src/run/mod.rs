@@ -2,7 +2,9 @@
 //! checkpoints and signals, so every algorithm has them all.
 
 mod course;
+mod initial;
 mod kernels;
+mod project;
 mod report;
 mod tools;
 
@@ -11,8 +13,9 @@ use std::io::Write as _;
 use serde_json::{Map, Value, json};
 
 use self::course::{Course, Stop};
+use self::initial::Initial;
 use crate::algo::registry::Form;
-use crate::algo::{Algorithm, Problem};
+use crate::algo::{Algorithm, Problem, Restore};
 use crate::cli::{Precision, Settings};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals};
 use crate::data::{self, Header};
@@ -23,6 +26,7 @@ use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::output::{attributes, matrices, summary};
 
+pub use project::project;
 pub use report::report;
 pub use tools::{evaluate, generate, inspect};
 
@@ -83,7 +87,10 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
 
     let sample = lines.and_then(|lines| report::sample_of(settings, lines, &plan, &loaded, door));
     let sparse_kernels = kernels::choose(settings, resuming, &loaded.blocks, door)?;
+    let initial = settings.options.init_file().map(|path| Initial::open(path, (header.rows, header.cols), settings.k));
+    let initial = door.agree(initial.transpose())?;
     let problem = Problem {
+        initial: initial.as_ref().map(|initial| initial as &dyn Restore<T>),
         data: loaded,
         k: settings.k,
         seed: settings.seed,
