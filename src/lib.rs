@@ -13,6 +13,7 @@ pub mod nls;
 pub mod output;
 pub mod privacy;
 pub mod random;
+pub mod report;
 pub mod run;
 pub mod sketch;
 pub mod trial;

@@ -15,6 +15,10 @@ fn main() {
         let _ = match what {
             What::Matrix => data::rehearse(&path, dataset.as_deref()),
             What::Factors => output::matrices::Stored::open(path.as_ref()).map(drop),
+            What::Names => {
+                data::names::rehearse(&path);
+                Ok(())
+            }
         };
         return;
     }
@@ -68,6 +72,8 @@ fn act(typed: Typed, door: &Door) -> Result<i32> {
         Typed::Command(Command::Evaluate { factors, input, transpose, json }) => {
             run::evaluate(&factors, &input, transpose, json, door)
         }
+        Typed::Command(Command::Project(args)) => run::project(&args, door),
+        Typed::Command(Command::Report(args)) => run::report(&args, door),
         Typed::Command(Command::Estimate(args)) => {
             let question = args.check().map_err(|e| e.on_all_ranks())?;
             estimate::estimate(&question, door)

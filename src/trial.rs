@@ -20,6 +20,8 @@ pub enum What {
     Matrix,
     /// Factors that this program wrote.
     Factors,
+    /// Names of rows and columns.
+    Names,
 }
 
 impl What {
@@ -27,6 +29,7 @@ impl What {
         match self {
             What::Matrix => "matrix",
             What::Factors => "factors",
+            What::Names => "names",
         }
     }
 }
@@ -47,7 +50,7 @@ pub fn asked() -> Option<(What, String, Option<String>)> {
         return None;
     }
     let word = words.next()?;
-    let what = [What::Matrix, What::Factors].into_iter().find(|w| w.word() == word)?;
+    let what = [What::Matrix, What::Factors, What::Names].into_iter().find(|w| w.word() == word)?;
     Some((what, words.next()?, words.next()))
 }
 

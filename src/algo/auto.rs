@@ -14,8 +14,8 @@ use crate::error::Result;
 /// HALS as `auto` runs it.
 pub static ACCELERATED: Method = Method { options: &OPTIONS, ..hals::METHOD };
 
-const OPTIONS: [Taken; 4] =
-    [INNER_SWEEPS.or("auto"), EXTRAPOLATION.or("restart"), exact::OPTIONS[0], exact::OPTIONS[1]];
+const OPTIONS: [Taken; 5] =
+    [INNER_SWEEPS.or("auto"), EXTRAPOLATION.or("restart"), exact::OPTIONS[0], exact::OPTIONS[1], exact::OPTIONS[2]];
 
 /// Why HALS, in words.
 pub const WHY_HALS: &str =

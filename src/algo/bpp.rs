@@ -19,7 +19,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[EXTRAPOLATION.or("none"), exact::OPTIONS[0], exact::OPTIONS[1]],
+    options: &[EXTRAPOLATION.or("none"), exact::OPTIONS[0], exact::OPTIONS[1], exact::OPTIONS[2]],
     wire: exact::WIRE,
     build64: build,
     build32: build,

@@ -7,10 +7,11 @@ use std::mem::swap;
 use ndarray::{Array2, ArrayViewMut2, s};
 
 use super::extrapolate::{Momentum, extrapolate, inner};
-use super::grid::Grid;
-use super::options::{GRID, MEASURE, Taken};
+use super::grid::{self, Grid};
+use super::options::{GRID, INIT, MEASURE, Taken};
 use super::registry::Wire;
-use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start, stationarity};
+use super::start::{self, Init};
+use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, nndsvd, stationarity};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
 use crate::linalg::{Block, Real, gram};
@@ -31,6 +32,11 @@ pub trait Step<T: Real> {
     /// When the numbers can no longer be carried on with.
     fn update(&mut self, factor: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()>;
 
+    /// Whether an entry that is 0 stays 0 for ever: a start must not have such.
+    fn keeps_zeros(&self) -> bool {
+        false
+    }
+
     /// What was decided from the sizes.
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()
@@ -38,7 +44,7 @@ pub trait Step<T: Real> {
 }
 
 /// What every exact method takes.
-pub const OPTIONS: &[Taken] = &[GRID.or("auto"), MEASURE.or("error")];
+pub const OPTIONS: &[Taken] = &[GRID.or("auto"), MEASURE.or("error"), INIT.or("random")];
 
 const GRAM_V: Parcel = Parcel::new("Gram of V", Payload::Gram);
 const GRAM_U: Parcel = Parcel::new("Gram of U", Payload::Gram);
@@ -61,6 +67,10 @@ pub const WIRE: &[Wire] = &[
     Wire::new(RHS_V, "(n / pc) x k", "each iteration, where the grid has several rows"),
     Wire::new(metrics::RESIDUAL, "1", "each evaluation"),
     stationarity::WIRE,
+    nndsvd::WIRE[0],
+    nndsvd::WIRE[1],
+    nndsvd::WIRE[2],
+    nndsvd::WIRE[3],
 ];
 
 /// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.
@@ -114,18 +124,21 @@ pub fn build<T: Real, S: Step<T> + 'static>(
     extrapolate: bool,
     step: impl FnOnce(&Sizes) -> S,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, door, options, .. } = problem;
+    let Problem { data, k, seed, kernel, door, options, initial, .. } = problem;
     let gradient = options.word(&MEASURE) == "projected-gradient";
     let shape = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
     let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.figures.nonzeros as f64 };
     let sizes = Sizes { m: shape.0, n: shape.1, entries, k };
-    let mut block = data.blocks.into_iter().next().expect("a grid has one block on each rank");
+    let block = data.blocks.into_iter().next().expect("a grid has one block on each rank");
+    let step = step(&sizes);
+    let rows = grid::own_rows(&door, &data.cuts);
+    let task = nndsvd::Task { door: &door, cuts: &data.cuts, shape, k, kernel, seed };
+    let init = Init::of(options, initial);
+    let (mut block, u, v) = start::on_grid(init, &task, data.figures.sum, step.keeps_zeros(), block, rows.each_ref())?;
     block.prepare(kernel, k)?;
     let mut grid = Grid::new(&door, block, &data.cuts, k);
-    let scale = start::scale(data.figures.sum, shape, k);
-    start::u(seed, &grid.u.own_rows, scale, grid.u.own.view_mut());
-    start::v(seed, &grid.v.own_rows, scale, grid.v.own.view_mut());
+    (grid.u.own, grid.v.own) = (u, v);
     let extrapolated = extrapolate.then(|| Extrapolated {
         momentum: Momentum::default(),
         u: grid.u.own.clone(),
@@ -134,7 +147,7 @@ pub fn build<T: Real, S: Step<T> + 'static>(
         stored: Momentum::default().stored(),
     });
     Ok(Box::new(Exact {
-        step: step(&sizes),
+        step,
         gram: Array2::zeros((k, k)),
         message: vec![T::zero(); k * k + WORDS],
         norm2: data.figures.norm2,

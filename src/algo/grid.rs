@@ -120,6 +120,17 @@ pub struct Grid<T: Real> {
     pub v: Side<T>,
 }
 
+/// The rows of U and of V that this rank will own in a [`Grid`] with these cuts.
+pub fn own_rows(door: &Door, cuts: &crate::data::Cuts) -> [Range<usize>; 2] {
+    let (pr, pc) = (cuts.rows.len(), cuts.cols.len());
+    let (i, j) = (door.rank() / pc, door.rank() % pc);
+    // Those of a block row are shared by its pc ranks, in the order of their columns; likewise below.
+    [(&cuts.rows[i], pc, j), (&cuts.cols[j], pr, i)].map(|(block, sharers, place)| {
+        let part = even_part(block.len(), sharers, place);
+        block.start + part.start..block.start + part.end
+    })
+}
+
 impl<T: Real> Grid<T> {
     /// The place of `door`'s rank in a grid with `cuts`; rank i·pc + j has block (i, j).
     pub fn new(door: &Door, block: Block<T>, cuts: &crate::data::Cuts, k: usize) -> Self {

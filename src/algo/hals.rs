@@ -31,7 +31,8 @@ pub static METHOD: Method = Method {
     build32: build,
 };
 
-const OPTIONS: [Taken; 4] = [INNER_SWEEPS.or("1"), EXTRAPOLATION.or("none"), exact::OPTIONS[0], exact::OPTIONS[1]];
+const OPTIONS: [Taken; 5] =
+    [INNER_SWEEPS.or("1"), EXTRAPOLATION.or("none"), exact::OPTIONS[0], exact::OPTIONS[1], exact::OPTIONS[2]];
 
 /// Sweeps of U and of V for each product.
 struct Hals {

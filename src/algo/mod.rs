@@ -18,6 +18,7 @@ pub mod hals;
 pub mod ipalm;
 pub mod mu;
 pub mod mur;
+mod nndsvd;
 pub mod options;
 pub mod ppdnmf;
 pub mod registry;
@@ -47,6 +48,8 @@ pub struct Problem<'a, T: Real> {
     pub options: &'a Options,
     /// Who owns which block, for the algorithms whose blocks are parties'.
     pub parties: Parties,
+    /// The factors to start from (`--init FILE`), of the right shape; for the algorithms that take them.
+    pub initial: Option<&'a dyn Restore<T>>,
     pub door: Door,
 }
 

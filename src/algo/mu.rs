@@ -38,4 +38,8 @@ impl<T: Real> Step<T> for Mu<T> {
         multiply(&mut x.view_mut(), &r.view(), &g.view(), &mut self.tile);
         Ok(())
     }
+
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
 }

@@ -7,6 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::EstimateArgs;
 use crate::data::Threshold;
+use crate::data::names;
+use crate::error::Result;
+use crate::report::{Wishes, image_size};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -133,6 +136,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
     pub trace: Option<PathBuf>,
 
+    /// Write a page with everything about the run to this HTML file: error, time, traffic, components, how to run it again
+    #[arg(long, value_name = "F.html", help_heading = "Output")]
+    pub report: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub wishes: WishArgs,
+
     /// Keep the state of the run in this HDF5 file, so that --resume can go on from it
     #[arg(long, value_name = "F.h5", help_heading = "Output")]
     pub checkpoint: Option<PathBuf>,
@@ -153,6 +163,81 @@ pub struct RunArgs {
     /// Print the summary as JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+/// What a report shows of factors and data.
+#[derive(Debug, Args)]
+pub struct WishArgs {
+    /// Report: show components as images of this height and width, where a row or column of the matrix is one
+    #[arg(long, value_name = "HxW", help_heading = "Output")]
+    pub image: Option<String>,
+
+    /// Report: show components by their top terms, with the names in this file, one a line (FILE:2: its second column,
+    /// between tabs); AnnData and 10x files bring names along
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub terms: Option<String>,
+
+    /// Report: number of rows to show beside their reconstruction [default: 6]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub report_rows: Option<usize>,
+}
+
+impl WishArgs {
+    /// What was typed, checked; the list of names is read.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    pub fn check(&self) -> Result<Wishes> {
+        let image = self.image.as_deref().map(image_size).transpose()?;
+        let names = self.terms.as_deref().map(names::list).transpose()?;
+        Ok(Wishes { image, names, rows: self.report_rows.unwrap_or(6) })
+    }
+
+    /// Whether anything was typed.
+    pub fn any(&self) -> bool {
+        self.image.is_some() || self.terms.is_some() || self.report_rows.is_some()
+    }
+}
+
+/// `fednmf project`.
+#[derive(Debug, Args)]
+pub struct ProjectArgs {
+    /// HDF5 file with /V, as --output writes it
+    pub factors: PathBuf,
+    /// The new matrix: any input that a run takes, with the columns of the old one
+    #[arg(long, value_name = "PATH")]
+    pub input: String,
+    /// Write the new U, and V as it was, to this HDF5 file
+    #[arg(long, value_name = "F.h5")]
+    pub output: Option<PathBuf>,
+    /// Transpose the new matrix
+    #[arg(long)]
+    pub transpose: bool,
+    /// No progress on stderr
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `fednmf report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Files that --trace wrote, one for each run
+    #[arg(required = true)]
+    pub traces: Vec<PathBuf>,
+    /// The page
+    #[arg(long, value_name = "F.html")]
+    pub output: PathBuf,
+    /// Factors of the run, as --output wrote them [default: where the trace says that they are; several runs: each its own]
+    #[arg(long, value_name = "F.h5")]
+    pub factors: Option<PathBuf>,
+    /// The matrix, for rows beside their reconstruction [default: the one that the trace names, unless it is large]
+    #[arg(long, value_name = "PATH")]
+    pub input: Option<String>,
+    #[command(flatten)]
+    pub wishes: WishArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -198,6 +283,10 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Find U for the rows of a new matrix, with the V of an earlier run: least squares with nonnegative weights, exactly
+    Project(ProjectArgs),
+    /// Make one page of one or several runs: error over time and iterations, time per phase and rank, traffic, components
+    Report(ReportArgs),
     /// Tell memory, work, traffic and time of an iteration before it is run, and how many ranks are worth asking for.
     /// Rates are measured on the spot: start it with mpirun -n 2 to measure the way between ranks too
     Estimate(Box<EstimateArgs>),

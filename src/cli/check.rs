@@ -13,6 +13,7 @@ use crate::algo::{Method, auto, registry};
 use crate::data::{self, InputSpec, Stack, Threshold};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
+use crate::report::Wishes;
 
 /// How often something happens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,6 +47,8 @@ pub struct Settings {
     pub threads: usize,
     pub output: Option<PathBuf>,
     pub trace: Option<PathBuf>,
+    /// The page about the run, and what it shall show.
+    pub report: Option<(PathBuf, Wishes)>,
     pub checkpoint: Option<PathBuf>,
     pub checkpoint_every: Every,
     pub resume: bool,
@@ -100,6 +103,11 @@ impl Settings {
         if args.eval_every == 0 && (args.tol.is_some() || args.target_error.is_some()) {
             return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
         }
+        if args.report.is_none() && args.wishes.any() {
+            return Err(Error::input(
+                "--image, --terms and --report-rows say what a report shows: give --report F.html too",
+            ));
+        }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
@@ -131,6 +139,7 @@ impl Settings {
             threads: args.threads,
             output: args.output,
             trace: args.trace,
+            report: args.report.map(|path| args.wishes.check().map(|wishes| (path, wishes))).transpose()?,
             checkpoint: args.checkpoint,
             checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Seconds(300.0)), every)?,
             resume: args.resume,
@@ -290,6 +299,8 @@ mod tests {
             ("fednmf --algo dsanls --mu-alpha -3", "--mu-alpha"),
             ("fednmf --checkpoint c.h5 --checkpoint-every 0", "--checkpoint-every"),
             ("fednmf --input synthetic:nosuch", "nosuch"),
+            ("fednmf --image 8x8", "--report"),
+            ("fednmf --report r.html --image 8", "--image"),
         ] {
             match check(line) {
                 Err(e) => assert!(e.message.contains(word) && e.exit_code() == 2, "{line}: {e}"),

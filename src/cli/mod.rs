@@ -6,7 +6,7 @@ mod estimate;
 mod info;
 mod reference;
 
-pub use args::{Cli, Command, Kernel, Precision, RunArgs, Scale};
+pub use args::{Cli, Command, Kernel, Precision, ProjectArgs, ReportArgs, RunArgs, Scale};
 pub use check::{Every, Settings};
 pub use estimate::EstimateArgs;
 pub use info::print_info;

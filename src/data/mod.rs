@@ -16,6 +16,7 @@ mod inspect;
 mod lines;
 mod load;
 mod mtx;
+pub mod names;
 mod npy;
 mod npz;
 mod number;

@@ -55,6 +55,11 @@ impl FromStr for Threshold {
 }
 
 impl Threshold {
+    /// From what [`Threshold::to_json`] made.
+    pub fn from_json(value: &Value) -> Option<Self> {
+        value.as_f64().map(Threshold::At).or_else(|| value.as_str()?.parse().ok())
+    }
+
     /// As it was asked for: a number, or such as `q0.95`.
     pub fn to_json(self) -> Value {
         match self {
@@ -168,6 +173,9 @@ mod tests {
     fn thresholds_are_positive_numbers_or_quantiles() {
         assert_eq!("0.5".parse(), Ok(Threshold::At(0.5)));
         assert_eq!("q0.95".parse(), Ok(Threshold::Quantile(0.95)));
+        for threshold in [Threshold::At(0.5), Threshold::Quantile(0.95)] {
+            assert_eq!(Threshold::from_json(&threshold.to_json()), Some(threshold));
+        }
         for (text, why) in
             [("0", "positive"), ("-1", "positive"), ("nan", "number"), ("q0", "share"), ("q1", "share"), ("q", "share")]
         {

@@ -100,8 +100,8 @@ impl<T: Real> Block<T> {
         total
     }
 
-    /// Entries (row, first..) as f64.
-    fn widen_row(&self, row: usize, first: usize, out: &mut [f64]) {
+    /// Entries (row, first..) as f64, as many as `out` has.
+    pub fn widen_row(&self, row: usize, first: usize, out: &mut [f64]) {
         match self {
             Block::Dense(x) => {
                 out.iter_mut().zip(x.slice(s![row, first..])).for_each(|(out, x)| *out = x.wide());

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hdf5::types::TypeDescriptor;
-use ndarray::{ArrayViewMut2, s};
+use ndarray::{Array2, ArrayViewMut2, s};
 use serde_json::{Map, Value};
 
 use super::plan::blocks;
@@ -91,6 +91,25 @@ impl Stored {
     pub fn precision(&self, name: &str) -> Result<String> {
         let (dataset, _) = self.dataset(name)?;
         element_type(&dataset).map(|t| type_name(&t)).map_err(|e| damaged(&self.path, e))
+    }
+
+    /// Whether the shared file has such a matrix.
+    pub fn has(&self, name: &str) -> bool {
+        self.file.link_exists(name)
+    }
+
+    /// Fills `out` with rows `first_row ..` of a matrix of the shared file, in whichever precision it is stored.
+    ///
+    /// # Errors
+    /// When there is no such matrix, or it has another shape.
+    pub fn wide(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
+        if self.precision(name)? != f32::NAME {
+            return self.read(name, first_row, out);
+        }
+        let mut narrow = Array2::<f32>::zeros(out.dim());
+        self.read(name, first_row, narrow.view_mut())?;
+        out.zip_mut_with(&narrow, |out, &x| *out = x.wide());
+        Ok(())
     }
 
     fn dataset(&self, name: &str) -> Result<(hdf5::Dataset, (usize, usize))> {

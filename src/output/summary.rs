@@ -66,7 +66,12 @@ pub struct Phase {
     pub bytes: u64,
     /// Floating-point operations that kernels counted, all ranks together.
     pub flops: u64,
+    /// The seconds of each rank; empty with more than [`RANKS_TOLD`] of them.
+    pub by_rank: Vec<f64>,
 }
+
+/// Up to so many ranks the trace has the seconds of each.
+const RANKS_TOLD: usize = 256;
 
 /// The profile of a run so far, over all ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -107,7 +112,7 @@ impl Profile {
         let mut profile = Profile { imbalance: 1.0, ..Profile::default() };
         let ranks = shares.len().max(1) as f64;
         let (mut slowest, mut total) = (0f64, 0f64);
-        for share in shares {
+        for (rank, share) in shares.iter().enumerate() {
             for (name, &(calls, seconds, bytes, flops)) in &share.phases {
                 let phase = profile.phases.entry(name.clone()).or_default();
                 phase.calls = phase.calls.max(calls);
@@ -115,6 +120,10 @@ impl Profile {
                 phase.seconds_mean += seconds / ranks;
                 phase.bytes += bytes;
                 phase.flops += flops;
+                if shares.len() <= RANKS_TOLD {
+                    phase.by_rank.resize(shares.len(), 0.0);
+                    phase.by_rank[rank] = seconds;
+                }
             }
             for (purpose, payloads) in &share.wire {
                 for (payload, row) in payloads {
@@ -146,6 +155,7 @@ impl Profile {
                 let value = json!({
                     "calls": p.calls, "seconds_max": p.seconds_max, "seconds_mean": p.seconds_mean, "bytes": p.bytes,
                     "flops": p.flops,
+                    "seconds_by_rank": p.by_rank.iter().map(|s| (s * 1e6).round() / 1e6).collect::<Vec<f64>>(),
                 });
                 (name.clone(), value)
             })
@@ -296,9 +306,11 @@ mod tests {
     #[test]
     fn ranks_are_added_up() {
         let profile = two_ranks();
-        let sweep = Phase { calls: 2, seconds_max: 6.0, seconds_mean: 4.0, bytes: 0, flops: 200 };
+        let sweep =
+            Phase { calls: 2, seconds_max: 6.0, seconds_mean: 4.0, bytes: 0, flops: 200, by_rank: vec![2.0, 6.0] };
         assert_eq!(profile.phases["sweep"], sweep);
-        let output = Phase { calls: 4, seconds_max: 1.0, seconds_mean: 1.0, bytes: 160, flops: 0 };
+        let output =
+            Phase { calls: 4, seconds_max: 1.0, seconds_mean: 1.0, bytes: 160, flops: 0, by_rank: vec![1.0; 2] };
         assert_eq!(profile.phases["output"], output);
         // The Gram alone is the algorithm's.
         assert_eq!((profile.bytes_sent, profile.party_bytes, profile.messages), (80, 140, 6));

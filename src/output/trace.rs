@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct Trace {
     to: Option<(File, PathBuf)>,
+    kept: Option<Vec<Value>>,
 }
 
 impl Trace {
@@ -21,7 +22,7 @@ impl Trace {
     /// # Errors
     /// When the file cannot be opened.
     pub fn open(path: Option<&Path>, append: bool) -> Result<Self> {
-        let Some(path) = path else { return Ok(Trace { to: None }) };
+        let Some(path) = path else { return Ok(Trace { to: None, kept: None }) };
         let open = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().read(append).write(true).create(true).truncate(!append).open(path)?;
             // Pipes and devices have no past.
@@ -33,7 +34,18 @@ impl Trace {
         let file = open().map_err(|e| {
             Error::input(format!("{}: the trace cannot be opened ({e}); check the directory", path.display()))
         })?;
-        Ok(Trace { to: Some((file, path.to_path_buf())) })
+        Ok(Trace { to: Some((file, path.to_path_buf())), kept: None })
+    }
+
+    /// From now on keeps the events in memory too, for [`Trace::kept`].
+    #[must_use]
+    pub fn keeping(self) -> Self {
+        Trace { kept: Some(Vec::new()), ..self }
+    }
+
+    /// The events that were kept.
+    pub fn kept(&self) -> &[Value] {
+        self.kept.as_deref().unwrap_or_default()
     }
 
     /// Adds one event.
@@ -41,6 +53,9 @@ impl Trace {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&mut self, event: &Value) -> Result<()> {
+        if let Some(kept) = &mut self.kept {
+            kept.push(event.clone());
+        }
         let Some((file, path)) = &mut self.to else { return Ok(()) };
         // One call for the whole line: nothing is buffered, a reader never sees half of it for long.
         file.write_all(format!("{event}\n").as_bytes()).map_err(|e| {

@@ -2,7 +2,10 @@
 //! checkpoints and signals, so every algorithm has them all.
 
 mod course;
+mod initial;
 mod kernels;
+mod project;
+mod report;
 mod tools;
 
 use std::io::Write as _;
@@ -10,8 +13,9 @@ use std::io::Write as _;
 use serde_json::{Map, Value, json};
 
 use self::course::{Course, Stop};
+use self::initial::Initial;
 use crate::algo::registry::Form;
-use crate::algo::{Algorithm, Problem};
+use crate::algo::{Algorithm, Problem, Restore};
 use crate::cli::{Precision, Settings};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals};
 use crate::data::{self, Header};
@@ -22,6 +26,8 @@ use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::output::{attributes, matrices, summary};
 
+pub use project::project;
+pub use report::report;
 pub use tools::{evaluate, generate, inspect};
 
 /// Seeds, decisions and the like, from rank 0 to all.
@@ -47,6 +53,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let input = data::open(&settings.input, door)?;
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
+    let lines = report::lines(settings, &header).map_err(Error::on_all_ranks)?;
     let settings = &settings.settled(header.rows, header.cols, header.sparse).map_err(Error::on_all_ranks)?;
 
     let mut progress = Progress::new(door.speaks() && !settings.quiet, Some(settings.max_iters));
@@ -78,8 +85,12 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
 
+    let sample = lines.and_then(|lines| report::sample_of(settings, lines, &plan, &loaded, door));
     let sparse_kernels = kernels::choose(settings, resuming, &loaded.blocks, door)?;
+    let initial = settings.options.init_file().map(|path| Initial::open(path, (header.rows, header.cols), settings.k));
+    let initial = door.agree(initial.transpose())?;
     let problem = Problem {
+        initial: initial.as_ref().map(|initial| initial as &dyn Restore<T>),
         data: loaded,
         k: settings.k,
         seed: settings.seed,
@@ -108,9 +119,12 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         "time": attributes::now(), "params": parameters(settings, &*algorithm), "format": header.format,
         kernels::USED: kernels::names(sparse_kernels),
         "checksum": identity["checksum"], "mkl": linalg::mkl_version(),
-        "load_seconds": load_seconds, "resumed_from": course.iteration,
+        "load_seconds": load_seconds, "resumed_from": course.iteration, "output": settings.output,
     });
     let mut trace = door.agree(open_trace(settings, door, resuming))?;
+    if settings.report.is_some() {
+        trace = trace.keeping();
+    }
     door.agree(trace.write(&start))?;
 
     let mut save = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
@@ -137,8 +151,9 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     end_map.extend(course.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
     end_map.extend(profile.json());
     door.agree(trace.write(&end))?;
+    report::of_run(settings, door, &trace, &algorithm.factors(), sample)?;
     if door.speaks() {
-        report(settings, &start, &end, &profile);
+        tell(settings, &start, &end, &profile);
     }
     Ok(match stop {
         Stop::Signal(_) if settings.checkpoint.is_none() => EXIT_FAILED,
@@ -149,13 +164,14 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
 }
 
 /// The summary on stdout.
-fn report(settings: &Settings, start: &Value, end: &Value, profile: &summary::Profile) {
+fn tell(settings: &Settings, start: &Value, end: &Value, profile: &summary::Profile) {
     let text = if settings.json {
         let mut all = end.clone();
         for key in ["algo", "ranks", "parties", "m", "n", "nnz", "k", "seed", "precision", "params", "resumed_from"] {
             all[key] = start[key].clone();
         }
         all["output"] = json!(settings.output);
+        all["report"] = json!(settings.report.as_ref().map(|(path, _)| path));
         format!("{all}\n")
     } else {
         let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
@@ -172,7 +188,8 @@ fn report(settings: &Settings, start: &Value, end: &Value, profile: &summary::Pr
             stopped_by: end["stopped_by"].as_str().unwrap_or(""),
             output: output.as_deref(),
         };
-        format!("{}\n{}\n", profile.table(), summary::paragraph(&facts, profile))
+        let report = settings.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
+        format!("{}\n{}{}\n", profile.table(), summary::paragraph(&facts, profile), report.unwrap_or_default())
     };
     // A reader that has gone (`| head`) does not make the run a failure.
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -185,8 +202,10 @@ fn before_reading(settings: &Settings, door: &Door) -> Result<bool> {
     if door.speaks() {
         let paths =
             [("--output", &settings.output), ("--checkpoint", &settings.checkpoint), ("--trace", &settings.trace)];
+        let report = settings.report.as_ref().map(|(path, _)| path.clone());
         checked = paths
             .iter()
+            .chain([&("--report", &report)])
             .filter_map(|(option, path)| path.as_ref().map(|p| (option, p)))
             .try_for_each(|(option, path)| matrices::check_writable(path).map_err(|e| e.at(option)));
         resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());

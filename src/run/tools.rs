@@ -5,7 +5,6 @@ use std::path::Path;
 use ndarray::Array2;
 use serde_json::json;
 
-use crate::algo::{Owner, Restore as _};
 use crate::comm::Door;
 use crate::data::{self, InputSpec, Plan, Source};
 use crate::error::{EXIT_DONE, Error, Result};
@@ -72,9 +71,7 @@ pub fn evaluate(factors: &Path, input: &str, transpose: bool, as_json: bool, doo
     progress.finish();
     let rows = loaded.cuts.rows[door.rank()].clone();
     let (mut u, mut v) = (Array2::<f64>::zeros((rows.len(), k)), Array2::<f64>::zeros((n, k)));
-    let read = stored
-        .rows("U", Owner::Shared, rows.start, u.view_mut())
-        .and_then(|()| stored.rows("V", Owner::Shared, 0, v.view_mut()));
+    let read = stored.wide("U", rows.start, u.view_mut()).and_then(|()| stored.wide("V", 0, v.view_mut()));
     door.agree(read)?;
     let block = std::iter::once((&loaded.blocks[0], u.view(), v.view()));
     let error = metrics::relative_error(door, loaded.figures.norm2, block);

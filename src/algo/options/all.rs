@@ -27,6 +27,13 @@ pub static GRID: Opt = Opt {
            words",
     check: Check::Grid,
 };
+pub static INIT: Opt = Opt {
+    name: "init",
+    value: "HOW",
+    help: "Where the factors start: random, nndsvd (the data's leading singular vectors, by a randomised SVD over the \
+           ranks), or a file that --output wrote",
+    check: Check::Text,
+};
 pub static SOLVER: Opt = Opt {
     name: "solver",
     value: "NAME",
@@ -329,6 +336,7 @@ pub static CRYPTO_THREADS: Opt = Opt {
 /// Every option above, in the order of `--help`.
 pub static ALL: &[&Opt] = &[
     &GRID,
+    &INIT,
     &SKETCH,
     &SKETCH_SIZE,
     &SOLVER,

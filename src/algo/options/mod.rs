@@ -253,6 +253,14 @@ impl Options {
         }
     }
 
+    /// The file that `--init` names; `None` for the other starts, and for an algorithm that does not take it.
+    pub fn init_file(&self) -> Option<&str> {
+        match self.values.get(INIT.name) {
+            Some(Value::Word(w)) if !["random", "nndsvd"].contains(&w.as_str()) => Some(w),
+            _ => None,
+        }
+    }
+
     /// Names and values, for trace and output.
     pub fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
         let size = |s: &Size| match s {

@@ -131,7 +131,7 @@ struct Syn<T: Real> {
 fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties: who, door } = problem;
+    let Problem { data, k, seed, kernel, options, parties: who, door, .. } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
     let kind = if SKETCH_U || SKETCH_V { options.word(&SKETCH) } else { "" };

@@ -1,0 +1,125 @@
+//! Names of rows and columns: from a list, or from the files that carry them.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
+
+use super::spec::{HDF5, InputSpec, Source};
+use crate::error::{Error, Result};
+use crate::trial::{self, What};
+
+/// Names of the columns and of the rows of a matrix, each where known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    pub columns: Option<Vec<String>>,
+    pub rows: Option<Vec<String>>,
+}
+
+/// Longest list that is read: 10 million names.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// A list of names, one on each line; `FILE:2` takes the second of the columns that tabs separate. `.gz` is unpacked.
+///
+/// # Errors
+/// When it cannot be read, or a line lacks the column.
+pub fn list(text: &str) -> Result<Vec<String>> {
+    let numbered =
+        text.rsplit_once(':').and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
+    let (path, column) = numbered.unwrap_or((text, 1));
+    let wrong = |what: String| Error::input(format!("--terms {path}: {what}"));
+    let file = std::fs::File::open(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
+    let mut all = Vec::new();
+    let read = if Path::new(path).extension().is_some_and(|e| e == "gz") {
+        flate2::read::MultiGzDecoder::new(file).take(MOST_BYTES).read_to_end(&mut all)
+    } else {
+        file.take(MOST_BYTES).read_to_end(&mut all)
+    };
+    read.map_err(|e| wrong(format!("cannot be read ({e})")))?;
+    let lines = String::from_utf8_lossy(&all);
+    let name = |(i, line): (usize, &str)| {
+        let name = line.trim_end_matches('\r').split('\t').nth(column - 1);
+        name.map(str::to_string).ok_or_else(|| wrong(format!("line {} has no column {column}", i + 1)))
+    };
+    lines.lines().enumerate().map(name).collect()
+}
+
+/// The names that the input itself has: AnnData's and 10x's files do. Nothing found is no error.
+pub fn of_input(spec: &InputSpec) -> Names {
+    let Source::File { path, .. } = &spec.source else { return Names::default() };
+    let hdf5 = Path::new(path).extension().is_some_and(|e| HDF5.iter().any(|name| e.eq_ignore_ascii_case(name)));
+    if !hdf5 || spec.by_party() || trial::read(What::Names, path, None).is_err() {
+        return Names::default();
+    }
+    let Names { columns, rows } = rehearse(path);
+    if spec.transpose { Names { columns: rows, rows: columns } } else { Names { columns, rows } }
+}
+
+/// Reads the names as they are stored.
+pub fn rehearse(path: &str) -> Names {
+    let Ok(file) = hdf5::File::open(path) else { return Names::default() };
+    let index = |group: &str| {
+        let group = file.link_exists(group).then(|| file.group(group).ok()).flatten()?;
+        let named = group.attr("_index").ok();
+        let name = named
+            .and_then(|a| a.read_scalar::<VarLenUnicode>().ok())
+            .map_or_else(|| "_index".into(), |s| s.to_string());
+        group.link_exists(&name).then(|| group.dataset(&name).ok()).flatten().and_then(|d| strings(&d))
+    };
+    let tenx = |name: &str| {
+        let matrix = file.link_exists("matrix").then(|| file.group("matrix").ok()).flatten()?;
+        let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+        let there = matrix.link_exists(first)
+            && (rest.is_empty() || matrix.group(first).is_ok_and(|group| group.link_exists(rest)));
+        there.then(|| matrix.dataset(name).ok()).flatten().and_then(|d| strings(&d))
+    };
+    // 10x stores genes × cells.
+    Names { columns: index("var").or_else(|| tenx("barcodes")), rows: index("obs").or_else(|| tenx("features/name")) }
+}
+
+fn strings(data: &hdf5::Dataset) -> Option<Vec<String>> {
+    if data.ndim() != 1 || data.storage_size() > MOST_BYTES {
+        return None;
+    }
+    let unicode = |d: &hdf5::Dataset| Some(d.read_raw::<VarLenUnicode>().ok()?.iter().map(|s| s.to_string()).collect());
+    let ascii = |d: &hdf5::Dataset| Some(d.read_raw::<VarLenAscii>().ok()?.iter().map(|s| s.to_string()).collect());
+    let fixed = |d: &hdf5::Dataset| {
+        let all = d.read_raw::<FixedAscii<256>>().ok()?;
+        Some(all.iter().map(|s| s.as_str().trim_end_matches('\0').to_string()).collect())
+    };
+    unicode(data).or_else(|| ascii(data)).or_else(|| fixed(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str) -> String {
+        format!("{}/tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn a_list_may_be_a_column_of_a_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("words.tsv");
+        std::fs::write(&path, "g1\tActin\r\ng2\tMyosin\n").unwrap();
+        let path = path.display().to_string();
+        assert_eq!(list(&path).unwrap(), ["g1", "g2"]);
+        assert_eq!(list(&format!("{path}:2")).unwrap(), ["Actin", "Myosin"]);
+        assert!(list(&format!("{path}:3")).unwrap_err().message.contains("line 1"));
+        assert!(list("/no/such:1").unwrap_err().message.contains("/no/such"));
+    }
+
+    #[test]
+    fn anndata_and_10x_have_names() {
+        let mut spec = InputSpec::parse(&file("counts.h5ad")).unwrap();
+        let names = of_input(&spec);
+        assert_eq!(names.columns.as_ref().map(Vec::len), Some(30));
+        assert_eq!(names.rows.as_ref().map(|n| n[3].as_str()), Some("3"));
+        spec.transpose = true;
+        assert_eq!(of_input(&spec).rows, names.columns);
+        let names = of_input(&InputSpec::parse(&file("counts-10x.h5")).unwrap());
+        assert_eq!(names.columns.map(|n| n[7].clone()), Some("cell-7".into()));
+        assert_eq!(of_input(&InputSpec::parse(&file("table.csv")).unwrap()), Names::default());
+    }
+}

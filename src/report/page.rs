@@ -1,0 +1,278 @@
+//! The page: figures, tables and text in one file that needs nothing else.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::axis::{Axis, number};
+use super::charts::{self, Series};
+use super::course::{Course, figure};
+use super::svg::escape;
+use crate::algo::registry;
+use crate::output::summary::bytes;
+
+const STYLE: &str = include_str!("style.css");
+const EXPORT: &str = include_str!("export.js");
+
+/// A drawing with its heading.
+pub struct Figure {
+    /// For the name of an exported file; letters and hyphens.
+    pub id: String,
+    pub title: String,
+    pub note: String,
+    pub svg: String,
+}
+
+/// What is shown of a run's factors.
+pub struct Shown {
+    pub run: String,
+    pub figures: Vec<Figure>,
+    /// What cannot be shown, and why.
+    pub notes: Vec<String>,
+}
+
+/// The whole page.
+pub fn page(courses: &[Course], shown: &[Shown]) -> String {
+    let title = match courses {
+        [one] => format!("{} on {}", text(&one.start["algo"]), text(one.parameter("input"))),
+        all => format!("{} runs of fednmf", all.len()),
+    };
+    let mut body = format!("<h1>{}</h1>\n", escape(&title));
+    overview(&mut body, courses);
+    body.push_str("<h2>Error</h2>\n");
+    let before = body.len();
+    for (id, title, across, of) in ERRORS {
+        figures(&mut body, over(courses, id, title, across, *of));
+    }
+    if body.len() == before {
+        body.push_str("<p>Nothing was evaluated (<code>--eval-every 0</code>).</p>\n");
+    }
+    for shown in shown {
+        let _ = writeln!(body, "<h2>Components of {}</h2>", escape(&shown.run));
+        figures(&mut body, &shown.figures);
+        for note in &shown.notes {
+            let _ = writeln!(body, "<p>{}</p>", escape(note));
+        }
+    }
+    body.push_str("<h2>Time and traffic</h2>\n");
+    for (i, course) in courses.iter().enumerate() {
+        time(&mut body, course, i);
+    }
+    for course in courses {
+        wire(&mut body, course);
+    }
+    body.push_str("<h2>How to run it again</h2>\n");
+    for course in courses {
+        again(&mut body, course);
+    }
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n<script>\n//<![CDATA[\n{EXPORT}//]]>\n</script>\n</body>\n</html>\n",
+        escape(&title)
+    )
+}
+
+type Along = fn(&Value) -> Option<f64>;
+
+/// The charts of the error: id, title, horizontal axis, and its figure in an evaluation.
+const ERRORS: &[(&str, &str, &str, Along)] = &[
+    ("error-over-iterations", "Relative error over iterations", "iterations", |e| figure(e, "iter")),
+    ("error-over-time", "Relative error over time", "seconds in the solver", |e| figure(e, "seconds")),
+    ("error-over-traffic", "Relative error over traffic", "MiB sent by all ranks", |e| {
+        figure(e, "bytes_sent").filter(|b| *b > 0.0).map(|b| b / (1024.0 * 1024.0))
+    }),
+];
+
+fn over(courses: &[Course], id: &str, title: &str, across: &str, of: Along) -> Option<Figure> {
+    let series: Vec<Series> = courses
+        .iter()
+        .map(|course| {
+            let point = |e: &Value| of(e).zip(figure(e, "rel_error"));
+            Series { name: course.name.clone(), points: course.evaluations.iter().filter_map(point).collect() }
+        })
+        .filter(|s| !s.points.is_empty())
+        .collect();
+    let errors = |values: &mut dyn Iterator<Item = f64>| {
+        let values: Vec<f64> = values.collect();
+        Axis::of_errors(values.into_iter())
+    };
+    let svg = charts::lines(title, (across, "relative error"), &series, errors)?;
+    Some(Figure { id: id.into(), title: title.into(), note: String::new(), svg })
+}
+
+fn figures<'a, F: std::borrow::Borrow<Figure> + 'a>(body: &mut String, all: impl IntoIterator<Item = F>) {
+    for figure in all {
+        let Figure { id, title, note, svg } = figure.borrow();
+        let _ = writeln!(
+            body,
+            "<figure id=\"{id}\"><figcaption>{} <span class=\"note\">{}</span></figcaption>\n{svg}\n</figure>",
+            escape(title),
+            escape(note)
+        );
+    }
+}
+
+/// A table; every cell is text, and a number where it begins with a digit.
+fn table<'a>(body: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>> + 'a) {
+    body.push_str("<div class=\"scroll\"><table><tr>");
+    head.iter().for_each(|h| {
+        let _ = write!(body, "<th>{}</th>", escape(h));
+    });
+    body.push_str("</tr>\n");
+    for row in rows {
+        body.push_str("<tr>");
+        for cell in row {
+            let class = if cell.starts_with(|c: char| c.is_ascii_digit()) { " class=\"n\"" } else { "" };
+            let _ = write!(body, "<td{class}>{}</td>", escape(&cell));
+        }
+        body.push_str("</tr>\n");
+    }
+    body.push_str("</table></div>\n");
+}
+
+/// A JSON value as a person would write it.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(s) => s.clone(),
+        Value::Number(n) if n.is_f64() => number(n.as_f64().unwrap_or(0.0)),
+        other => other.to_string(),
+    }
+}
+
+fn overview(body: &mut String, courses: &[Course]) {
+    let head =
+        ["run", "algorithm", "matrix", "k", "ranks", "parties", "iterations", "seconds", "relative error", "ended by"];
+    let rows: Vec<Vec<String>> = courses
+        .iter()
+        .map(|c| {
+            let last = c.end.as_ref().or(c.evaluations.last()).cloned().unwrap_or(Value::Null);
+            let ended = c.end.as_ref().map_or_else(|| "not ended".into(), |end| text(&end["stopped_by"]));
+            vec![
+                c.name.clone(),
+                text(&c.start["algo"]),
+                format!("{} x {}", text(&c.start["m"]), text(&c.start["n"])),
+                text(&c.start["k"]),
+                text(&c.start["ranks"]),
+                text(&c.start["parties"]),
+                text(&last["iter"]),
+                text(&last["seconds"]),
+                c.error().map_or_else(|| "-".into(), |e| format!("{e:.6}")),
+                ended,
+            ]
+        })
+        .collect();
+    table(body, &head, rows);
+}
+
+/// Most phases with a colour of their own.
+const PHASES: usize = 9;
+
+fn time(body: &mut String, course: &Course, number_of_run: usize) {
+    let Some(end) = &course.end else { return };
+    let Some(phases) = end["phases"].as_object() else { return };
+    let mut order: Vec<(&String, &Value)> =
+        phases.iter().filter(|(_, p)| figure(p, "seconds_max").is_some_and(|s| s > 0.0)).collect();
+    order.sort_by(|a, b| {
+        figure(b.1, "seconds_max").unwrap_or(0.0).total_cmp(&figure(a.1, "seconds_max").unwrap_or(0.0))
+    });
+    let ranks = course.count("ranks");
+    let of_ranks = |p: &Value| -> Option<Vec<f64>> {
+        let seconds: Vec<f64> = p["seconds_by_rank"].as_array()?.iter().map(|s| s.as_f64().unwrap_or(0.0)).collect();
+        (seconds.len() == ranks).then_some(seconds)
+    };
+    let by_rank = order.iter().all(|(_, p)| of_ranks(p).is_some());
+    let names: Vec<String> = if by_rank {
+        (0..ranks).map(|r| format!("rank {r}")).collect()
+    } else {
+        vec!["slowest rank".into(), "mean".into()]
+    };
+    let mut rows: Vec<(String, Vec<f64>)> = names.into_iter().map(|name| (name, Vec::new())).collect();
+    let mut parts: Vec<String> = Vec::new();
+    for (i, (name, p)) in order.iter().enumerate() {
+        let seconds = of_ranks(p)
+            .unwrap_or_else(|| ["seconds_max", "seconds_mean"].map(|key| figure(p, key).unwrap_or(0.0)).to_vec());
+        if i < PHASES {
+            parts.push((*name).clone());
+            rows.iter_mut().zip(seconds).for_each(|(row, s)| row.1.push(s));
+        } else if i == PHASES {
+            parts.push("all others".into());
+            rows.iter_mut().zip(seconds).for_each(|(row, s)| row.1.push(s));
+        } else {
+            rows.iter_mut().zip(seconds).for_each(|(row, s)| row.1[PHASES] += s);
+        }
+    }
+    let imbalance = figure(end, "imbalance")
+        .map_or_else(String::new, |x| format!("Computing, the slowest rank took {:.2} times the mean. ", x));
+    let note = format!("{imbalance}Evaluation includes its messages, which have bars of their own too.");
+    let title = format!("Time by phase and rank: {}", course.name);
+    let time = charts::stacked(&title, "seconds", &parts, &rows);
+    figures(body, time.map(|svg| Figure { id: format!("time-{number_of_run}"), title, note, svg }));
+
+    let mut sent: Vec<(String, f64, String)> = Vec::new();
+    for row in end["wire"].as_array().into_iter().flatten() {
+        let [mpi, party] = ["mpi_bytes", "party_bytes"].map(|key| row[key].as_u64().unwrap_or(0));
+        if mpi > 0 {
+            sent.push((format!("{} ({})", text(&row["purpose"]), text(&row["payload"])), mpi as f64, bytes(mpi)));
+        } else if party > 0 && course.count("parties") > ranks {
+            sent.push((format!("{} (between parties)", text(&row["purpose"])), party as f64, bytes(party)));
+        }
+    }
+    sent.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let title = format!("Traffic by purpose: {}", course.name);
+    let note = "Bytes given and taken by all ranks together".to_string();
+    let traffic = charts::bars(&title, &sent);
+    figures(body, traffic.map(|svg| Figure { id: format!("traffic-{number_of_run}"), title, note, svg }));
+}
+
+/// The ledger: what left each rank or party.
+fn wire(body: &mut String, course: &Course) {
+    let Some(end) = &course.end else { return };
+    let method = registry::find(&text(&course.start["algo"]));
+    let owner = if method.is_some_and(|m| m.partition.is_private()) { "party" } else { "rank" };
+    let _ = writeln!(
+        body,
+        "<details><summary>What left a {owner}: the ledger of {}</summary>\n<p>Every message passes one counted door. \
+         Party bytes are what all parties handed over and got back, MPI bytes what crossed the border of a rank.</p>",
+        escape(&course.name)
+    );
+    let lines = method.map_or(&[][..], |m| m.wire).iter().chain(registry::COMMON_WIRE);
+    let lines: Vec<_> = lines.collect();
+    let rows = end["wire"].as_array().into_iter().flatten().map(|row| {
+        let known = lines.iter().find(|w| row["purpose"] == w.purpose);
+        let count = |key: &str| bytes(row[key].as_u64().unwrap_or(0));
+        vec![
+            text(&row["purpose"]),
+            text(&row["payload"]),
+            known.map_or("", |w| w.shape).to_string(),
+            known.map_or("", |w| w.when).to_string(),
+            count("party_bytes"),
+            count("mpi_bytes"),
+            text(&row["messages"]),
+        ]
+    });
+    table(body, &["purpose", "what it carries", "size", "when", "party bytes", "MPI bytes", "messages"], rows);
+    body.push_str("</details>\n");
+}
+
+fn again(body: &mut String, course: &Course) {
+    let start = &course.start;
+    let _ = writeln!(
+        body,
+        "<p>{}: fednmf {} ({}), {} on {}. The same seed gives the same result on any number of ranks.</p>\n<pre>{}</pre>",
+        escape(&course.name),
+        escape(&text(&start["version"])),
+        escape(&text(&start["git"])),
+        escape(&text(&start["time"])),
+        escape(&text(&start["host"])),
+        escape(&course.command())
+    );
+    let _ = writeln!(body, "<details><summary>All parameters of {}</summary>", escape(&course.name));
+    let params = start["params"].as_object();
+    let rows = params.into_iter().flatten().map(|(name, value)| vec![name.replace('_', " "), text(value)]);
+    let more = ["checksum", "nnz", "format", "load_seconds", "mkl", "resumed_from"];
+    let more = more.iter().map(|name| vec![name.replace('_', " "), text(&start[*name])]);
+    table(body, &["parameter", "value"], rows.chain(more).collect::<Vec<_>>());
+    body.push_str("</details>\n");
+}

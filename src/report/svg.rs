@@ -1,0 +1,142 @@
+//! Writes SVG: shapes with their colours in them, so that a drawing taken out of its page looks the same.
+
+use std::fmt::Write as _;
+
+/// Colours that stay apart for those who see fewer of them (Okabe and Ito), and then some.
+pub const COLOURS: [&str; 10] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999933", "#882255", "#666666"];
+pub const INK: &str = "#222222";
+pub const PALE: &str = "#dddddd";
+
+/// Text with the characters that mean something in HTML and SVG replaced.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // No XML may have them, however written.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The first characters of a text, with a mark where some are missing.
+pub fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_string();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Where text stands with respect to its point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A drawing in the making; lengths are in pixels, y goes down.
+pub struct Svg {
+    width: f64,
+    height: f64,
+    body: String,
+}
+
+impl Svg {
+    pub fn new(width: f64, height: f64) -> Self {
+        Svg { width, height, body: String::new() }
+    }
+
+    pub fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), colour: &str) {
+        let _ = write!(
+            self.body,
+            r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{colour}" stroke-width="1"/>"#
+        );
+    }
+
+    pub fn path(&mut self, points: &[(f64, f64)], colour: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = write!(
+            self.body,
+            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>"#,
+            points.join(" ")
+        );
+    }
+
+    /// A point with a `note` that shows when one points at it.
+    pub fn dot(&mut self, (x, y): (f64, f64), radius: f64, colour: &str, note: &str) {
+        let _ = write!(
+            self.body,
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius:.1}" fill="{colour}"><title>{}</title></circle>"#,
+            escape(note)
+        );
+    }
+
+    /// A bar from the corner (x, y), with a `note` unless that is empty.
+    pub fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str, note: &str) {
+        let title = if note.is_empty() { String::new() } else { format!("<title>{}</title>", escape(note)) };
+        let (width, height) = (width.max(0.0), height.max(0.0));
+        let _ = write!(
+            self.body,
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.2}" height="{height:.2}" fill="{colour}">{title}</rect>"#
+        );
+    }
+
+    pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, size: f64, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let _ = write!(
+            self.body,
+            r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" font-size="{size}" fill="{INK}">{}</text>"#,
+            escape(text)
+        );
+    }
+
+    /// Text along the y axis, upwards.
+    pub fn upright(&mut self, (x, y): (f64, f64), size: f64, text: &str) {
+        let _ = write!(
+            self.body,
+            r#"<text transform="translate({x:.1} {y:.1}) rotate(-90)" text-anchor="middle" font-size="{size}" fill="{INK}">{}</text>"#,
+            escape(text)
+        );
+    }
+
+    /// A picture stretched to width × height, its pixels kept as squares.
+    pub fn picture(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), address: &str, note: &str) {
+        let _ = write!(
+            self.body,
+            r#"<image x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" preserveAspectRatio="none" style="image-rendering:pixelated" href="{address}"><title>{}</title></image>"#,
+            escape(note)
+        );
+    }
+
+    /// The drawing; `title` is for those who cannot see it.
+    pub fn finish(self, title: &str) -> String {
+        let Svg { width, height, body } = self;
+        format!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" role="img" font-family="system-ui, sans-serif"><title>{}</title><rect width="100%" height="100%" fill="white"/>{body}</svg>"#,
+            escape(title)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_ends_a_tag() {
+        assert_eq!(escape("a<b>&\"'\u{1}\n"), "a&lt;b&gt;&amp;&quot;&#39;\u{fffd}\n");
+        assert_eq!((short("abcdef", 4), short("äöü", 3)), ("abc…".to_string(), "äöü".to_string()));
+    }
+}
