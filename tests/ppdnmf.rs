@@ -112,6 +112,16 @@ fn only_neighbours_exchange_and_answers_come_packed() {
         let each = 10 * 2 * 3 * 512 * 2;
         assert_eq!(bytes("encrypted U to neighbours"), each * 24);
         assert_eq!(bytes("encrypted answers of neighbours"), each * 24u64.div_ceil(slots));
+        let edges = summary["edges"].as_array().unwrap();
+        assert_eq!(edges.len(), 10);
+        for edge in edges {
+            let [from, to, messages, bytes] =
+                ["from", "to", "messages", "bytes"].map(|key| edge[key].as_u64().unwrap());
+            assert!((from + 1) % 5 == to || (to + 1) % 5 == from, "{from} and {to} are not neighbours on the ring");
+            let flags = messages - 2 * 2 * 3;
+            assert_eq!(bytes, 2 * 3 * 512 * (24 + 24u64.div_ceil(slots)) + 8 * flags);
+            assert!(edge["seconds"].as_f64().unwrap() > 0.0);
+        }
     }
 }
 

@@ -70,6 +70,7 @@ pub struct Ledger {
     wire: BTreeMap<Parcel, Entry>,
     work: BTreeMap<&'static str, Entry>,
     spans: BTreeMap<&'static str, Entry>,
+    edges: BTreeMap<(usize, usize), Entry>,
 }
 
 impl Ledger {
@@ -91,6 +92,17 @@ impl Ledger {
     /// Spans by phase.
     pub fn spans(&self) -> impl Iterator<Item = (&'static str, &Entry)> {
         self.spans.iter().map(|(name, entry)| (*name, entry))
+    }
+
+    /// Books a message from one party to another once more, by its edge: on the sender's rank with its bytes, on the
+    /// receiver's, if that is another one, with the seconds alone.
+    pub fn passed(&mut self, edge: (usize, usize), entry: &Entry) {
+        self.edges.entry(edge).or_default().add(entry);
+    }
+
+    /// Messages by (sending party, receiving party), where parties have neighbours.
+    pub fn edges(&self) -> impl Iterator<Item = ((usize, usize), &Entry)> {
+        self.edges.iter().map(|(edge, entry)| (*edge, entry))
     }
 
     /// All messages by purpose and payload.

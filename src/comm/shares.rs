@@ -117,6 +117,23 @@ impl Door {
         self.ledger.borrow_mut().sent(parcel, &Entry { calls: 1, party_bytes, ..Entry::default() });
     }
 
+    /// [`Door::hand_over`] from a party (and its rank) to a neighbour (and its rank), booked by its edge too.
+    pub fn pass_on<T: Equivalence>(
+        &self,
+        parcel: Parcel,
+        (from, from_rank): (usize, usize),
+        (to, to_rank): (usize, usize),
+        elements: &mut [T],
+    ) {
+        let start = Instant::now();
+        self.hand_over(parcel, from_rank, to_rank, elements);
+        let seconds = start.elapsed().as_secs_f64();
+        let sent = u64::from(self.rank() == from_rank);
+        let party_bytes = sent * size_of_val(elements) as u64;
+        let entry = Entry { calls: sent, seconds, party_bytes, ..Entry::default() };
+        self.ledger.borrow_mut().passed((from, to), &entry);
+    }
+
     /// Books that `hosted` parties of this rank each hand `words` elements to the part of the server on their own rank,
     /// or get them from it: party bytes that cross no rank's border.
     pub fn hand_to_server<T>(&self, parcel: Parcel, hosted: usize, words: usize) {

@@ -20,12 +20,16 @@ struct Share {
     sent: [u64; 3],
     /// By purpose and payload: MPI bytes, party bytes, messages.
     wire: BTreeMap<String, BTreeMap<String, [u64; 3]>>,
+    /// Sending party, receiving party, messages, bytes, seconds.
+    edges: Vec<(usize, usize, u64, u64, f64)>,
     peak_rss: u64,
 }
 
 impl Share {
     fn of(ledger: &Ledger, peak_rss: u64) -> Share {
         let mut share = Share { peak_rss, ..Share::default() };
+        let edge = |((from, to), e): ((usize, usize), &Entry)| (from, to, e.calls, e.party_bytes, e.seconds);
+        share.edges = ledger.edges().map(edge).collect();
         for (name, entry) in ledger.work() {
             share.add(name, entry);
             share.compute_seconds += entry.seconds;
@@ -85,6 +89,9 @@ pub struct Profile {
     pub messages: u64,
     /// What left the ranks and parties, by purpose and payload: MPI bytes, party bytes, messages of all ranks.
     pub wire: BTreeMap<(String, String), [u64; 3]>,
+    /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the rank that took longer
+    /// over them.
+    pub edges: BTreeMap<(usize, usize), (u64, u64, f64)>,
     /// The largest over the mean compute time of a rank; 1 is perfect balance.
     pub imbalance: f64,
     /// The largest resident memory that a rank ever had.
@@ -131,6 +138,10 @@ impl Profile {
                     sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
                 }
             }
+            for &(from, to, messages, bytes, seconds) in &share.edges {
+                let edge = profile.edges.entry((from, to)).or_default();
+                *edge = (edge.0 + messages, edge.1 + bytes, edge.2.max(seconds));
+            }
             profile.bytes_sent += share.sent[0];
             profile.party_bytes += share.sent[1];
             profile.messages += share.sent[2];
@@ -146,7 +157,7 @@ impl Profile {
     }
 
     /// For the trace: `wire`, `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `peak_rss_bytes` and
-    /// `peak_rss_sum_bytes`.
+    /// `peak_rss_sum_bytes`; `edges` where parties have neighbours.
     pub fn json(&self) -> Map<String, Value> {
         let phases: Map<String, Value> = self
             .phases
@@ -170,6 +181,12 @@ impl Profile {
         let mut map = Map::new();
         map.insert("wire".into(), wire.into());
         map.insert("phases".into(), Value::Object(phases));
+        if !self.edges.is_empty() {
+            let edges = self.edges.iter().map(|((from, to), (messages, bytes, seconds))| {
+                json!({"from": from, "to": to, "messages": messages, "bytes": bytes, "seconds": seconds})
+            });
+            map.insert("edges".into(), edges.collect::<Vec<Value>>().into());
+        }
         map.insert("bytes_sent".into(), self.bytes_sent.into());
         map.insert("party_bytes".into(), self.party_bytes.into());
         map.insert("messages".into(), self.messages.into());

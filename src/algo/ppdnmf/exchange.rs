@@ -67,9 +67,9 @@ struct End {
 /// One direction of an edge.
 #[derive(Clone, Copy)]
 struct Way {
-    from_party: usize,
-    from_rank: usize,
-    to_rank: usize,
+    /// Party and rank.
+    from: (usize, usize),
+    to: (usize, usize),
     /// Which end sends, and which receives, where it is hosted here.
     sender: Option<usize>,
     receiver: Option<usize>,
@@ -115,12 +115,13 @@ impl Network {
             if a == door.rank() || b == door.rank() {
                 for (from_party, to, from_rank, to_rank) in [(i, j, a, b), (j, i, b, a)] {
                     let (sender, receiver) = (end_of(from_party, to), end_of(to, from_party));
-                    ways.push(Way { from_party, from_rank, to_rank, sender, receiver });
+                    let (from, to) = ((from_party, from_rank), (to, to_rank));
+                    ways.push(Way { from, to, sender, receiver });
                 }
             }
         }
         if let Some(vault) = &mut vault {
-            let pairs: Vec<_> = ways.iter().map(|w| (w.from_party, w.from_rank, w.to_rank)).collect();
+            let pairs: Vec<_> = ways.iter().map(|w| (w.from.0, w.from.1, w.to.1)).collect();
             vault.meet(door, &pairs)?;
         }
         let (message, answer) = match &vault {
@@ -191,14 +192,14 @@ impl Network {
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
-                    door.hand_over(forward, way.from_rank, way.to_rank, &mut messages[ends[s].local]);
+                    door.pass_on(forward, way.from, way.to, &mut messages[ends[s].local]);
                     let local = ends[s].local;
                     ends[r].message.copy_from_slice(&messages[local]);
                 }
                 (Some(s), None) => {
-                    door.hand_over(forward, way.from_rank, way.to_rank, &mut messages[ends[s].local]);
+                    door.pass_on(forward, way.from, way.to, &mut messages[ends[s].local]);
                 }
-                (None, Some(r)) => door.hand_over(forward, way.from_rank, way.to_rank, &mut ends[r].message),
+                (None, Some(r)) => door.pass_on(forward, way.from, way.to, &mut ends[r].message),
                 (None, None) => {}
             }
         }
@@ -219,12 +220,12 @@ impl Network {
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
-                    door.hand_over(answer, way.from_rank, way.to_rank, &mut ends[s].reply);
+                    door.pass_on(answer, way.from, way.to, &mut ends[s].reply);
                     let reply = std::mem::take(&mut ends[s].reply);
                     ends[s].reply = std::mem::replace(&mut ends[r].answer, reply);
                 }
-                (Some(s), None) => door.hand_over(answer, way.from_rank, way.to_rank, &mut ends[s].reply),
-                (None, Some(r)) => door.hand_over(answer, way.from_rank, way.to_rank, &mut ends[r].answer),
+                (Some(s), None) => door.pass_on(answer, way.from, way.to, &mut ends[s].reply),
+                (None, Some(r)) => door.pass_on(answer, way.from, way.to, &mut ends[r].answer),
                 (None, None) => {}
             }
         }
@@ -256,7 +257,7 @@ impl Network {
         ends.iter_mut().for_each(|end| end.reply[0] = flags[end.local]);
         for way in &*ways {
             let mut flag = [way.sender.map_or(0, |s| ends[s].reply[0])];
-            door.hand_over(FLAG, way.from_rank, way.to_rank, &mut flag);
+            door.pass_on(FLAG, way.from, way.to, &mut flag);
             if let Some(r) = way.receiver {
                 let local = ends[r].local;
                 flags[local] = flags[local].min(flag[0]);
