@@ -10,8 +10,9 @@ use std::io::Write as _;
 use serde_json::{Map, Value, json};
 
 use self::course::{Course, Stop};
+use crate::algo::options::SECURE_SUM;
 use crate::algo::registry::Form;
-use crate::algo::{Algorithm, Problem};
+use crate::algo::{Algorithm, Problem, dp};
 use crate::cli::{Precision, Settings};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals};
 use crate::data::{self, Header};
@@ -85,6 +86,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         seed: settings.seed,
         kernel: sparse_kernels,
         options: &settings.options,
+        max_iters: settings.max_iters,
         parties,
         door: door.clone(),
     };
@@ -101,6 +103,11 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         progress.note(&format!("going on at iteration {} from {}", course.iteration, path.display()));
     }
 
+    if algorithm.releases().is_some() && settings.eval_every > 0 {
+        progress.note(
+            "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
+        );
+    }
     let start = json!({
         "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.method.name,
         "args": settings.words, "ranks": door.size(), "parties": parties.count, "m": header.rows, "n": header.cols,
@@ -123,10 +130,11 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
             door.span("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
         })?;
     progress.finish();
-    algorithm.conclude()?;
 
+    let privacy = algorithm.releases().map(|r| r.json(&not_covered(settings, &course)));
     if let Some(path) = &settings.output {
-        let all = provenance(settings, door, &start, &course, stop);
+        let mut all = provenance(settings, door, &start, &course, stop);
+        all.extend(privacy.clone().map(|table| ("privacy".to_string(), table)));
         matrices::write(door, path, &algorithm.factors(), &all)?;
     }
     let profile = summary::profile(door);
@@ -136,6 +144,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let end_map = end.as_object_mut().expect("an object");
     end_map.extend(course.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
     end_map.extend(profile.json());
+    end_map.extend(privacy.map(|table| ("privacy".to_string(), table)));
     door.agree(trace.write(&end))?;
     if door.speaks() {
         report(settings, &start, &end, &profile);
@@ -146,6 +155,16 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         Stop::TimeLimit if settings.checkpoint.is_some() => EXIT_REQUEUE,
         _ => EXIT_DONE,
     })
+}
+
+/// What leaves a party without noise on it.
+fn not_covered(settings: &Settings, course: &Course<'_>) -> Vec<String> {
+    let mut all = vec!["sum, norm, range, number and hash of all entries, once while loading".to_string()];
+    if course.evaluations > 0 {
+        let whose = if settings.options.flag(&SECURE_SUM) { "sums of the parties'" } else { "each party's" };
+        all.push(format!("{whose} errors in {} evaluation(s)", course.evaluations));
+    }
+    all
 }
 
 /// The summary on stdout.
@@ -172,7 +191,7 @@ fn report(settings: &Settings, start: &Value, end: &Value, profile: &summary::Pr
             stopped_by: end["stopped_by"].as_str().unwrap_or(""),
             output: output.as_deref(),
         };
-        format!("{}\n{}\n", profile.table(), summary::paragraph(&facts, profile))
+        format!("{}\n{}{}\n", profile.table(), dp::lines(&end["privacy"]), summary::paragraph(&facts, profile))
     };
     // A reader that has gone (`| head`) does not make the run a failure.
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -121,7 +121,7 @@ struct Asyn<T: Real> {
 }
 
 fn build<T: Real, const SKETCHED: bool>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties: who, door } = problem;
+    let Problem { data, k, seed, kernel, options, parties: who, door, .. } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
     let kind = if SKETCHED { options.word(&SKETCH) } else { "" };

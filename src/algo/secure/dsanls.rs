@@ -159,7 +159,7 @@ fn sizes(options: &Options, facts: &Facts) -> Result<(usize, usize, usize)> {
 }
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties: who, door } = problem;
+    let Problem { data, k, seed, kernel, options, parties: who, door, .. } = problem;
     let facts = Facts::of(&data, k);
     let (d_u, d_v, limit) = sizes(options, &facts)?;
     let Facts { m, n, order, .. } = facts;

@@ -108,7 +108,7 @@ impl<T: Real> Extrapolated<T> {
 }
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties: who, door } = problem;
+    let Problem { data, k, seed, kernel, options, parties: who, door, .. } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
     let beyond = options.word(&EXTRAPOLATION) == "restart";
