@@ -16,7 +16,7 @@ from . import plot, report
 from .results import Results, evaluate
 from .spec import Figure, Missing
 
-FAMILIES = ["dsanls", "secure", "fnmf", "felb", "ppdnmf"]
+FAMILIES = ["dsanls", "secure", "fnmf", "felb", "dp", "ppdnmf"]
 
 
 def figures() -> dict[str, Figure]:

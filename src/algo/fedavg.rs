@@ -1,5 +1,6 @@
 //! FedAvg for NMF (McMahan et al. 2017): inertial local steps, and V̄ is the plain mean of all V_j.
 
+use super::dp;
 use super::fnmf;
 use super::options::{INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, START};
 use super::registry::{Form, Method, Partition, Unit};
@@ -16,13 +17,13 @@ pub static METHOD: Method = Method {
     unit: Unit::Round,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[
+    options: &dp::with::<5, 15>([
         LOCAL_ITERS.or("10"),
         LOCAL_TOL.or("0"),
         INERTIA.or("1"),
         START.or("independent"),
         PARTICIPATION.or("1"),
-    ],
+    ]),
     wire: fnmf::WIRE,
     build64: build,
     build32: build,

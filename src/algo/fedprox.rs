@@ -1,5 +1,6 @@
 //! FedProx for NMF (Li et al. 2020): FedAvg whose local steps are pulled to V̄, component by component in their places.
 
+use super::dp;
 use super::fnmf;
 use super::options::{GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, START};
 use super::registry::{Form, Method, Partition, Unit};
@@ -16,14 +17,14 @@ pub static METHOD: Method = Method {
     unit: Unit::Round,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[
+    options: &dp::with::<6, 16>([
         LOCAL_ITERS.or("10"),
         LOCAL_TOL.or("0"),
         INERTIA.or("1"),
         GAMMA.or("0.1"),
         START.or("independent"),
         PARTICIPATION.or("1"),
-    ],
+    ]),
     wire: fnmf::WIRE,
     build64: build,
     build32: build,

@@ -1,5 +1,6 @@
 //! Independent inertial proximal alternating minimisation (Pock and Sabach 2016) at every party, averaged once at the end.
 
+use super::dp;
 use super::fnmf::{self, Rule};
 use super::options::{INERTIA, START};
 use super::registry::{Form, Method, Partition, Unit};
@@ -16,7 +17,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[INERTIA.or("1"), START.or("independent")],
+    options: &dp::with::<2, 12>([INERTIA.or("1"), START.or("independent")]),
     wire: fnmf::WIRE_ONCE,
     build64: build,
     build32: build,

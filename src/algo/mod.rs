@@ -6,6 +6,7 @@
 pub mod auto;
 pub mod boolean;
 pub mod bpp;
+pub mod dp;
 pub mod dsanls;
 pub mod exact;
 mod extrapolate;
@@ -16,6 +17,7 @@ pub mod fnmf;
 pub mod grid;
 pub mod hals;
 pub mod ipalm;
+pub mod limits;
 pub mod mu;
 pub mod mur;
 mod nndsvd;
@@ -33,6 +35,7 @@ use crate::comm::{Door, Parties};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Real, SparseKernels};
+use crate::privacy::Releases;
 
 pub use options::{Check, Opt, Options};
 pub use registry::{Method, Unit, Wire};
@@ -46,6 +49,8 @@ pub struct Problem<'a, T: Real> {
     pub seed: u64,
     pub kernel: SparseKernels,
     pub options: &'a Options,
+    /// Iterations that the run may have in all.
+    pub max_iters: usize,
     /// Who owns which block, for the algorithms whose blocks are parties'.
     pub parties: Parties,
     /// The factors to start from (`--init FILE`), of the right shape; for the algorithms that take them.
@@ -136,6 +141,11 @@ pub trait Algorithm<T: Real> {
     /// # Errors
     /// When the checkpoint does not fit.
     fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()>;
+
+    /// What the parties have released under differential privacy, where that was asked for.
+    fn releases(&self) -> Option<&Releases> {
+        None
+    }
 
     /// What was decided on the way and belongs into trace and output, such as effective sketch sizes.
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {

@@ -1,5 +1,6 @@
 //! Independent multiplicative updates (Lee and Seung 2000) at every party, averaged once at the end.
 
+use super::dp;
 use super::fnmf::{self, Rule};
 use super::options::START;
 use super::registry::{Form, Method, Partition, Unit};
@@ -16,7 +17,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[START.or("independent")],
+    options: &dp::with::<1, 11>([START.or("independent")]),
     wire: fnmf::WIRE_ONCE,
     build64: build,
     build32: build,

@@ -2,7 +2,7 @@
 //! algorithms are made from it.
 
 use super::boolean::{asso, grecond, mebf, relaxed};
-use super::options::Taken;
+use super::options::{DP, Opt, Taken};
 use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, grid, hals, ipalm, mu, mur, ppdnmf, secure};
 use crate::comm::{LARGEST, Parcel, Parties, Payload};
 use crate::data::{self, Plan};
@@ -106,6 +106,26 @@ impl Method {
     /// Whether it factorises matrices of 0 and 1, and those only.
     pub fn is_boolean(&self) -> bool {
         self.forms.contains(&Form::Bits)
+    }
+
+    /// Whether it takes an option.
+    pub fn takes(&self, opt: &Opt) -> bool {
+        self.options.iter().any(|t| t.opt == opt)
+    }
+
+    /// How a line of the wire table is kept from those that it passes, in words.
+    pub fn protection(&self, wire: &Wire) -> String {
+        let clear = match wire.payload {
+            Payload::Ciphertext => return "encrypted".into(),
+            Payload::Masked => return "masked: only the sum of all parties can be read".into(),
+            Payload::Control => return "in the clear; says nothing of entries".into(),
+            _ => "in the clear",
+        };
+        let masked = self.wire.iter().any(|w| w.purpose == wire.purpose && w.payload == Payload::Masked);
+        let noised = self.takes(&DP) && wire.payload == Payload::SharedFactor;
+        let more = [(masked, "masked with --secure-sum"), (noised, "noised with --dp")];
+        let more: Vec<&str> = more.into_iter().filter_map(|(is, text)| is.then_some(text)).collect();
+        if more.is_empty() { clear.into() } else { format!("{clear}; {}", more.join(", ")) }
     }
 }
 

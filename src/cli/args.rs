@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::EstimateArgs;
+use super::{AccountArgs, EstimateArgs};
 use crate::data::Threshold;
 use crate::data::names;
 use crate::error::Result;
@@ -249,6 +249,9 @@ pub enum Command {
         /// The whole reference as Markdown: algorithms, and every option with its default for each of them
         #[arg(long, conflicts_with = "name")]
         markdown: bool,
+        /// With a NAME: only what leaves a party, as a table
+        #[arg(long, requires = "name")]
+        wire: bool,
     },
     /// Write a synthetic matrix to a file
     Generate {
@@ -290,6 +293,8 @@ pub enum Command {
     /// Tell memory, work, traffic and time of an iteration before it is run, and how many ranks are worth asking for.
     /// Rates are measured on the spot: start it with mpirun -n 2 to measure the way between ranks too
     Estimate(Box<EstimateArgs>),
+    /// Tell what releases under differential privacy cost, or how much noise a budget asks for; needs no data
+    Account(AccountArgs),
     /// Print a completion script for a shell
     Completions {
         /// bash, zsh, fish, elvish, powershell

@@ -7,9 +7,9 @@ use clap::parser::ValueSource;
 use serde_json::{Map, Value, json};
 
 use super::{Kernel, Precision, RunArgs, Scale};
-use crate::algo::options::{self, GRID, MEASURE, Options};
-use crate::algo::registry::Partition;
-use crate::algo::{Method, auto, registry};
+use crate::algo::options::{self, DP_RELEASES, GRID, MEASURE, Options};
+use crate::algo::registry::{Partition, Unit};
+use crate::algo::{Method, auto, dp, limits, registry};
 use crate::data::{self, InputSpec, Stack, Threshold};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
@@ -72,6 +72,7 @@ impl Settings {
         })?;
         refuse_foreign(method, matches)?;
         let options = Options::check(method.options, |name| typed(matches, name))?;
+        dp::check(&options)?;
         let parties_of_files = args.input.contains("{party}");
         if !method.partition.is_private() {
             if args.parties.is_some() && !parties_of_files {
@@ -179,6 +180,9 @@ impl Settings {
         all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
         all.insert("binarize".into(), json!(self.input.binarize.map(Threshold::to_json)));
         all.extend(self.options.to_json());
+        // The split of a budget hangs on the number of releases.
+        let releases = dp::planned(&self.options, self.max_iters, self.method.unit != Unit::Round);
+        all.extend(releases.map(|r| (DP_RELEASES.name.replace('-', "_"), r.into())));
         // Where the matrix is cut decides rounding only, and what is measured decides nothing.
         all.remove(GRID.name);
         all.remove(MEASURE.name);
@@ -234,8 +238,10 @@ fn refuse_foreign(method: &Method, matches: &ArgMatches) -> Result<()> {
                 .filter(|m| m.options.iter().any(|t| t.opt.name == opt.name))
                 .map(|m| m.name)
                 .collect();
+            let why =
+                if dp::OPTIONS[..7].iter().any(|t| t.opt == *opt) { limits::why_no_dp(method) } else { String::new() };
             return Err(Error::input(format!(
-                "--{}: {} does not take it ({} does)",
+                "--{}: {} does not take it ({} does){why}",
                 opt.name,
                 method.name,
                 takers.join(", ")

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Command, command, reference};
+use crate::algo::limits;
 use crate::algo::registry::{self, Method, Unit};
 use crate::error::{Error, Result};
 
@@ -12,13 +13,14 @@ use crate::error::{Error, Result};
 /// When `list` is asked for an algorithm that does not exist.
 pub fn print_info(asked: &Command) -> Result<Option<String>> {
     Ok(Some(match asked {
-        Command::List { name: None, markdown: true } => reference::reference(),
+        Command::List { name: None, markdown: true, .. } => reference::reference(),
         Command::List { name: None, .. } => list(),
-        Command::List { name: Some(name), .. } => {
+        Command::List { name: Some(name), wire, .. } => {
             let method = registry::find(name)
                 .ok_or_else(|| Error::input(format!("{name}: no such algorithm; 'fednmf list' shows them all")))?;
-            describe(method)
+            if *wire { wire_table(method) } else { describe(method) }
         }
+        Command::Account(asked) => asked.answer()?,
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut command(), "fednmf", &mut text);
@@ -83,7 +85,29 @@ fn describe(m: &Method) -> String {
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
     for w in registry::COMMON_WIRE.iter().chain(m.wire) {
-        let _ = writeln!(out, "  {} ({:?}, {}): {}", w.purpose, w.payload, w.shape, w.when);
+        let _ = writeln!(out, "  {} ({:?}, {}): {}; {}", w.purpose, w.payload, w.shape, w.when, m.protection(w));
+    }
+    if let Some([first, second]) = limits::of(m) {
+        let _ = writeln!(out, "\nLimits: {first}\n{second}");
+    }
+    out
+}
+
+/// What leaves a party, as a table.
+fn wire_table(m: &Method) -> String {
+    let mut rows = vec![["what", "payload", "shape", "how often", "protection"].map(String::from)];
+    rows.extend(registry::COMMON_WIRE.iter().chain(m.wire).map(|w| {
+        let payload = format!("{:?}", w.payload);
+        [w.purpose.into(), payload, w.shape.into(), w.when.into(), m.protection(w)]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3].map(width);
+    let mut out = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(out, "{cell:width$}  ");
+        }
+        let _ = writeln!(out, "{}", row[4]);
     }
     out
 }

@@ -1,11 +1,13 @@
 //! The command line: from what was typed ([`args`]) to checked settings ([`check`]), before anything is read.
 
+mod account;
 mod args;
 mod check;
 mod estimate;
 mod info;
 mod reference;
 
+pub use account::AccountArgs;
 pub use args::{Cli, Command, Kernel, Precision, ProjectArgs, ReportArgs, RunArgs, Scale};
 pub use check::{Every, Settings};
 pub use estimate::EstimateArgs;

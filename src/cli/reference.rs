@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::command;
-use crate::algo::options;
 use crate::algo::registry::{self, Method};
+use crate::algo::{limits, options};
 
 /// The table of all algorithms.
 pub fn algorithms() -> String {
@@ -51,10 +51,13 @@ pub fn reference() -> String {
         let _ = writeln!(out, "| `--{} {}` | {} | {defaults} |", opt.name, opt.value, cell(opt.help));
     }
     out.push_str("\n## What leaves a rank or a party\n\nWith every algorithm, while loading:\n\n");
-    wire(&mut out, registry::COMMON_WIRE);
+    wire(&mut out, None, registry::COMMON_WIRE);
     for m in registry::ALL {
         let _ = writeln!(out, "\n`{}`, from each {}:\n", m.name, owner(m));
-        wire(&mut out, m.wire);
+        wire(&mut out, Some(m), m.wire);
+        if let Some([first, second]) = limits::of(m) {
+            let _ = writeln!(out, "\nLimits: {first} {second}");
+        }
     }
     out
 }
@@ -63,10 +66,11 @@ fn owner(m: &Method) -> &'static str {
     if m.partition.is_private() { "party" } else { "rank" }
 }
 
-fn wire(out: &mut String, rows: &[registry::Wire]) {
-    out.push_str("| purpose | payload | shape | when |\n| --- | --- | --- | --- |\n");
+fn wire(out: &mut String, method: Option<&Method>, rows: &[registry::Wire]) {
+    out.push_str("| purpose | payload | shape | when | protection |\n| --- | --- | --- | --- | --- |\n");
     for w in rows {
-        let _ = writeln!(out, "| {} | {:?} | {} | {} |", w.purpose, w.payload, w.shape, w.when);
+        let protection = method.map_or_else(|| "in the clear".into(), |m| m.protection(w));
+        let _ = writeln!(out, "| {} | {:?} | {} | {} | {protection} |", w.purpose, w.payload, w.shape, w.when);
     }
 }
 

@@ -140,7 +140,7 @@ pub fn all(hosted: Range<usize>, own: &[KeyPair], public: &[[u8; KEY]]) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::secret_rng;
+    use crate::random::{mix, secret_rng};
 
     fn pairs(parties: usize) -> (Vec<KeyPair>, Vec<[u8; KEY]>) {
         let own: Vec<KeyPair> =
@@ -173,6 +173,45 @@ mod tests {
                     assert_eq!(*t, (0..parties).map(|p| share(p, i)).sum::<u64>());
                 }
             }
+        }
+    }
+
+    /// What colluders make of a victim's masked share: each takes its own stream with the victim off, then all they know
+    /// of the sum. How many of `words` they find.
+    fn uncovered_by(colluders: usize, parties: usize, words: usize) -> [usize; 2] {
+        let (own, public) = pairs(parties);
+        let mut masks = all(0..parties, &own, &public).unwrap();
+        let share = |p: usize, i: usize| mix((p * 100_000 + i) as u64);
+        let (mut total, mut seen) = (vec![0u64; words], Vec::new());
+        for (p, masks) in masks.iter_mut().enumerate() {
+            let mut masked: Vec<u64> = (0..words).map(|i| share(p, i)).collect();
+            masks.apply(4, &mut masked);
+            total.iter_mut().zip(&masked).for_each(|(t, w)| *t = t.wrapping_add(*w));
+            seen.push(masked);
+        }
+        // The victim is party 0: it adds all of its streams, and the others subtract theirs with it, their first ones.
+        let mut victim = seen.swap_remove(0);
+        for masks in &mut masks[1..=colluders] {
+            let one = Masks { streams: vec![masks.streams.swap_remove(0)] };
+            let mut zeros = vec![0; words];
+            { one }.apply(4, &mut zeros);
+            victim.iter_mut().zip(&zeros).for_each(|(v, z)| *v = v.wrapping_add(*z));
+        }
+        for p in 1..=colluders {
+            total.iter_mut().enumerate().for_each(|(i, t)| *t = t.wrapping_sub(share(p, i)));
+        }
+        [victim, total].map(|found| found.iter().enumerate().filter(|(i, w)| **w == share(0, *i)).count())
+    }
+
+    /// What is said of colluding parties, as an attack: all but one find the one's share, both ways; with one more honest
+    /// party nothing of it is found, but the sum of the two.
+    #[test]
+    fn all_but_one_together_find_the_share_of_the_one_and_fewer_do_not() {
+        for parties in [2, 3, 6] {
+            assert_eq!(uncovered_by(parties - 1, parties, 1000), [1000, 1000], "{parties} parties");
+        }
+        for parties in [3, 6] {
+            assert_eq!(uncovered_by(parties - 2, parties, 1000), [0, 0], "{parties} parties");
         }
     }
 

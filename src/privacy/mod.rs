@@ -1,8 +1,20 @@
-//! What keeps a party's data its own: sums of which nobody sees a single share, and numbers that travel encrypted.
+//! What keeps a party's data its own: sums of which nobody sees a single share, numbers that travel encrypted, and noise
+//! that hides what any single party had to say.
 
+mod account;
+pub mod dropout;
+mod gaussian;
 mod masking;
+mod noise;
 pub mod paillier;
+mod plan;
+mod release;
+mod shamir;
 mod summer;
 
+pub use account::Loss;
 pub use masking::FixedPoint;
+pub use noise::NOISE_KEY;
+pub use plan::{Asked, Bound, Mechanism, Plan};
+pub use release::Releases;
 pub use summer::{KEYS, Summer, masked};

@@ -67,6 +67,11 @@ impl Summer {
         self.masks.is_some()
     }
 
+    /// What to expect ([`Summer::sum`]) of entries whose magnitude is known to be `most` at most.
+    pub fn without_headroom(&self, most: f64) -> f64 {
+        self.masks.as_ref().map_or(most, |m| most * 2f64.powi(-m.headroom))
+    }
+
     /// Sums one share from every party into `out` on every rank. `shares` are those of the hosted parties, in order.
     /// `expected` is a publicly known size of the entries; masked, one that is 2^headroom times as large is refused.
     ///
@@ -113,5 +118,32 @@ impl Summer {
         door.sum_masked(masked(parcel), hosted, total);
         out.iter_mut().zip(&*total).for_each(|(x, t)| *x = T::of(fixed.decode(*t)));
         Ok(())
+    }
+
+    /// Sums words modulo 2⁶⁴, `length` from every party, masked. `fill` writes the share of the hosted party of that
+    /// number (counted from 0). The result stays until the next sum.
+    ///
+    /// # Panics
+    /// When this sums in the clear: such words are not for others' eyes.
+    pub fn words(
+        &mut self,
+        door: &Door,
+        parcel: Parcel,
+        length: usize,
+        mut fill: impl FnMut(usize, &mut [u64]),
+    ) -> &[u64] {
+        let Masking { masks, next, share, total, .. } = self.masks.as_mut().expect("words are summed masked only");
+        for words in [&mut *share, &mut *total] {
+            words.clear();
+            words.resize(length, 0);
+        }
+        for (hosted, masks) in masks.iter_mut().enumerate() {
+            fill(hosted, share);
+            masks.apply(*next, share);
+            total.iter_mut().zip(&*share).for_each(|(t, s)| *t = t.wrapping_add(*s));
+        }
+        *next += 1;
+        door.sum_masked(masked(parcel), self.hosted.len(), total);
+        total
     }
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
+use crate::privacy::Releases;
 
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,6 +23,8 @@ pub enum Stop {
     TimeLimit,
     /// The algorithm has nothing left to do.
     Done,
+    /// Another release would exceed `--epsilon`.
+    Budget,
     Signal(usize),
 }
 
@@ -34,6 +37,7 @@ impl Stop {
             Stop::TargetError => "target_error",
             Stop::TimeLimit => "time_limit",
             Stop::Done => "done",
+            Stop::Budget => "epsilon",
             Stop::Signal(number) => Signals::name(number),
         }
     }
@@ -51,6 +55,8 @@ pub struct Course<'a> {
     pub seconds: f64,
     /// The last evaluation.
     pub measures: Measures,
+    /// How many there were.
+    pub evaluations: usize,
     evaluated_at: Option<usize>,
     first_error: Option<f64>,
     saved_at: usize,
@@ -74,6 +80,7 @@ impl<'a> Course<'a> {
             resumed_from: 0,
             seconds: 0.0,
             measures: Vec::new(),
+            evaluations: 0,
             evaluated_at: None,
             first_error: None,
             saved_at: 0,
@@ -130,6 +137,16 @@ impl<'a> Course<'a> {
                 stop = Some(Stop::MaxIters);
             }
             if let Some(stop) = stop {
+                let released = |a: &dyn Algorithm<T>| a.releases().map(Releases::done);
+                let before = released(algorithm);
+                // What is to go on from a checkpoint keeps a release that comes once for its end.
+                let goes_on = matches!(stop, Stop::TimeLimit | Stop::Signal(_)) && self.settings.checkpoint.is_some();
+                if !(goes_on && before.is_some()) {
+                    algorithm.conclude()?;
+                }
+                if before != released(algorithm) {
+                    self.evaluated_at = None;
+                }
                 if self.settings.eval_every > 0 && self.evaluated_at != Some(self.iteration) {
                     self.evaluate(algorithm, door, trace, progress)?;
                 }
@@ -155,7 +172,9 @@ impl<'a> Course<'a> {
                 self.last_save = Instant::now();
             }
             if algorithm.done() {
-                stop = stop.or(Some(Stop::Done));
+                let spent = algorithm.releases().is_some_and(Releases::is_spent);
+                let last = self.iteration >= self.settings.max_iters;
+                stop = stop.or((!spent).then_some(Stop::Done)).or((!last).then_some(Stop::Budget));
             }
             if word.time_is_up {
                 stop = stop.or(Some(Stop::TimeLimit));
@@ -224,10 +243,14 @@ impl<'a> Course<'a> {
         let before = self.measures.first().map(|(_, e)| *e);
         self.measures = door.span("evaluation", || algorithm.measure())?;
         self.evaluated_at = Some(self.iteration);
+        self.evaluations += 1;
         let error = self.measures.first().map_or(f64::NAN, |(_, e)| *e);
         let mut event = json!({"event": "iter", "iter": self.iteration, "seconds": self.seconds});
         for (name, value) in &self.measures {
             event[*name] = json!(value);
+        }
+        if let Some(releases) = algorithm.releases() {
+            event["epsilon_spent"] = releases.plan().epsilon(releases.done()).into();
         }
         event["bytes_sent"] = door.ledger().algorithm_total().mpi_bytes.into();
         door.agree(trace.write(&event))?;

@@ -14,8 +14,9 @@ use serde_json::{Map, Value, json};
 
 use self::course::{Course, Stop};
 use self::initial::Initial;
+use crate::algo::options::SECURE_SUM;
 use crate::algo::registry::Form;
-use crate::algo::{Algorithm, Problem, Restore};
+use crate::algo::{Algorithm, Problem, Restore, dp};
 use crate::cli::{Precision, Settings};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals};
 use crate::data::{self, Header};
@@ -96,6 +97,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         seed: settings.seed,
         kernel: sparse_kernels,
         options: &settings.options,
+        max_iters: settings.max_iters,
         parties,
         door: door.clone(),
     };
@@ -112,6 +114,11 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         progress.note(&format!("going on at iteration {} from {}", course.iteration, path.display()));
     }
 
+    if algorithm.releases().is_some() && settings.eval_every > 0 {
+        progress.note(
+            "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
+        );
+    }
     let start = json!({
         "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.method.name,
         "args": settings.words, "ranks": door.size(), "parties": parties.count, "m": header.rows, "n": header.cols,
@@ -137,10 +144,11 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
             door.span("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
         })?;
     progress.finish();
-    algorithm.conclude()?;
 
+    let privacy = algorithm.releases().map(|r| r.json(&not_covered(settings, &course)));
     if let Some(path) = &settings.output {
-        let all = provenance(settings, door, &start, &course, stop);
+        let mut all = provenance(settings, door, &start, &course, stop);
+        all.extend(privacy.clone().map(|table| ("privacy".to_string(), table)));
         matrices::write(door, path, &algorithm.factors(), &all)?;
     }
     let profile = summary::profile(door);
@@ -150,6 +158,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let end_map = end.as_object_mut().expect("an object");
     end_map.extend(course.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
     end_map.extend(profile.json());
+    end_map.extend(privacy.map(|table| ("privacy".to_string(), table)));
     door.agree(trace.write(&end))?;
     report::of_run(settings, door, &trace, &algorithm.factors(), sample)?;
     if door.speaks() {
@@ -161,6 +170,16 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         Stop::TimeLimit if settings.checkpoint.is_some() => EXIT_REQUEUE,
         _ => EXIT_DONE,
     })
+}
+
+/// What leaves a party without noise on it.
+fn not_covered(settings: &Settings, course: &Course<'_>) -> Vec<String> {
+    let mut all = vec!["sum, norm, range, number and hash of all entries, once while loading".to_string()];
+    if course.evaluations > 0 {
+        let whose = if settings.options.flag(&SECURE_SUM) { "sums of the parties'" } else { "each party's" };
+        all.push(format!("{whose} errors in {} evaluation(s)", course.evaluations));
+    }
+    all
 }
 
 /// The summary on stdout.
@@ -189,7 +208,9 @@ fn tell(settings: &Settings, start: &Value, end: &Value, profile: &summary::Prof
             output: output.as_deref(),
         };
         let report = settings.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
-        format!("{}\n{}{}\n", profile.table(), summary::paragraph(&facts, profile), report.unwrap_or_default())
+        let privacy = dp::lines(&end["privacy"]);
+        let said = summary::paragraph(&facts, profile);
+        format!("{}\n{privacy}{said}{}\n", profile.table(), report.unwrap_or_default())
     };
     // A reader that has gone (`| head`) does not make the run a failure.
     let _ = std::io::stdout().write_all(text.as_bytes());

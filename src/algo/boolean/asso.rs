@@ -6,6 +6,7 @@ use super::Client;
 use super::cover::count;
 use super::found::{Found, each};
 use super::rival::{self, Local};
+use crate::algo::dp;
 use crate::algo::options::{AGGREGATE, REFIT, TAU};
 use crate::algo::registry::{Form, Method, Partition, Unit};
 use crate::algo::{Algorithm, Problem};
@@ -22,7 +23,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Component,
     forms: &[Form::Dense, Form::Sparse, Form::Bits],
     allows_negative: false,
-    options: &[TAU.or("0.6"), AGGREGATE.or("vote"), REFIT.or("greedy")],
+    options: &dp::with::<3, 13>([TAU.or("0.6"), AGGREGATE.or("vote"), REFIT.or("greedy")]),
     wire: rival::WIRE,
     build64: build,
     build32: build,

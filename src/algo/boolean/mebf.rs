@@ -10,6 +10,7 @@ use super::Client;
 use super::cover::count;
 use super::found::{Found, common, each};
 use super::rival::{self, Local};
+use crate::algo::dp;
 use crate::algo::options::{AGGREGATE, REFIT, TAU};
 use crate::algo::registry::{Form, Method, Partition, Unit};
 use crate::algo::{Algorithm, Problem};
@@ -25,7 +26,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Component,
     forms: &[Form::Dense, Form::Sparse, Form::Bits],
     allows_negative: false,
-    options: &[TAU.or("0.5"), AGGREGATE.or("vote"), REFIT.or("greedy")],
+    options: &dp::with::<3, 13>([TAU.or("0.5"), AGGREGATE.or("vote"), REFIT.or("greedy")]),
     wire: rival::WIRE,
     build64: build,
     build32: build,

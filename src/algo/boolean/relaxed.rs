@@ -12,6 +12,7 @@ use super::proximal::{Rule, Step, gram, step};
 use super::rival::{self, Local};
 use super::thresholds::best_thresholds;
 use super::{Client, round_rows, rounded};
+use crate::algo::dp;
 use crate::algo::options::{AGGREGATE, INERTIA, KAPPA, LAMBDA, LAMBDA_RATE, REFIT};
 use crate::algo::registry::{Form, Method, Partition, Unit};
 use crate::algo::{Algorithm, Problem, start};
@@ -27,14 +28,14 @@ pub static ELBMF: Method = Method {
     unit: Unit::Local,
     forms: &[Form::Dense, Form::Sparse, Form::Bits],
     allows_negative: false,
-    options: &[
+    options: &dp::with::<6, 16>([
         LAMBDA.or("0.01"),
         LAMBDA_RATE.or("1.02"),
         KAPPA.or("0.01"),
         INERTIA.or("0.01"),
         AGGREGATE.or("vote"),
         REFIT.or("greedy"),
-    ],
+    ]),
     wire: rival::WIRE,
     build64: elbmf,
     build32: elbmf,
@@ -49,7 +50,7 @@ pub static ZHANG: Method = Method {
     unit: Unit::Local,
     forms: &[Form::Dense, Form::Sparse, Form::Bits],
     allows_negative: false,
-    options: &[LAMBDA.or("0.01"), LAMBDA_RATE.or("1.02"), AGGREGATE.or("vote"), REFIT.or("greedy")],
+    options: &dp::with::<4, 14>([LAMBDA.or("0.01"), LAMBDA_RATE.or("1.02"), AGGREGATE.or("vote"), REFIT.or("greedy")]),
     wire: rival::WIRE,
     build64: zhang,
     build32: zhang,

@@ -6,19 +6,26 @@ use ndarray::Array2;
 
 use super::result::private;
 use super::{COUNTS, Client, Components, Counts, Outcome, clients};
-use crate::algo::options::{AGGREGATE, REFIT};
+use crate::algo::dp::{self, Kept, Messages};
+use crate::algo::options::{AGGREGATE, DP, REFIT};
 use crate::algo::registry::{LARGEST_TERM, Wire};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Door, Parcel, Payload};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::{Bits, Real};
+use crate::privacy::{Bound, KEYS, Releases, Summer, masked};
 
 const VOTES: Parcel = Parcel::new("votes on components", Payload::SharedFactor);
 
 pub const WIRE: &[Wire] = &[
-    Wire::new(VOTES, "n x k for each party", "at the end; each evaluation"),
+    Wire::new(VOTES, "n x k for each party", "at the end; each evaluation (with --dp at the end alone)"),
+    Wire::new(masked(VOTES), "n x k for each party", "the same, with --secure-sum"),
     Wire::new(COUNTS, "9 for each party", "each evaluation"),
+    Wire::new(masked(COUNTS), "9 for each party", "the same, with --secure-sum"),
+    dp::WIRE,
+    dp::WIRE_MASKED,
     LARGEST_TERM,
+    Wire::new(KEYS, "32 bytes", "once, with --secure-sum"),
 ];
 
 /// A factorisation of one party's rows.
@@ -59,6 +66,9 @@ impl Aggregate {
 struct Rival<T: Real, L> {
     door: Door,
     parties: usize,
+    summer: Summer,
+    releases: Option<Releases>,
+    kept: Kept<T>,
     aggregate: Aggregate,
     /// (k, n)
     shape: (usize, usize),
@@ -82,8 +92,22 @@ pub fn build<T: Real, L: Local<T> + 'static>(
     most: Option<usize>,
     mut local: impl FnMut(&Client<T>, usize) -> L,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, options, parties, door, .. } = problem;
+    let Problem { data, k, options, max_iters, parties, door, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
+    if !matches!(options.word(&DP), "none" | "xor") {
+        return Err(Error::input(format!(
+            "--dp {}: this method's components are Boolean, and noise would leave them so no longer; use --dp xor",
+            options.word(&DP)
+        )));
+    }
+    let messages = Messages { max_iters, once: true, length: n * k, natural: Some(Bound::Box), boolean: true };
+    let releases = dp::releases(options, messages, parties, &door)?;
+    if releases.is_some() && options.word(&AGGREGATE) == "or" {
+        return Err(Error::input(
+            "--aggregate or: with --dp xor nearly every entry is flipped to 1 by some party; use vote or average",
+        ));
+    }
+    let summer = dp::summer(&door, parties, options)?;
     let rows = data.cuts.rows.clone();
     let clients = clients(data, parties, &door)?;
     let locals = clients.iter().map(|c| local(c, rows[c.party].start)).collect();
@@ -97,6 +121,9 @@ pub fn build<T: Real, L: Local<T> + 'static>(
     Ok(Box::new(Rival {
         door,
         parties,
+        kept: Kept::new(releases.as_ref()),
+        releases,
+        summer,
         aggregate,
         shape,
         most,
@@ -109,6 +136,10 @@ pub fn build<T: Real, L: Local<T> + 'static>(
 }
 
 impl<T: Real, L: Local<T>> Rival<T, L> {
+    fn first_party(&self) -> usize {
+        self.clients.first().map_or(0, |c| c.party)
+    }
+
     /// Votes on the components and fits every U_i to them.
     fn vote(&mut self) -> Result<()> {
         if self.concluded == Some(self.iteration) {
@@ -118,7 +149,7 @@ impl<T: Real, L: Local<T>> Rival<T, L> {
         let boolean = |(client, local): (&Client<T>, &L)| local.boolean(client);
         let own: Vec<(Bits, Bits)> =
             self.door.work("Boolean components", || self.clients.iter().zip(&self.locals).map(boolean).collect());
-        let votes: Vec<Vec<f32>> = own
+        let mut votes: Vec<Vec<f32>> = own
             .iter()
             .map(|(_, v)| {
                 let mut votes = vec![0.0; k * n];
@@ -127,7 +158,12 @@ impl<T: Real, L: Local<T>> Rival<T, L> {
             })
             .collect();
         let mut sum = vec![0.0f32; k * n];
-        self.door.sum_parties(VOTES, self.parties, votes.iter().map(Vec::as_slice), &mut sum)?;
+        if let Some(releases) = &mut self.releases {
+            releases.open()?;
+            votes.iter_mut().enumerate().for_each(|(hosted, votes)| releases.noised(hosted, votes, None));
+            self.kept.update(self.releases.as_ref());
+        }
+        self.summer.sum(&self.door, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?;
         let mut shared = Bits::zeros(k, n);
         for (at, _) in sum.iter().enumerate().filter(|(_, votes)| self.aggregate.accepts(**votes, self.parties)) {
             shared.set(at / n, at % n);
@@ -175,8 +211,13 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Rival<T, L> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        self.vote()?;
-        self.outcome.measures(&self.door, self.parties)
+        // Under differential privacy there is one release, at the end: until then nothing is shared.
+        if self.releases.is_none() {
+            self.vote()?;
+        }
+        let mut all = self.outcome.measures(&mut self.summer, &self.door, self.parties)?;
+        dp::measure(self.releases.as_ref(), &mut self.summer, &self.door, &mut all)?;
+        Ok(all)
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
@@ -185,7 +226,8 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Rival<T, L> {
 
     fn state(&self) -> Vec<Piece<'_, T>> {
         let all = self.clients.iter().zip(&self.locals);
-        all.flat_map(|(c, l)| l.state().into_iter().map(|(name, a)| private(name, c.party, a))).collect()
+        let own = all.flat_map(|(c, l)| l.state().into_iter().map(|(name, a)| private(name, c.party, a)));
+        own.chain(self.kept.pieces(self.first_party())).collect()
     }
 
     fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
@@ -195,8 +237,14 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Rival<T, L> {
             }
             local.restored();
         }
+        let first = self.first_party();
+        self.kept.restore(from, first, self.releases.as_mut())?;
         self.iteration = iteration;
         self.concluded = None;
         Ok(())
+    }
+
+    fn releases(&self) -> Option<&Releases> {
+        self.releases.as_ref()
     }
 }

@@ -12,16 +12,20 @@ use ndarray::Array2;
 
 use super::boolean::proximal::{Rule, Step, gram, prox, step};
 use super::boolean::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
-use super::options::{GAMMA, INERTIA, KAPPA, LAMBDA, LAMBDA_RATE, LOCAL_ITERS, REFIT, Taken, UNTIL_BOOLEAN};
+use super::dp::{self, Kept, Messages};
+use super::options::{
+    CLAMP, DP, GAMMA, INERTIA, KAPPA, LAMBDA, LAMBDA_RATE, LOCAL_ITERS, REFIT, SECURE_SUM, Taken, UNTIL_BOOLEAN,
+};
 use super::registry::{Build, Form, LARGEST_TERM, Method, Partition, Unit, Wire};
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parcel, Payload};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::privacy::{Bound, KEYS, Mechanism, Releases, Summer, masked};
 
 const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
 
-const OPTIONS: &[Taken] = &[
+const OWN: [Taken; 9] = [
     LOCAL_ITERS.or("10"),
     LAMBDA.or("0.1"),
     LAMBDA_RATE.or("1.05"),
@@ -30,12 +34,19 @@ const OPTIONS: &[Taken] = &[
     INERTIA.or("0.001"),
     REFIT.or("greedy"),
     UNTIL_BOOLEAN.or("false"),
+    CLAMP.or("false"),
 ];
+const OPTIONS: [Taken; 19] = dp::with(OWN);
 
 const WIRE: &[Wire] = &[
     Wire::new(SUM_V, "n x k for each party", "each round"),
+    Wire::new(masked(SUM_V), "n x k for each party", "the same, with --secure-sum"),
     Wire::new(COUNTS, "9 for each party", "each evaluation"),
+    Wire::new(masked(COUNTS), "9 for each party", "the same, with --secure-sum"),
+    dp::WIRE,
+    dp::WIRE_MASKED,
     LARGEST_TERM,
+    Wire::new(KEYS, "32 bytes", "once, with --secure-sum"),
 ];
 
 const fn method(
@@ -54,7 +65,7 @@ const fn method(
         unit: Unit::Round,
         forms: &[Form::Dense, Form::Sparse, Form::Bits],
         allows_negative: false,
-        options: OPTIONS,
+        options: &OPTIONS,
         wire: WIRE,
         build64,
         build32,
@@ -109,6 +120,10 @@ struct Work<T> {
 struct Felb<T: Real> {
     door: Door,
     parties: usize,
+    summer: Summer,
+    releases: Option<Releases>,
+    kept: Kept<T>,
+    clamp: bool,
     plan: Plan,
     until_boolean: bool,
     clients: Vec<Client<T>>,
@@ -127,7 +142,7 @@ fn default_gamma(local_iters: usize) -> f64 {
 }
 
 fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, options, parties, door, .. } = problem;
+    let Problem { data, k, seed, options, max_iters, parties, door, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let local_iters = options.count(&LOCAL_ITERS);
     let plan = Plan {
@@ -139,6 +154,16 @@ fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorit
         gamma: options.number_or_auto(&GAMMA).unwrap_or_else(|| default_gamma(local_iters)),
         inertia: options.number(&INERTIA),
     };
+    let boolean = options.word(&DP) == "xor";
+    let messages = Messages { max_iters, once: false, length: n * k, natural: Some(Bound::Box), boolean };
+    let releases = dp::releases(options, messages, parties, &door)?;
+    if options.flag(&CLAMP) && (releases.is_none() || boolean || options.flag(&SECURE_SUM)) {
+        return Err(Error::input(
+            "--clamp: cuts each party's noised entries, so it needs --dp gaussian or laplace without \
+                                 --secure-sum",
+        ));
+    }
+    let summer = dp::summer(&door, parties, options)?;
     let cuts = data.cuts.rows.clone();
     let clients = clients(data, parties, &door)?;
     let mut u: Vec<Array2<T>> = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
@@ -160,6 +185,10 @@ fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorit
         until_boolean: options.flag(&UNTIL_BOOLEAN),
         v: vec![shared.clone(); clients.len()],
         parties: parties.count,
+        clamp: options.flag(&CLAMP),
+        kept: Kept::new(releases.as_ref()),
+        releases,
+        summer,
         door,
         plan,
         clients,
@@ -211,9 +240,41 @@ fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
 }
 
 impl<T: Real> Felb<T> {
+    /// V̂ ← Σ V_i, the release of a round.
+    fn sum(&mut self) -> Result<()> {
+        let Felb { door, parties, summer, releases, clamp, v, shared, .. } = self;
+        if let Some(releases) = releases {
+            releases.open()?;
+            if summer.is_masked() && releases.plan().mechanism() != Mechanism::Xor {
+                let fill = |hosted: usize, out: &mut [u64]| {
+                    releases.words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out);
+                };
+                let total = summer.words(door, SUM_V, shared.len(), fill);
+                let known = if releases.is_relative() { T::of(*parties as f64) } else { T::zero() };
+                for (x, sum) in slice_mut(shared).iter_mut().zip(total) {
+                    *x = known * *x + T::of(releases.decode(*sum));
+                }
+                return Ok(());
+            }
+            door.work("noise", || {
+                for (hosted, v) in v.iter_mut().enumerate() {
+                    releases.noised(hosted, slice_mut(v), Some(slice(shared)));
+                    if *clamp {
+                        v.mapv_inplace(|x| x.max(T::zero()).min(T::one()));
+                    }
+                }
+            });
+        }
+        summer.sum(door, SUM_V, 1.0, v.iter().map(slice), slice_mut(shared))
+    }
+
     /// The largest distance of an entry of V̂ from {0, 1}.
     fn gap(&self) -> f64 {
         self.shared.iter().map(|x| x.wide().min(1.0 - x.wide())).fold(0.0, f64::max)
+    }
+
+    fn first_party(&self) -> usize {
+        self.clients.first().map_or(0, |c| c.party)
     }
 
     /// Rounds V̂ and fits the Boolean U_i to it.
@@ -236,13 +297,13 @@ impl<T: Real> Algorithm<T> for Felb<T> {
                     self.work.round(&client.x, u, v, &self.shared, &self.plan, lambda);
                 }
             });
-            let shares = self.v.iter().map(slice);
-            self.door.sum_parties(SUM_V, self.parties, shares, slice_mut(&mut self.shared))?;
+            self.sum()?;
             let share = T::of(1.0 / self.parties as f64);
             let (kappa, lambda) = (T::of(self.plan.kappa) * share, T::of(lambda) * share);
             self.shared.mapv_inplace(|x| prox(x * share, kappa, lambda));
             self.iteration += 1;
         }
+        self.kept.update(self.releases.as_ref());
         Ok(())
     }
 
@@ -251,7 +312,7 @@ impl<T: Real> Algorithm<T> for Felb<T> {
     }
 
     fn done(&self) -> bool {
-        self.until_boolean && self.gap() < BOOLEAN
+        (self.until_boolean && self.gap() < BOOLEAN) || self.releases.as_ref().is_some_and(Releases::is_spent)
     }
 
     fn conclude(&mut self) -> Result<()> {
@@ -261,8 +322,9 @@ impl<T: Real> Algorithm<T> for Felb<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         self.round_off();
-        let mut all = self.outcome.measures(&self.door, self.parties)?;
+        let mut all = self.outcome.measures(&mut self.summer, &self.door, self.parties)?;
         all.push(("integrality_gap", self.gap()));
+        dp::measure(self.releases.as_ref(), &mut self.summer, &self.door, &mut all)?;
         Ok(all)
     }
 
@@ -271,7 +333,9 @@ impl<T: Real> Algorithm<T> for Felb<T> {
     }
 
     fn state(&self) -> Vec<Piece<'_, T>> {
-        pieces(&self.clients, &self.door, &self.shared, self.u.iter())
+        let mut all = pieces(&self.clients, &self.door, &self.shared, self.u.iter());
+        all.extend(self.kept.pieces(self.first_party()));
+        all
     }
 
     fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
@@ -279,8 +343,14 @@ impl<T: Real> Algorithm<T> for Felb<T> {
         for (client, u) in self.clients.iter().zip(&mut self.u) {
             from.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
         }
+        let first = self.first_party();
+        self.kept.restore(from, first, self.releases.as_mut())?;
         self.iteration = iteration;
         Ok(())
+    }
+
+    fn releases(&self) -> Option<&Releases> {
+        self.releases.as_ref()
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {

@@ -3,14 +3,17 @@
 use ndarray::Array2;
 
 use super::align::{Aligner, How};
-use super::barycenter::{DOWNLOAD, INSIDE, Kind, Server, UPLOAD};
+use super::barycenter::{DOWNLOAD, INSIDE, Kind, SUM_V, Server, UPLOAD};
 use super::client::{Client, Local, Pull, Work};
 use super::measure;
+use crate::algo::dp::{self, Kept, Messages};
+use crate::algo::options::SECURE_SUM;
 use crate::algo::registry::{LARGEST_TERM, Wire};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
 use crate::comm::{Door, Parties};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::{Order, Real};
+use crate::privacy::{Bound, KEYS, Releases, Summer, masked};
 use crate::random::{Purpose, Stream, uniform_rows};
 
 /// What leaves a party with a method of rounds.
@@ -18,16 +21,35 @@ pub const WIRE: &[Wire] = &[
     Wire::new(UPLOAD, "n x k", "each round, from the parties that take part"),
     Wire::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
     Wire::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
-    Wire::new(measure::ERRORS, "9", "each evaluation"),
+    Wire::new(masked(SUM_V), "n x k", "each round, in the place of all these, with --secure-sum"),
+    PRIVATE[0],
+    PRIVATE[1],
+    PRIVATE[2],
+    PRIVATE[3],
+    PRIVATE[4],
     LARGEST_TERM,
+];
+
+/// What is the same for both.
+const PRIVATE: [Wire; 5] = [
+    Wire::new(measure::ERRORS, "9", "each evaluation"),
+    Wire::new(masked(measure::ERRORS), "9", "the same, with --secure-sum"),
+    dp::WIRE,
+    dp::WIRE_MASKED,
+    Wire::new(KEYS, "32 bytes", "once, with --secure-sum"),
 ];
 
 /// What leaves a party with a method that averages once.
 pub const WIRE_ONCE: &[Wire] = &[
-    Wire::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation"),
-    Wire::new(DOWNLOAD, "n x k", "once, at the end; before that at each evaluation"),
+    Wire::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation (not with --dp)"),
+    Wire::new(DOWNLOAD, "n x k", "as often"),
     Wire::new(INSIDE, "n x k + k + 1, summed", "as often, between the ranks that play the server"),
-    Wire::new(measure::ERRORS, "9", "each evaluation"),
+    Wire::new(masked(SUM_V), "n x k", "as often, in the place of all these, with --secure-sum"),
+    PRIVATE[0],
+    PRIVATE[1],
+    PRIVATE[2],
+    PRIVATE[3],
+    PRIVATE[4],
     LARGEST_TERM,
 ];
 
@@ -67,9 +89,14 @@ const SAME: f64 = 0.75;
 struct Federated<T: Real> {
     door: Door,
     parties: Parties,
+    summer: Summer,
+    releases: Option<Releases>,
+    kept: Kept<T>,
     method: Method,
     seed: u64,
     norm2: f64,
+    /// The size of V's entries to expect.
+    scale: f64,
     clients: Vec<Client<T>>,
     server: Server<T>,
     work: Work<T>,
@@ -86,8 +113,19 @@ struct Federated<T: Real> {
 /// # Errors
 /// When a sparse block is refused by MKL.
 pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties, door, .. } = problem;
+    let Problem { data, k, seed, kernel, options, max_iters, parties, door, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
+    check_masked(&method, options.flag(&SECURE_SUM))?;
+    let natural = method.unit.then_some(Bound::Units(k));
+    let once = method.schedule == Schedule::Once;
+    let messages = Messages { max_iters, once, length: n * k, natural, boolean: false };
+    let releases = dp::releases(options, messages, parties, &door)?;
+    if releases.is_some() && method.personalize {
+        return Err(Error::input(
+            "--personalize: with --dp noise stands in the place of a personal component too, and nobody can tell them apart",
+        ));
+    }
+    let summer = dp::summer(&door, parties, options)?;
     let scale = start::scale(data.figures.sum, (m, n), k);
     let mut clients = Vec::new();
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(door.rank())) {
@@ -117,7 +155,11 @@ pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn
         work: Work::new(n, k, order, aligner),
         lots: Vec::with_capacity(parties.count),
         norm2: data.figures.norm2,
+        scale: if method.unit { 1.0 } else { scale },
         averaged_at: None,
+        kept: Kept::new(releases.as_ref()),
+        releases,
+        summer,
         iteration: 0,
         door,
         parties,
@@ -127,6 +169,30 @@ pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn
         server,
         working,
     }))
+}
+
+/// Refuses what a sum that nobody sees the terms of cannot do.
+fn check_masked(method: &Method, masked: bool) -> Result<()> {
+    let wrong = |why: &str| Err(Error::input(why));
+    if method.barycenter == Kind::Mean && method.align != How::Identity && method.independent {
+        return wrong(
+            "--barycenter mean: parties align to the shared V, and with independent starts there is none at \
+                      first; add --start shared",
+        );
+    }
+    if method.barycenter == Kind::Mean && matches!(method.align, How::LapRho | How::SinkhornRho) {
+        return wrong("--barycenter mean: every component has to have a counterpart; use --align lap, sinkhorn or knn");
+    }
+    if masked && method.barycenter != Kind::Mean {
+        return wrong(
+            "--secure-sum: this barycenter is made of the single V_j, which a sum does not show; use \
+                      --barycenter mean with --start shared",
+        );
+    }
+    if masked && method.personalize {
+        return wrong("--secure-sum: which components are personal would have to be seen; leave --personalize out");
+    }
+    Ok(())
 }
 
 impl<T: Real> Federated<T> {
@@ -148,7 +214,8 @@ impl<T: Real> Federated<T> {
         self.open_round();
         let first = self.iteration == 0;
         if first && self.pulls_at_once() && self.method.independent {
-            self.exchange(Kind::Mean)?;
+            // Starts are public: there is nothing to hide in them.
+            self.exchange(Kind::Mean, false)?;
         }
         let Method { local, gamma, .. } = self.method;
         let pulled = gamma > 0.0 && (!first || self.pulls_at_once());
@@ -162,7 +229,7 @@ impl<T: Real> Federated<T> {
                 client.normalise();
             }
         }
-        self.exchange(self.method.barycenter)?;
+        self.exchange(self.method.barycenter, true)?;
         if self.method.align != How::Identity {
             let (work, server) = (&mut self.work, &self.server);
             for client in self.clients.iter_mut().filter(|c| server.takes_part(c.party)) {
@@ -179,16 +246,35 @@ impl<T: Real> Federated<T> {
         self.method.gamma > 0.0 && (self.method.pull_at_once || !self.method.independent)
     }
 
-    /// What was trained goes to the server, and its V̄ comes back.
-    fn exchange(&mut self, kind: Kind) -> Result<()> {
-        let words = self.server.mean.len();
+    /// What was trained goes to the server, and its V̄ comes back; `trained` is false for what is public.
+    fn exchange(&mut self, kind: Kind, trained: bool) -> Result<()> {
+        let Federated { door, summer, releases, clients, server, work, method, iteration, scale, .. } = self;
         let mut hosted = 0;
-        for client in &self.clients {
-            hosted += usize::from(self.server.take(client.party, &client.v.t(), |l| client.is_own(l)));
+        for client in clients.iter() {
+            let taken = server.take(client.party, &client.v.t(), |l| client.is_own(l));
+            hosted += usize::from(taken);
+            if taken && trained && kind == Kind::Mean && method.align != How::Identity {
+                server.align_to_mean(client.party, &mut work.aligner);
+            }
         }
-        self.door.hand_to_server::<T>(UPLOAD, hosted, words);
-        self.server.aggregate(kind, self.iteration)?;
-        self.door.hand_to_server::<T>(DOWNLOAD, hosted, words);
+        let mut releases = releases.as_mut().filter(|_| trained);
+        if let Some(releases) = &mut releases {
+            releases.open()?;
+        }
+        let relative = method.schedule == Schedule::Rounds && *iteration > 0;
+        if summer.is_masked() {
+            return server.masked_mean(door, summer, releases, relative, *scale);
+        }
+        if let Some(releases) = releases {
+            door.work("noise", || server.noise(releases, relative));
+        }
+        let words = server.mean.len();
+        door.hand_to_server::<T>(UPLOAD, hosted, words);
+        server.aggregate(kind, *iteration)?;
+        if self.releases.is_some() {
+            server.cut_below_zero();
+        }
+        door.hand_to_server::<T>(DOWNLOAD, hosted, words);
         Ok(())
     }
 
@@ -196,7 +282,8 @@ impl<T: Real> Federated<T> {
     fn average_once(&mut self) -> Result<()> {
         if self.method.schedule == Schedule::Once && self.averaged_at != Some(self.iteration) {
             self.server.open(self.working.iter().copied());
-            self.exchange(Kind::Mean)?;
+            self.exchange(Kind::Mean, true)?;
+            self.kept.update(self.releases.as_ref());
             self.averaged_at = Some(self.iteration);
         }
         Ok(())
@@ -208,9 +295,13 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         match self.method.schedule {
             Schedule::Rounds => {
                 for _ in 0..n {
+                    if self.done() {
+                        break;
+                    }
                     self.round()?;
                     self.iteration += 1;
                 }
+                self.kept.update(self.releases.as_ref());
             }
             Schedule::Once => {
                 let local = Local { steps: n, ..self.method.local };
@@ -227,10 +318,23 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         self.iteration
     }
 
+    fn done(&self) -> bool {
+        self.method.schedule == Schedule::Rounds && self.releases.as_ref().is_some_and(Releases::is_spent)
+    }
+
     fn measure(&mut self) -> Result<Measures> {
-        self.average_once()?;
-        let Federated { door, parties, norm2, clients, server, work, .. } = self;
-        measure::measure(door, parties.count, *norm2, clients, &server.mean, &mut work.aligner)
+        // Under differential privacy there is one release, at the end: until then V̄ is a public start.
+        if self.releases.is_none() {
+            self.average_once()?;
+        }
+        let Federated { door, summer, norm2, clients, server, work, releases, .. } = self;
+        let mut all = measure::measure(door, summer, *norm2, clients, &server.mean, &mut work.aligner)?;
+        dp::measure(releases.as_ref(), summer, door, &mut all)?;
+        Ok(all)
+    }
+
+    fn releases(&self) -> Option<&Releases> {
+        self.releases.as_ref()
     }
 
     fn conclude(&mut self) -> Result<()> {
@@ -257,6 +361,7 @@ impl<T: Real> Algorithm<T> for Federated<T> {
                 pieces.push(private("V_before", client.party, &client.v_before));
             }
         }
+        pieces.extend(self.kept.pieces(self.parties.hosted(self.door.rank()).start));
         pieces
     }
 
@@ -275,6 +380,8 @@ impl<T: Real> Algorithm<T> for Federated<T> {
                 client.age = iteration;
             }
         }
+        let first = self.parties.hosted(self.door.rank()).start;
+        self.kept.restore(from, first, self.releases.as_mut())?;
         self.iteration = iteration;
         Ok(())
     }

@@ -9,19 +9,20 @@ use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::nls::Pivoting;
+use crate::privacy::Summer;
 
 /// Single numbers of each party, summed.
 pub const ERRORS: Parcel = Parcel::new("evaluation: errors of the parties", Payload::Scalar);
 
 const COUNT: usize = 9;
 
-/// All measures for V̄ = `mean` (k × n) over `parties` parties, of which `clients` are hosted here. Collective.
+/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. Collective.
 ///
 /// # Errors
-/// On all ranks, when an error is no number any more.
+/// When an error is no number any more.
 pub fn measure<T: Real>(
     door: &Door,
-    parties: usize,
+    summer: &mut Summer,
     norm2: f64,
     clients: &[Client<T>],
     mean: &Array2<T>,
@@ -32,7 +33,10 @@ pub fn measure<T: Real>(
     let mut g = Array2::zeros((k, k));
     let own: Vec<[f64; COUNT]> = clients.iter().map(|c| of_client(c, mean, aligner, &mut solver, &mut g)).collect();
     let mut sums = [0.0; COUNT];
-    door.sum_parties(ERRORS, parties, own.iter().map(|o| &o[..]), &mut sums)?;
+    // Squares, and what is as large as an entry or a norm: masked, each kind has a fixed point of its own.
+    let (squares, rest) = sums.split_at_mut(1);
+    summer.sum(door, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
+    summer.sum(door, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..]), rest)?;
     let [residual2, rmsd, refit, distance, drift, aligned, gap, working, personal] = sums;
     let rel_error = if norm2 > 0.0 {
         (residual2 / norm2).sqrt()

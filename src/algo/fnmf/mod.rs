@@ -25,6 +25,7 @@ pub use federated::{Method as Settings, Schedule, WIRE, WIRE_ONCE, build as buil
 
 use self::align::How;
 use self::barycenter::Kind;
+use super::dp;
 use super::options::{
     ALIGN, BARYCENTER, GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, NORMALIZE, Options, PARTICIPATION, PERSONALIZE, START,
 };
@@ -42,7 +43,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Round,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &[
+    options: &dp::with::<10, 20>([
         LOCAL_ITERS.or("10"),
         LOCAL_TOL.or("0"),
         INERTIA.or("1"),
@@ -53,7 +54,7 @@ pub static METHOD: Method = Method {
         START.or("independent"),
         PARTICIPATION.or("1"),
         PERSONALIZE.or("false"),
-    ],
+    ]),
     wire: WIRE,
     build64: build,
     build32: build,

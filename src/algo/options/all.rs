@@ -210,7 +210,8 @@ pub static BARYCENTER: Opt = Opt {
     name: "barycenter",
     value: "HOW",
     help: "How the shared V is made of the parties': fixed-point (align and average until it rests), greedy (one party \
-           after the other), tree (pairs, then pairs of pairs), kmeans and fuzzy-cmeans on all components",
+           after the other), tree (pairs, then pairs of pairs), kmeans and fuzzy-cmeans on all components; mean (parties align their own, and only the mean of that is \
+           needed: for --secure-sum)",
     check: Check::OneOf(fnmf::barycenter::WORDS),
 };
 pub static NORMALIZE: Opt = Opt {
@@ -235,6 +236,56 @@ pub static PERSONALIZE: Opt = Opt {
     name: "personalize",
     value: "",
     help: "Components that only one party has stay with it, in the place of shared ones that it does not have",
+    check: Check::Flag,
+};
+
+pub static DP: Opt = Opt {
+    name: "dp",
+    value: "NOISE",
+    help: "Differential privacy of what a party releases, its whole data being the unit: none, gaussian, laplace, or xor \
+           (flipped bits, for Boolean methods). With --secure-sum only the sum is noised, by shares",
+    check: Check::OneOf(&["none", "gaussian", "laplace", "xor"]),
+};
+pub static EPSILON: Opt = Opt {
+    name: "epsilon",
+    value: "X",
+    help: "Budget of the whole run, split over its releases; the run stops before it is exceeded; auto: no budget, the \
+           noise is that of --dp-noise",
+    check: Check::NumberOrAuto,
+};
+pub static DELTA: Opt =
+    Opt { name: "delta", value: "X", help: "The delta beside --epsilon", check: Check::Number { min: 0.0, max: 0.5 } };
+pub static CLIP: Opt = Opt {
+    name: "clip",
+    value: "X",
+    help: "How far a party's release may be from the last shared factor (gaussian: Euclidean norm, laplace: sum of \
+           magnitudes), or how many ones it may have (xor); auto: what the method itself keeps to, if it does",
+    check: Check::NumberOrAuto,
+};
+pub static DP_CALIBRATION: Opt = Opt {
+    name: "dp-calibration",
+    value: "HOW",
+    help: "From budget to Gaussian noise: analytic (exact, Balle and Wang) or classic (the papers' formula, refused where \
+           it does not hold)",
+    check: Check::OneOf(&["analytic", "classic"]),
+};
+pub static DP_NOISE: Opt = Opt {
+    name: "dp-noise",
+    value: "X",
+    help: "Noise of an entry: standard deviation (gaussian), scale (laplace) or chance of a flip (xor), of a message or, \
+           with --secure-sum, of the sum; auto: from --epsilon. With both, the budget says how many releases there are",
+    check: Check::NumberOrAuto,
+};
+pub static DP_RELEASES: Opt = Opt {
+    name: "dp-releases",
+    value: "N",
+    help: "Releases that --epsilon is split over; auto: one for each of --max-iters, or 1 where parties exchange once",
+    check: Check::CountOrAuto,
+};
+pub static CLAMP: Opt = Opt {
+    name: "clamp",
+    value: "",
+    help: "Parties cut their noised entries to [0, 1] before they send them, as in the paper",
     check: Check::Flag,
 };
 
@@ -371,6 +422,14 @@ pub static ALL: &[&Opt] = &[
     &AGGREGATE,
     &REFIT,
     &UNTIL_BOOLEAN,
+    &DP,
+    &EPSILON,
+    &DELTA,
+    &CLIP,
+    &DP_CALIBRATION,
+    &DP_NOISE,
+    &DP_RELEASES,
+    &CLAMP,
     &SECRET_SEED,
     &TOPOLOGY,
     &MU_PENALTY,

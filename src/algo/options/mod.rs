@@ -188,6 +188,11 @@ impl Options {
         self.values.get(opt.name).unwrap_or_else(|| panic!("the registry gives this algorithm no --{}", opt.name))
     }
 
+    /// Whether the algorithm takes this option.
+    pub fn takes(&self, opt: &Opt) -> bool {
+        self.values.contains_key(opt.name)
+    }
+
     pub fn flag(&self, opt: &Opt) -> bool {
         matches!(self.get(opt), Value::Flag(true))
     }

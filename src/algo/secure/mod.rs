@@ -20,10 +20,11 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
-use super::options::{HEADROOM, Options, SECURE_SUM, Taken};
+use super::dp::summer;
+use super::options::{HEADROOM, SECURE_SUM, Taken};
 use super::registry::{Form, Wire};
 use super::{Owner, Piece, Restore, start};
-use crate::comm::{Door, Parties};
+use crate::comm::Door;
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Block, Order, Real, SparseKernels, gram};
@@ -37,15 +38,6 @@ const FORMS: &[Form] = &[Form::Dense, Form::Sparse];
 
 /// The options of every method that sums through a [`Summer`].
 const SUMMING: [Taken; 2] = [SECURE_SUM.or("false"), HEADROOM.or("16")];
-
-/// Sums in the clear or masked, as the options say. Collective.
-fn summer(door: &Door, parties: Parties, options: &Options) -> Result<Summer> {
-    if options.flag(&SECURE_SUM) {
-        Summer::masked(door, parties, options.count(&HEADROOM))
-    } else {
-        Ok(Summer::plain(door, parties))
-    }
-}
 
 /// The two lines of a wire table for what is summed over parties.
 const fn summed(parcel: crate::comm::Parcel, shape: &'static str, when: &'static str) -> [Wire; 2] {

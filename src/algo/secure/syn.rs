@@ -19,6 +19,7 @@ use super::{
     FORMS, Facts, PAPER, Refitted, SUMMING, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
     summed, summer,
 };
+use crate::algo::dp::{self, Kept, Messages};
 use crate::algo::options::{LOCAL_ITERS, ORDER, SKETCH, SKETCH_SIZE, Taken};
 use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::step::{self, Step};
@@ -27,7 +28,7 @@ use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::metrics;
-use crate::privacy::{KEYS, Summer};
+use crate::privacy::{KEYS, Releases, Summer};
 use crate::sketch::{self, Sketch};
 
 const AVERAGE_U: Parcel = Parcel::new("average of U_r", Payload::SharedFactor);
@@ -37,13 +38,16 @@ const AVERAGES: [Wire; 2] = summed(AVERAGE_U, "m x k", "each round");
 const SKETCHES: [Wire; 2] = summed(AVERAGE_SKETCH, "d_V x k", "each local step");
 const RESIDUALS: [Wire; 2] = summed(metrics::RESIDUAL, "1", "twice each evaluation");
 const KEY: Wire = Wire::new(KEYS, "32 bytes", "once, with --secure-sum");
-static WIRE: &[Wire] = &[AVERAGES[0], AVERAGES[1], RESIDUALS[0], RESIDUALS[1], LARGEST_TERM, KEY];
+static WIRE: &[Wire] =
+    &[AVERAGES[0], AVERAGES[1], RESIDUALS[0], RESIDUALS[1], LARGEST_TERM, KEY, dp::WIRE, dp::WIRE_MASKED];
 static WIRE_U: &[Wire] =
     &[AVERAGES[0], AVERAGES[1], SKETCHES[0], SKETCHES[1], RESIDUALS[0], RESIDUALS[1], LARGEST_TERM, KEY];
 
 const STEP: [Taken; 4] = step::OPTIONS;
-static OPTIONS: &[Taken] =
-    &[LOCAL_ITERS.or("10"), ORDER.or("v-first"), STEP[0], STEP[1], STEP[2], STEP[3], SUMMING[0], SUMMING[1]];
+const OWN: [Taken; 6] = [LOCAL_ITERS.or("10"), ORDER.or("v-first"), STEP[0], STEP[1], STEP[2], STEP[3]];
+static OPTIONS: [Taken; 16] = dp::with(OWN);
+static OWN_SKETCH: [Taken; 18] =
+    dp::with([OWN[0], OWN[1], SKETCH.or("subsample"), SKETCH_SIZE.or("auto"), OWN[2], OWN[3], OWN[4], OWN[5]]);
 static SKETCHED: &[Taken] = &[
     LOCAL_ITERS.or("10"),
     ORDER.or("v-first"),
@@ -67,7 +71,7 @@ const BASE: Method = Method {
     unit: Unit::Round,
     forms: FORMS,
     allows_negative: false,
-    options: OPTIONS,
+    options: &OPTIONS,
     wire: WIRE,
     build64: build::<f64, false, false>,
     build32: build::<f32, false, false>,
@@ -86,7 +90,7 @@ pub static SSD_U: Method = Method {
 pub static SSD_V: Method = Method {
     name: "syn-ssd-v",
     summary: "as syn-sd; U's steps see a sketch of the party's own columns",
-    options: SKETCHED,
+    options: &OWN_SKETCH,
     build64: build::<f64, false, true>,
     build32: build::<f32, false, true>,
     ..BASE
@@ -114,6 +118,10 @@ struct Exchange<T: Real> {
 struct Syn<T: Real> {
     door: Door,
     summer: Summer,
+    releases: Option<Releases>,
+    kept: Kept<T>,
+    /// The first hosted party.
+    first: usize,
     facts: Facts,
     draws: Draws,
     step: Step,
@@ -131,7 +139,7 @@ struct Syn<T: Real> {
 fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties: who, door, .. } = problem;
+    let Problem { data, k, seed, kernel, options, max_iters, parties: who, door, .. } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
     let kind = if SKETCH_U || SKETCH_V { options.word(&SKETCH) } else { "" };
@@ -145,7 +153,17 @@ fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
         shares: members.iter().map(|_| facts.order.zeros(for_v, k)).collect(),
         fixed: facts.order.zeros(for_v, k),
     });
+    let releases = if SKETCH_U {
+        None
+    } else {
+        let length = facts.m * facts.k;
+        let messages = Messages { max_iters, once: false, length, natural: None, boolean: false };
+        dp::releases(options, messages, who, &door)?
+    };
     Ok(Box::new(Syn {
+        kept: Kept::new(releases.as_ref()),
+        releases,
+        first: who.hosted(door.rank()).start,
         summer: summer(&door, who, options)?,
         door,
         draws: Draws { seed, parties: who.count },
@@ -198,6 +216,44 @@ impl<T: Real> Syn<T> {
         door.work("U's step", || members.iter_mut().for_each(|x| x.step_u(step, t, draws, scratch)));
     }
 
+    /// U ← weighted mean of all U_r.
+    fn average(&mut self) -> Result<()> {
+        let Syn { door, summer, facts, members, u, .. } = self;
+        for member in members.iter_mut() {
+            let weight = T::of(member.weight(facts));
+            member.u.mapv_inplace(|x| x * weight);
+        }
+        summer.sum(door, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))
+    }
+
+    /// The same by what each party moves the mean, w_r (U_r − U): that is what is bounded and noised.
+    fn average_noised(&mut self) -> Result<()> {
+        let Syn { door, summer, releases, facts, members, u, .. } = self;
+        let Some(releases) = releases else { return Ok(()) };
+        releases.open()?;
+        for member in members.iter_mut() {
+            let weight = T::of(member.weight(facts));
+            member.u.zip_mut_with(u, |own, mean| *own = weight * (*own - *mean));
+        }
+        if summer.is_masked() {
+            let fill =
+                |hosted: usize, out: &mut [u64]| releases.words(hosted, Some(entries(&members[hosted].u)), None, out);
+            let sum = summer.words(door, AVERAGE_U, u.len(), fill);
+            entries_mut(u).iter_mut().zip(sum).for_each(|(x, sum)| *x += T::of(releases.decode(*sum)));
+        } else {
+            door.work("noise", || {
+                for (hosted, member) in members.iter_mut().enumerate() {
+                    releases.noised(hosted, entries_mut(&mut member.u), None);
+                }
+            });
+            let mut moved = u.clone();
+            summer.sum(door, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(&mut moved))?;
+            *u += &moved;
+        }
+        u.mapv_inplace(|x| x.max(T::zero()));
+        Ok(())
+    }
+
     fn round(&mut self) -> Result<()> {
         for t in self.iteration * self.local_iters..(self.iteration + 1) * self.local_iters {
             if self.v_first {
@@ -208,12 +264,12 @@ impl<T: Real> Syn<T> {
                 self.step_v(t)?;
             }
         }
-        let Syn { door, summer, facts, members, u, .. } = self;
-        for member in members.iter_mut() {
-            let weight = T::of(member.weight(facts));
-            member.u.mapv_inplace(|x| x * weight);
+        if self.releases.is_some() {
+            self.average_noised()?;
+        } else {
+            self.average()?;
         }
-        summer.sum(door, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))?;
+        let Syn { members, u, .. } = self;
         members.iter_mut().for_each(|x| x.u.assign(u));
         self.refitted.forget();
         self.iteration += 1;
@@ -227,7 +283,14 @@ impl<T: Real> Syn<T> {
 
 impl<T: Real> Algorithm<T> for Syn<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
-        (0..n).try_for_each(|_| self.round())
+        for _ in 0..n {
+            if self.done() {
+                break;
+            }
+            self.round()?;
+        }
+        self.kept.update(self.releases.as_ref());
+        Ok(())
     }
 
     fn iteration(&self) -> usize {
@@ -241,7 +304,17 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         let fitted = each().zip(refitted.get(each(), &u.view()));
         let error = relative_error(door, summer, facts.norm2, fitted, &u.view())?;
         let unfitted = relative_error(door, summer, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
-        Ok(vec![("rel_error", error), ("rel_error_unfitted", unfitted)])
+        let mut all = vec![("rel_error", error), ("rel_error_unfitted", unfitted)];
+        dp::measure(self.releases.as_ref(), summer, door, &mut all)?;
+        Ok(all)
+    }
+
+    fn done(&self) -> bool {
+        self.releases.as_ref().is_some_and(Releases::is_spent)
+    }
+
+    fn releases(&self) -> Option<&Releases> {
+        self.releases.as_ref()
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
@@ -249,13 +322,16 @@ impl<T: Real> Algorithm<T> for Syn<T> {
     }
 
     fn state(&self) -> Vec<Piece<'_, T>> {
-        pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)))
+        let mut all = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
+        all.extend(self.kept.pieces(self.first));
+        all
     }
 
     fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
         restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
         let u = &self.u;
         self.members.iter_mut().for_each(|x| x.u.assign(u));
+        self.kept.restore(from, self.first, self.releases.as_mut())?;
         self.refitted.forget();
         self.iteration = iteration;
         Ok(())

@@ -8,6 +8,7 @@ mod fixed_point;
 mod fuzzy;
 mod greedy;
 mod kmeans;
+mod private;
 mod tree;
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
@@ -24,13 +25,16 @@ pub const DOWNLOAD: Parcel = Parcel::new("mean V to the party", Payload::SharedF
 /// Between the ranks that play the server.
 pub const INSIDE: Parcel = Parcel::new("inside the server", Payload::SharedFactor);
 
+/// All V_j added up, of which nobody sees a single one.
+pub const SUM_V: Parcel = Parcel::new("sum V_j", Payload::SharedFactor);
+
 /// The words of `--barycenter`.
-pub const WORDS: &[&str] = &["fixed-point", "greedy", "tree", "kmeans", "fuzzy-cmeans"];
+pub const WORDS: &[&str] = &["fixed-point", "greedy", "tree", "kmeans", "fuzzy-cmeans", "mean"];
 
 /// How the server finds V̄.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The plain mean.
+    /// The plain mean, of what the parties have aligned themselves where they do.
     Mean,
     FixedPoint,
     Greedy,
@@ -47,6 +51,7 @@ impl Kind {
             "tree" => Kind::Tree,
             "kmeans" => Kind::Kmeans,
             "fuzzy-cmeans" => Kind::Fuzzy,
+            "mean" => Kind::Mean,
             _ => Kind::FixedPoint,
         }
     }
