@@ -48,11 +48,14 @@ pub struct Request {
     pub lost: Vec<usize>,
 }
 
-/// What a survivor answers: (whose secret, its share).
+/// Shares of secrets, each with the party whose secret it is.
+type Held = Vec<(usize, [u64; SHARE])>;
+
+/// What a survivor answers.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    own_seeds: Vec<(usize, [u64; SHARE])>,
-    keys: Vec<(usize, [u64; SHARE])>,
+    own_seeds: Held,
+    keys: Held,
 }
 
 /// A stream of masks or of encryption, from the secret of two parties.
@@ -252,7 +255,7 @@ impl Server {
         let request = self.request()?;
         let wrong = |p: usize| Error::failed(format!("the shares of party {p}'s secret fit no secret"));
         let answers = &answers[..self.threshold];
-        let joined = |of: usize, which: fn(&Answer) -> &Vec<(usize, [u64; SHARE])>| {
+        let joined = |of: usize, which: fn(&Answer) -> &Held| {
             let share = |(party, answer): &(usize, Answer)| {
                 which(answer).iter().find(|(p, _)| *p == of).map(|(_, share)| (*party, *share))
             };
