@@ -48,14 +48,14 @@ pub struct Request {
     pub lost: Vec<usize>,
 }
 
-/// A share, and whose secret it is of.
-type Owned = (usize, [u64; SHARE]);
+/// Shares of secrets, each with the party whose secret it is.
+type Held = Vec<(usize, [u64; SHARE])>;
 
-/// What a survivor answers: (whose secret, its share).
+/// What a survivor answers.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    own_seeds: Vec<Owned>,
-    keys: Vec<Owned>,
+    own_seeds: Held,
+    keys: Held,
 }
 
 /// A stream of masks or of encryption, from the secret of two parties.
@@ -255,7 +255,7 @@ impl Server {
         let request = self.request()?;
         let wrong = |p: usize| Error::failed(format!("the shares of party {p}'s secret fit no secret"));
         let answers = &answers[..self.threshold];
-        let joined = |of: usize, which: fn(&Answer) -> &Vec<Owned>| {
+        let joined = |of: usize, which: fn(&Answer) -> &Held| {
             let share = |(party, answer): &(usize, Answer)| {
                 which(answer).iter().find(|(p, _)| *p == of).map(|(_, share)| (*party, *share))
             };
