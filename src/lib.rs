@@ -1,6 +1,8 @@
 //! fednmf: nonnegative and Boolean matrix factorisation over MPI ranks, and over parties that may not show each other
 //! their data. `ARCHITECTURE.md` is the map.
 
+#![deny(unsafe_code)] // but for the doors to MPI and MKL
+
 pub mod algo;
 pub mod cli;
 pub mod comm;

@@ -1,11 +1,12 @@
 //! Parse, run, exit code.
 
+#![forbid(unsafe_code)]
+
 use std::io::Write as _;
 
-use fednmf::cli::{self, Command, Settings, Typed};
+use fednmf::cli::{self, Typed};
 use fednmf::comm::{self, Door};
-use fednmf::error::{EXIT_DONE, EXIT_FAILED, Result};
-use fednmf::estimate;
+use fednmf::error::{EXIT_DONE, EXIT_FAILED};
 use fednmf::trial::{self, What};
 use fednmf::{data, output, run};
 
@@ -42,7 +43,7 @@ fn main() {
         std::process::exit(EXIT_FAILED);
     };
     let door = Door::new(universe.world());
-    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| act(typed, &door)) {
+    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| run::perform(typed, &door)) {
         Ok(code) => code,
         Err(e) => {
             if !e.everywhere || door.speaks() {
@@ -58,26 +59,4 @@ fn main() {
     drop(door);
     drop(universe);
     std::process::exit(code);
-}
-
-fn act(typed: Typed, door: &Door) -> Result<i32> {
-    match typed {
-        Typed::Run(args, matches) => {
-            let words = std::env::args().collect();
-            let settings = Settings::check(*args, &matches, words).map_err(|e| e.on_all_ranks())?;
-            run::run(&settings, door)
-        }
-        Typed::Command(Command::Generate { spec, output }) => run::generate(&spec, &output, door),
-        Typed::Command(Command::Inspect { input, transpose, json }) => run::inspect(&input, transpose, json, door),
-        Typed::Command(Command::Evaluate { factors, input, transpose, json }) => {
-            run::evaluate(&factors, &input, transpose, json, door)
-        }
-        Typed::Command(Command::Project(args)) => run::project(&args, door),
-        Typed::Command(Command::Report(args)) => run::report(&args, door),
-        Typed::Command(Command::Estimate(args)) => {
-            let question = args.check().map_err(|e| e.on_all_ranks())?;
-            estimate::estimate(&question, door)
-        }
-        Typed::Command(_) | Typed::Text(_) => Ok(EXIT_DONE),
-    }
 }

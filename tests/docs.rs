@@ -1,4 +1,4 @@
-//! The documents that are made from the registry are those that the program makes now.
+//! The documents that are made from the registry are those that the program makes now, and what is said of the source holds.
 
 mod common;
 
@@ -19,3 +19,47 @@ fn the_reference_is_the_one_of_the_registry() {
 fn the_readme_lists_the_algorithms() {
     assert!(file("README.md").contains(&fednmf::cli::algorithms()), "run: make docs");
 }
+
+/// Every `unsafe` of the sources has a comment that says why it is sound, and there are as many as were looked at: one
+/// more wants another look, here and there.
+#[test]
+fn unsafe_code_is_counted_and_justified() {
+    let mut found = std::collections::BTreeMap::new();
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+                continue;
+            }
+            let text = std::fs::read_to_string(&entry).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            let of_code = |line: &str| {
+                line.split("//")
+                    .next()
+                    .unwrap()
+                    .split(|c: char| !c.is_alphanumeric() && c != '_')
+                    .filter(|w| *w == "unsafe")
+                    .count()
+            };
+            for (at, line) in lines.iter().enumerate() {
+                let here = of_code(line);
+                // A comment above the statement, which may be a call with two closures.
+                let said =
+                    lines[at.saturating_sub(8)..=at].iter().any(|l| l.contains("SAFETY:") || l.contains("# Safety"));
+                let passed_on = line.trim_start().starts_with("unsafe fn");
+                assert!(here == 0 || said || passed_on, "{}:{}: no SAFETY comment", entry.display(), at + 1);
+                if here > 0 {
+                    *found.entry(entry.file_name().unwrap().to_str().unwrap().to_string()).or_insert(0) += here;
+                }
+            }
+        }
+    }
+    let known = [("mkl.rs".to_string(), MKL), ("mpi.rs".to_string(), MPI)];
+    assert_eq!(found, known.into());
+}
+
+/// Calls of MKL, two declarations of what may pass between threads, and the prefetch.
+const MKL: usize = 13;
+/// Calls of MPI, most of them twice: as the library waits, and started and asked for.
+const MPI: usize = 23;

@@ -3,10 +3,13 @@
 mod common;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{data, events, factor, fednmf, finish, lines};
+use common::processes::{ranks_of, signal, wait_for, wait_until_gone};
+use common::{batch, data, distance, events, factor, fednmf, finish, lines};
 use tempfile::tempdir;
+
+batch_of_lines!();
 
 fn same_bits(a: &Path, b: &Path) {
     for name in ["U", "V"] {
@@ -15,55 +18,82 @@ fn same_bits(a: &Path, b: &Path) {
     }
 }
 
-#[test]
-fn a_resumed_run_gives_the_bits_of_the_whole_one() {
-    for (method, words) in lines() {
-        for (ranks, precision) in [(0, "f64"), (3, "f32")] {
-            let dir = tempdir().unwrap();
-            let file = |name: &str| dir.path().join(name);
-            let line = format!("--algo {} -k 5 --seed 2 --precision {precision} {words} --input", method.name);
-            let run = |iters: &str, out: &Path| {
-                fednmf(ranks, &line).arg(data("digits.npy")).arg("--max-iters").arg(iters).arg("--output").arg(out)
-            };
-            let whole = run("30", &file("whole.h5")).ok();
-            let half = run("3", &file("half.h5")).arg("--checkpoint").arg(file("c.h5")).ok();
-            assert_eq!(half["iter"], 3);
-            let rest = run("30", &file("rest.h5")).arg("--checkpoint").arg(file("c.h5")).arg("--resume");
-            let rest = rest.arg("--trace").arg(file("t.jsonl")).ok();
-            assert_eq!(rest["iter"], whole["iter"]);
-            assert_eq!(events(&file("t.jsonl"))[0]["resumed_from"], 3);
-            same_bits(&file("whole.h5"), &file("rest.h5"));
+/// For every algorithm a whole run of 30 iterations on `ranks` ranks, one of 3 that keeps a checkpoint, and on each number
+/// of ranks in `later` one that goes on from a copy of it. `compare(line, private, whole, rest)` gets the output files.
+fn resumed(ranks: usize, precision: &str, later: &[usize], compare: impl Fn(&str, bool, &Path, &Path)) {
+    let dir = tempdir().unwrap();
+    let file = |i: usize, name: &str| dir.path().join(i.to_string()).join(name);
+    let all = lines();
+    let line = |i: usize, iterations: usize, out: &str| {
+        let (method, words) = &all[i];
+        let (input, out) = (data("digits.npy"), file(i, out));
+        format!(
+            "--algo {} -k 5 --seed 2 --precision {precision} {words} --input {} --max-iters {iterations} --output {}",
+            method.name,
+            input.display(),
+            out.display()
+        )
+    };
+    let mut begun = Vec::new();
+    for i in 0..all.len() {
+        std::fs::create_dir(dir.path().join(i.to_string())).unwrap();
+        begun.push(line(i, 30, "whole.h5"));
+        begun.push(format!("{} --checkpoint {}", line(i, 3, "half.h5"), file(i, "c.h5").display()));
+    }
+    let begun = batch::ok(ranks, &begun);
+    for (turn, &ranks) in later.iter().enumerate() {
+        let trace = |i| file(i, &format!("{turn}.jsonl"));
+        let rest: Vec<String> = (0..all.len())
+            .map(|i| {
+                // The checkpoint and its parties' files, as the first run left them: what goes on writes its own.
+                let copy = file(i, &format!("turn-{turn}"));
+                std::fs::create_dir(&copy).unwrap();
+                for entry in std::fs::read_dir(file(i, "")).unwrap().flatten() {
+                    let name = entry.file_name().into_string().unwrap();
+                    if name == "c.h5" || name.starts_with("c.party-") {
+                        std::fs::copy(entry.path(), copy.join(name)).unwrap();
+                    }
+                }
+                let (kept, trace) = (copy.join("c.h5"), trace(i));
+                let out = format!("rest-{turn}.h5");
+                format!("{} --checkpoint {} --resume --trace {}", line(i, 30, &out), kept.display(), trace.display())
+            })
+            .collect();
+        for (i, summary) in batch::ok(ranks, &rest).iter().enumerate() {
+            assert_eq!(
+                (&begun[2 * i + 1]["iter"], &summary["iter"]),
+                (&3.into(), &begun[2 * i]["iter"]),
+                "{}",
+                rest[i]
+            );
+            assert_eq!(events(&trace(i))[0]["resumed_from"], 3, "{}", rest[i]);
+            let private = all[i].0.partition.is_private();
+            compare(&rest[i], private, &file(i, "whole.h5"), &file(i, &format!("rest-{turn}.h5")));
         }
     }
+}
+
+#[test]
+fn a_resumed_run_gives_the_bits_of_the_whole_one() {
+    resumed(3, "f32", &[3], |_, _, whole, rest| same_bits(whole, rest));
+}
+
+/// From 3 ranks to 2 and to 4, and without mpirun: the parties move to other hosts, and the blocks are cut elsewhere.
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    resumed(0, "f64", &[0], |_, _, whole, rest| same_bits(whole, rest));
+    resumed(3, "f64", &[2, 4], |line, private, whole, rest| {
+        for name in ["U", "V"] {
+            let (a, b) = (factor(whole, name), factor(rest, name));
+            // parties' sums are exact: not even a bit may differ
+            let far = if private { f64::from(u8::from(a != b)) } else { distance(&a, &b) };
+            assert!(far < 1e-7, "{line}: {name} is off by {far}");
+        }
+    });
 }
 
 /// A run that takes some seconds and writes a checkpoint every few iterations.
 const LONG: &str = "--algo dsanls -k 10 --input synthetic:planted,m=3000,n=800 --seed 4 --eval-every 0";
-
-fn wait_for(path: &Path) {
-    let start = Instant::now();
-    while !path.exists() {
-        assert!(start.elapsed() < Duration::from_secs(60), "no {}", path.display());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Waits until no process works on `path` any more: ranks whose launcher was killed live on for a moment.
-fn wait_until_gone(path: &Path) {
-    let path = path.to_str().unwrap();
-    let start = Instant::now();
-    loop {
-        let running = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
-            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).contains(path)
-        });
-        if !running {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(10), "ranks outlive their launcher by more than 10 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 #[test]
 fn a_killed_run_goes_on_from_its_checkpoint() {
@@ -96,30 +126,9 @@ fn a_killed_run_goes_on_from_its_checkpoint() {
     same_bits(&file("whole.h5"), &file("rest.h5"));
 }
 
-/// Sends a signal to every rank of a launcher's job.
-fn signal_ranks(launcher: u32, signal: &str) {
-    let children = std::fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
-    let mut stack: Vec<u32> = children.split_whitespace().filter_map(|p| p.parse().ok()).collect();
-    stack.push(launcher);
-    let mut sent = 0;
-    while let Some(pid) = stack.pop() {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if pid != launcher {
-            let below = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-            stack.extend(below.split_whitespace().filter_map(|p| p.parse::<u32>().ok()));
-        }
-        if name.trim() == "fednmf" {
-            let status = std::process::Command::new("kill").arg(signal).arg(pid.to_string()).status().unwrap();
-            assert!(status.success());
-            sent += 1;
-        }
-    }
-    assert!(sent > 0, "no rank found to send {signal} to");
-}
-
 #[test]
 fn a_signal_saves_and_asks_to_be_queued_again() {
-    for (ranks, signal) in [(0, "-TERM"), (2, "-USR1")] {
+    for (ranks, name) in [(0, "TERM"), (2, "USR1"), (2, "INT")] {
         let dir = tempdir().unwrap();
         let (checkpoint, trace) = (dir.path().join("c.h5"), dir.path().join("t.jsonl"));
         let child = fednmf(ranks, LONG)
@@ -133,11 +142,11 @@ fn a_signal_saves_and_asks_to_be_queued_again() {
             .arg(&trace)
             .spawn();
         wait_for(&checkpoint);
-        signal_ranks(child.id(), signal);
+        signal(name, &ranks_of(child.id()));
         let output = finish(child, Duration::from_secs(30), "a run that got a signal");
         assert_eq!(output.code, Some(75), "{}", output.stderr);
         let end = events(&trace).pop().unwrap();
-        assert_eq!(end["stopped_by"], format!("SIG{}", &signal[1..]));
+        assert_eq!(end["stopped_by"], format!("SIG{name}"));
         let kept: u64 = hdf5::File::open(&checkpoint).unwrap().attr("iteration").unwrap().read_scalar().unwrap();
         assert_eq!(end["iter"].as_u64(), Some(kept), "the checkpoint is the last iteration");
     }

@@ -130,6 +130,9 @@ fn every_option_in_the_scripts_is_known_to_fednmf() {
         let end = [("SLURM_ARRAY_TASK_ID", "0"), ("SLURM_JOB_END_TIME", "4000000000")];
         let (code, said) = cluster.submit(name, "0", &end, &[]);
         assert_eq!(code, Some(0), "{name}: {said}");
+        // A lost rank must not leave the others waiting for it; what is measured is looked after.
+        let lost = "--kill-on-bad-exit=1".to_owned();
+        assert!(name == "scaling.slurm" || cluster.called("srun").contains(&lost), "{name}");
         let args = cluster.fednmf_args();
         assert_eq!(value(&args, "--algo"), Some("dsanls"), "{name}: {args:?}");
         for option in args.iter().filter(|a| a.starts_with('-')) {

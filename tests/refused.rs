@@ -2,28 +2,42 @@
 
 mod common;
 
-use common::{data, fednmf};
+use common::{batch, data, fednmf};
 use tempfile::tempdir;
+
+batch_of_lines!();
 
 #[test]
 fn wrong_words_are_refused_on_all_ranks() {
-    for ranks in [0, 1, 2, 3] {
-        for (line, words) in [
-            ("--nosuch", &["--nosuch"][..]),
-            ("--algo nosuch", &["nosuch", "dsanls", "hals"]),
-            ("--algo hals --solver pgd", &["--solver", "dsanls"]),
-            ("-k 0", &["--components"]),
-            ("-k 100000", &["--components", "100000"]),
-            ("--input /no/such/file.mtx", &["/no/such/file.mtx"]),
-            ("--input /no/such/file.xyz", &["/no/such/file.xyz"]),
-            ("--sketch-size 100000", &["--sketch-size"]),
-            ("--output /no/such/dir/o.h5", &["--output", "/no/such/dir"]),
-            ("--trace /no/such/dir/t.jsonl", &["--trace", "/no/such/dir"]),
-            ("--resume", &["--checkpoint"]),
-            ("list nosuch", &["nosuch"]),
-            ("evaluate /no/such.h5 --input synthetic:planted", &["/no/such.h5"]),
-        ] {
+    let wrong = [
+        ("--nosuch", &["--nosuch"][..]),
+        ("--algo nosuch", &["nosuch", "dsanls", "hals"]),
+        ("--algo hals --solver pgd", &["--solver", "dsanls"]),
+        ("-k 0", &["--components"]),
+        ("-k 100000", &["--components", "100000"]),
+        ("--input /no/such/file.mtx", &["/no/such/file.mtx"]),
+        ("--input /no/such/file.xyz", &["/no/such/file.xyz"]),
+        ("--sketch-size 100000", &["--sketch-size"]),
+        ("--output /no/such/dir/o.h5", &["--output", "/no/such/dir"]),
+        ("--trace /no/such/dir/t.jsonl", &["--trace", "/no/such/dir"]),
+        ("--resume", &["--checkpoint"]),
+        ("--stall-timeout -1", &["--stall-timeout"]),
+        ("--on-lost-party continue", &["--on-lost-party"]),
+        ("evaluate /no/such.h5 --input synthetic:planted", &["/no/such.h5"]),
+    ];
+    // By the binary itself: exit code and a single message, with and without mpirun.
+    for (ranks, only) in [(0, wrong.len()), (2, 3)] {
+        for (line, words) in &wrong[..only] {
             fednmf(ranks, line).refused(words);
+        }
+        fednmf(ranks, "list nosuch").refused(&["nosuch"]);
+    }
+    // All of them on more ranks, which must all know of it (a batch sees to that).
+    let lines = wrong.map(|(line, _)| line.to_string());
+    for ranks in [1, 2, 3] {
+        for (done, (line, words)) in batch::all(ranks, &lines).iter().zip(&wrong) {
+            assert_eq!(done.code, 2, "{ranks} ranks: {line}: {}", done.message);
+            assert!(words.iter().all(|word| done.message.contains(word)), "{line}: {}", done.message);
         }
     }
 }
@@ -88,16 +102,50 @@ fn a_file_that_the_hdf5_library_dies_of_is_refused() {
     assert_eq!(ends(2, "inspect", &file), 0);
 }
 
+/// Foreign HDF5 files with bytes changed, cut out or cut off: read or refused, in words, by a process that lives on.
+/// `FEDNMF_DAMAGES=1000` tries more of them.
+#[test]
+fn a_damaged_hdf5_file_is_read_or_refused() {
+    let rounds: usize = std::env::var("FEDNMF_DAMAGES").ok().and_then(|n| n.parse().ok()).unwrap_or(8);
+    let dir = tempdir().unwrap();
+    let mut state = 0xbad;
+    let mut random = |below: usize| {
+        state = fednmf::random::mix(state);
+        (state % below as u64) as usize
+    };
+    let mut codes = [0, 0];
+    for round in 0..rounds {
+        let name = ["counts.h5ad", "counts-10x.h5", "dense.h5ad", "table.h5"][round % 4];
+        let mut bytes = std::fs::read(data("formats").join(name)).unwrap();
+        for _ in 0..=random(3) {
+            let at = random(bytes.len());
+            match random(8) {
+                0 => bytes.truncate(at.max(1)),
+                1 => drop(bytes.drain(at..(at + 1 + random(64)).min(bytes.len()))),
+                2 => bytes[at] = 0xff,
+                _ => bytes[at] = random(256) as u8,
+            }
+        }
+        let file = dir.path().join(name);
+        std::fs::write(&file, bytes).unwrap();
+        codes[usize::from(ends(0, "inspect", &file) == 2)] += 1;
+    }
+    if rounds > 8 {
+        println!("{} read, {} refused", codes[0], codes[1]);
+    }
+}
+
 /// Outputs and checkpoints are sealed: whichever byte is another one, it is noticed before HDF5 sees the file.
 #[test]
 fn no_byte_of_an_output_or_a_checkpoint_may_change() {
     let dir = tempdir().unwrap();
-    let (out, kept, bent) = (dir.path().join("o.h5"), dir.path().join("c.h5"), dir.path().join("bent.h5"));
+    let (out, kept) = (dir.path().join("o.h5"), dir.path().join("c.h5"));
     let line = format!("--algo hals -k 2 --input {} --max-iters", data("digits.npy").display());
     fednmf(0, &format!("{line} 3")).arg("--output").arg(&out).arg("--checkpoint").arg(&kept).ok();
     fednmf(0, &format!("{line} 3 --resume --checkpoint")).arg(&out).refused(&["no checkpoint"]);
     let evaluate = format!("evaluate --input {}", data("digits.npy").display());
     assert_eq!((ends(0, &evaluate, &out), ends(0, &format!("{line} 4 --resume --checkpoint"), &kept)), (0, 0));
+    let mut lines = Vec::new();
     for (path, line) in [(out, evaluate), (kept, format!("{line} 4 --resume --checkpoint"))] {
         let good = std::fs::read(path).unwrap();
         for step in 0..24 {
@@ -105,8 +153,12 @@ fn no_byte_of_an_output_or_a_checkpoint_may_change() {
             let mut bytes = good.clone();
             let at = step * (bytes.len() - 8) / 24;
             bytes[at] ^= 1 << (step % 8);
+            let bent = dir.path().join(format!("{}.h5", lines.len()));
             std::fs::write(&bent, &bytes).unwrap();
-            assert_eq!(ends(0, &line, &bent), 2, "byte {at}");
+            lines.push(format!("{line} {}", bent.display()));
         }
+    }
+    for done in batch::all(0, &lines) {
+        assert_eq!(done.code, 2, "{}: {}", done.line, done.message);
     }
 }

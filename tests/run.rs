@@ -2,11 +2,13 @@
 
 mod common;
 
-use common::{data, distance, errors, events, factor, fednmf, lines, matrix};
+use common::{batch, data, distance, errors, events, factor, fednmf, lines, matrix};
 use fednmf::algo::registry;
 use fednmf::random::{Purpose, Stream, uniform_factor};
 use ndarray::Array2;
 use tempfile::tempdir;
+
+batch_of_lines!();
 
 /// Dense and sparse inputs that every algorithm for nonnegative data can take.
 fn inputs() -> [String; 2] {
@@ -15,29 +17,36 @@ fn inputs() -> [String; 2] {
 
 #[test]
 fn every_algorithm_gives_the_same_answer_on_any_number_of_ranks() {
-    for (method, words) in lines() {
-        for input in inputs() {
-            for (precision, tolerance, all_ranks) in [("f64", 1e-9, &[0, 2, 3, 4][..]), ("f32", 1e-4, &[0, 3])] {
-                let dir = tempdir().unwrap();
-                let mut first: Option<(f64, Array2<f64>, Array2<f64>)> = None;
-                for &ranks in all_ranks {
-                    let file = dir.path().join(format!("{ranks}.h5"));
-                    let line = format!(
-                        "--algo {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3 {words}",
-                        method.name
-                    );
-                    let summary = fednmf(ranks, &line).arg("--output").arg(&file).ok();
-                    let error = summary["rel_error"].as_f64().unwrap();
-                    let (u, v) = (factor(&file, "U"), factor(&file, "V"));
-                    let (e, a, b) = first.get_or_insert_with(|| (error, u.clone(), v.clone()));
-                    let what = format!("{} {words} {input} {precision} {ranks} ranks", method.name);
-                    assert!((error - *e).abs() <= tolerance * *e, "{what}: {error} {e}");
-                    if method.partition.is_private() {
-                        assert!(error.to_bits() == e.to_bits() && *a == u && *b == v, "{what}: other bits");
-                    }
-                    assert!(distance(a, &u) < 100.0 * tolerance && distance(b, &v) < 100.0 * tolerance, "{what}");
-                    assert!(u.iter().chain(&v).all(|x| *x >= 0.0));
+    let dir = tempdir().unwrap();
+    for (precision, tolerance, all_ranks) in [("f64", 1e-9, &[0, 2, 3, 4][..]), ("f32", 1e-4, &[0, 3])] {
+        let file = |ranks, i| dir.path().join(format!("{ranks}-{i}.h5"));
+        let of_ranks = |ranks| -> Vec<String> {
+            let all = lines().into_iter().flat_map(|line| inputs().map(|input| (line.clone(), input))).enumerate();
+            all.map(|(i, ((method, words), input))| {
+                let out = file(ranks, i);
+                format!(
+                    "--algo {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3 {words} --output {}",
+                    method.name,
+                    out.display()
+                )
+            })
+            .collect()
+        };
+        let first = batch::ok(all_ranks[0], &of_ranks(all_ranks[0]));
+        let error = |summary: &serde_json::Value| summary["rel_error"].as_f64().unwrap();
+        for &ranks in &all_ranks[1..] {
+            let asked = of_ranks(ranks);
+            let summaries = batch::ok(ranks, &asked);
+            for (i, (one, many)) in first.iter().zip(&summaries).enumerate() {
+                let [(e, a, b), (error, u, v)] = [(all_ranks[0], one), (ranks, many)]
+                    .map(|(r, s)| (error(s), factor(&file(r, i), "U"), factor(&file(r, i), "V")));
+                let what = format!("{} on {ranks} ranks", asked[i]);
+                assert!((error - e).abs() <= tolerance * e, "{what}: {error} {e}");
+                if registry::find(one["algo"].as_str().unwrap()).unwrap().partition.is_private() {
+                    assert!(error.to_bits() == e.to_bits() && a == u && b == v, "{what}: other bits");
                 }
+                assert!(distance(&a, &u) < 100.0 * tolerance && distance(&b, &v) < 100.0 * tolerance, "{what}");
+                assert!(u.iter().chain(&v).all(|x| *x >= 0.0));
             }
         }
     }
@@ -176,18 +185,23 @@ fn an_exact_low_rank_matrix_is_recovered() {
     }
 }
 
-/// Mean error over seeds at iterations 10, 30, 100.
-fn mean_errors(line: &str, input: &str) -> [f64; 3] {
+/// Mean error over seeds at iterations 10, 30, 100, for each of the lines.
+fn mean_errors(words: &[String], input: &str) -> Vec<[f64; 3]> {
     let dir = tempdir().unwrap();
-    let mut sums = [0.0; 3];
-    for seed in 0..5 {
-        let trace = dir.path().join(format!("{seed}.jsonl"));
-        fednmf(1, &format!("{line} --input {input} -k 10 --max-iters 100 --seed {seed}"))
-            .arg("--trace")
-            .arg(&trace)
-            .ok();
-        let all = errors(&trace);
-        for (sum, at) in sums.iter_mut().zip([10, 30, 100]) {
+    let trace = |i: usize, seed: usize| dir.path().join(format!("{i}-{seed}.jsonl"));
+    let runs: Vec<(usize, usize)> = (0..words.len()).flat_map(|i| (0..5).map(move |seed| (i, seed))).collect();
+    let asked: Vec<String> = runs
+        .iter()
+        .map(|&(i, seed)| {
+            let (line, to) = (&words[i], trace(i, seed));
+            format!("{line} --input {input} -k 10 --max-iters 100 --seed {seed} --trace {}", to.display())
+        })
+        .collect();
+    batch::ok(1, &asked);
+    let mut sums = vec![[0.0; 3]; words.len()];
+    for (i, seed) in runs {
+        let all = errors(&trace(i, seed));
+        for (sum, at) in sums[i].iter_mut().zip([10, 30, 100]) {
             *sum += all.iter().find(|(i, _)| *i == at).unwrap().1 / 5.0;
         }
     }
@@ -200,7 +214,7 @@ fn mean_errors(line: &str, input: &str) -> [f64; 3] {
 fn errors_on_the_digits_are_those_of_the_prototypes() {
     let digits = data("digits.npy").display().to_string();
     let sizes = "--sketch-size 50%,10%";
-    for (line, mean, spread) in [
+    let known = [
         ("--algo hals".to_string(), [0.34855, 0.33438, 0.32797], [0.0033, 0.0017, 0.0018]),
         (format!("--algo dsanls {sizes}"), [0.3769, 0.36034, 0.3451], [0.0037, 0.0040, 0.0021]),
         (format!("--algo dsanls --sketch gaussian {sizes}"), [0.38343, 0.35888, 0.34311], [0.0021, 0.0057, 0.0017]),
@@ -208,8 +222,9 @@ fn errors_on_the_digits_are_those_of_the_prototypes() {
         (format!("--algo dsanls --sketch srht {sizes}"), [0.3694, 0.35141, 0.3381], [0.0024, 0.0020, 0.0023]),
         ("--algo mu".to_string(), [0.48023, 0.37097, 0.33916], [0.0077, 0.0041, 0.0020]),
         ("--algo bpp".to_string(), [0.33853, 0.33272, 0.32701], [0.0017, 0.0008, 0.0007]),
-    ] {
-        let found = mean_errors(&line, &digits);
+    ];
+    let words = known.each_ref().map(|(line, ..)| line.clone());
+    for ((line, mean, spread), found) in known.into_iter().zip(mean_errors(&words, &digits)) {
         for i in 0..3 {
             assert!(found[i] < mean[i] + 3.0 * spread[i], "{line}: {found:?} against {mean:?}");
             assert!(found[i] > mean[i] - 6.0 * spread[i], "{line}: too good to be true: {found:?} against {mean:?}");
@@ -220,23 +235,26 @@ fn errors_on_the_digits_are_those_of_the_prototypes() {
 #[test]
 fn threads_change_nothing_but_rounding() {
     // A party's work is done by the same kernels.
-    for method in registry::ALL.iter().filter(|m| !m.partition.is_private()) {
-        for input in inputs() {
-            for kernel in ["native", "mkl"] {
-                let line =
-                    format!("--algo {} --input {input} -k 5 --max-iters 10 --sparse-kernel {kernel}", method.name);
-                let one = fednmf(1, &line).ok()["rel_error"].as_f64().unwrap();
-                let three = fednmf(2, &format!("{line} --threads 3")).ok()["rel_error"].as_f64().unwrap();
-                assert!((one - three).abs() < 1e-9 * one, "{line}: {one} {three}");
-            }
-        }
+    let methods: Vec<_> = registry::ALL.iter().filter(|m| !m.partition.is_private()).collect();
+    let asked = |threads: usize| -> Vec<String> {
+        let words = |method: &str, input: &str, kernel: &str| {
+            format!("--algo {method} --input {input} -k 5 --max-iters 10 --sparse-kernel {kernel} --threads {threads}")
+        };
+        let of = |m: &str| inputs().into_iter().flat_map(|i| ["native", "mkl"].map(|k| words(m, &i, k))).collect();
+        methods.iter().flat_map(|m| -> Vec<String> { of(m.name) }).collect()
+    };
+    // Threads are started once in a process.
+    let (one, three) = (batch::ok(1, &asked(1)), batch::ok(2, &asked(3)));
+    for ((one, three), line) in one.iter().zip(&three).zip(asked(3)) {
+        let [one, three] = [one, three].map(|s| s["rel_error"].as_f64().unwrap());
+        assert!((one - three).abs() < 1e-9 * one, "{line}: {one} {three}");
     }
 }
 
 #[test]
 fn projected_gradient_descends() {
     let digits = data("digits.npy").display().to_string();
-    let [ten, thirty, hundred] = mean_errors("--algo dsanls --solver pgd", &digits);
+    let [ten, thirty, hundred] = mean_errors(&["--algo dsanls --solver pgd".into()], &digits)[0];
     assert!(hundred < thirty && thirty < ten && hundred < 0.42, "{ten} {thirty} {hundred}");
 }
 
@@ -259,10 +277,13 @@ fn the_traffic_is_the_formula() {
 
 #[test]
 fn nothing_leaves_a_rank_that_the_wire_table_does_not_name() {
-    for (method, words) in lines() {
-        for ranks in [1, 2, 4] {
-            let line = format!("--algo {} --input synthetic:planted,m=60,n=40 --max-iters 5 {words}", method.name);
-            let summary = fednmf(ranks, &line).ok();
+    let all = lines();
+    let asked: Vec<String> = all
+        .iter()
+        .map(|(m, words)| format!("--algo {} --input synthetic:planted,m=60,n=40 --max-iters 5 {words}", m.name))
+        .collect();
+    for ranks in [1, 2, 4] {
+        for ((method, _), summary) in all.iter().zip(batch::ok(ranks, &asked)) {
             let sent = summary["wire"].as_array().unwrap();
             assert!(sent.iter().any(|row| row["party_bytes"].as_u64().unwrap() > 0));
             for row in sent {
@@ -345,13 +366,16 @@ fn a_run_needs_no_more_memory_than_promised() {
 
 #[test]
 fn single_precision_costs_half_the_memory_and_no_quality() {
-    for input in inputs() {
-        for algo in ["hals", "bpp", "mu", "dsanls"] {
-            let run =
-                |p: &str| fednmf(2, &format!("--algo {algo} --input {input} -k 5 --max-iters 40 --precision {p}")).ok();
-            let [wide, narrow] = ["f64", "f32"].map(|p| run(p)["rel_error"].as_f64().unwrap());
-            assert!((wide - narrow).abs() <= 1e-4, "{algo} {input}: {wide} in f64, {narrow} in f32");
-        }
+    let asked = |precision: &str| -> Vec<String> {
+        let words = |algo: &str, input: &str| {
+            format!("--algo {algo} --input {input} -k 5 --max-iters 40 --precision {precision}")
+        };
+        inputs().iter().flat_map(|i| ["hals", "bpp", "mu", "dsanls"].map(|algo| words(algo, i))).collect()
+    };
+    let errors =
+        |precision: &str| batch::ok(2, &asked(precision)).into_iter().map(|s| s["rel_error"].as_f64().unwrap());
+    for ((wide, narrow), line) in errors("f64").zip(errors("f32")).zip(asked("f32")) {
+        assert!((wide - narrow).abs() <= 1e-4, "{line}: {wide} in f64, {narrow} in f32");
     }
     let peak = |m: usize, p: &str| {
         let line = format!("--algo hals --input synthetic:planted,m={m},n=2000,k=5 -k 5 --max-iters 3 --precision {p}");
@@ -396,14 +420,21 @@ fn stops_are_named() {
     assert_eq!(fednmf(2, &format!("{line} --time-limit 0.5")).ok()["stopped_by"], "time_limit");
 }
 
+/// Beyond 2³¹ elements a message goes in pieces; with pieces of 64 elements every algorithm walks that path.
 #[test]
-fn a_slice_of_long_messages_gives_the_same_answer() {
-    let line = "--algo hals --input synthetic:planted,m=90,n=70 -k 5 --max-iters 10";
-    let whole = fednmf(3, line).ok();
-    let cut = fednmf(3, line).env("FEDNMF_CHUNK", "64").ok();
-    let (a, b) = (whole["rel_error"].as_f64().unwrap(), cut["rel_error"].as_f64().unwrap());
-    assert!((a - b).abs() < 1e-12, "{a} {b}");
-    assert!(cut["messages"].as_u64() > whole["messages"].as_u64());
+fn long_messages_in_pieces_give_the_same_answer() {
+    let asked: Vec<String> = lines()
+        .iter()
+        .map(|(m, words)| format!("--algo {} --input synthetic:planted,m=90,n=70 -k 5 --max-iters 6 {words}", m.name))
+        .collect();
+    let (whole, cut) = (batch::ok(3, &asked), batch::in_pieces(3, &asked, 64));
+    let mut more = 0;
+    for ((whole, cut), line) in whole.iter().zip(&cut).zip(&asked) {
+        let [a, b] = [whole, cut].map(|s| s["rel_error"].as_f64().unwrap());
+        assert!((a - b).abs() < 1e-12, "{line}: {a} {b}");
+        more += usize::from(cut["messages"].as_u64() > whole["messages"].as_u64());
+    }
+    assert!(more > asked.len() / 2, "only {more} of {} runs sent more messages", asked.len());
 }
 
 #[test]

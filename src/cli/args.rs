@@ -54,6 +54,12 @@ pub enum Kernel {
     Auto,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnLostParty {
+    Abort,
+    Continue,
+}
+
 /// The options of a run that hold for every algorithm.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -147,14 +153,23 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.h5", help_heading = "Output")]
     pub checkpoint: Option<PathBuf>,
 
-    /// Write the checkpoint every N iterations, or every N seconds with an s behind it [default: 300s]; it is also
-    /// written when a signal or the time limit stops the run
+    /// Write the checkpoint every N iterations, or every N seconds with an s behind it [default: 300s, more rarely where
+    /// that would take more than 2 % of the run's time]; it is also written when a signal or the time limit stops the run
     #[arg(long, value_name = "N|Ns", requires = "checkpoint", help_heading = "Output")]
     pub checkpoint_every: Option<String>,
 
     /// Go on from the file of --checkpoint; where there is none yet, start afresh
     #[arg(long, requires = "checkpoint", help_heading = "Output")]
     pub resume: bool,
+
+    /// End the job when a rank has done nothing and heard nothing for S seconds, and say where each rank was; 0: never
+    #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = 600.0, help_heading = "Running")]
+    pub stall_timeout: f64,
+
+    /// What to do when a rank, and with it its parties, is lost: abort the job, or continue without them, which needs an
+    /// MPI library that survives the loss of a rank
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLostParty::Abort, help_heading = "Running")]
+    pub on_lost_party: OnLostParty,
 
     /// No progress on stderr
     #[arg(long, short = 'q', help_heading = "Output")]

@@ -1,11 +1,13 @@
 //! From what was typed to what will be done: every check that needs no data.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use serde_json::{Map, Value, json};
 
+use super::args::OnLostParty;
 use super::{Kernel, Precision, RunArgs, Scale};
 use crate::algo::options::{self, DP_RELEASES, GRID, MEASURE, Options};
 use crate::algo::registry::{Partition, Unit};
@@ -18,6 +20,8 @@ use crate::report::Wishes;
 /// How often something happens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Every {
+    /// Some minutes, and not more than a small part of the run's time.
+    Auto,
     Iterations(usize),
     Seconds(f64),
 }
@@ -51,6 +55,8 @@ pub struct Settings {
     pub report: Option<(PathBuf, Wishes)>,
     pub checkpoint: Option<PathBuf>,
     pub checkpoint_every: Every,
+    /// How long a rank may neither work nor hear anything; none: for ever.
+    pub stall_timeout: Option<Duration>,
     pub resume: bool,
     pub quiet: bool,
     pub json: bool,
@@ -101,6 +107,19 @@ impl Settings {
                 return Err(Error::input(format!("{name} {x}: must be a number of at least 0")));
             }
         }
+        // Ten years are as good as for ever, and a clock can count them.
+        if !(0.0..=3e8).contains(&args.stall_timeout) {
+            return Err(Error::input(format!(
+                "--stall-timeout {}: must be a number of seconds, 0 for no limit",
+                args.stall_timeout
+            )));
+        }
+        if args.on_lost_party == OnLostParty::Continue {
+            return Err(Error::input(
+                "--on-lost-party continue: the MPI libraries that fednmf works with (MPI 3.1) end the whole job with a lost \
+                 rank; use --checkpoint and --resume instead",
+            ));
+        }
         if args.eval_every == 0 && (args.tol.is_some() || args.target_error.is_some()) {
             return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
         }
@@ -142,7 +161,8 @@ impl Settings {
             trace: args.trace,
             report: args.report.map(|path| args.wishes.check().map(|wishes| (path, wishes))).transpose()?,
             checkpoint: args.checkpoint,
-            checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Seconds(300.0)), every)?,
+            checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Auto), every)?,
+            stall_timeout: (args.stall_timeout > 0.0).then(|| Duration::from_secs_f64(args.stall_timeout)),
             resume: args.resume,
             quiet: args.quiet,
             json: args.json,
@@ -295,6 +315,9 @@ mod tests {
             ("fednmf --tol -1", "--tol"),
             ("fednmf --tol nan", "--tol"),
             ("fednmf --time-limit inf", "--time-limit"),
+            ("fednmf --stall-timeout nan", "--stall-timeout"),
+            ("fednmf --stall-timeout 1e300", "--stall-timeout"),
+            ("fednmf --on-lost-party continue", "--resume"),
             ("fednmf --eval-every 0 --tol 1e-4", "--eval-every"),
             ("fednmf --algo hals --parties 3", "--parties"),
             ("fednmf --algo hals --skew 0.5", "--skew"),

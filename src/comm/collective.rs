@@ -7,7 +7,7 @@ use std::time::Instant;
 use ::mpi::traits::Equivalence;
 
 use super::mpi::Op;
-use super::{Door, Entry, Parcel, mpi};
+use super::{Door, Entry, Parcel, mpi, watch};
 
 /// Where each rank's part lies in a concatenation by rank, in the form that MPI wants it; made once, used every time.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ impl Door {
         let started = start.elapsed();
         let result = work();
         let start = Instant::now();
-        drop(pending);
+        watch::waiting(parcel.purpose, || drop(pending));
         let entry = Entry {
             calls: 1,
             seconds: (started + start.elapsed()).as_secs_f64(),
@@ -133,9 +133,11 @@ impl Door {
         let lengths: Vec<u64> = send.iter().map(|s| s.len() as u64).collect();
         let mut coming = vec![0u64; self.size()];
         let one_each = vec![1; self.size()];
-        mpi::all_to_all(comm, &lengths, &one_each, &mut coming, &one_each);
         let mut longest = [lengths.iter().copied().max().unwrap_or(0)];
-        mpi::all_reduce(comm, Op::Max, &mut longest);
+        watch::waiting(parcel.purpose, || {
+            mpi::all_to_all(comm, &lengths, &one_each, &mut coming, &one_each);
+            mpi::all_reduce(comm, Op::Max, &mut longest);
+        });
         let piece = (self.inner.chunk / self.size()).max(1);
         let rounds = (longest[0] as usize).div_ceil(piece);
 

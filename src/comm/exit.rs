@@ -1,7 +1,7 @@
 //! One way out: any panic or lone error ends the whole job with one message, and signals ask for a stop politely.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
@@ -36,8 +36,12 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches the three signals from now on. A second SIGINT or SIGTERM ends the process the usual way.
+    /// Catches the three signals from the first call on. A second SIGINT or SIGTERM ends the process the usual way.
     pub fn catch() -> std::io::Result<Self> {
+        static CAUGHT: OnceLock<Signals> = OnceLock::new();
+        if let Some(signals) = CAUGHT.get() {
+            return Ok(signals.clone());
+        }
         let last = Arc::new(AtomicUsize::new(0));
         let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
@@ -48,7 +52,7 @@ impl Signals {
         for signal in [SIGTERM, SIGINT, SIGUSR1] {
             signal_hook::flag::register_usize(signal, last.clone(), signal as usize)?;
         }
-        Ok(Signals { last })
+        Ok(CAUGHT.get_or_init(|| Signals { last }).clone())
     }
 
     /// The number of the last signal caught, 0 for none.

@@ -7,10 +7,12 @@
 mod collective;
 mod exit;
 mod ledger;
+#[allow(unsafe_code)]
 mod mpi;
 mod parties;
 mod reproducible;
 mod shares;
+pub mod watch;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -108,7 +110,7 @@ impl Door {
     /// Does local work and books its time and its flops under `phase`.
     pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let (start, before) = (Instant::now(), flops::total());
-        let result = f();
+        let result = watch::working(phase, f);
         self.ledger.borrow_mut().worked(phase, start.elapsed().as_secs_f64(), flops::total() - before);
         result
     }
@@ -116,7 +118,7 @@ impl Door {
     /// Does what is partly communication and books its whole time under `phase`, apart from local work.
     pub fn span<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
-        let result = f();
+        let result = watch::working(phase, f);
         self.ledger.borrow_mut().spanned(phase, start.elapsed().as_secs_f64());
         result
     }
@@ -124,7 +126,7 @@ impl Door {
     /// Does `f`, a communication that hands over and gets back `words` elements of type T in all, and books it.
     fn booked<T, R>(&self, parcel: Parcel, words: usize, messages: usize, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
-        let result = f();
+        let result = watch::waiting(parcel.purpose, f);
         let bytes = (words * size_of::<T>()) as u64;
         let alone = self.size() == 1;
         let entry = Entry {
@@ -157,6 +159,6 @@ impl Door {
 
     /// Waits for all ranks. For the ends of a run only: nothing inside an iteration may call this.
     pub fn barrier(&self) {
-        mpi::barrier(&self.inner.comm);
+        watch::waiting("barrier", || mpi::barrier(&self.inner.comm));
     }
 }

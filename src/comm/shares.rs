@@ -6,7 +6,7 @@ use ::mpi::traits::Equivalence;
 
 use super::mpi::Op;
 use super::reproducible::Bins;
-use super::{Door, Entry, Parcel, Payload, mpi};
+use super::{Door, Entry, Parcel, Payload, mpi, watch};
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -35,7 +35,7 @@ impl Door {
         }
         let (alone, start) = (self.size() == 1, Instant::now());
         if !alone {
-            mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest);
+            watch::waiting(LARGEST.purpose, || mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest));
         }
         let of_a_party = |words: usize, size: usize| if self.inside { 0 } else { (2 * hosted * words * size) as u64 };
         let entry = Entry {
@@ -47,7 +47,7 @@ impl Door {
             flops: 0,
         };
         self.ledger.borrow_mut().sent(LARGEST, &entry);
-        let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose))?;
+        let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose).on_all_ranks())?;
         let start = Instant::now();
         let mut sums = self.inner.bins.borrow_mut();
         sums.clear();
@@ -62,7 +62,7 @@ impl Door {
         }
         if !alone {
             for part in sums.chunks_mut(self.inner.chunk) {
-                mpi::all_reduce(&self.inner.comm, Op::Sum, part);
+                watch::waiting(parcel.purpose, || mpi::all_reduce(&self.inner.comm, Op::Sum, part));
             }
         }
         for (x, pair) in out.iter_mut().zip(sums.chunks_exact(2)) {
@@ -86,7 +86,7 @@ impl Door {
         let start = Instant::now();
         if self.size() > 1 {
             for part in buffer.chunks_mut(self.inner.chunk) {
-                mpi::all_reduce(&self.inner.comm, Op::Sum, part);
+                watch::waiting(parcel.purpose, || mpi::all_reduce(&self.inner.comm, Op::Sum, part));
             }
         }
         let alone = self.size() == 1;

@@ -33,6 +33,7 @@ struct Description {
 
 const GENERAL: Description = Description { kind: 20, mode: 40, diag: 50 };
 
+// SAFETY: the declarations are those of MKL's mkl_cblas.h, mkl_spblas.h and mkl_service.h for 32-bit integers.
 unsafe extern "C" {
     fn cblas_dgemm(
         layout: c_int,
@@ -268,6 +269,7 @@ pub struct SparseMatrix<T> {
 
 // SAFETY: after `mkl_sparse_optimize` a handle is only read, and MKL's mm is thread-safe on it.
 unsafe impl<T: Send> Send for SparseMatrix<T> {}
+// SAFETY: as above.
 unsafe impl<T: Sync> Sync for SparseMatrix<T> {}
 
 impl<T> SparseMatrix<T> {

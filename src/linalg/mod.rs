@@ -10,6 +10,7 @@ mod csr;
 mod csr_native;
 mod dense;
 pub mod flops;
+#[allow(unsafe_code)]
 mod mkl;
 mod real;
 mod residual;

@@ -5,9 +5,10 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 
 use super::CONTROL;
+use super::keeper::{Keeper, diverged};
 use crate::algo::{Algorithm, Measures};
 use crate::cli::{Every, Settings};
-use crate::comm::{Door, Signals};
+use crate::comm::{Door, Signals, watch};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::progress::Progress;
@@ -60,7 +61,6 @@ pub struct Course<'a> {
     evaluated_at: Option<usize>,
     first_error: Option<f64>,
     saved_at: usize,
-    last_save: Instant,
     /// Iterations to the next question, so that it comes about every PACE seconds.
     pace: usize,
 }
@@ -84,7 +84,6 @@ impl<'a> Course<'a> {
             evaluated_at: None,
             first_error: None,
             saved_at: 0,
-            last_save: Instant::now(),
             pace: 1,
         }
     }
@@ -118,10 +117,10 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// Iterates until something says stop. `save` writes a checkpoint.
+    /// Iterates until something says stop, and has the keeper keep what is due.
     ///
     /// # Errors
-    /// When the algorithm fails, the factors are no numbers any more, or trace or checkpoint cannot be written.
+    /// When the algorithm fails, the factors are no numbers any more, or the trace cannot be written.
     pub fn follow<T: Real>(
         &mut self,
         algorithm: &mut dyn Algorithm<T>,
@@ -129,9 +128,9 @@ impl<'a> Course<'a> {
         signals: &Signals,
         trace: &mut Trace,
         progress: &mut Progress,
-        save: &mut dyn FnMut(&dyn Algorithm<T>, &Course<'_>) -> Result<()>,
+        keeper: &mut Keeper<'_, T>,
     ) -> Result<Stop> {
-        let mut stop = self.evaluate_if_due(algorithm, door, trace, progress)?;
+        let mut stop = self.evaluate_if_due(algorithm, door, trace, progress, keeper)?;
         loop {
             if stop.is_none() && self.iteration >= self.settings.max_iters {
                 stop = Some(Stop::MaxIters);
@@ -148,10 +147,10 @@ impl<'a> Course<'a> {
                     self.evaluated_at = None;
                 }
                 if self.settings.eval_every > 0 && self.evaluated_at != Some(self.iteration) {
-                    self.evaluate(algorithm, door, trace, progress)?;
+                    self.evaluate(algorithm, door, trace, progress, keeper)?;
                 }
-                if self.saved_at != self.iteration || self.iteration == 0 {
-                    save(algorithm, self)?;
+                if self.saved_at != self.iteration || self.iteration == 0 || keeper.unsaved.is_some() {
+                    keeper.save(algorithm, self.state())?;
                 }
                 return Ok(stop);
             }
@@ -163,13 +162,13 @@ impl<'a> Course<'a> {
             self.seconds += elapsed;
             let made = algorithm.iteration() - self.iteration;
             self.iteration += made;
-            let word = self.word(door, signals, elapsed / made.max(1) as f64);
+            watch::iterations(self.iteration);
+            let word = self.word(door, signals, elapsed / made.max(1) as f64, keeper);
 
-            stop = self.evaluate_if_due(algorithm, door, trace, progress)?;
+            stop = self.evaluate_if_due(algorithm, door, trace, progress, keeper)?;
             if word.save {
-                save(algorithm, self)?;
+                keeper.save(algorithm, self.state())?;
                 self.saved_at = self.iteration;
-                self.last_save = Instant::now();
             }
             if algorithm.done() {
                 let spent = algorithm.releases().is_some_and(Releases::is_spent);
@@ -199,18 +198,18 @@ impl<'a> Course<'a> {
     }
 
     /// One small all-reduce: what rank 0's clock says, and whether any rank has caught a signal.
-    fn word(&mut self, door: &Door, signals: &Signals, seconds_per_iteration: f64) -> Word {
+    fn word<T: Real>(
+        &mut self,
+        door: &Door,
+        signals: &Signals,
+        seconds_per_iteration: f64,
+        keeper: &Keeper<'_, T>,
+    ) -> Word {
         let mut words = [signals.last() as f64, 0.0, 0.0, 0.0];
         if door.speaks() {
             let pace = (PACE / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6);
             words[1] = f64::from(u8::from(self.settings.time_limit.is_some_and(|limit| self.seconds >= limit)));
-            words[2] = f64::from(u8::from(
-                self.settings.checkpoint.is_some()
-                    && match self.settings.checkpoint_every {
-                        Every::Iterations(n) => self.iteration.is_multiple_of(n),
-                        Every::Seconds(s) => self.last_save.elapsed().as_secs_f64() >= s,
-                    },
-            ));
+            words[2] = f64::from(u8::from(keeper.has_checkpoint() && keeper.pace.due(self.iteration)));
             words[3] = pace.floor();
         }
         door.max(CONTROL, &mut words);
@@ -224,13 +223,14 @@ impl<'a> Course<'a> {
         door: &Door,
         trace: &mut Trace,
         progress: &mut Progress,
+        keeper: &mut Keeper<'_, T>,
     ) -> Result<Option<Stop>> {
         let every = self.settings.eval_every;
         let first = self.evaluated_at.is_none();
         if every == 0 || !(first || self.iteration.is_multiple_of(every)) {
             return Ok(None);
         }
-        self.evaluate(algorithm, door, trace, progress)
+        self.evaluate(algorithm, door, trace, progress, keeper)
     }
 
     fn evaluate<T: Real>(
@@ -239,6 +239,7 @@ impl<'a> Course<'a> {
         door: &Door,
         trace: &mut Trace,
         progress: &mut Progress,
+        keeper: &mut Keeper<'_, T>,
     ) -> Result<Option<Stop>> {
         let before = self.measures.first().map(|(_, e)| *e);
         self.measures = door.span("evaluation", || algorithm.measure())?;
@@ -256,14 +257,13 @@ impl<'a> Course<'a> {
         door.agree(trace.write(&event))?;
         progress.iteration(self.iteration, self.seconds, Some(error));
         if !error.is_finite() {
-            return Err(Error::failed(format!(
-                "the factors are no longer finite numbers after iteration {} (relative error {error}); try --scale max, or \
-                 --precision f64",
-                self.iteration
-            ))
-            .on_all_ranks());
+            return Err(diverged(self.iteration, &format!(" (relative error {error})")));
         }
         let first = *self.first_error.get_or_insert(error);
+        // What is worse than no factors at all, and than the start, is on its way out.
+        if error <= first.max(1.0) {
+            keeper.keep(algorithm, self.iteration, &self.measures);
+        }
         if self.settings.target_error.is_some_and(|target| error <= target) {
             return Ok(Some(Stop::TargetError));
         }

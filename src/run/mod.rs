@@ -1,8 +1,10 @@
 //! The driver: from checked settings to factors on disk. It alone knows of limits, evaluation, progress, trace,
 //! checkpoints and signals, so every algorithm has them all.
 
+mod command;
 mod course;
 mod initial;
+mod keeper;
 mod kernels;
 mod project;
 mod report;
@@ -14,12 +16,14 @@ use serde_json::{Map, Value, json};
 
 use self::course::{Course, Stop};
 use self::initial::Initial;
+use self::keeper::{Good, Keeper, all_finite};
 use crate::algo::options::SECURE_SUM;
 use crate::algo::registry::Form;
 use crate::algo::{Algorithm, Problem, Restore, dp};
 use crate::cli::{Precision, Settings};
+use crate::comm::watch::{self, Watch};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals};
-use crate::data::{self, Header};
+use crate::data::{self, Figures, Header};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::{self, Block};
 use crate::output::checkpoint::{self, Checkpoint};
@@ -27,6 +31,7 @@ use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::output::{attributes, matrices, summary};
 
+pub use command::perform;
 pub use project::project;
 pub use report::report;
 pub use tools::{evaluate, generate, inspect};
@@ -47,9 +52,13 @@ pub fn run(settings: &Settings, door: &Door) -> Result<i32> {
 
 fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door) -> Result<i32> {
     let signals = Signals::catch().map_err(|e| Error::failed(format!("cannot catch signals: {e}")))?;
+    watch::enter("opening the files");
+    let _watch = Watch::start(door.rank(), settings.stall_timeout)
+        .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
     door.agree(linalg::start_threads(settings.threads))?;
     check_grid(settings, door.size()).map_err(Error::on_all_ranks)?;
     let resuming = door.agree(before_reading(settings, door))?;
+    watch::enter("loading");
     let loading = std::time::Instant::now();
     let input = data::open(&settings.input, door)?;
     let header = input.header().clone();
@@ -76,7 +85,11 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let partition = settings.method.partition;
     let shape = (header.rows, header.cols);
     let plan = partition.plan(shape, door.size(), parties, settings.skew, settings.options.grid());
-    let loaded = input.load::<T>(&plan, door, &mut |part| progress.loading(part))?;
+    let loaded = input.load::<T>(&plan, door, &mut |part| {
+        watch::step();
+        progress.loading(part);
+    })?;
+    watch::enter("preparing");
     let load_seconds = loading.elapsed().as_secs_f64();
     let figures = loaded.figures;
     if loaded.duplicates > 0 {
@@ -85,6 +98,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     if let Some(block) = loaded.blocks.first() {
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
+    check_size(&figures).map_err(Error::on_all_ranks)?;
 
     let sample = lines.and_then(|lines| report::sample_of(settings, lines, &plan, &loaded, door));
     let sparse_kernels = kernels::choose(settings, resuming, &loaded.blocks, door)?;
@@ -128,26 +142,33 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         "checksum": identity["checksum"], "mkl": linalg::mkl_version(),
         "load_seconds": load_seconds, "resumed_from": course.iteration, "output": settings.output,
     });
+    watch::enter("opening the trace");
     let mut trace = door.agree(open_trace(settings, door, resuming))?;
     if settings.report.is_some() {
         trace = trace.keeping();
     }
     door.agree(trace.write(&start))?;
 
-    let mut save = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
-    let stop =
-        course.follow(&mut *algorithm, door, &signals, &mut trace, &mut progress, &mut |algorithm, course| {
-            let Some(checkpoint) = &mut save else { return Ok(()) };
-            let mut all = identity.clone();
-            all.extend(course.state());
-            all.insert(kernels::USED.into(), kernels::names(sparse_kernels));
-            door.span("checkpoint", || checkpoint.save(door, &algorithm.state(), &all))
-        })?;
+    let checkpoint = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
+    identity.insert(kernels::USED.into(), kernels::names(sparse_kernels));
+    let rescues = settings.output.is_some();
+    let mut keeper = Keeper::new(door, checkpoint, identity, settings.checkpoint_every, rescues);
+    watch::enter("iterating");
+    let iterated = course.follow(&mut *algorithm, door, &signals, &mut trace, &mut progress, &mut keeper);
     progress.finish();
+    let concluded = iterated.and_then(|stop| {
+        all_finite(door, &*algorithm)?;
+        Ok(stop)
+    });
+    let stop = match concluded {
+        Ok(stop) => stop,
+        Err(e) => return Err(rescue(e, settings, door, &start, &course, keeper.good())),
+    };
 
+    watch::enter("writing the output");
     let privacy = algorithm.releases().map(|r| r.json(&not_covered(settings, &course)));
     if let Some(path) = &settings.output {
-        let mut all = provenance(settings, door, &start, &course, stop);
+        let mut all = provenance(settings, door, &start, &course, stop.name());
         all.extend(privacy.clone().map(|table| ("privacy".to_string(), table)));
         matrices::write(door, path, &algorithm.factors(), &all)?;
     }
@@ -163,6 +184,10 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     report::of_run(settings, door, &trace, &algorithm.factors(), sample)?;
     if door.speaks() {
         tell(settings, &start, &end, &profile);
+    }
+    if let Some(e) = keeper.unsaved {
+        let done = if settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
+        return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks());
     }
     Ok(match stop {
         Stop::Signal(_) if settings.checkpoint.is_none() => EXIT_FAILED,
@@ -274,6 +299,17 @@ fn check_form<T: linalg::Real>(settings: &Settings, block: &Block<T>) -> Result<
     Err(Error::input(format!("{} does not work on {form:?} data", settings.method.name)))
 }
 
+/// Refuses entries so small that their squares vanish: there would be no error to make smaller.
+fn check_size(figures: &Figures) -> Result<()> {
+    if figures.norm2.is_normal() {
+        return Ok(());
+    }
+    let largest = figures.max.abs().max(figures.min.abs());
+    Err(Error::input(format!(
+        "the largest entry is {largest:e}: its square vanishes; divide the data first (--scale max)"
+    )))
+}
+
 fn resume<T: linalg::Real>(
     path: &std::path::Path,
     identity: &Map<String, Value>,
@@ -297,8 +333,35 @@ fn parameters<T: linalg::Real>(settings: &Settings, algorithm: &dyn Algorithm<T>
     all
 }
 
+/// A run that failed on all ranks alike leaves the last factors that an evaluation found in order; the error that tells
+/// of both. Collective where the error is known everywhere.
+fn rescue<T: linalg::Real>(
+    error: Error,
+    settings: &Settings,
+    door: &Door,
+    start: &Value,
+    course: &Course<'_>,
+    good: Option<&Good<T>>,
+) -> Error {
+    let (true, Some(path), Some(good)) = (error.everywhere, &settings.output, good) else { return error };
+    let mut all = provenance(settings, door, start, course, "failure");
+    all.insert("iterations".into(), good.iteration.into());
+    all.extend(good.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    let message = match matrices::write(door, path, &good.pieces(), &all) {
+        Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
+        Err(e) => format!("nor can the last good factors be kept: {e}"),
+    };
+    Error { message: format!("{}; {message}", error.message), ..error }
+}
+
 /// The attributes of the output file.
-fn provenance(settings: &Settings, door: &Door, start: &Value, course: &Course<'_>, stop: Stop) -> Map<String, Value> {
+fn provenance(
+    settings: &Settings,
+    door: &Door,
+    start: &Value,
+    course: &Course<'_>,
+    stopped_by: &str,
+) -> Map<String, Value> {
     let mut all = Map::new();
     for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
         all.insert(key.into(), start[key].clone());
@@ -307,7 +370,7 @@ fn provenance(settings: &Settings, door: &Door, start: &Value, course: &Course<'
     all.insert("ranks".into(), door.size().into());
     all.insert("iterations".into(), course.iteration.into());
     all.insert("seconds".into(), course.seconds.into());
-    all.insert("stopped_by".into(), stop.name().into());
+    all.insert("stopped_by".into(), stopped_by.into());
     all.insert("date".into(), attributes::now().into());
     all.extend(course.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
     all

@@ -1,6 +1,9 @@
 //! Runs the built binary, alone or under mpirun, always under a time limit.
 #![allow(dead_code)] // each test program uses its own part
 
+pub mod batch;
+pub mod processes;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -72,6 +75,11 @@ impl Run {
     /// One more argument, which may hold blanks.
     pub fn arg(mut self, arg: impl AsRef<std::ffi::OsStr>) -> Self {
         self.args.push(arg.as_ref().to_string_lossy().into_owned());
+        self
+    }
+
+    pub fn args(mut self, args: impl IntoIterator<Item = &'static str>) -> Self {
+        self.args.extend(args.into_iter().map(str::to_string));
         self
     }
 

@@ -32,7 +32,7 @@ impl Fixed {
         let fixed = Fixed { n: n as f64, g_scale: g_scale as f64, bound: bound as i64, g_max: largest as u64 };
         if largest < 2.0 {
             return Err(Error::input(format!(
-                "--g-scale {g_scale}: g up to {g_max:.3e} is less than 2 steps of 1/{g_scale}; take a larger --g-scale"
+                "--g-scale {g_scale}: g up to {g_max:.3e} is less than 2 steps of 1/{g_scale}; take a larger --g-scale, or --scale max"
             )));
         }
         // An answer must fit into a word with its sign.
@@ -40,7 +40,7 @@ impl Fixed {
         if !fits {
             return Err(Error::input(format!(
                 "--quantization {n} times --x-range {range} times --g-scale {g_scale} times g ({g_max:.3e}) leaves the \
-                 64 bits of a word; lower one of them"
+                 64 bits of a word; lower one of them, or divide the data (--scale max)"
             )));
         }
         Ok(fixed)
