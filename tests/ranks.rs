@@ -269,6 +269,7 @@ fn allocations(door: &Door) {
                 options: &options,
                 parties,
                 initial: None,
+                missing: None,
                 door: door.clone(),
             };
             let mut algorithm = f64::build(method, problem).expect("builds");
@@ -297,8 +298,17 @@ fn sketched_work(door: &Door) {
         let options = Options::check(method.options, typed).expect("sizes below both dimensions");
         let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
         let kernel = SparseKernel::Native.into();
-        let problem =
-            Problem { data, k, seed: 1, kernel, options: &options, parties, initial: None, door: door.clone() };
+        let problem = Problem {
+            data,
+            k,
+            seed: 1,
+            kernel,
+            options: &options,
+            parties,
+            initial: None,
+            missing: None,
+            door: door.clone(),
+        };
         let mut algorithm = f64::build(method, problem).expect("builds");
         let before = fednmf::linalg::flops::total();
         algorithm.advance(3).expect("runs");
