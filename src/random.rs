@@ -33,6 +33,7 @@ pub enum Purpose {
     Start = 11,
     Participation = 12,
     Topology = 13,
+    Holdout = 14,
 }
 
 /// A public stream of numbers, addressable by index.

@@ -270,6 +270,7 @@ fn allocations(door: &Door) {
                 max_iters: 7,
                 parties,
                 initial: None,
+                missing: None,
                 door: door.clone(),
             };
             let mut algorithm = f64::build(method, problem).expect("builds");
@@ -307,6 +308,7 @@ fn sketched_work(door: &Door) {
             max_iters: 3,
             parties,
             initial: None,
+            missing: None,
             door: door.clone(),
         };
         let mut algorithm = f64::build(method, problem).expect("builds");

@@ -6,7 +6,7 @@
 //! some 400 of 2dk(m+n): about equal, as measured once, at m = n = 600k; it is sketched from 800k on. On sparse data a
 //! product costs little more than the sweeps, which a sketch does not save.
 
-use super::options::{EXTRAPOLATION, INNER_SWEEPS, Options, SKETCH_SIZE, Taken};
+use super::options::{EXTRAPOLATION, HOLDOUT, INNER_SWEEPS, MISSING, Options, SKETCH_SIZE, Taken};
 use super::registry::Method;
 use super::{dsanls, exact, hals};
 use crate::error::Result;
@@ -14,8 +14,15 @@ use crate::error::Result;
 /// HALS as `auto` runs it.
 pub static ACCELERATED: Method = Method { options: &OPTIONS, ..hals::METHOD };
 
-const OPTIONS: [Taken; 5] =
-    [INNER_SWEEPS.or("auto"), EXTRAPOLATION.or("restart"), exact::OPTIONS[0], exact::OPTIONS[1], exact::OPTIONS[2]];
+const OPTIONS: [Taken; 7] = [
+    INNER_SWEEPS.or("auto"),
+    EXTRAPOLATION.or("restart"),
+    exact::OPTIONS[0],
+    exact::OPTIONS[1],
+    exact::OPTIONS[2],
+    MISSING.or("none"),
+    HOLDOUT.or("0"),
+];
 
 /// Why HALS, in words.
 pub const WHY_HALS: &str =

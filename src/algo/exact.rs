@@ -11,7 +11,7 @@ use super::grid::{self, Grid};
 use super::options::{GRID, INIT, MEASURE, Taken};
 use super::registry::Wire;
 use super::start::{self, Init};
-use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, nndsvd, stationarity};
+use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, masked, nndsvd, stationarity};
 use crate::comm::{Door, Parcel, Payload};
 use crate::error::Result;
 use crate::linalg::{Block, Real, gram};
@@ -46,10 +46,10 @@ pub trait Step<T: Real> {
 /// What every exact method takes.
 pub const OPTIONS: &[Taken] = &[GRID.or("auto"), MEASURE.or("error"), INIT.or("random")];
 
-const GRAM_V: Parcel = Parcel::new("Gram of V", Payload::Gram);
-const GRAM_U: Parcel = Parcel::new("Gram of U", Payload::Gram);
-const GATHER_V: Parcel = Parcel::new("gather V", Payload::SharedFactor);
-const GATHER_U: Parcel = Parcel::new("gather U", Payload::SharedFactor);
+pub(super) const GRAM_V: Parcel = Parcel::new("Gram of V", Payload::Gram);
+pub(super) const GRAM_U: Parcel = Parcel::new("Gram of U", Payload::Gram);
+pub(super) const GATHER_V: Parcel = Parcel::new("gather V", Payload::SharedFactor);
+pub(super) const GATHER_U: Parcel = Parcel::new("gather U", Payload::SharedFactor);
 const RHS_U: Parcel = Parcel::new("sum M V", Payload::Product);
 const RHS_V: Parcel = Parcel::new("sum M'U", Payload::Product);
 
@@ -61,8 +61,16 @@ pub const WIRE: &[Wire] = &[
         "k x k; with --extrapolation and two words of the objective",
         "each iteration, twice after a rise",
     ),
-    Wire::new(GATHER_V, "(n / pc) x k", "each iteration, where the grid has several rows; each evaluation"),
-    Wire::new(GATHER_U, "(m / pr) x k", "each iteration, where the grid has several columns; each evaluation"),
+    Wire::new(
+        GATHER_V,
+        "(n / pc) x k",
+        "each iteration, where the grid has several rows; each evaluation; n x k with --missing or --holdout",
+    ),
+    Wire::new(
+        GATHER_U,
+        "(m / pr) x k",
+        "each iteration, where the grid has several columns; each evaluation; m x k with --missing or --holdout",
+    ),
     Wire::new(RHS_U, "(m / pr) x k", "each iteration, where the grid has several columns"),
     Wire::new(RHS_V, "(n / pc) x k", "each iteration, where the grid has several rows"),
     Wire::new(metrics::RESIDUAL, "1", "each evaluation"),
@@ -71,6 +79,7 @@ pub const WIRE: &[Wire] = &[
     nndsvd::WIRE[1],
     nndsvd::WIRE[2],
     nndsvd::WIRE[3],
+    masked::WIRE,
 ];
 
 /// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.

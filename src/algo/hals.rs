@@ -9,9 +9,9 @@
 use ndarray::Array2;
 
 use super::exact::{self, Factor, Sizes, Step};
-use super::options::{EXTRAPOLATION, INNER_SWEEPS, Options, Taken};
+use super::options::{EXTRAPOLATION, HOLDOUT, INNER_SWEEPS, MISSING, Options, Taken};
 use super::registry::{Form, Method, Partition, Unit};
-use super::{Algorithm, Problem};
+use super::{Algorithm, Problem, masked};
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::nls::{Sweep, sweep};
@@ -31,8 +31,15 @@ pub static METHOD: Method = Method {
     build32: build,
 };
 
-const OPTIONS: [Taken; 5] =
-    [INNER_SWEEPS.or("1"), EXTRAPOLATION.or("none"), exact::OPTIONS[0], exact::OPTIONS[1], exact::OPTIONS[2]];
+const OPTIONS: [Taken; 7] = [
+    INNER_SWEEPS.or("1"),
+    EXTRAPOLATION.or("none"),
+    exact::OPTIONS[0],
+    exact::OPTIONS[1],
+    exact::OPTIONS[2],
+    MISSING.or("none"),
+    HOLDOUT.or("0"),
+];
 
 /// Sweeps of U and of V for each product.
 struct Hals {
@@ -42,6 +49,11 @@ struct Hals {
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let extrapolate = problem.options.word(&EXTRAPOLATION) == "restart";
     let options = problem.options;
+    if options.missing().is_some() {
+        // Sweeps on a row that is at hand cost no product; their number is as typed, else one.
+        let passes = options.count_or_auto(&INNER_SWEEPS).unwrap_or(1);
+        return masked::build(problem, masked::Kind::Hals { passes });
+    }
     exact::build(problem, extrapolate, |sizes| Hals { passes: sweeps(options, sizes) })
 }
 

@@ -18,6 +18,7 @@ pub mod grid;
 pub mod hals;
 pub mod ipalm;
 pub mod limits;
+pub mod masked;
 pub mod mu;
 pub mod mur;
 mod nndsvd;
@@ -55,6 +56,8 @@ pub struct Problem<'a, T: Real> {
     pub parties: Parties,
     /// The factors to start from (`--init FILE`), of the right shape; for the algorithms that take them.
     pub initial: Option<&'a dyn Restore<T>>,
+    /// Places that do not count (`--missing FILE`), of this rank's rows and columns.
+    pub missing: Option<masked::Places>,
     pub door: Door,
 }
 

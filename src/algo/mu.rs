@@ -3,8 +3,9 @@
 use ndarray::Array2;
 
 use super::exact::{self, Factor, Step};
+use super::options::{HOLDOUT, MISSING};
 use super::registry::{Form, Method, Partition, Unit};
-use super::{Algorithm, Problem};
+use super::{Algorithm, Problem, masked};
 use crate::error::Result;
 use crate::linalg::{Order, Real};
 use crate::nls::multiply;
@@ -18,7 +19,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: exact::OPTIONS,
+    options: &[exact::OPTIONS[0], exact::OPTIONS[1], exact::OPTIONS[2], MISSING.or("none"), HOLDOUT.or("0")],
     wire: exact::WIRE,
     build64: build,
     build32: build,
@@ -30,6 +31,9 @@ struct Mu<T: Real> {
 }
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    if problem.options.missing().is_some() {
+        return masked::build(problem, masked::Kind::Mu);
+    }
     exact::build(problem, false, |sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) })
 }
 

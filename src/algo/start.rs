@@ -68,7 +68,7 @@ pub fn on_grid<T: Real>(
             v(task.seed, rows[1], scale, of_v.view_mut());
         }
         Init::Given(given) => {
-            let read = read(given, rows, [of_u.view_mut(), of_v.view_mut()]);
+            let read = self::given(given, rows, [of_u.view_mut(), of_v.view_mut()]);
             task.door.agree(read)?;
         }
         Init::Nndsvd => {
@@ -86,7 +86,10 @@ pub fn on_grid<T: Real>(
 }
 
 /// Rows of given factors.
-fn read<T: Real>(given: &dyn Restore<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
+///
+/// # Errors
+/// When they are of another shape, or no start.
+pub fn given<T: Real>(given: &dyn Restore<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
     for ((name, rows), mut out) in ["U", "V"].into_iter().zip(rows).zip(out) {
         given.rows(name, Owner::Shared, rows.start, out.view_mut())?;
         if let Some(x) = out.iter().find(|x| !(x.is_finite() && **x >= T::zero())) {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::OnLostParty;
 use super::{Kernel, Precision, RunArgs, Scale};
-use crate::algo::options::{self, DP_RELEASES, GRID, MEASURE, Options};
+use crate::algo::options::{self, DP_RELEASES, EXTRAPOLATION, GRID, MEASURE, Options};
 use crate::algo::registry::{Partition, Unit};
 use crate::algo::{Method, auto, dp, limits, registry};
 use crate::data::{self, InputSpec, Stack, Threshold};
@@ -77,7 +77,12 @@ impl Settings {
             Error::input(format!("--algo {}: no such algorithm; there are auto, {}", args.algo, names.join(", ")))
         })?;
         refuse_foreign(method, matches)?;
-        let options = Options::check(method.options, |name| typed(matches, name))?;
+        let masked = ["missing", "holdout"].iter().any(|name| typed(matches, name).is_some());
+        let options = Options::check(method.options, |name| {
+            // What auto adds does not go with missing entries.
+            let plain = automatic && masked && name == EXTRAPOLATION.name;
+            typed(matches, name).or_else(|| plain.then(|| "none".into()))
+        })?;
         dp::check(&options)?;
         let parties_of_files = args.input.contains("{party}");
         if !method.partition.is_private() {
@@ -133,6 +138,10 @@ impl Settings {
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.allow_negative = method.allows_negative;
         input.binarize = args.binarize;
+        input.allow_nan = options.missing() == Some("nan");
+        if input.allow_nan && args.binarize.is_some() {
+            return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
+        }
         input.parties = args.parties;
         input.stack = if method.partition == Partition::PartyColumns { Stack::Columns } else { Stack::Rows };
         Ok(Settings {

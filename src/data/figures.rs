@@ -111,9 +111,9 @@ impl<T: Real> Row<'_, T> {
             }
             let hash = self.first.wrapping_add(place(at).wrapping_mul(self.step));
             let hash = mix(hash.wrapping_add(v.to_bits().wrapping_mul(WEIGHTS[2])));
-            let counts = u64::from(v != 0.0);
-            nonzeros += counts;
-            checksum = checksum.wrapping_add(hash & counts.wrapping_neg());
+            // What is missing (NaN) is no number, but belongs to what the matrix is: it adds 0 above.
+            nonzeros += u64::from(v.abs() > 0.0);
+            checksum = checksum.wrapping_add(hash & u64::from(v != 0.0).wrapping_neg());
         }
         self.totals.sum.sum += (i128::from(high[0]) << 32) + i128::from(low[0]);
         self.totals.norm2.sum += (i128::from(high[1]) << 32) + i128::from(low[1]);

@@ -88,7 +88,7 @@ impl Input {
     }
 
     fn rule(&self) -> Rule {
-        Rule { allow_negative: self.spec.allow_negative }
+        Rule { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan }
     }
 
     /// `--scale` and `--binarize`; the first `once` blocks cover the matrix once.

@@ -83,6 +83,8 @@ pub fn whole(text: &[u8]) -> Option<(u64, usize)> {
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub allow_negative: bool,
+    /// Whether NaN may pass, for a missing value.
+    pub allow_nan: bool,
 }
 
 impl Rule {
@@ -90,12 +92,17 @@ impl Rule {
     #[inline]
     pub fn entry<T: Real>(self, x: f64) -> Result<T, String> {
         let value = T::of(x);
-        if value.is_finite() && (x >= 0.0 || self.allow_negative) { Ok(value) } else { Err(self.complaint::<T>(x)) }
+        let missing = self.allow_nan && x.is_nan();
+        if missing || (value.is_finite() && (x >= 0.0 || self.allow_negative)) {
+            Ok(value)
+        } else {
+            Err(self.complaint::<T>(x))
+        }
     }
 
     /// The first entry of `values` that may not pass, and why.
     pub fn first_wrong<T: Real>(self, values: &[T]) -> Option<(usize, String)> {
-        let good = |x: T| x.is_finite() && (x >= T::zero() || self.allow_negative);
+        let good = |x: T| (self.allow_nan && x.is_nan()) | (x.is_finite() & ((x >= T::zero()) | self.allow_negative));
         // Whole blocks first, without a branch for each entry.
         let block = values.chunks(1024).position(|c| !c.iter().fold(true, |all, &x| all & good(x)))?;
         let at = block * 1024 + values[block * 1024..].iter().position(|&x| !good(x))?;
@@ -104,7 +111,7 @@ impl Rule {
 
     fn complaint<T: Real>(self, x: f64) -> String {
         if x.is_nan() {
-            "is not a number (NaN); missing values are not supported here".to_string()
+            "is not a number (NaN); where that means that it is missing: --missing nan (for hals and mu)".to_string()
         } else if x.is_infinite() {
             format!("is infinite, or too large for --precision {}", T::NAME)
         } else if !T::of(x).is_finite() {
@@ -170,12 +177,17 @@ mod tests {
 
     #[test]
     fn rules_name_what_is_wrong() {
-        let strict = Rule { allow_negative: false };
+        let strict = Rule { allow_negative: false, allow_nan: false };
         assert_eq!(strict.entry::<f64>(2.0), Ok(2.0));
         assert!(strict.entry::<f64>(-1.0).unwrap_err().contains("negative"));
         assert!(strict.entry::<f64>(f64::NAN).unwrap_err().contains("NaN"));
         assert!(strict.entry::<f32>(1e300).unwrap_err().contains("too large"));
-        assert_eq!(Rule { allow_negative: true }.entry::<f64>(-1.0), Ok(-1.0));
+        assert_eq!(Rule { allow_negative: true, allow_nan: false }.entry::<f64>(-1.0), Ok(-1.0));
+        let missing = Rule { allow_negative: false, allow_nan: true };
+        assert!(missing.entry::<f64>(f64::NAN).is_ok_and(f64::is_nan) && missing.entry::<f64>(-1.0).is_err());
+        assert!(
+            missing.first_wrong(&[1.0, f64::NAN, 0.0]).is_none() && missing.first_wrong(&[f64::INFINITY]).is_some()
+        );
         let mut values = vec![1.0f32; 5000];
         assert!(strict.first_wrong(&values).is_none());
         values[4097] = -3.0;

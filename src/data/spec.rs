@@ -89,6 +89,8 @@ pub struct InputSpec {
     pub binarize: Option<Threshold>,
     /// Whether negative entries may pass; otherwise the first one found is an error.
     pub allow_negative: bool,
+    /// Whether entries may be NaN: missing. They count in no figure but the checksum.
+    pub allow_nan: bool,
     /// Number of `{party}` files; the number of ranks if not given.
     pub parties: Option<usize>,
     /// How `{party}` files are put together.
@@ -116,6 +118,7 @@ impl InputSpec {
             scale: Scale::None,
             binarize: None,
             allow_negative: false,
+            allow_nan: false,
             parties: None,
             stack: Stack::Rows,
         })

@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn rows_and_what_is_wrong_with_them() {
         let table = Table { separator: b',', names: true, start: 0, cols: 3 };
-        let rule = Rule { allow_negative: false };
+        let rule = Rule { allow_negative: false, allow_nan: false };
         let mut out = [0.0f64; 3];
         table.row(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, rule, &mut out).unwrap();
         assert_eq!(out, [1.0, 2.5, 30.0]);

@@ -114,7 +114,8 @@ pub fn beside(sample: &Sample, again: &Array2<f64>, image: Option<(usize, usize)
     let word = sample.lines.word();
     let name = |r: usize| {
         let (x, y) = (sample.values.row(r), again.row(r));
-        let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
+        // Missing entries are no numbers, and no error.
+        let norm = |v: &mut dyn Iterator<Item = f64>| v.filter(|x| !x.is_nan()).map(|x| x * x).sum::<f64>().sqrt();
         let (size, off) = (norm(&mut x.iter().copied()), norm(&mut x.iter().zip(y).map(|(a, b)| a - b)));
         let error = if size > 0.0 { format!(", error {:.3}", off / size) } else { String::new() };
         format!("{word} {}{error}", sample.at[r])

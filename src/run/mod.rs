@@ -6,6 +6,7 @@ mod course;
 mod initial;
 mod keeper;
 mod kernels;
+mod mask;
 mod project;
 mod report;
 mod tools;
@@ -23,7 +24,7 @@ use crate::algo::{Algorithm, Problem, Restore, dp};
 use crate::cli::{Precision, Settings};
 use crate::comm::watch::{self, Watch};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals};
-use crate::data::{self, Figures, Header};
+use crate::data::{self, Figures, Header, Plan};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::{self, Block};
 use crate::output::checkpoint::{self, Checkpoint};
@@ -84,7 +85,10 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let parties = Parties { count: settings.parties.unwrap_or(door.size()), ranks: door.size() };
     let partition = settings.method.partition;
     let shape = (header.rows, header.cols);
-    let plan = partition.plan(shape, door.size(), parties, settings.skew, settings.options.grid());
+    let plan = match settings.options.missing() {
+        Some(_) => Plan::RowsAndColumns { ranks: door.size() },
+        None => partition.plan(shape, door.size(), parties, settings.skew, settings.options.grid()),
+    };
     let loaded = input.load::<T>(&plan, door, &mut |part| {
         watch::step();
         progress.loading(part);
@@ -104,7 +108,10 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let sparse_kernels = kernels::choose(settings, resuming, &loaded.blocks, door)?;
     let initial = settings.options.init_file().map(|path| Initial::open(path, (header.rows, header.cols), settings.k));
     let initial = door.agree(initial.transpose())?;
+    let file = settings.options.missing_file();
+    let missing = file.map(|path| mask::read(path, shape, &loaded.cuts, door)).transpose()?;
     let problem = Problem {
+        missing,
         initial: initial.as_ref().map(|initial| initial as &dyn Restore<T>),
         data: loaded,
         k: settings.k,

@@ -143,6 +143,7 @@ fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
     spec.scale = if params["scale"] == "max" { data::Scale::Max } else { data::Scale::None };
     spec.binarize = Threshold::from_json(&params["binarize"]);
     spec.allow_negative = true;
+    spec.allow_nan = params["missing"] == "nan";
     spec.parties = start["parties"].as_u64().map(|n| n as usize).filter(|_| spec.by_party());
     let by_columns = start["algo"]
         .as_str()

@@ -34,6 +34,22 @@ pub static INIT: Opt = Opt {
            ranks), or a file that --output wrote",
     check: Check::Text,
 };
+pub static MISSING: Opt = Opt {
+    name: "missing",
+    value: "WHICH",
+    help: "Entries that say nothing: none, nan (those that are no number), zero-unobserved (zeros: only what is stored \
+           counts), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. The \
+           update then goes through rows whole: work in proportion to the nonzeros and the missing entries, or to the \
+           observed ones with zero-unobserved",
+    check: Check::Text,
+};
+pub static HOLDOUT: Opt = Opt {
+    name: "holdout",
+    value: "SHARE",
+    help: "Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has \
+           nonzeros), and tell the error on them: heldout_rmse",
+    check: Check::Number { min: 0.0, max: 0.9 },
+};
 pub static SOLVER: Opt = Opt {
     name: "solver",
     value: "NAME",
@@ -388,6 +404,8 @@ pub static CRYPTO_THREADS: Opt = Opt {
 pub static ALL: &[&Opt] = &[
     &GRID,
     &INIT,
+    &MISSING,
+    &HOLDOUT,
     &SKETCH,
     &SKETCH_SIZE,
     &SOLVER,

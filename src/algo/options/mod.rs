@@ -266,6 +266,20 @@ impl Options {
         }
     }
 
+    /// What `--missing` says, where the algorithm takes it and not all entries count.
+    pub fn missing(&self) -> Option<&str> {
+        match (self.values.get(MISSING.name), self.values.get(HOLDOUT.name)) {
+            (Some(Value::Word(word)), _) if word != "none" => Some(word),
+            (Some(Value::Word(word)), Some(Value::Number(share))) if *share > 0.0 => Some(word),
+            _ => None,
+        }
+    }
+
+    /// The file of `--missing`, if it is one.
+    pub fn missing_file(&self) -> Option<&str> {
+        self.missing().filter(|word| !["none", "nan", "zero-unobserved"].contains(word))
+    }
+
     /// Names and values, for trace and output.
     pub fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
         let size = |s: &Size| match s {
