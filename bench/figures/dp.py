@@ -91,7 +91,8 @@ def robust(results):
 def honest(results):
     panel = "epsilon of the run"
     told = [f"{how} {results.at(panel, f'FELB, {how}', 5):.3g}" for how in MECHANISMS]
-    return False, "What 5 as printed costs over the run, for a party's whole data: " + ", ".join(told) + "."
+    ok = all(results.at(panel, f"FELB, {how}", e) <= e for how in MECHANISMS for e in PRINTED)
+    return ok, "What 5 as printed costs over the run, for a party's whole data: " + ", ".join(told) + "."
 
 
 LEVELS = (1, 10, 100, 1000)
