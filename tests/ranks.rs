@@ -11,7 +11,7 @@ use std::time::Duration;
 use fednmf::algo::registry::{self, Precision, Unit};
 use fednmf::algo::{Options, Problem};
 use fednmf::comm::{Door, LARGEST, Parcel, Parties, Parts, Payload, even_part};
-use fednmf::data::{self, InputSpec, Plan, Threshold};
+use fednmf::data::{self, InputSpec, Plan, Share, Threshold};
 use fednmf::error::Error;
 use fednmf::linalg::{Block, SparseKernel};
 use ndarray::Array2;
@@ -232,8 +232,9 @@ fn plans(door: &Door) {
                 Plan::Grid { pr: 1, pc: p },
                 Plan::Grid { pr: if p == 4 { 2 } else { p }, pc: if p == 4 { 2 } else { 1 } },
                 Plan::RowsAndColumns { ranks: p },
-                Plan::PartyRows { parties, skew: Some(0.5) },
-                Plan::PartyColumns { parties, skew: None },
+                Plan::PartyRows { parties, share: Share::First(0.5) },
+                Plan::PartyRows { parties, share: Share::Counts(vec![3, 0, m.nrows() - 8, 4, 1]) },
+                Plan::PartyColumns { parties, share: Share::Even },
             ] {
                 let loaded = load(&plan, door);
                 assert_eq!(loaded.figures, whole.figures, "{text} {plan:?}");
@@ -257,7 +258,7 @@ fn allocations(door: &Door) {
             let input = data::open(&spec, door).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: door.size(), ranks: door.size() };
-            let plan = method.partition.plan((m, n), door.size(), parties, None, None);
+            let plan = method.partition.plan((m, n), door.size(), parties, Share::Even, None);
             let plain = |name: &str| (name == "plain").then(|| "true".to_string());
             let options = Options::check(method.options, plain).expect("defaults");
             let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
@@ -269,6 +270,7 @@ fn allocations(door: &Door) {
                 options: &options,
                 max_iters: 7,
                 parties,
+                carry_on: false,
                 initial: None,
                 missing: None,
                 door: door.clone(),
@@ -294,7 +296,7 @@ fn sketched_work(door: &Door) {
         let input = data::open(&spec, door).expect("opens");
         let method = registry::ALL.iter().find(|method| method.name == "dsanls").expect("in the registry");
         let parties = Parties { count: door.size(), ranks: door.size() };
-        let plan = method.partition.plan((m, n), door.size(), parties, None, None);
+        let plan = method.partition.plan((m, n), door.size(), parties, Share::Even, None);
         let typed = |name: &str| (name == "sketch-size").then(|| format!("{d_u},{d_v}"));
         let options = Options::check(method.options, typed).expect("sizes below both dimensions");
         let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
@@ -307,6 +309,7 @@ fn sketched_work(door: &Door) {
             options: &options,
             max_iters: 3,
             parties,
+            carry_on: false,
             initial: None,
             missing: None,
             door: door.clone(),

@@ -1,9 +1,13 @@
-//! What the DSANLS paper proves something about: bounded factors (22), and stationary points (Theorem 1).
+//! What the DSANLS paper proves something about: bounded factors (22), stationary points (Theorem 1), and what sketches
+//! of the data give away (Theorem 3).
 
 mod common;
 
-use common::{data, events, fednmf, matrix};
+use std::path::Path;
+
+use common::{data, distance, events, fednmf, matrix, npy, number};
 use ndarray::Array2;
+use serde_json::Value;
 use tempfile::tempdir;
 
 /// The norm of the projected gradient, by its definition.
@@ -77,4 +81,88 @@ fn bounded_factors_are_within_the_bound_and_others_not() {
         assert!(largest("--bound") <= bound * (1.0 + 1e-12), "{solver}");
     }
     fednmf(1, "--algo hals --bound").refused(&["--bound", "dsanls"]);
+}
+
+/// Theorem 3: what any party can compute of M from `releases` sketches, as the largest error of an entry relative to the
+/// largest entry. All that is used is what every party has: the sketches it saw, and the public seed.
+fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, releases: usize) -> f64 {
+    use fednmf::linalg::Order;
+    use fednmf::sketch;
+    use ndarray::s;
+    use ndarray_linalg::LeastSquaresSvd;
+
+    let (rows, n) = m.dim();
+    let (seen, kept, guess) = (dir.join("seen.h5"), dir.join("kept.h5"), dir.join("guess.h5"));
+    let line = format!(
+        "--algo dsanls-secure --parties 5 --input {input} -k 5 --sketch {sketch} --sketch-size {d},{} --seed 11 \
+         --max-releases {releases} --max-iters {releases} --i-know-this-leaks --checkpoint",
+        rows / 2
+    );
+    fednmf(2, &line).arg(&seen).arg("--record-releases").arg(&kept).ok();
+    let released = matrix(&seen, "released");
+    assert_eq!(released, matrix(&kept, "released"));
+    assert_eq!(released.dim(), (releases * rows, d));
+    // Sᵀ of all releases one below the other, and the sketches: Sᵀ Mᵀ = (M S)ᵀ, solved for Mᵀ.
+    let mut known = Array2::zeros((releases * d, n));
+    let mut right = Array2::zeros((releases * d, rows));
+    let mut made = sketch::make::<f64>(sketch, n, d, n, Order::Rows);
+    for t in 0..releases {
+        let lies = s![t * d..(t + 1) * d, ..];
+        made.draw(&sketch::stream(11, true, t));
+        made.sketch_rows(0, &Array2::eye(n).view(), &mut known.slice_mut(lies));
+        right.slice_mut(lies).assign(&released.slice(s![t * rows..(t + 1) * rows, ..]).t());
+    }
+    let found = known.least_squares(&right).unwrap().solution;
+    let found = found.t().to_owned();
+    // The program's own attack finds the same.
+    let told = fednmf(0, "attack").arg(&kept).arg("--output").arg(&guess).arg("--json").run();
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let last = told["course"][releases - 1].clone();
+    assert!(distance(&matrix(&guess, "M"), &found) < 1e-6, "{told}");
+    let norm = |a: &Array2<f64>| a.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let error = number(&last, "rel_error");
+    assert!((error - norm(&(m - &found)) / norm(m)).abs() < 1e-9, "{last}");
+    assert_eq!(told["theorem"], n.div_ceil(d));
+    assert_eq!(told["recovered_after"].is_null(), error > 1e-6, "{told}");
+    distance(m, &found)
+}
+
+#[test]
+fn an_attack_wants_the_releases_of_this_matrix() {
+    let dir = tempdir().unwrap();
+    let (kept, out) = (dir.path().join("kept.h5"), dir.path().join("o.h5"));
+    let line = "--algo dsanls-secure --parties 3 -k 3 --max-iters 2 --input synthetic:planted,m=30,n=40,k=3";
+    let run = fednmf(2, line).arg("--output").arg(&out).arg("--record-releases").arg(&kept).run();
+    assert!(run.code == Some(0) && run.stderr.contains("warning: --record-releases"), "{}", run.stderr);
+    let told = fednmf(2, "attack").arg(&kept).run();
+    assert!(told.code == Some(0) && told.stdout.contains("not determined by these"), "{}{}", told.stdout, told.stderr);
+    let other = |input: &str| fednmf(1, &format!("attack --input synthetic:planted,k=3,{input}")).arg(&kept);
+    other("m=30,n=40,seed=9").refused(&["checksum"]);
+    other("m=30,n=41").refused(&["30 x 41", "30 x 40"]);
+    fednmf(2, "attack").arg(&out).refused(&["o.h5", "--record-releases"]);
+    fednmf(0, &format!("{line} --record-releases /no/such/dir/r.h5")).refused(&["--record-releases", "/no/such/dir"]);
+    fednmf(0, "--algo syn-sd --record-releases r.h5").refused(&["--record-releases", "dsanls-secure"]);
+}
+
+#[test]
+fn theorem_3_enough_releases_give_the_data_away() {
+    let dir = tempdir().unwrap();
+    // Synthetic data, and real digits: 64 pixels × 200 digits.
+    let made = dir.path().join("m.npy");
+    assert_eq!(fednmf(0, "generate planted,m=50,n=200,k=5 --output").arg(&made).run().code, Some(0));
+    let bytes = std::fs::read(&made).unwrap();
+    let planted = bytes[bytes.len() - 50 * 200 * 8..].as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b));
+    let planted = Array2::from_shape_vec((50, 200), planted.collect()).unwrap();
+    let digits = npy(dir.path(), "d.npy", 0..200);
+    let bytes = std::fs::read(&digits).unwrap();
+    let pixels = bytes[bytes.len() - 200 * 64..].iter().map(|&b| f64::from(b)).collect();
+    let real = Array2::from_shape_vec((200, 64), pixels).unwrap().reversed_axes().as_standard_layout().into_owned();
+    for (input, m) in [(made.display().to_string(), &planted), (format!("{} --transpose", digits.display()), &real)] {
+        // Gaussian, d = 40 of n = 200: five releases are enough, four are not.
+        let [four, five] = [4, 5].map(|releases| attack(dir.path(), &input, m, "gaussian", 40, releases));
+        assert!(five < 1e-6 && four > 1e-2, "gaussian {input}: {four} {five}");
+        // Subsampled: a column is seen once it is drawn. After 4 releases 1 − 0.8⁴ = 59 % are, after 60 all.
+        let [one, many] = [1, 60].map(|releases| attack(dir.path(), &input, m, "subsample", 40, releases));
+        assert!(many < 1e-9 && one > 1e-2, "subsample {input}: {one} {many}");
+    }
 }

@@ -64,13 +64,17 @@ def pivoting(end: dict) -> float:
 
 
 @lru_cache(maxsize=None)
-def steps(algo: str, m: int, n: int, k: int, density: float, parties: int, skew: float | None, sweeps: int) -> tuple:
-    """Seconds that a local step of each party takes (secure-hals: an iteration with that many sweeps)."""
+def steps(
+    algo: str, m: int, n: int, k: int, density: float, parties: int, skew: float | None, sweeps: int, summed: int
+) -> tuple:  # fmt: skip
+    """Seconds that a local step of each party takes (secure-hals: an iteration with that many sweeps, of `summed` rows of U)."""
     times = []
     for columns in shares(n, parties, skew):
         rows = default_size(m, k) if algo in ("syn-ssd-u", "syn-ssd-uv") else m
         seen = default_size(columns, k) if algo in ("syn-ssd-v", "syn-ssd-uv", "asyn-ssd-v") else columns
         count = density * (rows * columns + m * seen) * k + 2 * (m + columns) * k * k * sweeps
+        if summed < m:
+            count = 2 * density * summed * columns * k + (m + columns) * k * k + (summed + columns) * k * k * sweeps
         times.append(2 * count / RATE)
     return tuple(times)
 
@@ -82,7 +86,7 @@ def parts(job) -> tuple:
     density = start["nnz"] / (start["m"] * start["n"])
     each = steps(
         job.run.algo, start["m"], start["n"], start["k"], density, start["parties"], params.get("skew"),
-        local if secure else 1,
+        local if secure else 1, params["sketch_size_v"] if secure and params.get("sketch") == "subsample" else start["m"],
     )  # fmt: skip
     return each, 1 if secure else local
 

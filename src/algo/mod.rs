@@ -55,6 +55,8 @@ pub struct Problem<'a, T: Real> {
     pub max_iters: usize,
     /// Who owns which block, for the algorithms whose blocks are parties'.
     pub parties: Parties,
+    /// Whether those that are left go on when a rank keeps silent (`--on-lost-party continue`).
+    pub carry_on: bool,
     /// The factors to start from (`--init FILE`), of the right shape; for the algorithms that take them.
     pub initial: Option<&'a dyn Restore<T>>,
     /// Places that do not count (`--missing FILE`), of this rank's rows and columns.
@@ -148,6 +150,21 @@ pub trait Algorithm<T: Real> {
 
     /// What the parties have released under differential privacy, where that was asked for.
     fn releases(&self) -> Option<&Releases> {
+        None
+    }
+
+    /// What every party has seen of the others' data, for `--record-releases`.
+    fn seen(&self) -> Vec<Piece<'_, T>> {
+        Vec::new()
+    }
+
+    /// The order in which the parties' turns were merged so far, as rank 0 knows it, where it is kept.
+    fn order(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    /// The door of those that are left, when ranks were lost and the others go on: from then on only these meet.
+    fn left(&self) -> Option<&Door> {
         None
     }
 

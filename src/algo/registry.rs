@@ -7,7 +7,7 @@ use super::{
     Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, grid, hals, ipalm, kl_mu, mu, mur, ppdnmf, secure,
 };
 use crate::comm::{LARGEST, Parcel, Parties, Payload};
-use crate::data::{self, Plan};
+use crate::data::{self, Plan, Share};
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -153,7 +153,7 @@ impl Partition {
         (m, n): (usize, usize),
         ranks: usize,
         parties: Parties,
-        skew: Option<f64>,
+        share: Share,
         grid: Option<(usize, usize)>,
     ) -> Plan {
         match self {
@@ -162,8 +162,8 @@ impl Partition {
                 Plan::Grid { pr, pc }
             }
             Partition::RowsAndColumns => Plan::RowsAndColumns { ranks },
-            Partition::PartyRows => Plan::PartyRows { parties, skew },
-            Partition::PartyColumns => Plan::PartyColumns { parties, skew },
+            Partition::PartyRows => Plan::PartyRows { parties, share },
+            Partition::PartyColumns => Plan::PartyColumns { parties, share },
         }
     }
 }

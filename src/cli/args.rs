@@ -97,6 +97,10 @@ pub struct RunArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "F", help_heading = "Parties")]
     pub skew: Option<f64>,
 
+    /// How much of the data each party holds: a file with one count (of columns or rows) on each line, party 0's first
+    #[arg(long, value_name = "FILE", conflicts_with = "skew", help_heading = "Parties")]
+    pub split: Option<PathBuf>,
+
     /// Stop after N iterations ('fednmf list NAME' says what one is)
     #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first")]
     pub max_iters: usize,
@@ -166,8 +170,9 @@ pub struct RunArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = 600.0, help_heading = "Running")]
     pub stall_timeout: f64,
 
-    /// What to do when a rank, and with it its parties, is lost: abort the job, or continue without them, which needs an
-    /// MPI library that survives the loss of a rank
+    /// With --clock real (asyn-*), what to do when a rank keeps silent for --party-timeout: abort the job, or continue with
+    /// the others (no checkpoint is written any more). A process that ends, rather than hangs, ends the job in any case:
+    /// MPI's launchers see to that
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLostParty::Abort, help_heading = "Running")]
     pub on_lost_party: OnLostParty,
 
@@ -177,6 +182,22 @@ pub struct RunArgs {
 
     /// Print the summary as JSON
     #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// What `fednmf attack` is told.
+#[derive(Debug, Args)]
+pub struct AttackArgs {
+    /// The file of --record-releases
+    pub releases: PathBuf,
+    /// The matrix to compare with [default: the run's own --input]
+    #[arg(long, value_name = "PATH")]
+    pub input: Option<String>,
+    /// Write what was found as the matrix M of this HDF5 file
+    #[arg(long, value_name = "F.h5")]
+    pub output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
     pub json: bool,
 }
 
@@ -305,6 +326,9 @@ pub enum Command {
     Project(ProjectArgs),
     /// Make one page of one or several runs: error over time and iterations, time per phase and rank, traffic, components
     Report(ReportArgs),
+    /// Compute the data from the sketches that a dsanls-secure run has released (--record-releases), as any of its parties
+    /// could, and tell after each release how much of it is known: Theorem 3 of the paper
+    Attack(AttackArgs),
     /// Tell memory, work, traffic and time of an iteration before it is run, and how many ranks are worth asking for.
     /// Rates are measured on the spot: start it with mpirun -n 2 to measure the way between ranks too
     Estimate(Box<EstimateArgs>),

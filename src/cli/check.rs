@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::OnLostParty;
 use super::{Kernel, Precision, RunArgs, Scale};
-use crate::algo::options::{self, DP_RELEASES, EXTRAPOLATION, GRID, MEASURE, Options};
+use crate::algo::options::{self, CLOCK, DP_RELEASES, EXTRAPOLATION, Options};
 use crate::algo::registry::{Partition, Unit};
 use crate::algo::{Method, auto, dp, limits, registry};
 use crate::data::{self, InputSpec, Stack, Threshold};
@@ -39,10 +39,13 @@ pub struct Settings {
     pub k: usize,
     pub parties: Option<usize>,
     pub skew: Option<f64>,
+    pub split: Option<PathBuf>,
     pub max_iters: usize,
     pub tol: Option<f64>,
     pub target_error: Option<f64>,
     pub time_limit: Option<f64>,
+    /// Go on without ranks that keep silent.
+    pub carry_on: bool,
     pub eval_every: usize,
     pub seed: u64,
     pub precision: Precision,
@@ -96,6 +99,9 @@ impl Settings {
             if args.skew.is_some() {
                 return Err(Error::input(format!("--skew: {} has no parties to share the data unevenly", method.name)));
             }
+            if args.split.is_some() {
+                return Err(Error::input(format!("--split: {} has no parties to share the data out to", method.name)));
+            }
         }
         positive("--components", args.components)?;
         positive("--threads", args.threads)?;
@@ -119,10 +125,12 @@ impl Settings {
                 args.stall_timeout
             )));
         }
-        if args.on_lost_party == OnLostParty::Continue {
+        let real_time = options.takes(&CLOCK) && options.word(&CLOCK) == "real";
+        if args.on_lost_party == OnLostParty::Continue && !real_time {
             return Err(Error::input(
-                "--on-lost-party continue: the MPI libraries that fednmf works with (MPI 3.1) end the whole job with a lost \
-                 rank; use --checkpoint and --resume instead",
+                "--on-lost-party continue: only asyn-sd and asyn-ssd-v with --clock real go on without a rank that hangs; \
+                 elsewhere, and whenever a process ends, the MPI libraries that fednmf works with (MPI 3.1) end the whole \
+                 job: use --checkpoint and --resume instead",
             ));
         }
         if args.eval_every == 0 && (args.tol.is_some() || args.target_error.is_some()) {
@@ -153,10 +161,12 @@ impl Settings {
             k: args.components,
             parties: args.parties,
             skew: args.skew,
+            split: args.split,
             max_iters: args.max_iters,
             tol: args.tol,
             target_error: args.target_error,
             time_limit: args.time_limit,
+            carry_on: args.on_lost_party == OnLostParty::Continue,
             eval_every: args.eval_every,
             seed: args.seed,
             precision: args.precision,
@@ -212,9 +222,10 @@ impl Settings {
         // The split of a budget hangs on the number of releases.
         let releases = dp::planned(&self.options, self.max_iters, self.method.unit != Unit::Round);
         all.extend(releases.map(|r| (DP_RELEASES.name.replace('-', "_"), r.into())));
-        // Where the matrix is cut decides rounding only, and what is measured decides nothing.
-        all.remove(GRID.name);
-        all.remove(MEASURE.name);
+        // Where the matrix is cut decides rounding only, and what is measured or kept decides nothing.
+        for opt in options::NOT_DECIDING {
+            all.remove(&opt.name.replace('-', "_"));
+        }
         all
     }
 
@@ -233,6 +244,7 @@ impl Settings {
             Some(SparseKernel::Native) => "native",
             None => "auto",
         };
+        all.insert("split".into(), json!(self.split));
         all.insert("threads".into(), self.threads.into());
         all.insert("sparse_kernel".into(), kernel.into());
         all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));
@@ -330,6 +342,8 @@ mod tests {
             ("fednmf --eval-every 0 --tol 1e-4", "--eval-every"),
             ("fednmf --algo hals --parties 3", "--parties"),
             ("fednmf --algo hals --skew 0.5", "--skew"),
+            ("fednmf --algo hals --split s.txt", "--split"),
+            ("fednmf --algo syn-sd --skew 0.5 --split s.txt", "--split"),
             ("fednmf --algo dsanls --sketch-size 0", "--sketch-size"),
             ("fednmf --algo hals --grid 4", "--grid"),
             ("fednmf --algo dsanls --grid 4x2", "--grid"),

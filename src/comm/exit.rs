@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
-use super::mpi;
+use super::{Door, mpi, watch};
 use crate::error::EXIT_FAILED;
 
 /// Makes a panic on any rank end the job: unwinding past MPI's finalisation would leave the other ranks waiting.
@@ -27,6 +27,23 @@ pub fn abort_on_panic() {
 /// Ends the job on all ranks at once; for an error that only this rank knows of.
 pub fn end_job(code: i32) -> ! {
     mpi::abort(code)
+}
+
+/// The others have given this rank up and meet without it: it says nothing more until they end the job.
+pub fn stand_aside() -> ! {
+    loop {
+        watch::step();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+}
+
+/// Ends a job in which ranks were lost, once all that are left have come here: those would never come to MPI's own end.
+pub fn end_without_the_lost(left: &Door, code: i32) -> ! {
+    left.barrier();
+    if left.speaks() {
+        mpi::abort(code);
+    }
+    stand_aside()
 }
 
 /// SIGTERM, SIGINT and SIGUSR1 since the start: remembered, and acted on at the driver's next point.

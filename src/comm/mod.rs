@@ -12,6 +12,7 @@ mod mpi;
 mod parties;
 mod reproducible;
 mod shares;
+mod talk;
 pub mod watch;
 
 use std::cell::RefCell;
@@ -26,10 +27,11 @@ use crate::linalg::flops;
 
 pub use crate::linalg::even_part;
 pub use collective::Parts;
-pub use exit::{Signals, abort_on_panic, end_job, launched_rank};
+pub use exit::{Signals, abort_on_panic, end_job, end_without_the_lost, launched_rank, stand_aside};
 pub use ledger::{Entry, Ledger, Parcel, Payload};
 pub use parties::Parties;
 pub use shares::LARGEST;
+pub use talk::{Patience, Word};
 
 const AGREEMENT: Parcel = Parcel::new("agreement", Payload::Control);
 

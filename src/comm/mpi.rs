@@ -7,10 +7,11 @@ use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::{AsRaw, Communicator, Equivalence};
+use mpi::traits::{AsRaw, Communicator, Equivalence, Source};
 
 /// The element-wise operations of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,16 +118,22 @@ fn call(name: &str, whole: impl FnOnce() -> c_int, start: impl FnOnce(*mut ffi::
 
 /// Asks for a request until it is done, and gives the core away in between.
 fn give_way_until_done(request: &mut ffi::MPI_Request, name: &str) {
+    give_way_until(request, name, || false);
+}
+
+/// As [`give_way_until_done`], unless `late` says that it lasts too long; whether it is done.
+fn give_way_until(request: &mut ffi::MPI_Request, name: &str, late: impl Fn() -> bool) -> bool {
     let mut done: c_int = 0;
     for attempt in 0u64.. {
         // SAFETY: a request that was started and whose buffers the caller keeps borrowed, asked for until it is done.
         check(unsafe { ffi::MPI_Test(request, &mut done, ffi::RSMPI_STATUS_IGNORE) }, name);
-        if done != 0 {
-            return;
+        if done != 0 || late() {
+            return done != 0;
         }
         // Who only ever gives way comes last wherever others compute all the time; who sleeps is woken at once.
         if attempt < 30 { std::thread::yield_now() } else { std::thread::sleep(std::time::Duration::from_micros(20)) }
     }
+    unreachable!("2^64 looks")
 }
 
 fn crowded() -> bool {
@@ -277,6 +284,84 @@ pub fn receive<T: Equivalence>(comm: &SimpleCommunicator, rank: usize, elements:
         || unsafe { ffi::MPI_Recv(at, n, t, rank, 0, comm, ffi::RSMPI_STATUS_IGNORE) },
         |request| unsafe { ffi::MPI_Irecv(at, n, t, rank, 0, comm, request) },
     );
+}
+
+/// Words have a tag of their own, and so have long messages with a limit: neither is taken for another.
+const WORD: c_int = 1;
+const LONG: c_int = 2;
+
+/// A short message to `rank`, which the library keeps until it is asked for.
+pub fn say(comm: &SimpleCommunicator, rank: usize, word: &[u64]) {
+    let (n, at, t, rank, comm) = (int(word.len()), address(word), datatype::<u64>(), int(rank), comm.as_raw());
+    // SAFETY: the buffer has the length that is passed, and is borrowed until the message is gone.
+    check(unsafe { ffi::MPI_Send(at, n, t, rank, WORD, comm) }, "MPI_Send");
+}
+
+/// Who has said a word that has come but was not heard yet, of this rank or of all.
+pub fn word_from(comm: &SimpleCommunicator, rank: Option<usize>) -> Option<usize> {
+    let status = match rank {
+        Some(rank) => comm.process_at_rank(int(rank)).immediate_probe_with_tag(WORD),
+        None => comm.any_process().immediate_probe_with_tag(WORD),
+    };
+    status.map(|status| status.source_rank() as usize)
+}
+
+/// The next word of `rank`.
+pub fn hear(comm: &SimpleCommunicator, rank: usize, word: &mut [u64]) {
+    let (n, at, t, rank, comm) = (int(word.len()), address_mut(word), datatype::<u64>(), int(rank), comm.as_raw());
+    // SAFETY: the buffer has the length that is passed; a longer message is MPI's error, not written.
+    check(unsafe { ffi::MPI_Recv(at, n, t, rank, WORD, comm, ffi::RSMPI_STATUS_IGNORE) }, "MPI_Recv");
+}
+
+/// Sends elements in pieces of at most `chunk`, and gives them back; gives up after `limit`, and then keeps their memory for
+/// good, since the library may still reach for it.
+pub fn send_until<T: Equivalence>(
+    comm: &SimpleCommunicator,
+    rank: usize,
+    elements: Vec<T>,
+    chunk: usize,
+    limit: Duration,
+) -> Option<Vec<T>> {
+    pass(elements, chunk, limit, "MPI_Isend", |part, request| {
+        let (n, at, t) = (int(part.len()), address(part), datatype::<T>());
+        // SAFETY: the buffer has the length that is passed, and is kept until the message is gone, or for good.
+        unsafe { ffi::MPI_Isend(at, n, t, int(rank), LONG, comm.as_raw(), request) }
+    })
+}
+
+/// As [`send_until`], for elements that `rank` sends.
+pub fn receive_until<T: Equivalence>(
+    comm: &SimpleCommunicator,
+    rank: usize,
+    elements: Vec<T>,
+    chunk: usize,
+    limit: Duration,
+) -> Option<Vec<T>> {
+    pass(elements, chunk, limit, "MPI_Irecv", |part, request| {
+        let (n, at, t) = (int(part.len()), address_mut(part), datatype::<T>());
+        // SAFETY: as for sending; a longer message is MPI's error, not written.
+        unsafe { ffi::MPI_Irecv(at, n, t, int(rank), LONG, comm.as_raw(), request) }
+    })
+}
+
+fn pass<T>(
+    mut elements: Vec<T>,
+    chunk: usize,
+    limit: Duration,
+    name: &str,
+    start: impl Fn(&mut [T], *mut ffi::MPI_Request) -> c_int,
+) -> Option<Vec<T>> {
+    let until = Instant::now() + limit;
+    for part in elements.chunks_mut(chunk) {
+        // SAFETY: a constant that the shim library defines.
+        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        check(start(part, &mut request), name);
+        if !give_way_until(&mut request, name, || Instant::now() >= until) {
+            std::mem::forget(elements);
+            return None;
+        }
+    }
+    Some(elements)
 }
 
 /// Waits for all ranks.

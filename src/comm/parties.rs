@@ -12,9 +12,13 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// The parties that `rank` hosts (none, where there are more ranks than parties).
+    /// The parties that `rank` hosts. Where there are more ranks than parties the first ones host none, so that rank 0
+    /// is free to serve the others.
     pub fn hosted(&self, rank: usize) -> Range<usize> {
-        even_part(self.count, self.ranks, rank)
+        match rank.checked_sub(self.ranks.saturating_sub(self.count)) {
+            Some(host) => even_part(self.count, self.ranks.min(self.count), host),
+            None => 0..0,
+        }
     }
 
     /// The rank that hosts `party`.
@@ -40,5 +44,7 @@ mod tests {
         }
         let parties = Parties { count: 7, ranks: 3 };
         assert!((0..7).all(|p| parties.hosted(parties.host(p)).contains(&p)));
+        let few = Parties { count: 2, ranks: 4 };
+        assert_eq!([0, 1, 2, 3].map(|rank| few.hosted(rank)), [0..0, 0..0, 0..1, 1..2]);
     }
 }

@@ -12,6 +12,7 @@ use super::partition::{Cuts, Plan, Tile, whole};
 use super::quantile::upper;
 use super::route::Route;
 use super::spec::{Scale, Threshold};
+use super::split::Share;
 use super::synthetic::{Generator, Synthetic, Tiles};
 use super::triplets::{Delivery, Source, Triplets};
 use super::{COUNTS, ENTRIES, FIGURES, Loaded};
@@ -252,9 +253,9 @@ impl Input {
 
     /// The cuts between parties, where the plan gives each its own file.
     fn party_cuts(&self, files: &[Placed], plan: &Plan) -> Result<Option<Cuts>> {
-        let (parties, skew, by_rows) = match *plan {
-            Plan::PartyRows { parties, skew } => (parties, skew, true),
-            Plan::PartyColumns { parties, skew } => (parties, skew, false),
+        let (parties, share, by_rows) = match plan {
+            Plan::PartyRows { parties, share } => (parties, share, true),
+            Plan::PartyColumns { parties, share } => (parties, share, false),
             _ => return Ok(None),
         };
         let stacked_alike = files
@@ -266,8 +267,8 @@ impl Input {
         if files.len() != parties.count {
             return Err(Error::input(format!("{} files for {} parties", files.len(), parties.count)));
         }
-        if skew.is_some() {
-            return Err(Error::input("--skew: the parties' files say how much of the data each has"));
+        if *share != Share::Even {
+            return Err(Error::input("--skew, --split: the parties' files say how much of the data each has"));
         }
         let (m, n) = (self.header.rows, self.header.cols);
         Ok(Some(if by_rows {

@@ -27,6 +27,7 @@ mod quantile;
 mod raw;
 mod route;
 mod spec;
+mod split;
 mod strips;
 mod synthetic;
 mod table;
@@ -39,6 +40,7 @@ pub use inspect::{Summary, inspect};
 pub use open::{Input, open};
 pub use partition::{Cuts, Plan, Tile};
 pub use spec::{InputSpec, Scale, Source, Stack, Threshold};
+pub use split::Share;
 pub use synthetic::{Kind, Law, Synthetic, Tiles, Values};
 
 use crate::comm::{Parcel, Payload};

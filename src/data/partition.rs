@@ -2,20 +2,21 @@
 
 use std::ops::Range;
 
+use super::split::Share;
 use crate::comm::{Parties, even_part};
 
 /// What an algorithm wants of the matrix on each rank.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
     /// Block (i, j) of a pr × pc grid on rank i·pc + j, by rows. 1-D is pc = 1.
     Grid { pr: usize, pc: usize },
     /// A row block and a column block on each rank, each stored so that the other side's index is the row:
     /// first M[I_r, :]ᵀ (n × |I_r|), then M[:, J_r] (m × |J_r|). Picking sketched columns or rows is then contiguous.
     RowsAndColumns { ranks: usize },
-    /// A block of rows for each party (party 0's share of them is `skew`, even if none).
-    PartyRows { parties: Parties, skew: Option<f64> },
+    /// A block of rows for each party.
+    PartyRows { parties: Parties, share: Share },
     /// A block of columns for each party.
-    PartyColumns { parties: Parties, skew: Option<f64> },
+    PartyColumns { parties: Parties, share: Share },
 }
 
 /// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise columns; parts are ascending and cover all.
@@ -46,12 +47,12 @@ impl Plan {
     }
 
     /// Cuts of an m × n matrix into even parts, or balanced by stored entries where their numbers per row and column
-    /// are given. Parties' parts are always even, but for the skew: how much a party owns is not for us to change.
+    /// are given. Parties' parts are as they are shared out: how much a party owns is not for us to change.
     pub fn cuts(&self, m: usize, n: usize, row_counts: Option<&[u64]>, col_counts: Option<&[u64]>) -> Cuts {
         let (pr, pc) = self.parts();
-        match *self {
-            Plan::PartyRows { skew, .. } => Cuts { rows: skewed(m, pr, skew), cols: whole(n) },
-            Plan::PartyColumns { skew, .. } => Cuts { rows: whole(m), cols: skewed(n, pc, skew) },
+        match self {
+            Plan::PartyRows { share, .. } => Cuts { rows: share.cuts(m, pr), cols: whole(n) },
+            Plan::PartyColumns { share, .. } => Cuts { rows: whole(m), cols: share.cuts(n, pc) },
             _ => Cuts { rows: balanced(m, pr, row_counts), cols: balanced(n, pc, col_counts) },
         }
     }
@@ -82,20 +83,6 @@ impl Plan {
 /// `total` items in one run.
 pub(super) fn whole(total: usize) -> Vec<Range<usize>> {
     std::iter::once(0..total).collect()
-}
-
-/// `total` items in `parts` runs; part 0 has the share `skew` of them, the others share the rest evenly.
-fn skewed(total: usize, parts: usize, skew: Option<f64>) -> Vec<Range<usize>> {
-    let Some(skew) = skew.filter(|_| parts > 1) else {
-        return (0..parts).map(|i| even_part(total, parts, i)).collect();
-    };
-    let first = ((total as f64 * skew).round() as usize).min(total);
-    std::iter::once(0..first)
-        .chain((0..parts - 1).map(|i| {
-            let part = even_part(total - first, parts - 1, i);
-            part.start + first..part.end + first
-        }))
-        .collect()
 }
 
 /// `total` items in `parts` runs of about equal weight; an item weighs its count and a little for itself, since each row
@@ -136,8 +123,6 @@ mod tests {
         for parts in [1, 2, 3, 4, 97, 120] {
             let cuts = balanced(97, parts, Some(&counts));
             assert!(cuts.len() == parts && covers(&cuts, 97), "{parts} {cuts:?}");
-            assert!(covers(&skewed(97, parts, Some(0.5)), 97));
-            assert!(covers(&skewed(97, parts, None), 97));
         }
         assert!(covers(&balanced(0, 3, Some(&[])), 0));
     }
@@ -149,12 +134,6 @@ mod tests {
         let cuts = balanced(100, 2, Some(&counts));
         let weight = |r: &Range<usize>| counts[r.clone()].iter().sum::<u64>();
         assert!(weight(&cuts[0]).abs_diff(weight(&cuts[1])) < 300, "{cuts:?}");
-    }
-
-    #[test]
-    fn skew_gives_party_zero_its_share() {
-        assert_eq!(skewed(100, 3, Some(0.5)), [0..50, 50..75, 75..100]);
-        assert_eq!(skewed(100, 1, Some(0.5)), whole(100));
     }
 
     #[test]

@@ -93,6 +93,7 @@ fn common(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
 mod tests {
     use super::*;
     use crate::comm::Parties;
+    use crate::data::Share;
 
     #[test]
     fn every_entry_has_one_owner_on_each_route() {
@@ -100,8 +101,8 @@ mod tests {
         for plan in [
             Plan::Grid { pr: 2, pc: 3 },
             Plan::RowsAndColumns { ranks: 9 },
-            Plan::PartyRows { parties: Parties { count: 5, ranks: 2 }, skew: Some(0.6) },
-            Plan::PartyColumns { parties: Parties { count: 3, ranks: 4 }, skew: None },
+            Plan::PartyRows { parties: Parties { count: 5, ranks: 2 }, share: Share::First(0.6) },
+            Plan::PartyColumns { parties: Parties { count: 3, ranks: 4 }, share: Share::Even },
         ] {
             let cuts = plan.cuts(m, n, None, None);
             for (pass, route) in Route::all(&plan, &cuts).iter().enumerate() {

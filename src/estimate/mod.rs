@@ -15,7 +15,7 @@ use self::report::Report;
 use crate::algo::options::Options;
 use crate::algo::{Method, auto};
 use crate::comm::{Door, Parties};
-use crate::data::{self, InputSpec};
+use crate::data::{self, InputSpec, Share};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::{self, Block, Real, SparseKernel};
 
@@ -106,7 +106,7 @@ fn job<T: Real>(question: &Question, door: &Door) -> Result<(Job, Vec<Block<T>>)
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
             let method = settle(m, n, sparse)?;
             let parties = Parties { count: parties.unwrap_or(door.size()), ranks: door.size() };
-            let plan = method.0.partition.plan((m, n), door.size(), parties, None, None);
+            let plan = method.0.partition.plan((m, n), door.size(), parties, Share::Even, None);
             let loaded = input.load::<T>(&plan, door, &mut |_| ())?;
             let stored = if sparse { loaded.figures.nonzeros as f64 } else { m as f64 * n as f64 };
             (m, n, stored, sparse, method, loaded.blocks)

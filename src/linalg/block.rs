@@ -6,7 +6,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, s};
 
 use super::dense::{self, Dense};
 use super::thin::Rows;
-use super::{Bits, Csr, Order, Real, SparseKernels};
+use super::{Bits, Csr, Order, Real, SparseKernels, flops};
 use crate::error::Result;
 
 /// A local block X (rows × cols) of the data matrix.
@@ -103,6 +103,28 @@ impl<T: Real> Block<T> {
             Block::Bits(x) => {
                 for (i, b) in rows.zip(b.rows()) {
                     x.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &b));
+                }
+            }
+        }
+    }
+
+    /// out = X_S·B for the rows S of X: B cols × k, out |S| × k, in this block's order.
+    pub fn rows_mul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        match self {
+            Block::Dense(x) => dense::chosen_mul(&x.view(), rows, b, out),
+            Block::Sparse(x) => {
+                for (&i, mut out) in rows.iter().zip(out.rows_mut()) {
+                    out.fill(T::zero());
+                    if let Some(row) = x.matrix().outer_view(i) {
+                        row.iter().for_each(|(j, &v)| out.scaled_add(v, &b.row(j)));
+                    }
+                }
+                flops::count(2 * self.stored() * rows.len() / self.shape().0.max(1) * b.ncols());
+            }
+            Block::Bits(x) => {
+                for (&i, mut out) in rows.iter().zip(out.rows_mut()) {
+                    out.fill(T::zero());
+                    x.ones(i).for_each(|j| out += &b.row(j));
                 }
             }
         }

@@ -22,6 +22,21 @@ pub fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut
     });
 }
 
+/// out = X_S·B for the rows S of X, B cols × k, out |S| × k.
+pub(super) fn chosen_mul<T: Real>(x: &ArrayView2<T>, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+    over_rows(out, &|first, mut out| {
+        let rows = &rows[first..first + out.nrows()];
+        // Consecutive rows are one product, as they lie.
+        let mut from = 0;
+        while from < rows.len() {
+            let run = rows[from..].iter().enumerate().take_while(|&(i, &row)| row == rows[from] + i).count();
+            let part = x.slice(s![rows[from]..rows[from] + run, ..]);
+            thin::mul(&part, b, &mut out.slice_mut(s![from..from + run, ..]));
+            from += run;
+        }
+    });
+}
+
 /// out = XᵀU for X rows × cols in row order, U rows × k, out cols × k.
 pub fn tmul<T: Real>(x: &ArrayView2<T>, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
     rows_tmul(x, Rows::All, u, false, out);

@@ -97,6 +97,12 @@ fn agrees<T: Real>(form: Form, seed: u64, [rows, cols, k]: [usize; 3]) -> Result
     x.rows_tmul(&chosen, &b.view(), &mut out.view_mut());
     prop_assert!(close(&out, &want), "rows_tmul");
 
+    let mut some: Vec<usize> = chosen.clone();
+    some.sort_unstable();
+    let mut out = ordered(&Array2::from_elem((some.len(), k), T::nan()), order);
+    x.rows_mul(&some, &v.view(), &mut out.view_mut());
+    prop_assert!(close(&out, &product(&wide.select(ndarray::Axis(0), &some).view(), &wv.view())), "rows_mul");
+
     let range = rows / 3..rows - rows / 4;
     let mut out = v.clone();
     x.range_tmul_add(range.clone(), &u.slice(s![range.clone(), ..]), &mut out.view_mut());

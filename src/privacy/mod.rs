@@ -2,6 +2,7 @@
 //! that hides what any single party had to say.
 
 mod account;
+pub mod attack;
 pub mod dropout;
 mod gaussian;
 mod masking;

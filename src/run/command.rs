@@ -21,6 +21,7 @@ pub fn perform(typed: Typed, door: &Door) -> Result<i32> {
         Typed::Command(Command::Evaluate { factors, input, transpose, json }) => {
             super::evaluate(&factors, &input, transpose, json, door)
         }
+        Typed::Command(Command::Attack(args)) => super::attack(&args, door),
         Typed::Command(Command::Project(args)) => super::project(&args, door),
         Typed::Command(Command::Report(args)) => super::report(&args, door),
         Typed::Command(Command::Estimate(args)) => {

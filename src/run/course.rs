@@ -61,6 +61,8 @@ pub struct Course<'a> {
     evaluated_at: Option<usize>,
     first_error: Option<f64>,
     saved_at: usize,
+    /// Merges whose order stands in the trace already.
+    merges_told: usize,
     /// Iterations to the next question, so that it comes about every PACE seconds.
     pace: usize,
 }
@@ -84,6 +86,7 @@ impl<'a> Course<'a> {
             evaluated_at: None,
             first_error: None,
             saved_at: 0,
+            merges_told: 0,
             pace: 1,
         }
     }
@@ -112,6 +115,7 @@ impl<'a> Course<'a> {
         self.iteration = usize::try_from(iteration).map_err(|_| lacks("usable iteration"))?;
         self.resumed_from = self.iteration;
         self.saved_at = self.iteration;
+        self.merges_told = self.iteration;
         self.seconds = from.get("seconds").and_then(Value::as_f64).ok_or_else(|| lacks("seconds"))?;
         self.first_error = from.get("first_error").and_then(Value::as_f64);
         Ok(())
@@ -130,7 +134,8 @@ impl<'a> Course<'a> {
         progress: &mut Progress,
         keeper: &mut Keeper<'_, T>,
     ) -> Result<Stop> {
-        let mut stop = self.evaluate_if_due(algorithm, door, trace, progress, keeper)?;
+        let mut door = door.clone();
+        let mut stop = self.evaluate_if_due(algorithm, &door, trace, progress, keeper)?;
         loop {
             if stop.is_none() && self.iteration >= self.settings.max_iters {
                 stop = Some(Stop::MaxIters);
@@ -147,9 +152,11 @@ impl<'a> Course<'a> {
                     self.evaluated_at = None;
                 }
                 if self.settings.eval_every > 0 && self.evaluated_at != Some(self.iteration) {
-                    self.evaluate(algorithm, door, trace, progress, keeper)?;
+                    self.evaluate(algorithm, &door, trace, progress, keeper)?;
                 }
-                if self.saved_at != self.iteration || self.iteration == 0 || keeper.unsaved.is_some() {
+                let due = self.saved_at != self.iteration || self.iteration == 0 || keeper.unsaved.is_some();
+                // A checkpoint without the lost ones' state would replace a whole one.
+                if due && algorithm.left().is_none() {
                     keeper.save(algorithm, self.state())?;
                 }
                 return Ok(stop);
@@ -163,10 +170,13 @@ impl<'a> Course<'a> {
             let made = algorithm.iteration() - self.iteration;
             self.iteration += made;
             watch::iterations(self.iteration);
-            let word = self.word(door, signals, elapsed / made.max(1) as f64, keeper);
+            if let Some(others) = algorithm.left() {
+                door = others.clone();
+            }
+            let word = self.word(&door, signals, elapsed / made.max(1) as f64, keeper);
 
-            stop = self.evaluate_if_due(algorithm, door, trace, progress, keeper)?;
-            if word.save {
+            stop = self.evaluate_if_due(algorithm, &door, trace, progress, keeper)?;
+            if word.save && algorithm.left().is_none() {
                 keeper.save(algorithm, self.state())?;
                 self.saved_at = self.iteration;
             }
@@ -252,6 +262,11 @@ impl<'a> Course<'a> {
         }
         if let Some(releases) = algorithm.releases() {
             event["epsilon_spent"] = releases.plan().epsilon(releases.done()).into();
+        }
+        let order = algorithm.order();
+        if order.len() > self.merges_told {
+            event["order"] = json!(order[self.merges_told..]);
+            self.merges_told = order.len();
         }
         event["bytes_sent"] = door.ledger().algorithm_total().mpi_bytes.into();
         door.agree(trace.write(&event))?;

@@ -1,6 +1,7 @@
 //! The driver: from checked settings to factors on disk. It alone knows of limits, evaluation, progress, trace,
 //! checkpoints and signals, so every algorithm has them all.
 
+mod attack;
 mod command;
 mod course;
 mod initial;
@@ -12,19 +13,20 @@ mod report;
 mod tools;
 
 use std::io::Write as _;
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use self::course::{Course, Stop};
 use self::initial::Initial;
 use self::keeper::{Good, Keeper, all_finite};
-use crate::algo::options::SECURE_SUM;
-use crate::algo::registry::Form;
+use crate::algo::options::{RECORD_ORDER, RECORD_RELEASES, SECURE_SUM};
+use crate::algo::registry::{Form, Partition};
 use crate::algo::{Algorithm, Problem, Restore, dp};
 use crate::cli::{Precision, Settings};
 use crate::comm::watch::{self, Watch};
-use crate::comm::{Door, Parcel, Parties, Payload, Signals};
-use crate::data::{self, Figures, Header, Plan};
+use crate::comm::{Door, Parcel, Parties, Payload, Signals, end_without_the_lost};
+use crate::data::{self, Figures, Header, Plan, Share};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::{self, Block};
 use crate::output::checkpoint::{self, Checkpoint};
@@ -32,6 +34,7 @@ use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::output::{attributes, matrices, summary};
 
+pub use attack::attack;
 pub use command::perform;
 pub use project::project;
 pub use report::report;
@@ -59,6 +62,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     door.agree(linalg::start_threads(settings.threads))?;
     check_grid(settings, door.size()).map_err(Error::on_all_ranks)?;
     let resuming = door.agree(before_reading(settings, door))?;
+    let share = door.agree(share(settings, door))?;
     watch::enter("loading");
     let loading = std::time::Instant::now();
     let input = data::open(&settings.input, door)?;
@@ -82,12 +86,23 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
         progress.note(&format!("warning: --secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
     }
-    let parties = Parties { count: settings.parties.unwrap_or(door.size()), ranks: door.size() };
+    if let Some(path) = settings.options.file(&RECORD_RELEASES) {
+        progress.note(&format!(
+            "warning: --record-releases: whoever reads {} knows of the data what every party does, with enough releases all",
+            path.display()
+        ));
+    }
+    let counted = if let Share::Counts(counts) = &share { Some(counts.len()) } else { None };
+    let count = settings.parties.or(counted).unwrap_or(door.size());
+    let parties = Parties { count, ranks: door.size() };
     let partition = settings.method.partition;
     let shape = (header.rows, header.cols);
+    let (items, what) = if partition == Partition::PartyRows { (shape.0, "rows") } else { (shape.1, "columns") };
+    share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;
+    let shared_out = share.counts();
     let plan = match settings.options.missing() {
         Some(_) => Plan::RowsAndColumns { ranks: door.size() },
-        None => partition.plan(shape, door.size(), parties, settings.skew, settings.options.grid()),
+        None => partition.plan(shape, door.size(), parties, share, settings.options.grid()),
     };
     let loaded = input.load::<T>(&plan, door, &mut |part| {
         watch::step();
@@ -120,6 +135,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         options: &settings.options,
         max_iters: settings.max_iters,
         parties,
+        carry_on: settings.carry_on,
         door: door.clone(),
     };
     let mut algorithm = door.agree(T::build(settings.method, problem))?;
@@ -127,6 +143,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let mut identity = settings.deciding();
     identity.insert("m".into(), header.rows.into());
     identity.insert("n".into(), header.cols.into());
+    identity.insert("split".into(), shared_out.into());
     identity.insert("checksum".into(), format!("{:016x}", figures.checksum).into());
     let mut course = Course::new(settings);
     if resuming {
@@ -163,6 +180,8 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     watch::enter("iterating");
     let iterated = course.follow(&mut *algorithm, door, &signals, &mut trace, &mut progress, &mut keeper);
     progress.finish();
+    let left = algorithm.left().cloned();
+    let door = left.as_ref().unwrap_or(door);
     let concluded = iterated.and_then(|stop| {
         all_finite(door, &*algorithm)?;
         Ok(stop)
@@ -178,6 +197,13 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         let mut all = provenance(settings, door, &start, &course, stop.name());
         all.extend(privacy.clone().map(|table| ("privacy".to_string(), table)));
         matrices::write(door, path, &algorithm.factors(), &all)?;
+    }
+    if let Some(path) = settings.options.file(&RECORD_RELEASES) {
+        let all = provenance(settings, door, &start, &course, stop.name());
+        matrices::write(door, path, &algorithm.seen(), &all)?;
+    }
+    if let Some(path) = settings.options.file(&RECORD_ORDER) {
+        door.agree(if door.speaks() { write_order(path, &algorithm.order()) } else { Ok(()) })?;
     }
     let profile = summary::profile(door);
     let mut end = json!({
@@ -196,12 +222,23 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         let done = if settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
         return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks());
     }
-    Ok(match stop {
+    let code = match stop {
         Stop::Signal(_) if settings.checkpoint.is_none() => EXIT_FAILED,
         Stop::Signal(_) => EXIT_REQUEUE,
         Stop::TimeLimit if settings.checkpoint.is_some() => EXIT_REQUEUE,
         _ => EXIT_DONE,
-    })
+    };
+    match left {
+        Some(left) => end_without_the_lost(&left, code),
+        None => Ok(code),
+    }
+}
+
+/// The order of merges, a party on each line.
+fn write_order(path: &Path, order: &[usize]) -> Result<()> {
+    let lines: String = order.iter().map(|party| format!("{party}\n")).collect();
+    std::fs::write(path, lines)
+        .map_err(|e| Error::failed(format!("--record-order {}: cannot be written ({e})", path.display())))
 }
 
 /// What leaves a party without noise on it.
@@ -245,7 +282,8 @@ fn tell(settings: &Settings, start: &Value, end: &Value, profile: &summary::Prof
         format!("{}\n{privacy}{said}{}\n", profile.table(), report.unwrap_or_default())
     };
     // A reader that has gone (`| head`) does not make the run a failure.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// What can be known to fail before anything is read; whether there is a checkpoint to go on from.
@@ -253,18 +291,37 @@ fn before_reading(settings: &Settings, door: &Door) -> Result<bool> {
     let mut resuming = false;
     let mut checked = Ok(());
     if door.speaks() {
-        let paths =
-            [("--output", &settings.output), ("--checkpoint", &settings.checkpoint), ("--trace", &settings.trace)];
-        let report = settings.report.as_ref().map(|(path, _)| path.clone());
+        let paths = [
+            ("--output", settings.output.as_deref()),
+            ("--checkpoint", settings.checkpoint.as_deref()),
+            ("--trace", settings.trace.as_deref()),
+            ("--report", settings.report.as_ref().map(|(path, _)| path.as_path())),
+            ("--record-releases", settings.options.file(&RECORD_RELEASES)),
+            ("--record-order", settings.options.file(&RECORD_ORDER)),
+        ];
         checked = paths
             .iter()
-            .chain([&("--report", &report)])
-            .filter_map(|(option, path)| path.as_ref().map(|p| (option, p)))
+            .filter_map(|(option, path)| path.map(|p| (option, p)))
             .try_for_each(|(option, path)| matrices::check_writable(path).map_err(|e| e.at(option)));
         resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
     }
     let resuming = door.share(CONTROL, resuming);
     checked.map(|()| resuming)
+}
+
+/// How the data is shared out among the parties; rank 0 alone reads the file of `--split`. Collective.
+fn share(settings: &Settings, door: &Door) -> Result<Share> {
+    let Some(path) = &settings.split else {
+        return Ok(settings.skew.map_or(Share::Even, Share::First));
+    };
+    let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
+    let text = door.share(CONTROL, door.speaks().then(read).unwrap_or(Ok(String::new())));
+    text.map_err(Error::input).and_then(|text| Share::parse(&text)).map_err(|e| e.at(split_name(settings)))
+}
+
+/// The file of `--split` as messages name it.
+fn split_name(settings: &Settings) -> String {
+    settings.split.as_ref().map_or_else(String::new, |path| format!("--split {}", path.display()))
 }
 
 fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {

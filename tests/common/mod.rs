@@ -205,7 +205,9 @@ pub fn lines() -> Vec<(&'static Method, String)> {
         let sweeps = if m.name == "hals" { "--inner-sweeps auto" } else { "" };
         (*m, format!("{} {sweeps} --extrapolation restart", needs(m)))
     });
-    plain.chain(more).collect()
+    let sketched = registry::ALL.iter().filter(|m| m.name == "secure-hals");
+    let sketched = sketched.map(|m| (*m, format!("{} --sketch subsample", needs(m))));
+    plain.chain(more).chain(sketched).collect()
 }
 
 /// Largest |a − b| relative to the largest |a|.
@@ -228,4 +230,27 @@ pub fn errors(trace: &Path) -> Vec<(u64, f64)> {
 pub fn events(trace: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(trace).unwrap_or_else(|e| panic!("{}: {e}", trace.display()));
     text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
+}
+
+/// Some of the digits as a .npy of bytes.
+pub fn npy(dir: &Path, name: &str, rows: std::ops::Range<usize>) -> PathBuf {
+    let all = std::fs::read(data("digits.npy")).unwrap();
+    let entries = &all[all.len() - 1797 * 64..][rows.start * 64..rows.end * 64];
+    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({}, 64), }}", rows.len());
+    while (header.len() + 11) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(entries);
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// A figure of a summary.
+pub fn number(summary: &Value, name: &str) -> f64 {
+    summary[name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"))
 }

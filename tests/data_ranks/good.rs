@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use fednmf::comm::{Door, Parties, Payload};
-use fednmf::data::{InputSpec, Plan, Scale, Source, Stack, Threshold, generate, inspect, open};
+use fednmf::data::{InputSpec, Plan, Scale, Share, Source, Stack, Threshold, generate, inspect, open};
 use fednmf::error::Kind;
 use ndarray::Array2;
 
@@ -224,7 +224,7 @@ pub fn party_files(door: &Door, dir: &str) {
             door.ledger().wire().filter(|(p, _)| p.payload == Payload::Data).map(|(_, e)| e.party_bytes).sum()
         };
         let before = data(door);
-        let plan = Plan::PartyRows { parties, skew: None };
+        let plan = Plan::PartyRows { parties, share: Share::Even };
         let mut figures = None;
         check(door, &spec, &plan, &dense, &mut figures);
         assert_eq!(data(door), before, "a party's entries stay with it");
@@ -240,7 +240,7 @@ pub fn party_files(door: &Door, dir: &str) {
         spec.stack = Stack::Columns;
         let turned = dense.t().as_standard_layout().into_owned();
         let before = data(door);
-        check(door, &spec, &Plan::PartyColumns { parties, skew: None }, &turned, &mut None);
+        check(door, &spec, &Plan::PartyColumns { parties, share: Share::Even }, &turned, &mut None);
         assert_eq!(data(door), before);
         check(door, &spec, &Plan::RowsAndColumns { ranks: door.size() }, &turned, &mut None);
         // too few, too many

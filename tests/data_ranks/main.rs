@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fednmf::comm::{Door, Parcel, Parties, Payload, abort_on_panic};
-use fednmf::data::{Figures, InputSpec, Plan, open};
+use fednmf::data::{Figures, InputSpec, Plan, Share, open};
 use fednmf::linalg::{Block, Real};
 use ndarray::Array2;
 
@@ -71,9 +71,9 @@ fn plans(size: usize) -> Vec<Plan> {
         Plan::Grid { pr: size, pc: 1 },
         Plan::Grid { pr: 1, pc: size },
         Plan::RowsAndColumns { ranks: size },
-        Plan::PartyRows { parties: parties(5), skew: None },
-        Plan::PartyRows { parties: parties(2), skew: Some(0.75) },
-        Plan::PartyColumns { parties: parties(3), skew: Some(0.0) },
+        Plan::PartyRows { parties: parties(5), share: Share::Even },
+        Plan::PartyRows { parties: parties(2), share: Share::First(0.75) },
+        Plan::PartyColumns { parties: parties(3), share: Share::First(0.0) },
     ];
     if size == 4 {
         // Cut both ways: every reader has to know it.

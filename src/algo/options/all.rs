@@ -1,5 +1,6 @@
 //! All options of single algorithms, each defined once; an algorithm names those it takes, with its own default.
 
+use super::secure::*;
 use super::{Check, Opt};
 use crate::algo::fnmf;
 use crate::sketch;
@@ -10,14 +11,15 @@ pub static SKETCH: Opt = Opt {
     name: "sketch",
     value: "KIND",
     help: "Random matrix that shrinks each subproblem: subsample (picks rows and columns), count (adds them up with \
-           random signs), gaussian, uniform or srht (Hadamard transform); the last three cost as much as the exact product",
+           random signs), gaussian, uniform or srht (Hadamard transform); the last three cost as much as the exact product. \
+           secure-hals: none, or subsample (some rows of U at a time: less traffic for a sum)",
     check: Check::OneOf(sketch::KINDS),
 };
 pub static SKETCH_SIZE: Opt = Opt {
     name: "sketch-size",
     value: "D_U[,D_V]",
     help: "Columns kept for U's update and rows kept for V's: counts, or shares with %; auto: 10 % of a dimension, \
-           more where it is small",
+           more where it is small (secure-hals: D_V rows of U at a time; auto: 10 %, at least 2 k)",
     check: Check::Sizes,
 };
 pub static GRID: Opt = Opt {
@@ -151,50 +153,11 @@ pub static LOCAL_ITERS: Opt = Opt {
     help: "Steps of a party between two exchanges (secure-hals: sweeps)",
     check: Check::Count { min: 1 },
 };
-pub static ORDER: Opt = Opt {
-    name: "order",
-    value: "ORDER",
-    help: "Which factor a party updates first: v-first, or u-first as printed in the paper",
-    check: Check::OneOf(&["v-first", "u-first"]),
-};
 pub static UPDATE: Opt = Opt {
     name: "update",
     value: "NAME",
     help: "Update of a factor from its sums: hals (sweeps) or bpp (the exact minimiser)",
     check: Check::OneOf(&["hals", "bpp"]),
-};
-pub static SECURE_SUM: Opt = Opt {
-    name: "secure-sum",
-    value: "",
-    help: "Mask every share of a sum over parties, so that only the sum is seen: keys by X25519, masks by ChaCha20, in \
-           64-bit fixed point",
-    check: Check::Flag,
-};
-pub static HEADROOM: Opt = Opt {
-    name: "headroom",
-    value: "BITS",
-    help: "Room of --secure-sum above the expected size of a sum's entries, in bits; what does not fit ends the run, and \
-           each bit more costs one of precision",
-    check: Check::Count { min: 1 },
-};
-pub static MAX_RELEASES: Opt = Opt {
-    name: "max-releases",
-    value: "N",
-    help: "Sketches of the data that may be released; 0: the most from which the data cannot be computed",
-    check: Check::Count { min: 0 },
-};
-pub static I_KNOW: Opt = Opt {
-    name: "i-know-this-leaks",
-    value: "",
-    help: "Allow releases that show the data: raw columns, or as many sketches as determine it",
-    check: Check::Flag,
-};
-pub static RHO: Opt = Opt {
-    name: "rho",
-    value: "X",
-    help: "Relaxation: the server's merge number t takes over the part rho/(rho+t) of a party's U; auto: the number of \
-           parties",
-    check: Check::NumberOrAuto,
 };
 pub static LOCAL_TOL: Opt = Opt {
     name: "local-tol",
@@ -400,6 +363,9 @@ pub static CRYPTO_THREADS: Opt = Opt {
     check: Check::Count { min: 1 },
 };
 
+/// Those that decide no number of the result: a resumed run may have others.
+pub static NOT_DECIDING: &[&Opt] = &[&GRID, &MEASURE, &RECORD_RELEASES, &RECORD_ORDER, &REPLAY, &PARTY_TIMEOUT];
+
 /// Every option above, in the order of `--help`.
 pub static ALL: &[&Opt] = &[
     &GRID,
@@ -418,12 +384,18 @@ pub static ALL: &[&Opt] = &[
     &MEASURE,
     &LOCAL_ITERS,
     &ORDER,
+    &WEIGHTS,
     &UPDATE,
     &SECURE_SUM,
     &HEADROOM,
     &MAX_RELEASES,
     &I_KNOW,
+    &RECORD_RELEASES,
     &RHO,
+    &CLOCK,
+    &RECORD_ORDER,
+    &REPLAY,
+    &PARTY_TIMEOUT,
     &LOCAL_TOL,
     &INERTIA,
     &GAMMA,

@@ -2,10 +2,13 @@
 //! own default. Parser, `--help`, the refusal of an option that does not belong, and the docs are made from this.
 
 mod all;
+mod secure;
 
 pub use all::*;
+pub use secure::*;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::error::{Error, Result};
 
@@ -30,6 +33,8 @@ pub enum Check {
     Grid,
     /// Any text; whoever takes it checks it.
     Text,
+    /// A file, or `none`.
+    File,
     /// A whole number, or `os`: from the operating system.
     Seed,
 }
@@ -77,15 +82,21 @@ enum Value {
     Count(u64),
     Number(f64),
     Auto,
+    None,
     Word(String),
     Sizes(Option<(Size, Size)>),
     Grid(Option<(usize, usize)>),
 }
 
 impl Opt {
+    #[cfg(test)]
     fn parse(&self, text: &str) -> Result<Value> {
+        self.parse_as(self.check, text)
+    }
+
+    fn parse_as(&self, check: Check, text: &str) -> Result<Value> {
         let wrong = |must: String| Error::input(format!("--{} {text}: must be {must}", self.name));
-        match self.check {
+        match check {
             Check::Flag => match text {
                 "true" => Ok(Value::Flag(true)),
                 "false" => Ok(Value::Flag(false)),
@@ -124,7 +135,9 @@ impl Opt {
                 .contains(&text)
                 .then(|| Value::Word(text.to_string()))
                 .ok_or_else(|| wrong(format!("one of {}", words.join(", ")))),
-            Check::Text => Ok(Value::Word(text.to_string())),
+            Check::File if text == "none" => Ok(Value::None),
+            Check::File if text.is_empty() => Err(wrong("the name of a file, or none".into())),
+            Check::Text | Check::File => Ok(Value::Word(text.to_string())),
             Check::Seed if text == "os" => Ok(Value::Word(text.to_string())),
             Check::Seed => text.parse().ok().map(Value::Count).ok_or_else(|| wrong("a whole number, or os".into())),
             Check::Grid if text == "auto" => Ok(Value::Grid(None)),
@@ -155,12 +168,19 @@ impl Opt {
 pub struct Taken {
     pub opt: &'static Opt,
     pub default: &'static str,
+    /// The words that this algorithm knows, where they are not those of all.
+    pub words: Option<&'static [&'static str]>,
 }
 
 impl Opt {
     /// This option with an algorithm's default.
     pub const fn or(&'static self, default: &'static str) -> Taken {
-        Taken { opt: self, default }
+        Taken { opt: self, default, words: None }
+    }
+
+    /// The same for an algorithm that knows these words only.
+    pub const fn among(&'static self, words: &'static [&'static str], default: &'static str) -> Taken {
+        Taken { opt: self, default, words: Some(words) }
     }
 }
 
@@ -179,7 +199,7 @@ impl Options {
         let mut values = BTreeMap::new();
         for t in taken {
             let text = typed(t.opt.name).unwrap_or_else(|| t.default.to_string());
-            values.insert(t.opt.name, t.opt.parse(&text)?);
+            values.insert(t.opt.name, t.opt.parse_as(t.words.map_or(t.opt.check, Check::OneOf), &text)?);
         }
         Ok(Options { values })
     }
@@ -231,6 +251,14 @@ impl Options {
         match self.get(opt) {
             Value::Word(w) => w,
             other => unreachable!("--{} holds {other:?}", opt.name),
+        }
+    }
+
+    /// The file, if one was named; `None` for an algorithm that takes no such option too.
+    pub fn file(&self, opt: &Opt) -> Option<&Path> {
+        match self.values.get(opt.name) {
+            Some(Value::Word(name)) => Some(Path::new(name)),
+            _ => None,
         }
     }
 
@@ -294,6 +322,7 @@ impl Options {
                     Value::Count(c) => (*c).into(),
                     Value::Number(x) => (*x).into(),
                     Value::Auto => "auto".into(),
+                    Value::None => serde_json::Value::Null,
                     Value::Word(w) => w.clone().into(),
                     Value::Sizes(None) | Value::Grid(None) => "auto".into(),
                     Value::Grid(Some((pr, pc))) => format!("{pr}x{pc}").into(),

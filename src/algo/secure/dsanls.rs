@@ -2,7 +2,7 @@
 //!
 //! Party r owns V[J_r] and U[I_r]. V's step is that of DSANLS. For U's step the parties sum Σ_r M[:, J_r] S_t[J_r, :],
 //! so that everyone sees the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M:
-//! with ⌈n/d⌉ of them M is known (Theorem 3; tests/secure.rs does it). So at most `--max-releases` are made, by
+//! with ⌈n/d⌉ of them M is known (Theorem 3; `fednmf attack` does it with what `--record-releases` kept). So at most `--max-releases` are made, by
 //! default the most with fewer than n equations in all. After that the iterations go round the sketches that everyone
 //! has already, and nothing more of M leaves a party.
 //!
@@ -16,7 +16,7 @@ use ndarray::{Array2, Axis, s};
 
 use super::local::{Draws, Scratch, trace};
 use super::{FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, relative_error, summed, summer};
-use crate::algo::options::{I_KNOW, MAX_RELEASES, Options, SKETCH, SKETCH_SIZE};
+use crate::algo::options::{I_KNOW, MAX_RELEASES, Options, RECORD_RELEASES, SKETCH, SKETCH_SIZE};
 use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::step::{self, Step};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore, start};
@@ -42,6 +42,7 @@ pub static METHOD: Method = Method {
         SKETCH_SIZE.or("auto"),
         MAX_RELEASES.or("0"),
         I_KNOW.or("false"),
+        RECORD_RELEASES.or("none"),
         step::OPTIONS[0],
         step::OPTIONS[1],
         step::OPTIONS[2],
@@ -333,6 +334,11 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
         let mut all = self.factors();
         all.push(Piece::shared("released", self.released.len_of(Axis(0)), 0, self.released.view()));
         all
+    }
+
+    fn seen(&self) -> Vec<Piece<'_, T>> {
+        let rows = self.iteration.min(self.limit) * self.facts.m;
+        vec![Piece::shared("released", rows, 0, self.released.slice(s![..rows, ..]))]
     }
 
     fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {

@@ -7,19 +7,24 @@
 //! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), use a sum better than one sweep does.
 //! `--extrapolation restart` needs fewer of them for an error, and nothing more leaves a party: the objective at the new U
 //! is made of the two sums and of ‖M‖², which all know.
+//!
+//! `--sketch subsample` sums and updates only some rows of U in an iteration ([`rows`](super::rows)): a sum costs d k words
+//! in the place of m k, and every V_r gets an update for it.
 
 use ndarray::Array2;
 
+use super::local::sketch_sizes;
+use super::rows::Rows;
 use super::{
     FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, private, relative_error, restore,
     start_u, summed, summer,
 };
 use crate::algo::extrapolate::{Momentum, extrapolate, inner};
-use crate::algo::options::{EXTRAPOLATION, LOCAL_ITERS, UPDATE};
+use crate::algo::options::{EXTRAPOLATION, LOCAL_ITERS, SKETCH, SKETCH_SIZE, UPDATE};
 use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Door, Parcel, Payload};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::nls::{Pivoting, Sweep, sweep};
@@ -34,7 +39,15 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: FORMS,
     allows_negative: false,
-    options: &[LOCAL_ITERS.or("1"), UPDATE.or("hals"), EXTRAPOLATION.or("none"), SUMMING[0], SUMMING[1]],
+    options: &[
+        LOCAL_ITERS.or("1"),
+        UPDATE.or("hals"),
+        EXTRAPOLATION.or("none"),
+        SKETCH.among(&["none", "subsample"], "none"),
+        SKETCH_SIZE.or("auto"),
+        SUMMING[0],
+        SUMMING[1],
+    ],
     wire: WIRE,
     build64: build,
     build32: build,
@@ -43,7 +56,7 @@ pub static METHOD: Method = Method {
 const PRODUCT: Parcel = Parcel::new("sum of M_r V_r", Payload::Product);
 const GRAM: Parcel = Parcel::new("sum of V_r'V_r", Payload::Gram);
 
-const PRODUCTS: [Wire; 2] = summed(PRODUCT, "m x k", "each iteration");
+const PRODUCTS: [Wire; 2] = summed(PRODUCT, "m x k; with --sketch d_V x k", "each iteration");
 const GRAMS: [Wire; 2] = summed(GRAM, "k x k", "each iteration");
 const RESIDUALS: [Wire; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
 static WIRE: &[Wire] = &[
@@ -64,6 +77,8 @@ struct Member<T: Real> {
     v_beyond: Option<Array2<T>>,
     product: Array2<T>,
     gram: Array2<T>,
+    /// With a sketch, what the right-hand side changes by, |J_r| × k.
+    change: Option<Array2<T>>,
 }
 
 struct SecureHals<T: Real> {
@@ -76,6 +91,8 @@ struct SecureHals<T: Real> {
     /// With extrapolation beyond the last update: that V_r is fitted to it makes it the result.
     u: Array2<T>,
     extrapolated: Option<Extrapolated<T>>,
+    /// With a sketch, the rows of U that are updated.
+    rows: Option<Rows<T>>,
     rhs: Array2<T>,
     gram: Array2<T>,
     iteration: usize,
@@ -112,11 +129,30 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
     let beyond = options.word(&EXTRAPOLATION) == "restart";
+    let rows = match options.word(&SKETCH) {
+        "none" if options.sizes(&SKETCH_SIZE).is_some() => {
+            return Err(Error::input("--sketch-size: without --sketch subsample secure-hals sums all rows"));
+        }
+        "none" => None,
+        _ if beyond => {
+            return Err(Error::input(
+                "--extrapolation restart: it judges by the objective, which needs the sums of all rows; leave out --sketch",
+            ));
+        }
+        _ => {
+            let (_, d) = sketch_sizes(options.sizes(&SKETCH_SIZE), &facts)?;
+            // Nothing asks for more rows than a tenth, except that k × k words of the Gram matrix go with them.
+            let d = if options.sizes(&SKETCH_SIZE).is_some() { d } else { (facts.m / 10).max(2 * k).min(facts.m) };
+            Some(Rows::new(facts.m, d, k, seed, facts.order))
+        }
+    };
+    let summed_rows = rows.as_ref().map_or(facts.m, Rows::size);
     let members = parties(data, &facts, kernel, seed, who.hosted(door.rank()))?
         .into_iter()
         .map(|party| {
             let v_beyond = beyond.then(|| party.v.clone());
-            Member { party, v_beyond, product: facts.order.zeros(facts.m, k), gram: Array2::zeros((k, k)) }
+            let change = rows.as_ref().map(|_| facts.order.zeros(party.cols.len(), k));
+            Member { party, v_beyond, product: facts.order.zeros(summed_rows, k), gram: Array2::zeros((k, k)), change }
         })
         .collect();
     let extrapolated = beyond.then(|| Extrapolated {
@@ -127,9 +163,35 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     });
     let summer = summer(&door, who, options)?;
     let exact = (options.word(&UPDATE) == "bpp").then(|| Pivoting::new(k));
-    let (rhs, gram) = (facts.order.zeros(facts.m, k), Array2::zeros((k, k)));
+    let whole = if rows.is_some() { 0 } else { facts.m };
+    let (rhs, gram) = (facts.order.zeros(whole, k), Array2::zeros((k, k)));
     let passes = options.count(&LOCAL_ITERS);
-    Ok(Box::new(SecureHals { door, summer, facts, passes, exact, members, u, extrapolated, rhs, gram, iteration: 0 }))
+    let iteration = 0;
+    Ok(Box::new(SecureHals {
+        door,
+        summer,
+        facts,
+        passes,
+        exact,
+        members,
+        u,
+        extrapolated,
+        rows,
+        rhs,
+        gram,
+        iteration,
+    }))
+}
+
+/// Of an entry of M V as large as with V at its start: at most the row's sum times that.
+fn product_size(facts: &Facts) -> f64 {
+    let n = facts.n as f64;
+    n * (facts.norm2 / (facts.m as f64 * n)).sqrt() * facts.scale
+}
+
+/// The same of an entry of VᵀV.
+fn gram_size(facts: &Facts) -> f64 {
+    facts.n as f64 * facts.scale * facts.scale
 }
 
 /// X ← its update for the right-hand side r and the Gram matrix g.
@@ -141,20 +203,62 @@ fn update<T: Real>(exact: &mut Option<Pivoting>, passes: usize, x: &mut Array2<T
 }
 
 impl<T: Real> SecureHals<T> {
+    /// An iteration for the rows of U whose turn it is.
+    fn iterate_rows(&mut self) -> Result<()> {
+        let t = self.iteration;
+        let SecureHals { door, summer, facts, passes, exact, members, u, rows, gram: g, .. } = self;
+        let Some(rows) = rows else { return Ok(()) };
+        rows.turn_to(t);
+        door.work("product", || {
+            for Member { party, product, gram: share, .. } in members.iter_mut() {
+                rows.product(party, &party.v.view(), product);
+                gram(&party.v.view(), &mut share.view_mut());
+            }
+        });
+        let shares = members.iter().map(|x| entries(&x.product));
+        summer.sum(door, PRODUCT, product_size(facts), shares, entries_mut(&mut rows.rhs))?;
+        summer.sum(door, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))?;
+        door.work("update", || {
+            rows.pick(u);
+            update(exact, *passes, &mut rows.u, &rows.rhs, g);
+            rows.put(u);
+        });
+        door.work("product", || {
+            gram(&u.view(), &mut g.view_mut());
+            for Member { party, change, .. } in members.iter_mut() {
+                match change {
+                    Some(change) if !rows.begins_anew(t) => rows.carry(party, change),
+                    _ => party.block.tmul(&u.view(), &mut party.rhs.view_mut()),
+                }
+            }
+        });
+        door.work("update", || {
+            members.iter_mut().for_each(|x| update(exact, *passes, &mut x.party.v, &x.party.rhs, g));
+        });
+        self.iteration += 1;
+        Ok(())
+    }
+
     fn iterate(&mut self) -> Result<()> {
+        if self.rows.is_some() {
+            return self.iterate_rows();
+        }
         let SecureHals { door, summer, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
         door.work("product", || {
-            for Member { party, v_beyond, product, gram: share } in members.iter_mut() {
+            for Member { party, v_beyond, product, gram: share, .. } in members.iter_mut() {
                 let v = v_beyond.as_ref().unwrap_or(&party.v).view();
                 party.block.mul(&v, &mut product.view_mut());
                 gram(&v, &mut share.view_mut());
             }
         });
-        let (n, scale) = (facts.n as f64, facts.scale);
-        // As large as with V at its start: an entry of M V is at most the row's sum times that.
-        let expected = n * (facts.norm2 / (facts.m as f64 * n)).sqrt() * scale;
-        summer.sum(door, PRODUCT, expected, members.iter().map(|x| entries(&x.product)), entries_mut(rhs))?;
-        summer.sum(door, GRAM, n * scale * scale, members.iter().map(|x| entries(&x.gram)), entries_mut(g))?;
+        summer.sum(
+            door,
+            PRODUCT,
+            product_size(facts),
+            members.iter().map(|x| entries(&x.product)),
+            entries_mut(rhs),
+        )?;
+        summer.sum(door, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))?;
         door.work("update", || {
             update(exact, *passes, u, rhs, g);
             if let Some(x) = extrapolated
@@ -219,7 +323,9 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             all.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
             all.push(Piece::shared("momentum", x.stored.nrows(), 0, x.stored.view()));
         }
-        for Member { party, v_beyond, .. } in &self.members {
+        for Member { party, v_beyond, change, .. } in &self.members {
+            // It is carried along, and made anew would have other last digits.
+            all.extend(change.as_ref().map(|_| private("rhs", party.index, &party.rhs)));
             all.extend(v_beyond.as_ref().map(|v| private("V_beyond", party.index, v)));
         }
         all
@@ -232,12 +338,18 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             from.rows("momentum", Owner::Shared, 0, x.stored.view_mut())?;
             x.momentum = Momentum::from_stored(&x.stored);
         }
-        for Member { party, v_beyond, .. } in &mut self.members {
+        for Member { party, v_beyond, change, .. } in &mut self.members {
+            if change.is_some() {
+                from.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
+            }
             if let Some(v) = v_beyond {
                 from.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
             }
         }
         self.iteration = iteration;
         Ok(())
+    }
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        self.rows.iter().map(|rows| ("sketch_size_v", rows.size().into())).collect()
     }
 }

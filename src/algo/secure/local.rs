@@ -95,9 +95,15 @@ impl<T: Real> Member<T> {
         Member { u: u.clone(), own, party }
     }
 
-    /// The party's part of all columns: its weight in averages.
-    pub fn weight(&self, facts: &Facts) -> f64 {
-        self.party.cols.len() as f64 / facts.n as f64
+    /// One local step: of V_r and of the own copy of U, in this order or the other.
+    pub fn local_step(&mut self, v_first: bool, step: &Step, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
+        if v_first {
+            self.step_v(step, t, scratch);
+        }
+        self.step_u(step, t, draws, scratch);
+        if !v_first {
+            self.step_v(step, t, scratch);
+        }
     }
 
     /// V_r's step against the party's own copy of U.

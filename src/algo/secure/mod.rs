@@ -13,6 +13,7 @@ pub mod asyn;
 pub mod dsanls;
 pub mod hals;
 mod local;
+mod rows;
 pub mod syn;
 
 use std::cell::OnceCell;

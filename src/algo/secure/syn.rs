@@ -8,7 +8,7 @@
 //! * `syn-ssd-uv`: both.
 //!
 //! S₂ is the same for all parties. S₁ is a party's own: nothing made with it is summed. Averages are weighted by the
-//! parties' numbers of columns. V's step comes first (`--order`): U first, as printed, replaces a fresh average by a
+//! parties' numbers of columns (`--weights equal`: as printed, not at all; far slower where one party has most columns). V's step comes first (`--order`): U first, as printed, replaces a fresh average by a
 //! fit to an old V. In the end each party fits V_r to the final U, for itself; `rel_error` is with that, and
 //! `rel_error_unfitted` without.
 
@@ -20,7 +20,7 @@ use super::{
     summed, summer,
 };
 use crate::algo::dp::{self, Kept, Messages};
-use crate::algo::options::{LOCAL_ITERS, ORDER, SKETCH, SKETCH_SIZE, Taken};
+use crate::algo::options::{LOCAL_ITERS, ORDER, SKETCH, SKETCH_SIZE, Taken, WEIGHTS};
 use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::step::{self, Step};
 use crate::algo::{Algorithm, Measures, Piece, Problem, Restore};
@@ -44,13 +44,15 @@ static WIRE_U: &[Wire] =
     &[AVERAGES[0], AVERAGES[1], SKETCHES[0], SKETCHES[1], RESIDUALS[0], RESIDUALS[1], LARGEST_TERM, KEY];
 
 const STEP: [Taken; 4] = step::OPTIONS;
-const OWN: [Taken; 6] = [LOCAL_ITERS.or("10"), ORDER.or("v-first"), STEP[0], STEP[1], STEP[2], STEP[3]];
-static OPTIONS: [Taken; 16] = dp::with(OWN);
-static OWN_SKETCH: [Taken; 18] =
-    dp::with([OWN[0], OWN[1], SKETCH.or("subsample"), SKETCH_SIZE.or("auto"), OWN[2], OWN[3], OWN[4], OWN[5]]);
+const OWN: [Taken; 7] =
+    [LOCAL_ITERS.or("10"), ORDER.or("v-first"), WEIGHTS.or("columns"), STEP[0], STEP[1], STEP[2], STEP[3]];
+static OPTIONS: [Taken; 17] = dp::with(OWN);
+static OWN_SKETCH: [Taken; 19] =
+    dp::with([OWN[0], OWN[1], OWN[2], SKETCH.or("subsample"), SKETCH_SIZE.or("auto"), OWN[3], OWN[4], OWN[5], OWN[6]]);
 static SKETCHED: &[Taken] = &[
     LOCAL_ITERS.or("10"),
     ORDER.or("v-first"),
+    WEIGHTS.or("columns"),
     SKETCH.or("subsample"),
     SKETCH_SIZE.or("auto"),
     STEP[0],
@@ -124,6 +126,8 @@ struct Syn<T: Real> {
     first: usize,
     facts: Facts,
     draws: Draws,
+    /// Whether parties weigh the same in averages, whatever they hold.
+    equal: bool,
     step: Step,
     local_iters: usize,
     v_first: bool,
@@ -167,6 +171,7 @@ fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
         summer: summer(&door, who, options)?,
         door,
         draws: Draws { seed, parties: who.count },
+        equal: options.word(&WEIGHTS) == "equal",
         step: Step::new(options),
         local_iters: options.count(&LOCAL_ITERS),
         v_first: options.word(&ORDER) == "v-first",
@@ -180,10 +185,15 @@ fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
     }))
 }
 
+/// A party's weight in averages.
+fn weight<T: Real>(member: &Member<T>, facts: &Facts, draws: &Draws, equal: bool) -> f64 {
+    if equal { 1.0 / draws.parties as f64 } else { member.party.cols.len() as f64 / facts.n as f64 }
+}
+
 impl<T: Real> Syn<T> {
     /// V's step of all parties: each against its own copy of U, or against the average of the sketched copies.
     fn step_v(&mut self, t: usize) -> Result<()> {
-        let Syn { door, summer, facts, draws, step, members, exchange, scratch, .. } = self;
+        let Syn { door, summer, facts, draws, equal, step, members, exchange, scratch, .. } = self;
         let Some(Exchange { sketch, shares, fixed }) = exchange else {
             door.work("V's step", || members.iter_mut().for_each(|x| x.step_v(step, t, scratch)));
             return Ok(());
@@ -192,7 +202,7 @@ impl<T: Real> Syn<T> {
             sketch.draw(&draws.shared(t));
             for (member, share) in members.iter().zip(shares.iter_mut()) {
                 sketch.sketch_rows(0, &member.u.view(), &mut share.view_mut());
-                let weight = T::of(member.weight(facts));
+                let weight = T::of(weight(member, facts, draws, *equal));
                 share.mapv_inplace(|x| x * weight);
             }
         });
@@ -218,9 +228,9 @@ impl<T: Real> Syn<T> {
 
     /// U ← weighted mean of all U_r.
     fn average(&mut self) -> Result<()> {
-        let Syn { door, summer, facts, members, u, .. } = self;
+        let Syn { door, summer, facts, draws, equal, members, u, .. } = self;
         for member in members.iter_mut() {
-            let weight = T::of(member.weight(facts));
+            let weight = T::of(weight(member, facts, draws, *equal));
             member.u.mapv_inplace(|x| x * weight);
         }
         summer.sum(door, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))
@@ -228,11 +238,11 @@ impl<T: Real> Syn<T> {
 
     /// The same by what each party moves the mean, w_r (U_r − U): that is what is bounded and noised.
     fn average_noised(&mut self) -> Result<()> {
-        let Syn { door, summer, releases, facts, members, u, .. } = self;
+        let Syn { door, summer, releases, facts, draws, equal, members, u, .. } = self;
         let Some(releases) = releases else { return Ok(()) };
         releases.open()?;
         for member in members.iter_mut() {
-            let weight = T::of(member.weight(facts));
+            let weight = T::of(weight(member, facts, draws, *equal));
             member.u.zip_mut_with(u, |own, mean| *own = weight * (*own - *mean));
         }
         if summer.is_masked() {

@@ -1,0 +1,130 @@
+//! How much of the data each party has: evenly, by `--skew`, or by the counts of a `--split` file.
+
+use std::ops::Range;
+
+use super::partition::whole;
+use crate::comm::even_part;
+use crate::error::{Error, Result};
+
+/// How rows or columns are shared out among the parties.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Share {
+    /// All the same.
+    Even,
+    /// Party 0 this part of all, even if that is none; the others the rest, evenly.
+    First(f64),
+    /// So many for each party.
+    Counts(Vec<usize>),
+}
+
+impl Share {
+    /// The counts in the text of a `--split` file: a whole number on each line, party 0's first. What follows a `#` is a
+    /// comment; empty lines do not count.
+    ///
+    /// # Errors
+    /// Naming the line that is no count; when there is none.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut counts = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let word = line.split('#').next().unwrap_or("").trim();
+            if word.is_empty() {
+                continue;
+            }
+            counts.push(word.parse().map_err(|_| {
+                Error::input(format!(
+                    "line {}: '{word}' is no whole number; each line says how many columns (of the methods that split rows: \
+                     rows) one party has",
+                    at + 1
+                ))
+            })?);
+        }
+        if counts.is_empty() {
+            return Err(Error::input("no count in it; each line must say how many columns or rows one party has"));
+        }
+        Ok(Share::Counts(counts))
+    }
+
+    /// The counts in words, for a checkpoint to compare; `None` unless they were given.
+    pub fn counts(&self) -> Option<String> {
+        let Share::Counts(counts) = self else { return None };
+        Some(counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" "))
+    }
+
+    /// Whether it shares out `total` items (`what`: rows or columns) among `parties`.
+    ///
+    /// # Errors
+    /// When counts are for another number of parties, or add up to something else.
+    pub fn check(&self, total: usize, parties: usize, what: &str) -> Result<()> {
+        let Share::Counts(counts) = self else { return Ok(()) };
+        if counts.len() != parties {
+            return Err(Error::input(format!("{} counts for {parties} parties (--parties)", counts.len())));
+        }
+        let sum = counts.iter().fold(0u128, |sum, &count| sum + count as u128);
+        if sum != total as u128 {
+            return Err(Error::input(format!("the counts add up to {sum}, but the matrix has {total} {what}")));
+        }
+        Ok(())
+    }
+
+    /// Each party's run of `total` items. Counts must be of that total; see [`Share::check`].
+    pub(super) fn cuts(&self, total: usize, parts: usize) -> Vec<Range<usize>> {
+        match self {
+            Share::First(share) if parts > 1 => {
+                let first = ((total as f64 * share).round() as usize).min(total);
+                let others = (0..parts - 1).map(|i| even_part(total - first, parts - 1, i));
+                std::iter::once(0..first).chain(others.map(|p| p.start + first..p.end + first)).collect()
+            }
+            Share::First(_) => whole(total),
+            Share::Even => (0..parts).map(|i| even_part(total, parts, i)).collect(),
+            Share::Counts(counts) => counts
+                .iter()
+                .scan(0, |end, &count| {
+                    let start = *end;
+                    *end += count;
+                    Some(start..*end)
+                })
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_share_covers_all() {
+        for parts in [1, 2, 3, 4, 97, 120] {
+            for share in [Share::Even, Share::First(0.5), Share::First(0.0)] {
+                let cuts = share.cuts(97, parts);
+                let covered = cuts.iter().try_fold(0, |end, p| (end == p.start && p.end >= end).then_some(p.end));
+                assert_eq!((cuts.len(), covered), (parts, Some(97)), "{share:?} {parts}");
+            }
+        }
+        assert_eq!(Share::First(0.5).cuts(100, 3), [0..50, 50..75, 75..100]);
+    }
+
+    #[test]
+    fn a_file_says_how_much_each_has() {
+        let share = Share::parse("# hospital, columns\n30\n  0 # none yet\n\n12\r\n").unwrap();
+        assert_eq!(share, Share::Counts(vec![30, 0, 12]));
+        assert_eq!(share.cuts(42, 3), [0..30, 30..30, 30..42]);
+        share.check(42, 3, "columns").unwrap();
+        for (total, parties, words) in [(41, 3, ["42", "41 columns"]), (42, 4, ["3 counts", "4 parties"])] {
+            let message = share.check(total, parties, "columns").unwrap_err().message;
+            assert!(words.iter().all(|word| message.contains(word)), "{message}");
+        }
+        for (text, words) in [
+            ("3\n4 5\n", ["line 2", "4 5"]),
+            ("3\n\n-1", ["line 3", "-1"]),
+            ("1.5", ["line 1", "1.5"]),
+            ("99999999999999999999999", ["line 1", "whole number"]),
+            ("# nothing\n\n", ["no count", "each line"]),
+        ] {
+            let message = Share::parse(text).unwrap_err().message;
+            assert!(words.iter().all(|word| message.contains(word)), "{message}");
+        }
+        let huge = Share::Counts(vec![usize::MAX, usize::MAX]);
+        assert!(huge.check(5, 2, "rows").is_err());
+    }
+}
