@@ -309,8 +309,7 @@ impl<T: Real> Asyn<T> {
                 waiting = Instant::now();
             } else {
                 patience.wait();
-                // Who has a party that waits for its merge gets it long before.
-                if self.busy[self.door.rank()] && waiting.elapsed() > self.timeout() {
+                if self.busy[self.door.rank()] && waiting.elapsed() > self.servers_time() {
                     return Err(self.server_is_silent());
                 }
             }
@@ -319,7 +318,7 @@ impl<T: Real> Asyn<T> {
 
     /// Hands a party's U_r to the server and takes the merged U.
     fn hand_in(&mut self, party: usize) -> Result<()> {
-        let timeout = self.timeout();
+        let timeout = self.servers_time();
         self.pick_up(party);
         let passed = self.door.send_within(TO_SERVER, SERVER, &mut self.sent, timeout);
         self.sent.resize(self.u.len(), T::zero());
@@ -328,6 +327,11 @@ impl<T: Real> Asyn<T> {
         }
         self.go_on(party);
         Ok(())
+    }
+
+    /// How long the server may be silent: it may have to wait for every other rank first, and find it lost.
+    fn servers_time(&self) -> Duration {
+        self.timeout().saturating_mul(self.door.size() as u32 + 2)
     }
 
     fn hear_who_meets(&mut self) -> Result<()> {
@@ -342,8 +346,7 @@ impl<T: Real> Asyn<T> {
                 Some((_, [MEET, _])) => return Ok(()),
                 Some((_, [GONE, _])) => stand_aside(),
                 Some(_) => {}
-                // The server itself waits as long for others.
-                None if start.elapsed() > 3 * self.timeout() => return Err(self.server_is_silent()),
+                None if start.elapsed() > self.servers_time() => return Err(self.server_is_silent()),
                 None => patience.wait(),
             }
         }
@@ -360,7 +363,7 @@ impl<T: Real> Asyn<T> {
             "the server (rank {SERVER}) has not answered rank {} for {} s, so the run ends; look after its machine, or give \
              a longer --party-timeout",
             self.door.rank(),
-            self.timeout().as_secs_f64()
+            self.servers_time().as_secs_f64()
         ))
     }
 }
