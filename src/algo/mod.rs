@@ -17,6 +17,7 @@ pub mod fnmf;
 pub mod grid;
 pub mod hals;
 pub mod ipalm;
+pub mod kl_mu;
 pub mod limits;
 pub mod masked;
 pub mod mu;

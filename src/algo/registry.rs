@@ -3,7 +3,9 @@
 
 use super::boolean::{asso, grecond, mebf, relaxed};
 use super::options::{DP, Opt, Taken};
-use super::{Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, grid, hals, ipalm, mu, mur, ppdnmf, secure};
+use super::{
+    Algorithm, Problem, bpp, dsanls, fedavg, fedprox, felb, fnmf, grid, hals, ipalm, kl_mu, mu, mur, ppdnmf, secure,
+};
 use crate::comm::{LARGEST, Parcel, Parties, Payload};
 use crate::data::{self, Plan};
 use crate::error::Result;
@@ -172,6 +174,7 @@ pub static ALL: &[&Method] = &[
     &hals::METHOD,
     &bpp::METHOD,
     &mu::METHOD,
+    &kl_mu::METHOD,
     &secure::syn::SD,
     &secure::syn::SSD_U,
     &secure::syn::SSD_V,
