@@ -9,6 +9,7 @@ mod kernels;
 mod mask;
 mod project;
 mod report;
+mod sweep;
 mod tools;
 
 use std::io::Write as _;
@@ -35,6 +36,7 @@ use crate::output::{attributes, matrices, summary};
 pub use command::perform;
 pub use project::project;
 pub use report::report;
+pub use sweep::sweep;
 pub use tools::{evaluate, generate, inspect};
 
 /// Seeds, decisions and the like, from rank 0 to all.
