@@ -257,6 +257,54 @@ pub struct ProjectArgs {
     pub json: bool,
 }
 
+/// `fednmf sweep`.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Numbers of components: 5..50, 5..50:5 (in steps of 5) or 4,8,12
+    #[arg(long = "k", short = 'k', value_name = "KS")]
+    pub components: String,
+    /// Matrix: any input that a run takes
+    #[arg(long, value_name = "PATH")]
+    pub input: String,
+    /// Directory for the results: the factors of each run, sweep.json and sweep.html. What is there already is not done
+    /// again
+    #[arg(long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Runs for each k, with different starts and entries held out
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub runs: usize,
+    /// hals or mu
+    #[arg(long, value_name = "NAME", default_value = "hals")]
+    pub algo: String,
+    /// Share of the observed entries that a run does not see; 0: none, and each run is faster
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    pub holdout: f64,
+    /// Entries that say nothing: none, nan, zero-unobserved
+    #[arg(long, value_name = "WHICH", default_value = "none")]
+    pub missing: String,
+    /// Most iterations of a run
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub max_iters: usize,
+    /// A run ends when in ten iterations the error falls by less than X times the first error
+    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    pub tol: f64,
+    /// Seed of the first run; the next ones count on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Groups of ranks, each with the whole matrix and one run at a time [default: one for each rank]
+    #[arg(long, value_name = "N")]
+    pub groups: Option<usize>,
+    /// Factorise the transposed matrix
+    #[arg(long)]
+    pub transpose: bool,
+    /// No progress on stderr
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `fednmf report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -324,6 +372,9 @@ pub enum Command {
     },
     /// Find U for the rows of a new matrix, with the V of an earlier run: least squares with nonnegative weights, exactly
     Project(ProjectArgs),
+    /// Try several numbers of components with several seeds each, in one job: error on entries held out, stability of the
+    /// components, and which k they speak for
+    Sweep(SweepArgs),
     /// Make one page of one or several runs: error over time and iterations, time per phase and rank, traffic, components
     Report(ReportArgs),
     /// Compute the data from the sketches that a dsanls-secure run has released (--record-releases), as any of its parties

@@ -8,7 +8,7 @@ mod info;
 mod reference;
 
 pub use account::AccountArgs;
-pub use args::{AttackArgs, Cli, Command, Kernel, Precision, ProjectArgs, ReportArgs, RunArgs, Scale};
+pub use args::{AttackArgs, Cli, Command, Kernel, Precision, ProjectArgs, ReportArgs, RunArgs, Scale, SweepArgs};
 pub use check::{Every, Settings};
 pub use estimate::EstimateArgs;
 pub use info::print_info;

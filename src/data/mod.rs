@@ -95,3 +95,16 @@ pub struct Loaded<T: Real> {
     /// The Boolean signal behind the data, where that is made up of tiles.
     pub signal: Option<Tiles>,
 }
+
+impl<T: Real> Loaded<T> {
+    /// The same again, for another factorisation; what the blocks' products had prepared is not copied.
+    pub fn copy(&self) -> Self {
+        Loaded {
+            header: self.header.clone(),
+            cuts: self.cuts.clone(),
+            blocks: self.blocks.iter().map(Block::copy).collect(),
+            signal: self.signal.clone(),
+            ..*self
+        }
+    }
+}

@@ -34,6 +34,15 @@ impl<T: Real> Block<T> {
         }
     }
 
+    /// A copy of X, not prepared for products.
+    pub fn copy(&self) -> Self {
+        match self {
+            Block::Dense(x) => Block::Dense(x.clone()),
+            Block::Sparse(x) => Block::Sparse(Csr::new(x.matrix().clone())),
+            Block::Bits(x) => Block::Bits(x.clone()),
+        }
+    }
+
     /// A copy of Xᵀ, for methods that pick columns as often as rows.
     pub fn transposed(&self) -> Self {
         match self {

@@ -78,6 +78,14 @@ pub struct Run {
     pub notes: Vec<String>,
 }
 
+/// A chart of some lines over the same numbers: its id, its vertical axis, and each line's name and points.
+pub type Plot<'a> = (&'a str, &'a str, &'a [(String, Vec<(f64, f64)>)]);
+
+/// A page with plots alone, and words above them; `across` is their horizontal axis.
+pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> String {
+    page::plots(title, words, across, plots)
+}
+
 /// Writes the page.
 ///
 /// # Errors

@@ -31,6 +31,22 @@ pub struct Shown {
     pub notes: Vec<String>,
 }
 
+/// A page with plots alone.
+pub fn plots(title: &str, words: &str, across: &str, plots: &[super::Plot<'_>]) -> String {
+    let mut body = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(title), escape(words));
+    for (id, up, lines) in plots {
+        let series = lines.iter().filter(|(_, points)| !points.is_empty());
+        let series: Vec<Series> =
+            series.map(|(name, points)| Series { name: name.clone(), points: points.clone() }).collect();
+        let svg = charts::lines(up, (across, up), &series, |values| Axis::linear(values, true));
+        figures(
+            &mut body,
+            svg.map(|svg| Figure { id: (*id).to_string(), title: (*up).to_string(), note: String::new(), svg }),
+        );
+    }
+    html(title, &body)
+}
+
 /// The whole page.
 pub fn page(courses: &[Course], shown: &[Shown]) -> String {
     let title = match courses {
@@ -65,11 +81,16 @@ pub fn page(courses: &[Course], shown: &[Shown]) -> String {
     for course in courses {
         again(&mut body, course);
     }
+    html(&title, &body)
+}
+
+/// The frame of a page.
+fn html(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n<script>\n//<![CDATA[\n{EXPORT}//]]>\n</script>\n</body>\n</html>\n",
-        escape(&title)
+        escape(title)
     )
 }
 

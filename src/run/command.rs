@@ -23,6 +23,7 @@ pub fn perform(typed: Typed, door: &Door) -> Result<i32> {
         }
         Typed::Command(Command::Attack(args)) => super::attack(&args, door),
         Typed::Command(Command::Project(args)) => super::project(&args, door),
+        Typed::Command(Command::Sweep(args)) => super::sweep(&args, door),
         Typed::Command(Command::Report(args)) => super::report(&args, door),
         Typed::Command(Command::Estimate(args)) => {
             let question = args.check().map_err(|e| e.on_all_ranks())?;

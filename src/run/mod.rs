@@ -10,6 +10,7 @@ mod kernels;
 mod mask;
 mod project;
 mod report;
+mod sweep;
 mod tools;
 
 use std::io::Write as _;
@@ -38,6 +39,7 @@ pub use attack::attack;
 pub use command::perform;
 pub use project::project;
 pub use report::report;
+pub use sweep::sweep;
 pub use tools::{evaluate, generate, inspect};
 
 /// Seeds, decisions and the like, from rank 0 to all.

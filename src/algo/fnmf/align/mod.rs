@@ -13,7 +13,7 @@ mod sinkhorn;
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-use self::lap::Assignment;
+pub use self::lap::Assignment;
 use self::sinkhorn::Sinkhorn;
 use crate::linalg::{Real, gemm};
 
