@@ -2,6 +2,7 @@
 //! checkpoints and signals, so every algorithm has them all.
 
 mod attack;
+mod checks;
 mod command;
 mod course;
 mod initial;
@@ -18,18 +19,19 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use self::checks::{before_reading, check_form, check_grid, check_shape, check_size, share, split_name};
 use self::course::{Course, Stop};
 use self::initial::Initial;
 use self::keeper::{Good, Keeper, all_finite};
 use crate::algo::options::{RECORD_ORDER, RECORD_RELEASES, SECURE_SUM};
-use crate::algo::registry::{Form, Partition};
+use crate::algo::registry::Partition;
 use crate::algo::{Algorithm, Problem, Restore, dp};
 use crate::cli::{Precision, Settings};
 use crate::comm::watch::{self, Watch};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals, end_without_the_lost};
-use crate::data::{self, Figures, Header, Plan, Share};
+use crate::data::{self, Plan, Share};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
-use crate::linalg::{self, Block};
+use crate::linalg;
 use crate::output::checkpoint::{self, Checkpoint};
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
@@ -286,94 +288,6 @@ fn tell(settings: &Settings, start: &Value, end: &Value, profile: &summary::Prof
     // A reader that has gone (`| head`) does not make the run a failure.
     let mut out = std::io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// What can be known to fail before anything is read; whether there is a checkpoint to go on from.
-fn before_reading(settings: &Settings, door: &Door) -> Result<bool> {
-    let mut resuming = false;
-    let mut checked = Ok(());
-    if door.speaks() {
-        let paths = [
-            ("--output", settings.output.as_deref()),
-            ("--checkpoint", settings.checkpoint.as_deref()),
-            ("--trace", settings.trace.as_deref()),
-            ("--report", settings.report.as_ref().map(|(path, _)| path.as_path())),
-            ("--record-releases", settings.options.file(&RECORD_RELEASES)),
-            ("--record-order", settings.options.file(&RECORD_ORDER)),
-        ];
-        checked = paths
-            .iter()
-            .filter_map(|(option, path)| path.map(|p| (option, p)))
-            .try_for_each(|(option, path)| matrices::check_writable(path).map_err(|e| e.at(option)));
-        resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
-    }
-    let resuming = door.share(CONTROL, resuming);
-    checked.map(|()| resuming)
-}
-
-/// How the data is shared out among the parties; rank 0 alone reads the file of `--split`. Collective.
-fn share(settings: &Settings, door: &Door) -> Result<Share> {
-    let Some(path) = &settings.split else {
-        return Ok(settings.skew.map_or(Share::Even, Share::First));
-    };
-    let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
-    let text = door.share(CONTROL, door.speaks().then(read).unwrap_or(Ok(String::new())));
-    text.map_err(Error::input).and_then(|text| Share::parse(&text)).map_err(|e| e.at(split_name(settings)))
-}
-
-/// The file of `--split` as messages name it.
-fn split_name(settings: &Settings) -> String {
-    settings.split.as_ref().map_or_else(String::new, |path| format!("--split {}", path.display()))
-}
-
-fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {
-    match settings.options.grid() {
-        Some((pr, pc)) if pr.checked_mul(pc) != Some(ranks) => {
-            let product = pr.checked_mul(pc).map_or_else(|| "far too many".into(), |p| p.to_string());
-            Err(Error::input(format!(
-                "--grid {pr}x{pc}: that is for {product} ranks, and this run has {ranks}; rows times columns of the grid must \
-                 be the number of ranks (mpirun -n)"
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn check_shape(settings: &Settings, header: &Header) -> Result<()> {
-    let smaller = header.rows.min(header.cols);
-    if smaller == 0 {
-        return Err(Error::input(format!("the matrix is empty ({} x {})", header.rows, header.cols)));
-    }
-    if settings.k > smaller {
-        return Err(Error::input(format!(
-            "--components {}: the matrix is {} x {}, so at most {smaller} components make sense",
-            settings.k, header.rows, header.cols
-        )));
-    }
-    Ok(())
-}
-
-fn check_form<T: linalg::Real>(settings: &Settings, block: &Block<T>) -> Result<()> {
-    let form = match block {
-        Block::Dense(_) => Form::Dense,
-        Block::Sparse(_) => Form::Sparse,
-        Block::Bits(_) => Form::Bits,
-    };
-    if settings.method.forms.contains(&form) {
-        return Ok(());
-    }
-    Err(Error::input(format!("{} does not work on {form:?} data", settings.method.name)))
-}
-
-/// Refuses entries so small that their squares vanish: there would be no error to make smaller.
-fn check_size(figures: &Figures) -> Result<()> {
-    if figures.norm2.is_normal() {
-        return Ok(());
-    }
-    let largest = figures.max.abs().max(figures.min.abs());
-    Err(Error::input(format!(
-        "the largest entry is {largest:e}: its square vanishes; divide the data first (--scale max)"
-    )))
 }
 
 fn resume<T: linalg::Real>(

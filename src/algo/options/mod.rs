@@ -2,9 +2,13 @@
 //! own default. Parser, `--help`, the refusal of an option that does not belong, and the docs are made from this.
 
 mod all;
+mod ppdnmf;
+mod privacy;
 mod secure;
 
 pub use all::*;
+pub use ppdnmf::*;
+pub use privacy::*;
 pub use secure::*;
 
 use std::collections::BTreeMap;
