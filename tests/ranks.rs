@@ -233,7 +233,7 @@ fn plans(door: &Door) {
                 Plan::Grid { pr: if p == 4 { 2 } else { p }, pc: if p == 4 { 2 } else { 1 } },
                 Plan::RowsAndColumns { ranks: p },
                 Plan::PartyRows { parties, share: Share::First(0.5) },
-                Plan::PartyRows { parties, share: Share::Counts(vec![3, 0, m.nrows() - 8, 4, 1]) },
+                Plan::PartyRows { parties, share: Share::Counts(vec![1, 0, m.nrows() - 2, 1, 0]) },
                 Plan::PartyColumns { parties, share: Share::Even },
             ] {
                 let loaded = load(&plan, door);
