@@ -311,11 +311,20 @@ impl<'a> DatasetLines<'a> {
     }
 }
 
+/// Bytes taken from the library at once.
+const PIECE: usize = 256 << 10;
+
 impl<T: Real> Lines<T> for DatasetLines<'_> {
     fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
-        self.read(&lines, &within, out).map_err(|e| {
-            library(&self.info.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
-        })?;
+        // What the library hands over is taken in pieces that stay in the cache; of a chunked data set every piece might
+        // unpack whole chunks again.
+        let step = if self.data.is_chunked() { lines.len() } else { PIECE / (within.len() * size_of::<T>()).max(1) };
+        let step = step.clamp(1, lines.len().max(1));
+        for (first, out) in lines.clone().step_by(step).zip(out.chunks_mut((step * within.len()).max(1))) {
+            self.read(&(first..lines.end.min(first + step)), &within, out).map_err(|e| {
+                library(&self.info.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
+            })?;
+        }
         match self.rule.first_wrong(out) {
             Some((at, why)) => {
                 let place = place_of(self.info, lines.start * self.info.cols + within.start + at);
