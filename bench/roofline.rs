@@ -7,6 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use fednmf::algo::boolean::{Ones, proximal};
 use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
 use fednmf::nls::{Sweep, sweep};
 use ndarray::{Array2, Axis};
@@ -192,6 +193,59 @@ fn sweeps<T: Real>(filter: &str, peak: f64) {
     }
 }
 
+/// What an iteration of ELBMF, or a local step of FELB, is made of; its last line is their sum, which the iteration of a
+/// run is to be held against.
+fn boolean<T: Real>(filter: &str, peak: f64) {
+    let k = 20;
+    for (rows, cols, per_row) in [(6000, 4000, 36), (8124, 119, 25), (163, 119, 25)] {
+        let mut matrix = random_sparse::<T>(rows, cols, per_row);
+        matrix.data_mut().fill(T::one());
+        let case = format!("{rows}x{cols}, {} ones, k={k}", matrix.nnz());
+        if !format!("boolean {} {case}", T::NAME).contains(filter) {
+            continue;
+        }
+        let x = Ones::new(Block::Sparse(Csr::new(matrix))).expect("zeros and ones");
+        let (mut u, mut v) = (random::<T>(rows, k, Order::Rows), random::<T>(cols, k, Order::Rows));
+        let (fixed_u, fixed_v) = (u.clone(), v.clone());
+        let [mut u_rhs, mut u_before] = [(); 2].map(|()| Order::Rows.zeros::<T>(rows, k));
+        let [mut v_rhs, mut v_before] = [(); 2].map(|()| Order::Rows.zeros::<T>(cols, k));
+        x.mul(&v.view(), &mut u_rhs.view_mut());
+        x.tmul(&u.view(), &mut v_rhs.view_mut());
+        let (r, s) = (u_rhs.clone(), v_rhs.clone());
+        let [mut vv, mut uu] = [(); 2].map(|()| vec![T::zero(); k * k]);
+        let flat = |a: &Array2<T>| a.as_slice().expect("in row order").to_vec();
+        let (flat_u, flat_v, r, s) = (flat(&fixed_u), flat(&fixed_v), flat(&r), flat(&s));
+        proximal::gram(&flat_v, k, &mut vv);
+        proximal::gram(&flat_u, k, &mut uu);
+        let (g, h) = (vv.clone(), uu.clone());
+        let step = proximal::Step { rule: proximal::Rule::Lipschitz, kappa: 0.001, lambda: 0.1, inertia: 0.001 };
+        let [mul, tmul, gram_v, gram_u, step_u, step_v] = best([
+            &mut || x.mul(&fixed_v.view(), &mut u_rhs.view_mut()),
+            &mut || x.tmul(&fixed_u.view(), &mut v_rhs.view_mut()),
+            &mut || proximal::gram(&flat_v, k, &mut vv),
+            &mut || proximal::gram(&flat_u, k, &mut uu),
+            &mut || {
+                let (u, before) = (u.as_slice_mut().expect("rows"), u_before.as_slice_mut().expect("rows"));
+                proximal::step(u, before, &r, &g, k, step, None);
+            },
+            &mut || {
+                let (v, before) = (v.as_slice_mut().expect("rows"), v_before.as_slice_mut().expect("rows"));
+                proximal::step(v, before, &s, &h, k, step, None);
+            },
+        ]);
+        let line = |kernel, flops, seconds| {
+            Line { kernel, case: case.clone(), flops, seconds, mkl: None }.print::<T>(peak);
+        };
+        let (products, squares) = (2 * x.count() * k, 2 * (rows + cols) * k * k);
+        line("Boolean X V", products, mul);
+        line("Boolean X'U", products, tmul);
+        line("U'U and V'V", squares, gram_u + gram_v);
+        line("proximal steps", squares, step_u + step_v);
+        let all = mul + tmul + gram_u + gram_v + step_u + step_v;
+        line(&format!("all of an iteration: {:.1} us", 1e6 * all), 2 * products + 2 * squares, all);
+    }
+}
+
 fn main() {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let (wide, narrow) = (peak::<f64>(), peak::<f32>());
@@ -203,5 +257,7 @@ fn main() {
     sparse::<f32>(&filter, narrow);
     sweeps::<f64>(&filter, wide);
     sweeps::<f32>(&filter, narrow);
+    boolean::<f64>(&filter, wide);
+    boolean::<f32>(&filter, narrow);
     println!("GEMM peak at the end: f64 {:.1}, f32 {:.1} GF/s", peak::<f64>(), peak::<f32>());
 }

@@ -70,7 +70,7 @@ def blocks(path: Path, rng, clients=10, rows=100, n=200, k=10, noise=0.1, absent
     """Dense blocks at random places, stacked clients x rows: each component on 10 to 30 % of the rows and 5 to 20 % of
     the columns, entries of both factors from U(.5, 1.5), plus the positive part of normal noise. A component is absent
     from a client with probability `absent`. (FNMF's synthetic data.)"""
-    file = path.with_suffix(".npy")
+    file = path.with_name(path.name + ".npy")  # not with_suffix: a name may end in 0.3
     if file.exists():
         return str(file)
     m, data = clients * rows, []
@@ -114,7 +114,7 @@ def spectra(path: Path, rng, m=30, k=5, noise=3.6e-4) -> str:
 
 def images(path: Path, rng, count=1000) -> str:
     """The first digits that are bundled, as .npy of bytes: with --transpose, the columns that parties hold."""
-    file = path.with_suffix(".npy")
+    file = path.with_name(path.name + ".npy")  # not with_suffix: a name may end in 0.3
     whole = BUNDLED.read_bytes()
     head = 10 + int.from_bytes(whole[8:10], "little")
     text = whole[10:head].decode().replace("(1797, 64)", f"({count}, 64)").rstrip()

@@ -55,11 +55,11 @@ const RHS_V: Parcel = Parcel::new("sum M'U", Payload::Product);
 
 /// What leaves a rank, the same for every step.
 pub const WIRE: &[Wire] = &[
-    Wire::new(GRAM_V, "k x k", "each iteration"),
+    Wire::new(GRAM_V, "k x k", "each iteration; each evaluation with --measure projected-gradient"),
     Wire::new(
         GRAM_U,
         "k x k; with --extrapolation and two words of the objective",
-        "each iteration, twice after a rise",
+        "each iteration, twice after a rise; each evaluation with --measure projected-gradient",
     ),
     Wire::new(
         GATHER_V,
@@ -71,8 +71,8 @@ pub const WIRE: &[Wire] = &[
         "(m / pr) x k",
         "each iteration, where the grid has several columns; each evaluation; m x k with --missing or --holdout",
     ),
-    Wire::new(RHS_U, "(m / pr) x k", "each iteration, where the grid has several columns"),
-    Wire::new(RHS_V, "(n / pc) x k", "each iteration, where the grid has several rows"),
+    Wire::new(RHS_U, "(m / pr) x k", "as Gram of V, where the grid has several columns"),
+    Wire::new(RHS_V, "(n / pc) x k", "as Gram of V, where the grid has several rows"),
     Wire::new(metrics::RESIDUAL, "1", "each evaluation"),
     stationarity::WIRE,
     nndsvd::WIRE[0],

@@ -6,8 +6,15 @@
 //! n k words a party. The weight λ_t = λ·rate^t of the pull to {0, 1} grows with the *round*; the server's prox has the
 //! step 1/C that follows from (10). The steps are those of ½‖A − UVᵀ‖². Inertia starts afresh in each round.
 //!
+//! The paper leaves γ open; see `gamma`.
+//!
 //! What comes out is V̂ rounded at ½, and for each party a Boolean U_i refitted to it.
 
+mod gamma;
+
+use std::ops::Range;
+
+use gamma::Gamma;
 use ndarray::Array2;
 
 use super::boolean::proximal::{Rule, Step, gram, prox, step};
@@ -85,6 +92,9 @@ pub static FELB_MU: Method =
 
 const SUM_V: Parcel = Parcel::new("sum V_i", Payload::SharedFactor);
 
+/// In a checkpoint: the round in which all started over.
+const BEGAN: &str = "began";
+
 /// A V̂ this near to {0, 1} is Boolean.
 const BOOLEAN: f64 = 1e-6;
 
@@ -104,7 +114,7 @@ struct Plan {
     lambda: f64,
     rate: f64,
     kappa: f64,
-    gamma: f64,
+    gamma: Gamma,
     inertia: f64,
 }
 
@@ -126,34 +136,25 @@ struct Felb<T: Real> {
     clamp: bool,
     plan: Plan,
     until_boolean: bool,
+    seed: u64,
+    /// Of the hosted parties.
+    rows: Vec<Range<usize>>,
     clients: Vec<Client<T>>,
     u: Vec<Array2<T>>,
     v: Vec<Array2<T>>,
     /// V̂
     shared: Array2<T>,
     work: Work<T>,
+    /// [`Gamma::began`], as it is kept.
+    began: Array2<T>,
     outcome: Outcome<T>,
     iteration: usize,
-}
-
-/// γ for b local steps: 1 up to 10 of them, 10 for 50 (0 lets the parties drift apart, above 30 nothing moves).
-fn default_gamma(local_iters: usize) -> f64 {
-    if local_iters <= 10 { 1.0 } else { (local_iters as f64 / 5.0).min(20.0) }
 }
 
 fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, options, max_iters, parties, door, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let local_iters = options.count(&LOCAL_ITERS);
-    let plan = Plan {
-        rule,
-        local_iters,
-        lambda: options.number(&LAMBDA),
-        rate: options.number(&LAMBDA_RATE),
-        kappa: options.number(&KAPPA),
-        gamma: options.number_or_auto(&GAMMA).unwrap_or_else(|| default_gamma(local_iters)),
-        inertia: options.number(&INERTIA),
-    };
     let boolean = options.word(&DP) == "xor";
     let messages = Messages { max_iters, once: false, length: n * k, natural: Some(Bound::Box), boolean };
     let releases = dp::releases(options, messages, parties, &door)?;
@@ -163,15 +164,25 @@ fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorit
                                  --secure-sum",
         ));
     }
+    let plan = Plan {
+        rule,
+        local_iters,
+        lambda: options.number(&LAMBDA),
+        rate: options.number(&LAMBDA_RATE),
+        kappa: options.number(&KAPPA),
+        gamma: match options.number_or_auto(&GAMMA) {
+            Some(gamma) => Gamma::fixed(gamma),
+            None => Gamma::auto(local_iters, max_iters, releases.is_none()),
+        },
+        inertia: options.number(&INERTIA),
+    };
     let summer = dp::summer(&door, parties, options)?;
     let cuts = data.cuts.rows.clone();
     let clients = clients(data, parties, &door)?;
     let mut u: Vec<Array2<T>> = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
-    for (client, u) in clients.iter().zip(&mut u) {
-        start::u(seed, &cuts[client.party], 1.0, u.view_mut());
-    }
+    let rows: Vec<Range<usize>> = clients.iter().map(|c| cuts[c.party].clone()).collect();
     let mut shared = Array2::zeros((n, k));
-    start::v(seed, &(0..n), 1.0, shared.view_mut());
+    start(seed, &rows, &mut u, &mut shared);
     let most = u.iter().map(Array2::nrows).max().unwrap_or(0);
     let work = Work {
         u_before: vec![T::zero(); most * k],
@@ -191,12 +202,23 @@ fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorit
         summer,
         door,
         plan,
+        seed,
+        rows,
         clients,
         u,
         shared,
         work,
+        began: Array2::zeros((1, 1)),
         iteration: 0,
     }))
+}
+
+/// The public start: U_i for the hosted parties' rows, and V̂.
+fn start<T: Real>(seed: u64, rows: &[Range<usize>], u: &mut [Array2<T>], shared: &mut Array2<T>) {
+    for (rows, u) in rows.iter().zip(u) {
+        start::u(seed, rows, 1.0, u.view_mut());
+    }
+    start::v(seed, &(0..shared.nrows()), 1.0, shared.view_mut());
 }
 
 impl<T: Real> Work<T> {
@@ -208,7 +230,7 @@ impl<T: Real> Work<T> {
         v: &mut Array2<T>,
         shared: &Array2<T>,
         plan: &Plan,
-        lambda: f64,
+        (lambda, gamma): (f64, f64),
     ) {
         let k = v.ncols();
         v.assign(shared);
@@ -225,7 +247,7 @@ impl<T: Real> Work<T> {
 
             gram(slice(u), k, &mut self.gram);
             x.tmul(&u.view(), &mut self.v_rhs.view_mut());
-            let pull = (plan.gamma > 0.0).then(|| (slice(shared), plan.gamma));
+            let pull = (gamma > 0.0).then(|| (slice(shared), gamma));
             step(slice_mut(v), slice_mut(&mut self.v_before), slice(&self.v_rhs), &self.gram, k, parameters, pull);
         }
     }
@@ -291,10 +313,12 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             if self.done() {
                 break;
             }
-            let lambda = (self.plan.lambda * self.plan.rate.powi(self.iteration as i32)).min(1e12);
+            let round = self.iteration - self.plan.gamma.began;
+            let lambda = (self.plan.lambda * self.plan.rate.powi(round as i32)).min(1e12);
+            let gamma = self.plan.gamma.at(self.iteration);
             self.door.work("local steps", || {
                 for ((client, u), v) in self.clients.iter().zip(&mut self.u).zip(&mut self.v) {
-                    self.work.round(&client.x, u, v, &self.shared, &self.plan, lambda);
+                    self.work.round(&client.x, u, v, &self.shared, &self.plan, (lambda, gamma));
                 }
             });
             self.sum()?;
@@ -302,6 +326,10 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             let (kappa, lambda) = (T::of(self.plan.kappa) * share, T::of(lambda) * share);
             self.shared.mapv_inplace(|x| prox(x * share, kappa, lambda));
             self.iteration += 1;
+            if self.plan.gamma.starts_over(self.iteration, slice(&self.shared)) {
+                start(self.seed, &self.rows, &mut self.u, &mut self.shared);
+                self.began.fill(T::of(self.iteration as f64));
+            }
         }
         self.kept.update(self.releases.as_ref());
         Ok(())
@@ -334,6 +362,8 @@ impl<T: Real> Algorithm<T> for Felb<T> {
 
     fn state(&self) -> Vec<Piece<'_, T>> {
         let mut all = pieces(&self.clients, &self.door, &self.shared, self.u.iter());
+        let mine = if self.door.speaks() { 1 } else { 0 };
+        all.push(Piece::shared(BEGAN, 1, 0, self.began.slice(ndarray::s![..mine, ..])));
         all.extend(self.kept.pieces(self.first_party()));
         all
     }
@@ -343,6 +373,10 @@ impl<T: Real> Algorithm<T> for Felb<T> {
         for (client, u) in self.clients.iter().zip(&mut self.u) {
             from.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
         }
+        let mut began = Array2::zeros((1, 1));
+        from.rows(BEGAN, Owner::Shared, 0, began.view_mut())?;
+        self.plan.gamma.began = began[[0, 0]].wide() as usize;
+        self.began.assign(&began);
         let first = self.first_party();
         self.kept.restore(from, first, self.releases.as_mut())?;
         self.iteration = iteration;
@@ -354,6 +388,6 @@ impl<T: Real> Algorithm<T> for Felb<T> {
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![("gamma", self.plan.gamma.into())]
+        vec![("gamma", self.plan.gamma.at(self.iteration).into())]
     }
 }

@@ -177,7 +177,8 @@ pub static INERTIA: Opt = Opt {
 pub static GAMMA: Opt = Opt {
     name: "gamma",
     value: "X",
-    help: "Weight of the pull of a party's V to the shared one, in every local step; auto: as their number asks for",
+    help: "Weight of the pull of a party's V to the shared one, in every local step; auto (felb): 1 \
+           with 10 local steps; where the shared V is undecided after 10 rounds all starts over, and it falls from 10 to 1",
     check: Check::NumberOrAuto,
 };
 pub static ALIGN: Opt = Opt {

@@ -1,6 +1,6 @@
 //! Fuzzy c-means (Dunn 1974) with the usual exponent 2 on the rows of all V_j: the other rival.
 
-use super::{Server, kmeans};
+use super::Server;
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -9,9 +9,16 @@ const TURNS: usize = 100;
 /// Relative change of the loss below which it has come to rest.
 const REST: f64 = 1e-9;
 
-/// V̄ ← the centres, from k random rows.
-pub fn run<T: Real>(server: &mut Server<T>, round: usize) -> Result<()> {
-    kmeans::random_rows(server, round)?;
+/// V̄ ← the centres, from the last V̄; where there is none (`afresh`), from one party's components, which are k different
+/// ones. From k random rows, of which some are the same component, soft centres fall together and stay so.
+pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
+    if afresh {
+        if let Some(at) = server.local(0) {
+            let upload = &mut server.uploads[at];
+            upload.share.iter_mut().zip(&upload.values).for_each(|(x, v)| *x = *v);
+        }
+        server.publish(0)?;
+    }
     let (k, n) = (server.k, server.n);
     let mut last = f64::INFINITY;
     for _ in 0..TURNS {

@@ -145,7 +145,7 @@ impl<T: Real> Server<T> {
             Kind::Greedy => greedy::run(self),
             Kind::Tree => tree::run(self),
             Kind::Kmeans => kmeans::run(self, round),
-            Kind::Fuzzy => fuzzy::run(self, round),
+            Kind::Fuzzy => fuzzy::run(self, round == 0),
         }
     }
 
