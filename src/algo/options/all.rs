@@ -244,6 +244,7 @@ pub static ALL: &[&Opt] = &[
     &WEIGHTS,
     &UPDATE,
     &SECURE_SUM,
+    &SECURE_THRESHOLD,
     &HEADROOM,
     &MAX_RELEASES,
     &I_KNOW,
