@@ -18,7 +18,7 @@ SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 # What cargo and mpirun need, asked anew for every recipe: setup may just have installed it.
 ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 
-.PHONY: help setup ready build test demo install docs bench lint clean
+.PHONY: help setup ready build test demo install docs bench lint audit clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -72,6 +72,10 @@ lint: ready ## formatting, clippy without warnings, shellcheck where it is there
 	@$(ENV) cargo fmt --check
 	@$(ENV) cargo clippy --release --all-targets -- -D warnings
 	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_FILES); else echo "no shellcheck: skipped"; fi
+
+audit: ## known faults, licences and sources of the dependencies; needs cargo-deny and the network
+	@command -v cargo-deny >/dev/null || { echo "no cargo-deny: cargo install --locked cargo-deny"; exit 1; }
+	@cargo deny check
 
 clean: ## remove what was built
 	@rm -rf target target-mpich

@@ -1,11 +1,11 @@
 //! The binary on real work: the same answer on any number of ranks, the right answer, and what it leaves on disk.
 
 mod common;
+#[path = "common/naive.rs"]
+mod naive;
 
 use common::{batch, data, distance, errors, events, factor, fednmf, lines, matrix};
 use fednmf::algo::registry;
-use fednmf::random::{Purpose, Stream, uniform_factor};
-use ndarray::Array2;
 use tempfile::tempdir;
 
 batch_of_lines!();
@@ -52,59 +52,6 @@ fn every_algorithm_gives_the_same_answer_on_any_number_of_ranks() {
     }
 }
 
-/// HALS as in the paper, by loops: nothing is shared with the program but the start.
-fn naive_hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f64>) {
-    let half = |m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>| {
-        for j in 0..x.ncols() {
-            let yy: f64 = y.column(j).iter().map(|a| a * a).sum();
-            for i in 0..x.nrows() {
-                let mut gradient = 0.0;
-                for c in 0..m.ncols() {
-                    let fit: f64 = (0..x.ncols()).map(|l| x[[i, l]] * y[[c, l]]).sum();
-                    gradient += (m[[i, c]] - fit) * y[[c, j]];
-                }
-                x[[i, j]] = (x[[i, j]] + gradient / yy).max(0.0);
-            }
-        }
-    };
-    half(m, u, v);
-    half(&m.t().to_owned(), v, u);
-}
-
-/// Extrapolated HALS by the same loops: each factor is swept twice from beyond its last place, and β falls, and both go
-/// back, when the objective at the new U rose. U as it is beyond, and the V that was fitted to it.
-fn naive_extrapolated_hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f64>, iterations: usize) {
-    let half = |m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>| {
-        let (gram, product) = (y.t().dot(y), m.dot(y));
-        for i in 0..x.nrows() {
-            for j in (0..x.ncols()).chain(0..x.ncols()) {
-                let fit: f64 = (0..x.ncols()).map(|l| x[[i, l]] * gram[[l, j]]).sum();
-                x[[i, j]] = (x[[i, j]] + (product[[i, j]] - fit) / gram[[j, j]]).max(0.0);
-            }
-        }
-    };
-    let (mut u_new, mut v_new) = (u.clone(), v.clone());
-    let (mut beta, mut bound, mut last) = (0.4, 1.0, f64::INFINITY);
-    for _ in 0..iterations {
-        half(m, u, v);
-        let objective = (m - &u.dot(&v.t())).mapv(|e| e * e).sum();
-        let beyond = (&*u + &((&*u - &u_new) * beta)).mapv(|x| x.max(0.0));
-        u_new = std::mem::replace(u, beyond);
-        if objective <= last {
-            beta = f64::min(beta * 1.01, bound);
-            bound = f64::min(bound * 1.005, 1.0);
-        } else {
-            (bound, beta) = (beta, beta / 1.5);
-            (*u, *v) = (u_new.clone(), v_new.clone());
-        }
-        last = objective;
-        half(&m.t().to_owned(), v, u);
-        let beyond = (&*v + &((&*v - &v_new) * beta)).mapv(|x| x.max(0.0));
-        v_new = std::mem::replace(v, beyond);
-    }
-    *v = v_new;
-}
-
 #[test]
 fn extrapolated_hals_follows_naive_loops() {
     let dir = tempdir().unwrap();
@@ -112,26 +59,13 @@ fn extrapolated_hals_follows_naive_loops() {
     let m = data("digits.npy");
     let line = "--algo hals --inner-sweeps 2 --extrapolation restart -k 6 --seed 5 --max-iters 40 --input";
     let summary = fednmf(2, line).arg(&m).arg("--output").arg(&out).ok();
-    let m = digits();
-    let (mut u, mut v) = start(&m, 6, 5);
-    naive_extrapolated_hals(&m, &mut u, &mut v, 40);
+    let m = naive::digits();
+    let (mut u, mut v) = naive::start(&m, 6, 5);
+    naive::extrapolated_hals(&m, &mut u, &mut v, 40);
     assert!(distance(&u, &matrix(&out, "U")) < 1e-8 && distance(&v, &matrix(&out, "V")) < 1e-8);
     let plain = fednmf(2, "--algo hals -k 6 --seed 5 --max-iters 40 --input").arg(data("digits.npy")).ok();
     assert!(summary["rel_error"].as_f64() < plain["rel_error"].as_f64(), "{summary} {plain}");
     assert_eq!(summary["params"]["inner_sweeps"], serde_json::json!([2, 2]));
-}
-
-/// The digits that come with the tests.
-fn digits() -> Array2<f64> {
-    let bytes = std::fs::read(data("digits.npy")).unwrap();
-    let pixels = bytes[bytes.len() - 1797 * 64..].iter().map(|&b| f64::from(b)).collect();
-    Array2::from_shape_vec((1797, 64), pixels).unwrap()
-}
-
-fn start(m: &Array2<f64>, k: usize, seed: u64) -> (Array2<f64>, Array2<f64>) {
-    let c = 2.0 * (m.mean().unwrap() / k as f64).sqrt();
-    let factor = |purpose, rows| uniform_factor(&Stream::new(seed, purpose, 0), 0..rows, k, c);
-    (factor(Purpose::StartU, m.nrows()), factor(Purpose::StartV, m.ncols()))
 }
 
 #[test]
@@ -139,25 +73,15 @@ fn hals_follows_naive_loops() {
     let dir = tempdir().unwrap();
     let (path, out) = (dir.path().join("m.mtx"), dir.path().join("o.h5"));
     assert_eq!(fednmf(0, "generate planted,m=23,n=17,k=4,noise=0.1,seed=2 --output").arg(&path).run().code, Some(0));
-    let m = array_of_mtx(&path);
-    let (mut u, mut v) = start(&m, 3, 9);
+    let m = naive::array_of_mtx(&path);
+    let (mut u, mut v) = naive::start(&m, 3, 9);
     for _ in 0..15 {
-        naive_hals(&m, &mut u, &mut v);
+        naive::hals(&m, &mut u, &mut v);
     }
     for ranks in [1, 3] {
         fednmf(ranks, "--algo hals -k 3 --max-iters 15 --seed 9 --input").arg(&path).arg("--output").arg(&out).ok();
         assert!(distance(&u, &matrix(&out, "U")) < 1e-9 && distance(&v, &matrix(&out, "V")) < 1e-9, "{ranks} ranks");
     }
-}
-
-/// A MatrixMarket array file by the simplest of readers.
-fn array_of_mtx(path: &std::path::Path) -> Array2<f64> {
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut numbers =
-        text.lines().filter(|l| !l.starts_with('%')).flat_map(str::split_whitespace).map(|w| w.parse().unwrap());
-    let mut next = || -> f64 { numbers.next().unwrap() };
-    let (m, n) = (next() as usize, next() as usize);
-    Array2::from_shape_fn((n, m), |_| next()).reversed_axes().as_standard_layout().into_owned()
 }
 
 #[test]
@@ -328,7 +252,7 @@ fn trace_and_output_tell_the_same_story() {
 
     // the error, from the factors and nothing else
     let (u, v) = (matrix(&out, "U"), matrix(&out, "V"));
-    let m = self::digits();
+    let m = naive::digits();
     let error = ((&m - &u.dot(&v.t())).mapv(|e| e * e).sum() / m.mapv(|e| e * e).sum()).sqrt();
     assert!((error - end["rel_error"].as_f64().unwrap()).abs() < 1e-12);
     let evaluated = fednmf(2, "evaluate").arg(&out).arg("--input").arg(&digits).arg("--json").run();

@@ -3,14 +3,17 @@
 use serde_json::Value;
 
 use super::options::{
-    CLIP, DELTA, DP, DP_CALIBRATION, DP_NOISE, DP_RELEASES, EPSILON, HEADROOM, Options, SECRET_SEED, SECURE_SUM, Taken,
+    CLIP, DELTA, DP, DP_CALIBRATION, DP_NOISE, DP_RELEASES, EPSILON, HEADROOM, Options, SECRET_SEED, SECURE_SUM,
+    SECURE_THRESHOLD, Taken,
 };
 use super::registry::Wire;
 use super::{Measures, Owner, Piece, Restore};
 use crate::comm::{Door, Parcel, Parties, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::privacy::{Asked, Bound, Mechanism, NOISE_KEY, Plan, Releases, Summer, masked};
+use crate::privacy::{
+    ANSWERS, Asked, Bound, Mechanism, NOISE_KEY, Plan, ROUND_KEYS, Releases, SEALED_SHARES, Summer, masked,
+};
 use crate::random::secret_rng;
 use ndarray::Array2;
 use rand::Rng;
@@ -36,6 +39,13 @@ const CUT: Parcel = Parcel::new("evaluation: clipped releases", Payload::Scalar)
 pub const WIRE: Wire = Wire::new(CUT, "1 for each party", "each evaluation, with --dp");
 /// The same, masked.
 pub const WIRE_MASKED: Wire = Wire::new(masked(CUT), "1 for each party", "the same, with --secure-sum");
+
+/// What a party says beside its masked values where sums go on without lost parties.
+pub const SURVIVING: [Wire; 3] = [
+    Wire::new(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
+    Wire::new(SEALED_SHARES, "80 bytes for each other party", "each sum, with --secure-threshold"),
+    Wire::new(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
+];
 
 /// `own` options and [`OPTIONS`], for a registry entry; N is their number.
 pub const fn with<const M: usize, const N: usize>(own: [Taken; M]) -> [Taken; N] {
@@ -63,6 +73,16 @@ fn mechanism(options: &Options) -> Option<Mechanism> {
 /// # Errors
 /// Naming the option that is wrong.
 pub fn check(options: &Options) -> Result<()> {
+    if options.count_or_none(&SECURE_THRESHOLD).is_some() {
+        if !options.flag(&SECURE_SUM) {
+            return Err(Error::input("--secure-threshold: is about masked sums; add --secure-sum"));
+        }
+        if options.takes(&DP) && mechanism(options).is_some() {
+            return Err(Error::input(
+                "--secure-threshold: parties that vanish take their share of the noise along; leave it or --dp out",
+            ));
+        }
+    }
     if !options.takes(&DP) {
         return Ok(());
     }
@@ -171,10 +191,12 @@ const NOISE: u64 = 0x6e6f_6973_6500_0000;
 /// # Errors
 /// As [`Summer::masked`].
 pub fn summer(door: &Door, parties: Parties, options: &Options) -> Result<Summer> {
-    if options.flag(&SECURE_SUM) {
-        Summer::masked(door, parties, options.count(&HEADROOM))
-    } else {
-        Ok(Summer::plain(door, parties))
+    if !options.flag(&SECURE_SUM) {
+        return Ok(Summer::plain(door, parties));
+    }
+    match options.count_or_none(&SECURE_THRESHOLD) {
+        Some(threshold) => Summer::surviving(door, parties, options.count(&HEADROOM), threshold),
+        None => Summer::masked(door, parties, options.count(&HEADROOM)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::dp;
 use super::fnmf;
-use super::options::{INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, START};
+use super::options::{INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, SECURE_THRESHOLD, START};
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
 use crate::error::Result;
@@ -17,12 +17,13 @@ pub static METHOD: Method = Method {
     unit: Unit::Round,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &dp::with::<5, 15>([
+    options: &dp::with::<6, 16>([
         LOCAL_ITERS.or("10"),
         LOCAL_TOL.or("0"),
         INERTIA.or("1"),
         START.or("independent"),
         PARTICIPATION.or("1"),
+        SECURE_THRESHOLD.or("none"),
     ]),
     wire: fnmf::WIRE,
     build64: build,

@@ -2,7 +2,7 @@
 
 use super::dp;
 use super::fnmf;
-use super::options::{GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, START};
+use super::options::{GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, SECURE_THRESHOLD, START};
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
 use crate::error::Result;
@@ -17,13 +17,14 @@ pub static METHOD: Method = Method {
     unit: Unit::Round,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &dp::with::<6, 16>([
+    options: &dp::with::<7, 17>([
         LOCAL_ITERS.or("10"),
         LOCAL_TOL.or("0"),
         INERTIA.or("1"),
         GAMMA.or("0.1"),
         START.or("independent"),
         PARTICIPATION.or("1"),
+        SECURE_THRESHOLD.or("none"),
     ]),
     wire: fnmf::WIRE,
     build64: build,

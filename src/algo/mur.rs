@@ -2,7 +2,7 @@
 
 use super::dp;
 use super::fnmf::{self, Rule};
-use super::options::START;
+use super::options::{SECURE_THRESHOLD, START};
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
 use crate::error::Result;
@@ -17,7 +17,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Update,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &dp::with::<1, 11>([START.or("independent")]),
+    options: &dp::with::<2, 12>([START.or("independent"), SECURE_THRESHOLD.or("none")]),
     wire: fnmf::WIRE_ONCE,
     build64: build,
     build32: build,

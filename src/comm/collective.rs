@@ -125,10 +125,30 @@ impl Door {
     /// All-to-all: `send[r]` goes to rank r; what came from each rank, one after another in rank order. A rank gives and
     /// takes at most a chunk at a time, so it takes as many rounds as the longest of all messages needs.
     pub fn all_to_all<T: Equivalence + Copy + Default>(&self, parcel: Parcel, send: &[Vec<T>]) -> Vec<T> {
-        assert_eq!(send.len(), self.size());
+        if self.size() == 1 { send[0].clone() } else { self.exchange(parcel, None, send) }
+    }
+
+    /// [`Door::all_to_all`] of what parties have for each other: those hosted here hand over and get `party_words` elements.
+    pub fn between_parties<T: Equivalence + Copy + Default>(
+        &self,
+        parcel: Parcel,
+        party_words: usize,
+        send: &[Vec<T>],
+    ) -> Vec<T> {
         if self.size() == 1 {
-            return send[0].clone();
+            self.booked_apart::<T, _>(parcel, party_words, 0, 0, || send[0].clone())
+        } else {
+            self.exchange(parcel, Some(party_words), send)
         }
+    }
+
+    fn exchange<T: Equivalence + Copy + Default>(
+        &self,
+        parcel: Parcel,
+        party_words: Option<usize>,
+        send: &[Vec<T>],
+    ) -> Vec<T> {
+        assert_eq!(send.len(), self.size());
         let comm = &self.inner.comm;
         let lengths: Vec<u64> = send.iter().map(|s| s.len() as u64).collect();
         let mut coming = vec![0u64; self.size()];
@@ -144,7 +164,7 @@ impl Door {
         let coming: Vec<usize> = coming.into_iter().map(|n| n as usize).collect();
         let mut out = vec![T::default(); coming.iter().sum()];
         let words = send.iter().map(Vec::len).sum::<usize>() + out.len();
-        self.booked::<T, _>(parcel, words, 2 + rounds, || {
+        self.booked_apart::<T, _>(parcel, party_words.unwrap_or(words), words, 2 + rounds, || {
             let part = |length: usize, round: usize| length.min(round * piece)..length.min((round + 1) * piece);
             let counts = |lengths: &mut dyn Iterator<Item = usize>, round| ints(lengths.map(|n| part(n, round).len()));
             for round in 0..rounds {

@@ -127,15 +127,27 @@ impl Door {
 
     /// Does `f`, a communication that hands over and gets back `words` elements of type T in all, and books it.
     fn booked<T, R>(&self, parcel: Parcel, words: usize, messages: usize, f: impl FnOnce() -> R) -> R {
+        self.booked_apart::<T, R>(parcel, words, words, messages, f)
+    }
+
+    /// The same where the hosted parties hand over and get back another number of elements than crosses the rank's border.
+    fn booked_apart<T, R>(
+        &self,
+        parcel: Parcel,
+        party_words: usize,
+        words: usize,
+        messages: usize,
+        f: impl FnOnce() -> R,
+    ) -> R {
         let start = Instant::now();
         let result = watch::waiting(parcel.purpose, f);
-        let bytes = (words * size_of::<T>()) as u64;
+        let bytes = |words: usize| (words * size_of::<T>()) as u64;
         let alone = self.size() == 1;
         let entry = Entry {
             calls: 1,
             seconds: start.elapsed().as_secs_f64(),
-            party_bytes: if self.inside { 0 } else { bytes },
-            mpi_bytes: if alone { 0 } else { bytes },
+            party_bytes: if self.inside { 0 } else { bytes(party_words) },
+            mpi_bytes: if alone { 0 } else { bytes(words) },
             messages: if alone { 0 } else { messages as u64 },
             flops: 0,
         };

@@ -3,9 +3,10 @@
 use ndarray::Array2;
 
 use super::assemble::{Builder, Local, zeros};
+use super::deal::deal;
 use super::dense::{self, Sheet};
 use super::figures::{extremes, figures};
-use super::file::{Body, Dealer, Sink};
+use super::file::Body;
 use super::number::{Rule, place};
 use super::open::{Input, Origin, Placed};
 use super::partition::{Cuts, Plan, Tile, whole};
@@ -15,7 +16,7 @@ use super::spec::{Scale, Threshold};
 use super::split::Share;
 use super::synthetic::{Generator, Synthetic, Tiles};
 use super::triplets::{Delivery, Source, Triplets};
-use super::{COUNTS, ENTRIES, FIGURES, Loaded};
+use super::{COUNTS, FIGURES, Loaded};
 use crate::comm::{Door, even_part};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -365,41 +366,4 @@ impl Placed {
 /// Whether counts of entries decide where the matrix is cut.
 fn balances(plan: &Plan, door: &Door) -> bool {
     door.size() > 1 && !matches!(plan, Plan::PartyRows { .. } | Plan::PartyColumns { .. })
-}
-
-/// Bytes that rank 0 deals out in a round, about.
-const ROUND: usize = 64 << 20;
-
-/// Rank 0 unpacks a compressed file and deals it out to all ranks, a hand to each in a round.
-fn deal(file: &Placed, door: &Door, sink: &mut impl Sink, progress: &mut dyn FnMut(f64)) -> Result<()> {
-    let taker = door.agree(file.info.taker())?;
-    let mut dealer = door.agree(if door.speaks() { file.info.dealer().map(Some) } else { Ok(None) })?;
-    let mut taken = Ok(0);
-    let mut found = [0u64];
-    loop {
-        let mut hands: Vec<Vec<u8>> = vec![Vec::new(); door.size()];
-        let mut dealt = Ok(());
-        let mut bytes = 0;
-        for hand in &mut hands {
-            if let (Some(dealer), true) = (&mut dealer, bytes < ROUND) {
-                match dealer.hand() {
-                    Ok(next) => *hand = next.unwrap_or_default(),
-                    Err(e) => dealt = Err(e),
-                }
-                bytes += hand.len();
-            }
-        }
-        // What went wrong with the hands of the round before is told here too.
-        found[0] += door.agree(dealt.and(taken))?;
-        let mut more = [u32::from(hands.iter().any(|h| !h.is_empty()))];
-        door.max(COUNTS, &mut more);
-        if more[0] == 0 {
-            break;
-        }
-        taken = taker.take(&door.all_to_all(ENTRIES, &hands), sink);
-        // only rank 0, who shows it, knows
-        progress(dealer.as_ref().map_or(0.0, Dealer::done));
-    }
-    door.sum(COUNTS, &mut found);
-    file.info.check_count(found[0])
 }

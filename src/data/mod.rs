@@ -5,6 +5,7 @@
 
 mod assemble;
 mod baskets;
+mod deal;
 mod decimal;
 mod dense;
 mod figures;

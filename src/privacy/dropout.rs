@@ -13,8 +13,7 @@
 //! 4. unmasking: every party that is left hands over shares of secrets, as the server asks for them.
 //!
 //! Below `threshold` survivors at any stage the round ends with an error, and nothing is learned. This is the protocol as
-//! messages and states, run in one process by the tests with losses at every stage. MPI ends all ranks when one is lost, so
-//! the program's own `--secure-sum` ends the run instead.
+//! messages and states; `survivors` carries them between ranks.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +32,27 @@ pub struct Keys {
     sealing: [u8; 32],
 }
 
+/// Bytes of a party's public keys.
+pub const KEYS: usize = 64;
+
+impl Keys {
+    /// As they travel.
+    pub fn bytes(&self) -> [u8; KEYS] {
+        let mut bytes = [0; KEYS];
+        bytes[..32].copy_from_slice(&self.masking);
+        bytes[32..].copy_from_slice(&self.sealing);
+        bytes
+    }
+
+    /// From what [`Keys::bytes`] gave.
+    pub fn of(bytes: &[u8; KEYS]) -> Keys {
+        let half = |first: usize| std::array::from_fn(|i| bytes[first + i]);
+        Keys { masking: half(0), sealing: half(32) }
+    }
+}
+
 /// Bytes of a pair of shares, encrypted: of the key and of the own seed.
-const SEALED: usize = 2 * 8 * SHARE;
+pub const SEALED: usize = 2 * 8 * SHARE;
 
 /// Shares of one party's two secrets for another one, encrypted.
 pub type Sealed = [u8; SEALED];
@@ -56,6 +74,24 @@ type Held = Vec<(usize, [u64; SHARE])>;
 pub struct Answer {
     own_seeds: Held,
     keys: Held,
+}
+
+impl Answer {
+    /// As it travels: a share for each of `parties`, zeros where none was asked for.
+    pub fn words(&self, parties: usize) -> Vec<u64> {
+        let mut words = vec![0; parties * SHARE];
+        for (party, share) in self.own_seeds.iter().chain(&self.keys) {
+            words[party * SHARE..(party + 1) * SHARE].copy_from_slice(share);
+        }
+        words
+    }
+
+    /// From what [`Answer::words`] gave for this request.
+    pub fn of(request: &Request, words: &[u64]) -> Answer {
+        let held =
+            |parties: &[usize]| parties.iter().map(|&p| (p, std::array::from_fn(|i| words[p * SHARE + i]))).collect();
+        Answer { own_seeds: held(&request.present), keys: held(&request.lost) }
+    }
 }
 
 /// A stream of masks or of encryption, from the secret of two parties.
@@ -203,7 +239,7 @@ impl Party {
     }
 }
 
-fn enough(left: usize, threshold: usize, did: &str) -> Result<()> {
+pub(super) fn enough(left: usize, threshold: usize, did: &str) -> Result<()> {
     if left >= threshold {
         return Ok(());
     }
@@ -230,9 +266,9 @@ impl Server {
         Server { threshold, keys, shared, present: Vec::new(), sum: vec![0; length] }
     }
 
-    /// Adds the masked values of a party.
-    pub fn take(&mut self, party: usize, masked: &[u64]) {
-        self.present.push(party);
+    /// Adds the masked values of parties, or the sum of them.
+    pub fn take(&mut self, parties: &[usize], masked: &[u64]) {
+        self.present.extend(parties);
         self.sum.iter_mut().zip(masked).for_each(|(s, x)| *s = s.wrapping_add(*x));
     }
 

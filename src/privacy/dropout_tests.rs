@@ -34,7 +34,7 @@ fn round(parties: usize, threshold: usize, losses: &Losses) -> Result<(Vec<u64>,
         let plain = values.clone();
         all[p].mask(&mine, &mut values)?;
         assert!(values.iter().zip(&plain).all(|(a, b)| a != b), "a value went as it is");
-        server.take(p, &values);
+        server.take(&[p], &values);
     }
     let request = server.request()?;
     let answers = lose(3).into_iter().map(|p| Ok((p, all[p].answer(&request)?))).collect::<Result<Vec<_>>>()?;
@@ -130,7 +130,7 @@ fn wrong_answers_are_found_out() {
         let mine = (0..parties).filter(|f| *f != p).map(|f| (f, sent[f][&p])).collect();
         let mut values = vec![1; LENGTH];
         all[p].mask(&mine, &mut values).unwrap();
-        server.take(p, &values);
+        server.take(&[p], &values);
     }
     let request = server.request().unwrap();
     assert_eq!(request.lost, [3]);

@@ -3,7 +3,7 @@
 
 mod account;
 pub mod attack;
-pub mod dropout;
+mod dropout;
 mod gaussian;
 mod masking;
 mod noise;
@@ -12,6 +12,7 @@ mod plan;
 mod release;
 mod shamir;
 mod summer;
+mod survivors;
 
 pub use account::Loss;
 pub use masking::FixedPoint;
@@ -19,3 +20,4 @@ pub use noise::NOISE_KEY;
 pub use plan::{Asked, Bound, Mechanism, Plan};
 pub use release::Releases;
 pub use summer::{KEYS, Summer, masked};
+pub use survivors::{ANSWERS, DROP, ROUND_KEYS, SEALED_SHARES};

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::masking::{self, FixedPoint, KEY, KeyPair, Masks};
+use super::survivors::Survivors;
 use crate::comm::{Door, Parcel, Parties, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -25,13 +26,22 @@ pub struct Summer {
 }
 
 struct Masking {
-    masks: Vec<Masks>,
-    /// Number of the next sum.
-    next: u64,
+    kind: Kind,
     /// Entries may be 2^headroom times as large as expected.
     headroom: i32,
     share: Vec<u64>,
     total: Vec<u64>,
+}
+
+enum Kind {
+    /// Masks for each pair, from keys of the whole run.
+    Pairs {
+        masks: Vec<Masks>,
+        /// Number of the next sum.
+        next: u64,
+    },
+    /// A sum goes on without parties that vanish.
+    Survivors(Survivors),
 }
 
 impl Summer {
@@ -57,9 +67,80 @@ impl Summer {
         let mut all = vec![0u8; KEY * parties.count];
         door.all_gather(KEYS, &mine, &Parts::new(&ranges, KEY), &mut all);
         let masks = door.agree(masking::all(hosted.clone(), &own, all.as_chunks::<KEY>().0))?;
+        Ok(Summer::by(Kind::Pairs { masks, next: 0 }, hosted, parties, headroom))
+    }
+
+    /// [`Summer::masked`] that goes on without parties which vanish, while `threshold` of them are left.
+    ///
+    /// # Errors
+    /// On all ranks for a threshold that fits no number of parties.
+    pub fn surviving(door: &Door, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
+        let kind = Kind::Survivors(Survivors::new(door, parties, threshold)?);
+        Ok(Summer::by(kind, parties.hosted(door.rank()), parties, headroom))
+    }
+
+    fn by(kind: Kind, hosted: Range<usize>, parties: Parties, headroom: usize) -> Self {
         let headroom = i32::try_from(headroom).unwrap_or(i32::MAX).min(48);
-        let masks = Masking { masks, next: 0, headroom, share: Vec::new(), total: Vec::new() };
-        Ok(Summer { parties: parties.count, hosted, masks: Some(masks) })
+        let masks = Masking { kind, headroom, share: Vec::new(), total: Vec::new() };
+        Summer { parties: parties.count, hosted, masks: Some(masks) }
+    }
+
+    fn survivors(&self) -> Option<&Survivors> {
+        match &self.masks {
+            Some(Masking { kind: Kind::Survivors(survivors), .. }) => Some(survivors),
+            _ => None,
+        }
+    }
+
+    /// How many parties have vanished, equal on all ranks.
+    pub fn lost(&self) -> usize {
+        self.survivors().map_or(0, |s| self.parties - s.left())
+    }
+
+    /// The same as a figure of a run, where parties may vanish at all.
+    pub fn losses(&self) -> Option<(&'static str, f64)> {
+        self.survivors().map(|_| ("lost_parties", self.lost() as f64))
+    }
+
+    /// Whether the share of `party` is in the last sum.
+    pub fn has(&self, party: usize) -> bool {
+        self.survivors().is_none_or(|s| s.has(party))
+    }
+
+    /// What the `weights` of the parties in the last sum add up to, where those of all are 1: exactly 1 when all are in it.
+    pub fn weight(&self, weights: impl ExactSizeIterator<Item = f64>) -> f64 {
+        let missing = (0..weights.len()).any(|party| !self.has(party));
+        let present = || weights.enumerate().filter(|(party, _)| self.has(*party)).map(|(_, w)| w).sum();
+        if missing { present() } else { 1.0 }
+    }
+
+    /// Does `sums` again until no party vanishes on the way: then they are all sums over the same parties.
+    ///
+    /// # Errors
+    /// As `sums`.
+    pub fn together<R>(&mut self, mut sums: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
+        loop {
+            let before = self.lost();
+            let result = sums(self)?;
+            if self.lost() == before {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// The sum of the squared entries that the parties left have, for errors beside the sum of what they have left over:
+    /// `norm2` as long as all are there.
+    ///
+    /// # Errors
+    /// As [`Summer::sum`].
+    pub fn norm2(&mut self, door: &Door, parcel: Parcel, norm2: f64, own: impl Iterator<Item = f64>) -> Result<f64> {
+        if self.lost() == 0 {
+            return Ok(norm2);
+        }
+        let own: Vec<[f64; 1]> = own.map(|x| [x]).collect();
+        let mut sum = [0.0];
+        self.sum(door, parcel, norm2, own.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+        Ok(sum[0])
     }
 
     /// Whether nobody sees a single share.
@@ -88,34 +169,46 @@ impl Summer {
         let Some(masking) = &mut self.masks else {
             return door.sum_parties(parcel, self.parties, shares, out);
         };
-        let Masking { masks, next, headroom, share, total } = masking;
+        let Masking { kind, headroom, share, total } = masking;
         let expected = if expected > 0.0 { expected } else { 1.0 };
         let fixed = FixedPoint::new(expected * 2f64.powi(*headroom), self.parties);
         for words in [&mut *share, &mut *total] {
             words.clear();
             words.resize(out.len(), 0);
         }
-        let mut hosted = 0;
-        for ((values, masks), party) in shares.zip(masks).zip(self.hosted.clone()) {
-            assert_eq!(values.len(), out.len(), "the share of a party");
-            for (word, x) in share.iter_mut().zip(values) {
+        assert_eq!(shares.clone().count(), self.hosted.len(), "every hosted party has a share");
+        let first = self.hosted.start;
+        let encode = |hosted: usize, values: &[T], share: &mut [u64]| {
+            assert_eq!(values.len(), share.len(), "the share of a party");
+            share.iter_mut().zip(values).try_for_each(|(word, x)| {
                 *word = fixed.encode(x.wide()).ok_or_else(|| {
                     Error::failed(format!(
-                        "party {party}: its share of '{}' has an entry of {:e}, but the fixed point of --secure-sum \
+                        "party {}: its share of '{}' has an entry of {:e}, but the fixed point of --secure-sum \
                          carries {:e} at most; try --scale max, or a --headroom of more than {headroom} bits",
+                        first + hosted,
                         parcel.purpose,
                         x.wide(),
                         fixed.limit()
                     ))
                 })?;
+                Ok(())
+            })
+        };
+        match kind {
+            Kind::Pairs { masks, next } => {
+                for (hosted, (values, masks)) in shares.zip(masks).enumerate() {
+                    encode(hosted, values, share)?;
+                    masks.apply(*next, share);
+                    total.iter_mut().zip(&*share).for_each(|(t, s)| *t = t.wrapping_add(*s));
+                }
+                *next += 1;
+                door.sum_masked(masked(parcel), self.hosted.len(), total);
             }
-            masks.apply(*next, share);
-            total.iter_mut().zip(&*share).for_each(|(t, s)| *t = t.wrapping_add(*s));
-            hosted += 1;
+            Kind::Survivors(survivors) => {
+                let values = |hosted: usize| shares.clone().nth(hosted).unwrap_or_default();
+                survivors.sum(door, masked(parcel), total, |hosted, words| encode(hosted, values(hosted), words))?;
+            }
         }
-        assert_eq!(hosted, self.hosted.len(), "every hosted party has a share");
-        *next += 1;
-        door.sum_masked(masked(parcel), hosted, total);
         out.iter_mut().zip(&*total).for_each(|(x, t)| *x = T::of(fixed.decode(*t)));
         Ok(())
     }
@@ -124,7 +217,8 @@ impl Summer {
     /// number (counted from 0). The result stays until the next sum.
     ///
     /// # Panics
-    /// When this sums in the clear: such words are not for others' eyes.
+    /// When this sums in the clear, as such words are not for others' eyes; or goes on without lost parties, which noise
+    /// has no place in.
     pub fn words(
         &mut self,
         door: &Door,
@@ -132,7 +226,10 @@ impl Summer {
         length: usize,
         mut fill: impl FnMut(usize, &mut [u64]),
     ) -> &[u64] {
-        let Masking { masks, next, share, total, .. } = self.masks.as_mut().expect("words are summed masked only");
+        let masking = self.masks.as_mut().expect("words are summed masked only");
+        let Masking { kind: Kind::Pairs { masks, next }, share, total, .. } = masking else {
+            unreachable!("--dp with --secure-threshold is refused");
+        };
         for words in [&mut *share, &mut *total] {
             words.clear();
             words.resize(length, 0);

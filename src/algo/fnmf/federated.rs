@@ -17,41 +17,29 @@ use crate::privacy::{Bound, KEYS, Releases, Summer, masked};
 use crate::random::{Purpose, Stream, uniform_rows};
 
 /// What leaves a party with a method of rounds.
-pub const WIRE: &[Wire] = &[
+pub const WIRE: &[Wire] = &with_private([
     Wire::new(UPLOAD, "n x k", "each round, from the parties that take part"),
     Wire::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
     Wire::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
     Wire::new(masked(SUM_V), "n x k", "each round, in the place of all these, with --secure-sum"),
-    PRIVATE[0],
-    PRIVATE[1],
-    PRIVATE[2],
-    PRIVATE[3],
-    PRIVATE[4],
-    LARGEST_TERM,
-];
-
-/// What is the same for both.
-const PRIVATE: [Wire; 5] = [
-    Wire::new(measure::ERRORS, "9", "each evaluation"),
-    Wire::new(masked(measure::ERRORS), "9", "the same, with --secure-sum"),
-    dp::WIRE,
-    dp::WIRE_MASKED,
-    Wire::new(KEYS, "32 bytes", "once, with --secure-sum"),
-];
+]);
 
 /// What leaves a party with a method that averages once.
-pub const WIRE_ONCE: &[Wire] = &[
+pub const WIRE_ONCE: &[Wire] = &with_private([
     Wire::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation (not with --dp)"),
     Wire::new(DOWNLOAD, "n x k", "as often"),
     Wire::new(INSIDE, "n x k + k + 1, summed", "as often, between the ranks that play the server"),
     Wire::new(masked(SUM_V), "n x k", "as often, in the place of all these, with --secure-sum"),
-    PRIVATE[0],
-    PRIVATE[1],
-    PRIVATE[2],
-    PRIVATE[3],
-    PRIVATE[4],
-    LARGEST_TERM,
-];
+]);
+
+/// These lines, and those that are the same for both.
+const fn with_private([a, b, c, d]: [Wire; 4]) -> [Wire; 13] {
+    let errors = Wire::new(measure::ERRORS, "9", "each evaluation");
+    let masked = Wire::new(masked(measure::ERRORS), "9", "the same, with --secure-sum");
+    let keys = Wire::new(KEYS, "32 bytes", "once, with --secure-sum");
+    let [e, f, g] = dp::SURVIVING;
+    [a, b, c, d, errors, masked, dp::WIRE, dp::WIRE_MASKED, keys, e, f, g, LARGEST_TERM]
+}
 
 /// When the parties exchange what they have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,6 +317,7 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         }
         let Federated { door, summer, norm2, clients, server, work, releases, .. } = self;
         let mut all = measure::measure(door, summer, *norm2, clients, &server.mean, &mut work.aligner)?;
+        all.extend(summer.losses());
         dp::measure(releases.as_ref(), summer, door, &mut all)?;
         Ok(all)
     }

@@ -35,8 +35,11 @@ pub fn measure<T: Real>(
     let mut sums = [0.0; COUNT];
     // Squares, and what is as large as an entry or a norm: masked, each kind has a fixed point of its own.
     let (squares, rest) = sums.split_at_mut(1);
-    summer.sum(door, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
-    summer.sum(door, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..]), rest)?;
+    let norm2 = summer.together(|summer| {
+        summer.sum(door, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
+        summer.sum(door, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..]), rest)?;
+        summer.norm2(door, ERRORS, norm2, clients.iter().map(|c| c.block.norm2()))
+    })?;
     let [residual2, rmsd, refit, distance, drift, aligned, gap, working, personal] = sums;
     let rel_error = if norm2 > 0.0 {
         (residual2 / norm2).sqrt()

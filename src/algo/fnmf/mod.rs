@@ -27,7 +27,8 @@ use self::align::How;
 use self::barycenter::Kind;
 use super::dp;
 use super::options::{
-    ALIGN, BARYCENTER, GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, NORMALIZE, Options, PARTICIPATION, PERSONALIZE, START,
+    ALIGN, BARYCENTER, GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, NORMALIZE, Options, PARTICIPATION, PERSONALIZE,
+    SECURE_THRESHOLD, START,
 };
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
@@ -43,7 +44,7 @@ pub static METHOD: Method = Method {
     unit: Unit::Round,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &dp::with::<10, 20>([
+    options: &dp::with::<11, 21>([
         LOCAL_ITERS.or("10"),
         LOCAL_TOL.or("0"),
         INERTIA.or("1"),
@@ -54,6 +55,7 @@ pub static METHOD: Method = Method {
         START.or("independent"),
         PARTICIPATION.or("1"),
         PERSONALIZE.or("false"),
+        SECURE_THRESHOLD.or("none"),
     ]),
     wire: WIRE,
     build64: build,

@@ -245,6 +245,7 @@ pub static ALL: &[&Opt] = &[
     &WEIGHTS,
     &UPDATE,
     &SECURE_SUM,
+    &SECURE_THRESHOLD,
     &HEADROOM,
     &MAX_RELEASES,
     &I_KNOW,

@@ -25,6 +25,8 @@ pub enum Check {
     Count { min: u64 },
     /// A whole number of at least 1, or `auto`: the algorithm's choice.
     CountOrAuto,
+    /// A whole number of at least `min`, or `none`.
+    CountOrNone { min: u64 },
     /// A number in [min, max].
     Number { min: f64, max: f64 },
     /// A number of at least 0, or `auto`: the algorithm's choice.
@@ -119,6 +121,13 @@ impl Opt {
                 .filter(|&c| c >= 1)
                 .map(Value::Count)
                 .ok_or_else(|| wrong("a whole number of at least 1, or auto".into())),
+            Check::CountOrNone { .. } if text == "none" => Ok(Value::None),
+            Check::CountOrNone { min } => text
+                .parse()
+                .ok()
+                .filter(|&c| c >= min)
+                .map(Value::Count)
+                .ok_or_else(|| wrong(format!("a whole number of at least {min}, or none"))),
             Check::Number { min, max } => {
                 text.parse().ok().filter(|x: &f64| (min..=max).contains(x)).map(Value::Number).ok_or_else(|| {
                     wrong(if max.is_finite() {
@@ -233,6 +242,14 @@ impl Options {
         match self.get(opt) {
             Value::Auto => None,
             _ => Some(self.count(opt)),
+        }
+    }
+
+    /// `None` for `none`, and for an algorithm that takes no such option.
+    pub fn count_or_none(&self, opt: &Opt) -> Option<usize> {
+        match self.values.get(opt.name) {
+            Some(Value::Count(c)) => Some(*c as usize),
+            _ => None,
         }
     }
 

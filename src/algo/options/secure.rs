@@ -29,6 +29,14 @@ pub static HEADROOM: Opt = Opt {
            each bit more costs one of precision",
     check: Check::Count { min: 1 },
 };
+pub static SECURE_THRESHOLD: Opt = Opt {
+    name: "secure-threshold",
+    value: "T|none",
+    help: "With --secure-sum: sums go on without parties that vanish as long as T are left, by secrets that are shared out \
+           for each sum (Bonawitz et al.); T parties together can then uncover any other. A rank that dies ends the run \
+           all the same",
+    check: Check::CountOrNone { min: 2 },
+};
 pub static MAX_RELEASES: Opt = Opt {
     name: "max-releases",
     value: "N",

@@ -19,6 +19,7 @@ use super::{
     FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, private, relative_error, restore,
     start_u, summed, summer,
 };
+use crate::algo::dp::SURVIVING;
 use crate::algo::extrapolate::{Momentum, extrapolate, inner};
 use crate::algo::options::{EXTRAPOLATION, LOCAL_ITERS, SKETCH, SKETCH_SIZE, UPDATE};
 use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
@@ -47,6 +48,7 @@ pub static METHOD: Method = Method {
         SKETCH_SIZE.or("auto"),
         SUMMING[0],
         SUMMING[1],
+        SUMMING[2],
     ],
     wire: WIRE,
     build64: build,
@@ -68,6 +70,9 @@ static WIRE: &[Wire] = &[
     RESIDUALS[1],
     LARGEST_TERM,
     Wire::new(KEYS, "32 bytes", "once, with --secure-sum"),
+    SURVIVING[0],
+    SURVIVING[1],
+    SURVIVING[2],
 ];
 
 /// A party, and its shares of the sums.
@@ -194,6 +199,22 @@ fn gram_size(facts: &Facts) -> f64 {
     facts.n as f64 * facts.scale * facts.scale
 }
 
+/// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, over the same parties.
+fn sums<T: Real>(
+    door: &Door,
+    summer: &mut Summer,
+    facts: &Facts,
+    members: &[Member<T>],
+    rhs: &mut Array2<T>,
+    g: &mut Array2<T>,
+) -> Result<()> {
+    summer.together(|summer| {
+        let products = members.iter().map(|x| entries(&x.product));
+        summer.sum(door, PRODUCT, product_size(facts), products, entries_mut(rhs))?;
+        summer.sum(door, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))
+    })
+}
+
 /// X ← its update for the right-hand side r and the Gram matrix g.
 fn update<T: Real>(exact: &mut Option<Pivoting>, passes: usize, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) {
     match exact {
@@ -215,9 +236,7 @@ impl<T: Real> SecureHals<T> {
                 gram(&party.v.view(), &mut share.view_mut());
             }
         });
-        let shares = members.iter().map(|x| entries(&x.product));
-        summer.sum(door, PRODUCT, product_size(facts), shares, entries_mut(&mut rows.rhs))?;
-        summer.sum(door, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))?;
+        sums(door, summer, facts, members, &mut rows.rhs, g)?;
         door.work("update", || {
             rows.pick(u);
             update(exact, *passes, &mut rows.u, &rows.rhs, g);
@@ -251,14 +270,7 @@ impl<T: Real> SecureHals<T> {
                 gram(&v, &mut share.view_mut());
             }
         });
-        summer.sum(
-            door,
-            PRODUCT,
-            product_size(facts),
-            members.iter().map(|x| entries(&x.product)),
-            entries_mut(rhs),
-        )?;
-        summer.sum(door, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))?;
+        sums(door, summer, facts, members, rhs, g)?;
         door.work("update", || {
             update(exact, *passes, u, rhs, g);
             if let Some(x) = extrapolated
@@ -310,7 +322,7 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
     fn measure(&mut self) -> Result<Measures> {
         let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
         let error = relative_error(&self.door, &mut self.summer, self.facts.norm2, parts, &self.u.view())?;
-        Ok(vec![("rel_error", error)])
+        Ok([("rel_error", error)].into_iter().chain(self.summer.losses()).collect())
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

@@ -22,7 +22,7 @@ use std::ops::Range;
 use ndarray::{Array2, ArrayView2};
 
 use super::dp::summer;
-use super::options::{HEADROOM, SECURE_SUM, Taken};
+use super::options::{HEADROOM, SECURE_SUM, SECURE_THRESHOLD, Taken};
 use super::registry::{Form, Wire};
 use super::{Owner, Piece, Restore, start};
 use crate::comm::Door;
@@ -38,7 +38,7 @@ const PAPER: &str =
 const FORMS: &[Form] = &[Form::Dense, Form::Sparse];
 
 /// The options of every method that sums through a [`Summer`].
-const SUMMING: [Taken; 2] = [SECURE_SUM.or("false"), HEADROOM.or("16")];
+const SUMMING: [Taken; 3] = [SECURE_SUM.or("false"), HEADROOM.or("16"), SECURE_THRESHOLD.or("none")];
 
 /// The two lines of a wire table for what is summed over parties.
 const fn summed(parcel: crate::comm::Parcel, shape: &'static str, when: &'static str) -> [Wire; 2] {
@@ -135,7 +135,8 @@ impl<T: Real> Refitted<T> {
     }
 }
 
-/// The relative error with these rows of V for the hosted parties. Collective.
+/// The relative error with these rows of V for the hosted parties; of those that are left, where some have vanished.
+/// Collective.
 fn relative_error<'a, T: Real>(
     door: &Door,
     summer: &mut Summer,
@@ -143,9 +144,12 @@ fn relative_error<'a, T: Real>(
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
     u: &ArrayView2<T>,
 ) -> Result<f64> {
-    let each: Vec<[f64; 1]> = parts.map(|(p, v)| [p.block.residual2(u, &v.view())]).collect();
+    let each: Vec<([f64; 1], f64)> = parts.map(|(p, v)| ([p.block.residual2(u, &v.view())], p.block.norm2())).collect();
     let mut sum = [0.0];
-    summer.sum(door, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+    let norm2 = summer.together(|summer| {
+        summer.sum(door, metrics::RESIDUAL, norm2, each.iter().map(|x| x.0.as_slice()), &mut sum)?;
+        summer.norm2(door, metrics::RESIDUAL, norm2, each.iter().map(|x| x.1))
+    })?;
     Ok(metrics::relative(sum[0], norm2))
 }
 
@@ -175,6 +179,14 @@ fn restore<'a, T: Real>(
         from.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
     }
     Ok(())
+}
+
+/// A sum of weighted shares ← their mean, where parties have vanished.
+fn of_those_left<T: Real>(summer: &Summer, weights: &[f64], sum: &mut Array2<T>) {
+    let weight = summer.weight(weights.iter().copied());
+    if weight > 0.0 && weight != 1.0 {
+        sum.mapv_inplace(|x| x / T::of(weight));
+    }
 }
 
 /// All entries of a factor as they lie in memory.

@@ -12,14 +12,16 @@
 //! fit to an old V. In the end each party fits V_r to the final U, for itself; `rel_error` is with that, and
 //! `rel_error_unfitted` without.
 
+use std::ops::Range;
+
 use ndarray::Array2;
 
 use super::local::{Draws, Member, Scratch, sketch_sizes, trace};
 use super::{
-    FORMS, Facts, PAPER, Refitted, SUMMING, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
-    summed, summer,
+    FORMS, Facts, PAPER, Refitted, SUMMING, entries, entries_mut, of_those_left, parties, pieces, relative_error,
+    restore, start_u, summed, summer,
 };
-use crate::algo::dp::{self, Kept, Messages};
+use crate::algo::dp::{self, Kept, Messages, SURVIVING};
 use crate::algo::options::{LOCAL_ITERS, ORDER, SKETCH, SKETCH_SIZE, Taken, WEIGHTS};
 use crate::algo::registry::{LARGEST_TERM, Method, Partition, Unit, Wire};
 use crate::algo::step::{self, Step};
@@ -38,17 +40,49 @@ const AVERAGES: [Wire; 2] = summed(AVERAGE_U, "m x k", "each round");
 const SKETCHES: [Wire; 2] = summed(AVERAGE_SKETCH, "d_V x k", "each local step");
 const RESIDUALS: [Wire; 2] = summed(metrics::RESIDUAL, "1", "twice each evaluation");
 const KEY: Wire = Wire::new(KEYS, "32 bytes", "once, with --secure-sum");
-static WIRE: &[Wire] =
-    &[AVERAGES[0], AVERAGES[1], RESIDUALS[0], RESIDUALS[1], LARGEST_TERM, KEY, dp::WIRE, dp::WIRE_MASKED];
-static WIRE_U: &[Wire] =
-    &[AVERAGES[0], AVERAGES[1], SKETCHES[0], SKETCHES[1], RESIDUALS[0], RESIDUALS[1], LARGEST_TERM, KEY];
+static WIRE: &[Wire] = &[
+    AVERAGES[0],
+    AVERAGES[1],
+    RESIDUALS[0],
+    RESIDUALS[1],
+    LARGEST_TERM,
+    KEY,
+    SURVIVING[0],
+    SURVIVING[1],
+    SURVIVING[2],
+    dp::WIRE,
+    dp::WIRE_MASKED,
+];
+static WIRE_U: &[Wire] = &[
+    AVERAGES[0],
+    AVERAGES[1],
+    SKETCHES[0],
+    SKETCHES[1],
+    RESIDUALS[0],
+    RESIDUALS[1],
+    LARGEST_TERM,
+    KEY,
+    SURVIVING[0],
+    SURVIVING[1],
+    SURVIVING[2],
+];
 
 const STEP: [Taken; 4] = step::OPTIONS;
-const OWN: [Taken; 7] =
-    [LOCAL_ITERS.or("10"), ORDER.or("v-first"), WEIGHTS.or("columns"), STEP[0], STEP[1], STEP[2], STEP[3]];
-static OPTIONS: [Taken; 17] = dp::with(OWN);
-static OWN_SKETCH: [Taken; 19] =
-    dp::with([OWN[0], OWN[1], OWN[2], SKETCH.or("subsample"), SKETCH_SIZE.or("auto"), OWN[3], OWN[4], OWN[5], OWN[6]]);
+const OWN: [Taken; 8] =
+    [LOCAL_ITERS.or("10"), ORDER.or("v-first"), WEIGHTS.or("columns"), STEP[0], STEP[1], STEP[2], STEP[3], SUMMING[2]];
+static OPTIONS: [Taken; 18] = dp::with(OWN);
+static OWN_SKETCH: [Taken; 20] = dp::with([
+    OWN[0],
+    OWN[1],
+    OWN[2],
+    SKETCH.or("subsample"),
+    SKETCH_SIZE.or("auto"),
+    OWN[3],
+    OWN[4],
+    OWN[5],
+    OWN[6],
+    OWN[7],
+]);
 static SKETCHED: &[Taken] = &[
     LOCAL_ITERS.or("10"),
     ORDER.or("v-first"),
@@ -61,6 +95,7 @@ static SKETCHED: &[Taken] = &[
     STEP[3],
     SUMMING[0],
     SUMMING[1],
+    SUMMING[2],
 ];
 
 /// What all four have in common.
@@ -126,8 +161,8 @@ struct Syn<T: Real> {
     first: usize,
     facts: Facts,
     draws: Draws,
-    /// Whether parties weigh the same in averages, whatever they hold.
-    equal: bool,
+    /// Weights of all parties in averages; 1 together.
+    weights: Vec<f64>,
     step: Step,
     local_iters: usize,
     v_first: bool,
@@ -149,6 +184,10 @@ fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
     let kind = if SKETCH_U || SKETCH_V { options.word(&SKETCH) } else { "" };
     let sizes = if SKETCH_U || SKETCH_V { options.sizes(&SKETCH_SIZE) } else { None };
     let (for_u, for_v) = sketch_sizes(sizes, &facts)?;
+    let count = who.count as f64;
+    let equal = options.word(&WEIGHTS) == "equal";
+    let weight = |cols: &Range<usize>| if equal { 1.0 / count } else { cols.len() as f64 / facts.n as f64 };
+    let weights = data.cuts.cols.iter().map(weight).collect();
     let mine = parties(data, &facts, kernel, seed, who.hosted(door.rank()))?;
     let member = |party| Member::new(party, &u, &facts, SKETCH_V.then_some((kind, &for_u)));
     let members: Vec<Member<T>> = mine.into_iter().map(member).collect();
@@ -171,7 +210,7 @@ fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
         summer: summer(&door, who, options)?,
         door,
         draws: Draws { seed, parties: who.count },
-        equal: options.word(&WEIGHTS) == "equal",
+        weights,
         step: Step::new(options),
         local_iters: options.count(&LOCAL_ITERS),
         v_first: options.word(&ORDER) == "v-first",
@@ -185,15 +224,10 @@ fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
     }))
 }
 
-/// A party's weight in averages.
-fn weight<T: Real>(member: &Member<T>, facts: &Facts, draws: &Draws, equal: bool) -> f64 {
-    if equal { 1.0 / draws.parties as f64 } else { member.party.cols.len() as f64 / facts.n as f64 }
-}
-
 impl<T: Real> Syn<T> {
     /// V's step of all parties: each against its own copy of U, or against the average of the sketched copies.
     fn step_v(&mut self, t: usize) -> Result<()> {
-        let Syn { door, summer, facts, draws, equal, step, members, exchange, scratch, .. } = self;
+        let Syn { door, summer, facts, draws, weights, step, members, exchange, scratch, .. } = self;
         let Some(Exchange { sketch, shares, fixed }) = exchange else {
             door.work("V's step", || members.iter_mut().for_each(|x| x.step_v(step, t, scratch)));
             return Ok(());
@@ -202,12 +236,13 @@ impl<T: Real> Syn<T> {
             sketch.draw(&draws.shared(t));
             for (member, share) in members.iter().zip(shares.iter_mut()) {
                 sketch.sketch_rows(0, &member.u.view(), &mut share.view_mut());
-                let weight = T::of(weight(member, facts, draws, *equal));
+                let weight = T::of(weights[member.party.index]);
                 share.mapv_inplace(|x| x * weight);
             }
         });
         let expected = facts.scale * facts.m as f64 / sketch.size() as f64;
         summer.sum(door, AVERAGE_SKETCH, expected, shares.iter().map(entries), entries_mut(fixed))?;
+        of_those_left(summer, weights, fixed);
         door.work("V's step", || {
             gram(&fixed.view(), &mut scratch.gram.view_mut());
             let norm2 = trace(&scratch.gram);
@@ -228,21 +263,23 @@ impl<T: Real> Syn<T> {
 
     /// U ← weighted mean of all U_r.
     fn average(&mut self) -> Result<()> {
-        let Syn { door, summer, facts, draws, equal, members, u, .. } = self;
+        let Syn { door, summer, facts, weights, members, u, .. } = self;
         for member in members.iter_mut() {
-            let weight = T::of(weight(member, facts, draws, *equal));
+            let weight = T::of(weights[member.party.index]);
             member.u.mapv_inplace(|x| x * weight);
         }
-        summer.sum(door, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))
+        summer.sum(door, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))?;
+        of_those_left(summer, weights, u);
+        Ok(())
     }
 
     /// The same by what each party moves the mean, w_r (U_r − U): that is what is bounded and noised.
     fn average_noised(&mut self) -> Result<()> {
-        let Syn { door, summer, releases, facts, draws, equal, members, u, .. } = self;
+        let Syn { door, summer, releases, facts, weights, members, u, .. } = self;
         let Some(releases) = releases else { return Ok(()) };
         releases.open()?;
         for member in members.iter_mut() {
-            let weight = T::of(weight(member, facts, draws, *equal));
+            let weight = T::of(weights[member.party.index]);
             member.u.zip_mut_with(u, |own, mean| *own = weight * (*own - *mean));
         }
         if summer.is_masked() {
@@ -315,6 +352,7 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         let error = relative_error(door, summer, facts.norm2, fitted, &u.view())?;
         let unfitted = relative_error(door, summer, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
         let mut all = vec![("rel_error", error), ("rel_error_unfitted", unfitted)];
+        all.extend(summer.losses());
         dp::measure(self.releases.as_ref(), summer, door, &mut all)?;
         Ok(all)
     }

@@ -50,7 +50,6 @@ impl<T: Real> Server<T> {
         scale: f64,
     ) -> Result<()> {
         let Server { uploads, mean, active, total, k, n, .. } = self;
-        let count = active.len().max(1) as f64;
         let total = &mut total[..*k * *n];
         match releases {
             Some(releases) => {
@@ -61,6 +60,7 @@ impl<T: Real> Server<T> {
                     releases.words(hosted, message, known, out);
                 };
                 let sum = summer.words(door, SUM_V, total.len(), fill);
+                let count = active.len().max(1) as f64;
                 // Differences from V̄ were added up, or the V_j themselves.
                 let known = if releases.is_relative() && relative { T::one() } else { T::zero() };
                 for (x, sum) in mean.iter_mut().zip(sum) {
@@ -71,7 +71,11 @@ impl<T: Real> Server<T> {
                 uploads.iter_mut().filter(|u| !u.active).for_each(|u| u.values.fill(T::zero()));
                 let shares = uploads.iter().map(|u| u.values.as_slice().expect("in row order"));
                 summer.sum(door, SUM_V, scale, shares, total)?;
-                mean.iter_mut().zip(&*total).for_each(|(x, sum)| *x = *sum / T::of(count));
+                // Without any that has something to say, V̄ stays.
+                let count = active.iter().filter(|&&party| summer.has(party)).count();
+                if count > 0 {
+                    mean.iter_mut().zip(&*total).for_each(|(x, sum)| *x = *sum / T::of(count as f64));
+                }
             }
         }
         Ok(())
