@@ -152,6 +152,8 @@ fn run(document: &Path, prepare: impl FnOnce(&Path)) {
         .args(["-exc", &lines.join("\n")])
         .current_dir(&work)
         .env("PATH", path)
+        // Launchers that share a place for their own files, and start and end at the same time, get into each other's way.
+        .env("TMPDIR", dir.path())
         .envs([
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
