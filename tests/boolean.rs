@@ -148,7 +148,12 @@ fn tiles_of_single_clients_are_found_too() {
 fn the_upper_quantile_becomes_ones_on_any_number_of_ranks() {
     let line =
         "--algo grecond --parties 4 -k 3 --max-iters 1 --binarize q0.9 --input synthetic:planted,m=40,n=30,noise=0.1";
-    let errors: Vec<f64> = [1, 2, 3].map(|ranks| fednmf(ranks, line).ok()["rel_error"].as_f64().unwrap()).into();
+    let summaries = [1, 2, 3].map(|ranks| fednmf(ranks, line).ok());
+    let errors: Vec<f64> = summaries.iter().map(|s| s["rel_error"].as_f64().unwrap()).collect();
+    // What was found is told, and as a threshold it makes the same ones.
+    let found = summaries[0]["params"]["binarize_threshold"].as_f64().unwrap();
+    let again = fednmf(2, &line.replace("q0.9", &found.to_string())).ok();
+    assert!(found > 0.0 && again["rel_error"] == summaries[0]["rel_error"] && again["nnz"] == summaries[0]["nnz"]);
     assert!(errors[0] > 0.0 && errors.iter().all(|e| e.to_bits() == errors[0].to_bits()), "{errors:?}");
     fednmf(2, "--algo felb --input synthetic:planted,m=30,n=20 -k 3 --binarize q1.5").refused(&["--binarize", "q0.95"]);
 }

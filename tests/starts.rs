@@ -101,6 +101,12 @@ fn a_run_goes_on_from_given_factors() {
     fednmf(2, &line).arg(data("digits.npy")).refused(&["--init", "1797 x 6", "1797 x 5"]);
     fednmf(0, "--algo hals --init no-such.h5").refused(&["--init", "no-such.h5"]);
     fednmf(0, "--algo dsanls --init nndsvd").refused(&["--init", "dsanls"]);
+    // A sketched method goes on from them too: its first error is their last.
+    let line = format!("--algo dsanls -k 6 --max-iters 0 --init {} --input", file("half.h5").display());
+    let started = fednmf(3, &line).arg(data("digits.npy")).ok()["rel_error"].as_f64().unwrap();
+    let found = fednmf(0, "evaluate --json --input").arg(data("digits.npy")).arg(file("half.h5")).run();
+    let found: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
+    assert!((started - found["rel_error"].as_f64().unwrap()).abs() < 1e-9);
 }
 
 #[test]

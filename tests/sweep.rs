@@ -54,6 +54,12 @@ fn without_held_out_entries_stability_alone_speaks() {
         "{}",
         done.stdout
     );
+    // Baskets, too: ones of which only the places are stored.
+    let baskets = fednmf(2, "sweep --k 2,3 --runs 2 --json --quiet --input").arg(common::data("formats/baskets.dat"));
+    let done = baskets.arg("--output").arg(dir.path().join("baskets")).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let found: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert!(found["points"].as_array().unwrap().iter().all(|p| p["rmse"].as_f64() < Some(0.5)), "{found:#}");
     for (words, word) in
         [("--k 0", "--k"), ("--k 99", "90 x 60"), ("--k 2 --algo bpp", "bpp"), ("--k 2 --runs 0", "--runs")]
     {

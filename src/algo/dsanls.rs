@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
 
-use super::options::{BOUND, MEASURE, SKETCH, SKETCH_SIZE, Size};
+use super::options::{BOUND, INIT, MEASURE, SKETCH, SKETCH_SIZE, Size};
 use super::registry::{Form, Method, Partition, Unit, Wire};
 use super::step::{self, Step};
 use super::{Algorithm, Measures, Owner, Piece, Problem, Restore, start, stationarity};
@@ -43,6 +43,7 @@ pub static METHOD: Method = Method {
         step::OPTIONS[3],
         BOUND.or("false"),
         MEASURE.or("error"),
+        INIT.or("random"),
     ],
     wire: &[
         Wire::new(SKETCHED_V, "d_U x k + 1", "each iteration"),
@@ -95,7 +96,12 @@ struct Dsanls<T: Real> {
 }
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, door, .. } = problem;
+    let Problem { data, k, seed, kernel, options, door, initial, .. } = problem;
+    if options.word(&INIT) == "nndsvd" {
+        return Err(Error::input(
+            "--init nndsvd: dsanls starts at random or from a file; hals, bpp and mu take nndsvd",
+        ));
+    }
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(options.sizes(&SKETCH_SIZE), (m, n), k)?;
     let bound = options.flag(&BOUND).then(|| (2.0 * data.figures.norm2.sqrt()).sqrt());
@@ -123,8 +129,16 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     };
     let mut u = half(u_rows, n, d_u, SKETCHED_V, true)?;
     let mut v = half(v_rows, m, d_v, SKETCHED_U, false)?;
-    start::u(seed, &u.rows, scale, u.factor.view_mut());
-    start::v(seed, &v.rows, scale, v.factor.view_mut());
+    match initial {
+        Some(given) => {
+            let places = [u.factor.view_mut(), v.factor.view_mut()];
+            door.agree(start::given(given, [&u.rows, &v.rows], places))?;
+        }
+        None => {
+            start::u(seed, &u.rows, scale, u.factor.view_mut());
+            start::v(seed, &v.rows, scale, v.factor.view_mut());
+        }
+    }
     Ok(Box::new(Dsanls {
         door,
         seed,

@@ -201,7 +201,9 @@ pub static ALL: &[&Method] = &[
 
 /// The algorithm of that name or alias.
 pub fn find(name: &str) -> Option<&'static Method> {
-    ALL.iter().copied().find(|m| m.name == name || m.aliases.contains(&name))
+    let named =
+        |m: &&Method| m.name.eq_ignore_ascii_case(name) || m.aliases.iter().any(|a| a.eq_ignore_ascii_case(name));
+    ALL.iter().copied().find(named)
 }
 
 #[cfg(test)]

@@ -35,6 +35,9 @@ pub struct Cli {
     pub run: RunArgs,
 }
 
+/// What is factorised where no matrix is named.
+pub const SAMPLE_INPUT: &str = "synthetic:planted";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
     F64,
@@ -70,7 +73,7 @@ pub struct RunArgs {
 
     /// Matrix: a file, or synthetic:KIND,key=value,... to make one up. {party} in a path stands for 0, 1, ...: one file
     /// for each party
-    #[arg(long, value_name = "PATH", default_value = "synthetic:planted", help_heading = "What to factorise, and how")]
+    #[arg(long, value_name = "PATH", default_value = SAMPLE_INPUT, help_heading = "What to factorise, and how")]
     pub input: String,
 
     /// Number of components k
@@ -138,7 +141,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
     pub sparse_kernel: Kernel,
 
-    /// Write the factors and how they were made to this HDF5 file
+    /// Write the factors and how they were made to this file: HDF5 (.h5), AnnData (.h5ad: obsm/X_nmf, varm/NMF, with the
+    /// input's names) or for NumPy (.npz), by its ending
     #[arg(long, value_name = "F.h5", help_heading = "Output")]
     pub output: Option<PathBuf>,
 
@@ -238,12 +242,12 @@ impl WishArgs {
 /// `fednmf project`.
 #[derive(Debug, Args)]
 pub struct ProjectArgs {
-    /// HDF5 file with /V, as --output writes it
+    /// File with V, as --output writes it (.h5, .h5ad, .npz)
     pub factors: PathBuf,
     /// The new matrix: any input that a run takes, with the columns of the old one
     #[arg(long, value_name = "PATH")]
     pub input: String,
-    /// Write the new U, and V as it was, to this HDF5 file
+    /// Write the new U, and V as it was, to this file (.h5, .h5ad, .npz)
     #[arg(long, value_name = "F.h5")]
     pub output: Option<PathBuf>,
     /// Transpose the new matrix
@@ -358,7 +362,7 @@ pub enum Command {
     },
     /// Compute the relative error of factors against a matrix
     Evaluate {
-        /// HDF5 file with /U and /V, as --output writes it
+        /// File with U and V, as --output writes it (.h5, .h5ad, .npz)
         factors: PathBuf,
         /// Any input that a run takes
         #[arg(long, value_name = "PATH")]

@@ -15,6 +15,7 @@ use crate::algo::{Method, auto, dp, limits, registry};
 use crate::data::{self, InputSpec, Stack, Threshold};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
+use crate::output::matrices::Kind;
 use crate::report::Wishes;
 
 /// How often something happens.
@@ -73,7 +74,7 @@ impl Settings {
     /// # Errors
     /// Naming the option that is wrong, and what it should be.
     pub fn check(args: RunArgs, matches: &ArgMatches, words: Vec<String>) -> Result<Self> {
-        let automatic = args.algo == "auto";
+        let automatic = args.algo.eq_ignore_ascii_case("auto");
         let method = if automatic { Some(&auto::ACCELERATED) } else { registry::find(&args.algo) };
         let method = method.ok_or_else(|| {
             let names: Vec<&str> = registry::ALL.iter().map(|m| m.name).collect();
@@ -140,6 +141,17 @@ impl Settings {
             return Err(Error::input(
                 "--image, --terms and --report-rows say what a report shows: give --report F.html too",
             ));
+        }
+        if let Some(path) = &args.output
+            && Kind::of(path)? == Kind::AnnData
+            && method.partition.is_private()
+        {
+            return Err(Error::input(format!(
+                "--output {}: of the factors of {} one stays with each party, and AnnData has one file for all; end the name in \
+                 .h5 or .npz",
+                path.display(),
+                method.name
+            )));
         }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
@@ -352,6 +364,8 @@ mod tests {
             ("fednmf --checkpoint c.h5 --checkpoint-every 0", "--checkpoint-every"),
             ("fednmf --input synthetic:nosuch", "nosuch"),
             ("fednmf --image 8x8", "--report"),
+            ("fednmf --output f.csv", ".h5ad"),
+            ("fednmf --algo syn-sd --output f.h5ad", ".npz"),
             ("fednmf --report r.html --image 8", "--image"),
         ] {
             match check(line) {

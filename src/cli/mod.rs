@@ -8,7 +8,9 @@ mod info;
 mod reference;
 
 pub use account::AccountArgs;
-pub use args::{AttackArgs, Cli, Command, Kernel, Precision, ProjectArgs, ReportArgs, RunArgs, Scale, SweepArgs};
+pub use args::{
+    AttackArgs, Cli, Command, Kernel, Precision, ProjectArgs, ReportArgs, RunArgs, SAMPLE_INPUT, Scale, SweepArgs,
+};
 pub use check::{Every, Settings};
 pub use estimate::EstimateArgs;
 pub use info::print_info;
@@ -16,6 +18,7 @@ pub use reference::algorithms;
 
 use std::io::IsTerminal as _;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::algo::options::{self, Check};
@@ -63,6 +66,15 @@ pub fn parse(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Type
             return Ok(Typed::Text(if terminal { text.ansi().to_string() } else { text.to_string() }));
         }
         Err(e) => {
+            // Who types `fednmf counts.mtx` means a matrix.
+            if let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) =
+                (e.kind(), e.get(ContextKind::InvalidSubcommand))
+                && (word.contains(['.', '/']) || std::path::Path::new(word).exists())
+            {
+                return Err(Error::input(format!(
+                    "{word}: is no subcommand; to factorise a file: fednmf --input {word}, to look at it: fednmf inspect {word}"
+                )));
+            }
             let text = e.render().to_string();
             return Err(Error::input(text.trim_start_matches("error: ").trim_end().to_string()));
         }
@@ -86,6 +98,7 @@ mod tests {
     #[test]
     fn wrong_options_are_refused_in_words() {
         let parse = |words: &str| parse(words.split(' ').map(Into::into));
+        assert!(matches!(parse("fednmf counts.mtx"), Err(e) if e.message.contains("--input counts.mtx")));
         assert!(matches!(parse("fednmf --algo hals"), Ok(Typed::Run(..))));
         assert!(matches!(parse("fednmf --help"), Ok(Typed::Text(t)) if t.contains("--sketch-size")));
         for wrong in ["fednmf --nosuch", "fednmf -k x", "fednmf --precision f16", "fednmf nosuch", "fednmf --resume"] {

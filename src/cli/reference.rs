@@ -52,8 +52,14 @@ pub fn reference() -> String {
     }
     out.push_str("\n## What leaves a rank or a party\n\nWith every algorithm, while loading:\n\n");
     wire(&mut out, None, registry::COMMON_WIRE);
+    out.push_str("\nAnd with each of them:\n");
     for m in registry::ALL {
-        let _ = writeln!(out, "\n`{}`, from each {}:\n", m.name, owner(m));
+        let _ = writeln!(out, "\n### {}\n", m.name);
+        let own: Vec<String> = m.options.iter().map(|t| format!("`--{}` ({})", t.opt.name, cell(t.default))).collect();
+        if !own.is_empty() {
+            let _ = writeln!(out, "Options of its own, with defaults: {}.\n", own.join(", "));
+        }
+        let _ = writeln!(out, "From each {}:\n", owner(m));
         wire(&mut out, Some(m), m.wire);
         if let Some([first, second]) = limits::of(m) {
             let _ = writeln!(out, "\nLimits: {first} {second}");

@@ -64,7 +64,7 @@ impl Input {
         let Cut { cuts, mut blocks, duplicates } = made;
         // The first block of two that overlap covers the matrix once.
         let once = if matches!(plan, Plan::RowsAndColumns { .. }) { 1 } else { blocks.len() };
-        self.rescale(door, &mut blocks, once)?;
+        let threshold = self.rescale(door, &mut blocks, once)?;
         if self.spec.binarize.is_some() {
             blocks = blocks.into_iter().map(Local::without_zeros).collect();
         }
@@ -79,6 +79,7 @@ impl Input {
             cuts,
             blocks: blocks.into_iter().map(Local::finish).collect(),
             signal,
+            threshold,
         })
     }
 
@@ -93,8 +94,8 @@ impl Input {
         Rule { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan }
     }
 
-    /// `--scale` and `--binarize`; the first `once` blocks cover the matrix once.
-    fn rescale<T: Real>(&self, door: &Door, blocks: &mut [Local<T>], once: usize) -> Result<()> {
+    /// `--scale` and `--binarize`; the first `once` blocks cover the matrix once. The threshold, if there is one.
+    fn rescale<T: Real>(&self, door: &Door, blocks: &mut [Local<T>], once: usize) -> Result<Option<f64>> {
         if self.spec.scale == Scale::Max {
             let (_, largest) = extremes(door, blocks);
             if largest.is_nan() || largest <= 0.0 {
@@ -102,18 +103,17 @@ impl Input {
             }
             blocks.iter_mut().flat_map(Local::values_mut).for_each(|x| *x = T::of(x.wide() / largest));
         }
-        if let Some(threshold) = self.spec.binarize {
-            let threshold = match threshold {
-                Threshold::At(t) => t,
-                Threshold::Quantile(q) => {
-                    let values = || blocks[..once].iter().flat_map(Local::values).map(|x| x.wide());
-                    upper(values, |counts| door.sum(FIGURES, counts), q, (self.header.rows, self.header.cols))?
-                }
-            };
-            let one = |x: T| if x.wide() >= threshold { T::one() } else { T::zero() };
-            blocks.iter_mut().flat_map(Local::values_mut).for_each(|x| *x = one(*x));
-        }
-        Ok(())
+        let Some(threshold) = self.spec.binarize else { return Ok(None) };
+        let threshold = match threshold {
+            Threshold::At(t) => t,
+            Threshold::Quantile(q) => {
+                let values = || blocks[..once].iter().flat_map(Local::values).map(|x| x.wide());
+                upper(values, |counts| door.sum(FIGURES, counts), q, (self.header.rows, self.header.cols))?
+            }
+        };
+        let one = |x: T| if x.wide() >= threshold { T::one() } else { T::zero() };
+        blocks.iter_mut().flat_map(Local::values_mut).for_each(|x| *x = one(*x));
+        Ok(Some(threshold))
     }
 
     /// Makes this rank's tiles on the spot.

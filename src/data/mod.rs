@@ -18,7 +18,7 @@ mod lines;
 mod load;
 mod mtx;
 pub mod names;
-mod npy;
+pub(crate) mod npy;
 mod npz;
 mod number;
 mod open;
@@ -95,6 +95,8 @@ pub struct Loaded<T: Real> {
     pub blocks: Vec<Block<T>>,
     /// The Boolean signal behind the data, where that is made up of tiles.
     pub signal: Option<Tiles>,
+    /// From where on entries became ones, with `--binarize`.
+    pub threshold: Option<f64>,
 }
 
 impl<T: Real> Loaded<T> {

@@ -14,6 +14,8 @@ use crate::trial::{self, What};
 pub struct Names {
     pub columns: Option<Vec<String>>,
     pub rows: Option<Vec<String>>,
+    /// Whether the columns are what AnnData calls observations, as in 10x's files: genes times cells.
+    pub turned: bool,
 }
 
 /// Longest list that is read: 10 million names.
@@ -51,8 +53,12 @@ pub fn of_input(spec: &InputSpec) -> Names {
     if !hdf5 || spec.by_party() || trial::read(What::Names, path, None).is_err() {
         return Names::default();
     }
-    let Names { columns, rows } = rehearse(path);
-    if spec.transpose { Names { columns: rows, rows: columns } } else { Names { columns, rows } }
+    let Names { columns, rows, turned } = rehearse(path);
+    if spec.transpose {
+        Names { columns: rows, rows: columns, turned: !turned }
+    } else {
+        Names { columns, rows, turned }
+    }
 }
 
 /// Reads the names as they are stored.
@@ -64,7 +70,18 @@ pub fn rehearse(path: &str) -> Names {
         let name = named
             .and_then(|a| a.read_scalar::<VarLenUnicode>().ok())
             .map_or_else(|| "_index".into(), |s| s.to_string());
-        group.link_exists(&name).then(|| group.dataset(&name).ok()).flatten().and_then(|d| strings(&d))
+        if !group.link_exists(&name) {
+            return None;
+        }
+        // Text that may be missing is a group of values and a mask.
+        if let Ok(inner) = group.group(&name) {
+            return inner
+                .link_exists("values")
+                .then(|| inner.dataset("values").ok())
+                .flatten()
+                .and_then(|d| strings(&d));
+        }
+        group.dataset(&name).ok().and_then(|d| strings(&d))
     };
     let tenx = |name: &str| {
         let matrix = file.link_exists("matrix").then(|| file.group("matrix").ok()).flatten()?;
@@ -74,7 +91,9 @@ pub fn rehearse(path: &str) -> Names {
         there.then(|| matrix.dataset(name).ok()).flatten().and_then(|d| strings(&d))
     };
     // 10x stores genes × cells.
-    Names { columns: index("var").or_else(|| tenx("barcodes")), rows: index("obs").or_else(|| tenx("features/name")) }
+    let turned = !file.link_exists("obs") && file.link_exists("matrix");
+    let (columns, rows) = (index("var").or_else(|| tenx("barcodes")), index("obs").or_else(|| tenx("features/name")));
+    Names { columns, rows, turned }
 }
 
 fn strings(data: &hdf5::Dataset) -> Option<Vec<String>> {
@@ -118,8 +137,10 @@ mod tests {
         assert_eq!(names.rows.as_ref().map(|n| n[3].as_str()), Some("3"));
         spec.transpose = true;
         assert_eq!(of_input(&spec).rows, names.columns);
+        assert!(!names.turned && of_input(&spec).turned);
         let names = of_input(&InputSpec::parse(&file("counts-10x.h5")).unwrap());
         assert_eq!(names.columns.map(|n| n[7].clone()), Some("cell-7".into()));
+        assert!(names.turned);
         assert_eq!(of_input(&InputSpec::parse(&file("table.csv")).unwrap()), Names::default());
     }
 }

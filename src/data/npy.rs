@@ -13,8 +13,8 @@ pub const MAGIC: &[u8] = b"\x93NUMPY";
 /// Longest header that is believed; NumPy's own limit is 10,000 characters.
 const LONGEST: usize = 1 << 16;
 
-/// Reads a header from the front of a file or of an archive's member; `start` counts from there.
-pub fn header(from: &mut dyn std::io::Read) -> Result<Header, String> {
+/// The dictionary of a header at the front of a file or of an archive's member, and where the numbers begin.
+fn dictionary(from: &mut dyn std::io::Read) -> Result<(String, u64), String> {
     let mut read = |length: usize| {
         let mut bytes = vec![0; length];
         match super::text::read_full(from, &mut bytes) {
@@ -42,6 +42,12 @@ pub fn header(from: &mut dyn std::io::Read) -> Result<Header, String> {
         return Err(format!("has a header of {length} bytes; {LONGEST} is the limit"));
     }
     let text = String::from_utf8(read(length)?).map_err(|_| "has a header that is not text")?;
+    Ok((text, (lead_length + length) as u64))
+}
+
+/// Reads a header from the front of a file or of an archive's member; `start` counts from there.
+pub fn header(from: &mut dyn std::io::Read) -> Result<Header, String> {
+    let (text, start) = dictionary(from)?;
     let (number, big_endian) = number(value(&text, "descr")?)?;
     let by_columns = match value(&text, "fortran_order")? {
         "True" => true,
@@ -56,8 +62,16 @@ pub fn header(from: &mut dyn std::io::Read) -> Result<Header, String> {
         .filter(|w| !w.is_empty())
         .map(|w| w.trim_end_matches('L').parse::<u64>().map_err(|_| format!("has the shape ({w})")))
         .collect::<Result<Vec<u64>, String>>()?;
-    let start = (lead_length + length) as u64;
     Ok(Header { raw: Raw { number, big_endian, by_columns, start }, shape })
+}
+
+/// Where the letters of an array of one little-endian text begin (four bytes each), and how many there are; `None` for any
+/// other array.
+pub fn text(mut front: &[u8]) -> Option<(usize, usize)> {
+    let (dictionary, start) = dictionary(&mut front).ok()?;
+    let alone = value(&dictionary, "shape").ok()?.trim_matches(['(', ')']).trim().is_empty();
+    let letters = value(&dictionary, "descr").ok()?.strip_prefix("<U")?.parse().ok()?;
+    alone.then_some((start as usize, letters))
 }
 
 /// The value of a key of the header's dictionary: a string without its quotes, a tuple with its brackets, or a word.

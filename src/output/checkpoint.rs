@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::CHECKPOINT;
 use super::gather::{Job, hosted, pattern};
 use super::h5::directory;
+use super::sink::Form;
 use super::stored::{GENERATION, Stored};
 use super::values::after_storage;
 use crate::algo::Piece;
@@ -55,7 +56,9 @@ impl Checkpoint {
             self.generation = door.share(NUMBER, if door.speaks() { present(&self.path) } else { 0 });
         }
         let generation = self.generation + 1;
-        let job = Job { path: &self.path, pieces, attributes, generation: Some(generation), parcel: CHECKPOINT };
+        let number = Some(generation);
+        let job =
+            Job { path: &self.path, pieces, attributes, generation: number, parcel: CHECKPOINT, form: Form::Hdf5 };
         job.write(door)?.publish(door)?;
         self.generation = generation;
         remove_others(&self.path, generation, &hosted(pieces));

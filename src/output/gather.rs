@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use ndarray::s;
 use serde_json::{Map, Value};
 
-use super::h5::{Part, Rows, Writer};
+use super::h5::Part;
 use super::plan::{self, Head, Matrix, block_rows, blocks};
+use super::sink::{Form, Sink};
 use super::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
 use crate::algo::{Owner, Piece};
 use crate::comm::{Door, Parcel, Payload};
@@ -25,6 +26,8 @@ pub struct Job<'a, 'p, T> {
     /// For a checkpoint: files carry checksums, and the owners' carry the generation in their names.
     pub generation: Option<u64>,
     pub parcel: Parcel,
+    /// In what format.
+    pub form: Form<'a>,
 }
 
 /// Files that are whole and synced, under their temporary names.
@@ -105,10 +108,8 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         map
     }
 
-    fn shared_file(&self, width: Option<usize>) -> Result<Writer> {
-        let writer = Writer::create(self.path)?;
-        writer.attributes(&self.root(width))?;
-        Ok(writer)
+    fn shared_file(&self, width: Option<usize>) -> Result<Sink<'_>> {
+        Sink::create(self.form, self.path, self.root(width))
     }
 
     /// Sends this rank's rows to rank 0, which writes them; rank 0 gets the finished file.
@@ -117,15 +118,18 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         door: &Door,
         plan: &[Matrix],
         pieces: &[&Piece<'p, T>],
-        writer: Option<Writer>,
+        mut sink: Option<Sink<'_>>,
     ) -> Result<Option<Part>> {
         let mut trouble = None;
+        // After the first trouble nothing more is written.
+        let mut attempt = |step: &mut dyn FnMut(&mut Sink<'_>) -> Result<()>| {
+            if let (Some(sink), None) = (&mut sink, &trouble) {
+                trouble = step(sink).err();
+            }
+        };
         let mut buffer: Vec<T> = Vec::new();
         for matrix in plan {
-            let mut rows: Option<Rows> = None;
-            if let (Some(writer), None) = (&writer, &trouble) {
-                rows = writer.matrix::<T>(matrix).map_err(|e| trouble = Some(e)).ok();
-            }
+            attempt(&mut |sink| sink.begin::<T>(matrix));
             for segment in &matrix.segments {
                 for block in blocks(segment.rows.clone(), block_rows(matrix.rows, matrix.cols)) {
                     let mine = segment.rank == door.rank();
@@ -143,18 +147,14 @@ impl<'p, T: Real> Job<'_, 'p, T> {
                         }
                         _ => {}
                     }
-                    if let Some(Err(e)) = rows.as_mut().map(|r| r.push(&buffer)) {
-                        (trouble, rows) = (Some(e), None);
-                    }
+                    attempt(&mut |sink| sink.push(&buffer));
                 }
             }
-            if let Some(Err(e)) = rows.map(Rows::end) {
-                trouble = Some(e);
-            }
+            attempt(&mut |sink| sink.end());
         }
         match trouble {
             Some(e) => Err(e),
-            None => writer.map(Writer::finish).transpose(),
+            None => sink.map(Sink::finish).transpose(),
         }
     }
 
@@ -169,28 +169,32 @@ impl<'p, T: Real> Job<'_, 'p, T> {
                 let mut attributes = self.root(Some(width));
                 attributes.insert(PARTY.into(), party.into());
                 let path: PathBuf = self.path.with_file_name(party_file(&pattern, party, width));
-                write_alone(&path, &own, &attributes)
+                write_own(self.form, &path, &own, attributes)
             })
             .collect()
     }
 }
 
 /// Writes pieces that are all on this rank, under the temporary name.
-pub fn write_alone<T: Real>(path: &Path, pieces: &[&Piece<'_, T>], attributes: &Map<String, Value>) -> Result<Part> {
-    let writer = Writer::create(path)?;
-    writer.attributes(attributes)?;
+fn write_own<T: Real>(
+    form: Form<'_>,
+    path: &Path,
+    pieces: &[&Piece<'_, T>],
+    attributes: Map<String, Value>,
+) -> Result<Part> {
+    let mut sink = Sink::create(form, path, attributes)?;
     for matrix in plan::matrices(&[pieces.iter().map(|p| Head::of(p)).collect()])? {
-        let mut rows = writer.matrix::<T>(&matrix)?;
+        sink.begin::<T>(&matrix)?;
         for segment in &matrix.segments {
             let piece = pieces[segment.piece];
             for block in blocks(segment.rows.clone(), block_rows(matrix.rows, matrix.cols)) {
                 let local = block.start - piece.first_row..block.end - piece.first_row;
-                rows.push(&piece.values.slice(s![local, ..]).iter().copied().collect::<Vec<T>>())?;
+                sink.push(&piece.values.slice(s![local, ..]).iter().copied().collect::<Vec<T>>())?;
             }
         }
-        rows.end()?;
+        sink.end()?;
     }
-    writer.finish()
+    sink.finish()
 }
 
 impl Written {
@@ -202,6 +206,11 @@ impl Written {
         door.agree(self.private.into_iter().try_for_each(Part::publish))?;
         door.agree(self.shared.map_or(Ok(()), Part::publish))
     }
+}
+
+#[cfg(test)]
+pub fn write_alone<T: Real>(path: &Path, pieces: &[&Piece<'_, T>], attributes: &Map<String, Value>) -> Result<Part> {
+    write_own(Form::Hdf5, path, pieces, attributes.clone())
 }
 
 #[cfg(test)]

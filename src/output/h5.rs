@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::linalg::Real;
 
 /// The temporary name beside `path`: always the same, so that what a killed run left is overwritten by the next.
-fn part_of(path: &Path) -> PathBuf {
+pub(super) fn part_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".part");
     path.with_file_name(name)
@@ -53,7 +53,7 @@ fn plain(words: &str) -> &str {
     quoted.map_or(words, |(message, _)| message)
 }
 
-fn unwritten(path: &Path, e: impl std::fmt::Display) -> Error {
+pub(super) fn unwritten(path: &Path, e: impl std::fmt::Display) -> Error {
     let words = e.to_string();
     Error::failed(format!(
         "{}: cannot be written ({}); check the free space and the rights in {}",
@@ -86,6 +86,16 @@ impl Drop for Part {
 }
 
 impl Part {
+    /// What will be the file at `path`, which is then removed again unless it is published.
+    pub(super) fn new(path: &Path) -> Self {
+        Part { path: path.to_path_buf(), published: false }
+    }
+
+    /// The name that the file will have.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Gives the file its own name, in place of what had it before.
     ///
     /// # Errors
@@ -104,13 +114,19 @@ impl Writer {
     /// # Errors
     /// When it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
-        let part = Part { path: path.to_path_buf(), published: false };
+        let part = Part::new(path);
         let file = hdf5::File::create(part_of(path)).map_err(|e| unwritten(path, e))?;
         Ok(Writer { file, part })
     }
 
-    fn failed(&self, e: impl std::fmt::Display) -> Error {
+    /// What went wrong, with the place.
+    pub(super) fn failed(&self, e: impl std::fmt::Display) -> Error {
         unwritten(&self.part.path, e)
+    }
+
+    /// The file, for what has another layout than a matrix and attributes.
+    pub(super) fn file(&self) -> &hdf5::File {
+        &self.file
     }
 
     /// Writes the attributes of the file's root.
@@ -131,26 +147,43 @@ impl Writer {
     /// # Errors
     /// When the file cannot be written.
     pub fn matrix<T: Real>(&self, matrix: &Matrix) -> Result<Rows> {
+        self.matrix_at::<T>(&matrix.name, matrix)
+    }
+
+    /// The same, at another place of the file than its root, in groups that are there.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn matrix_at<T: Real>(&self, place: &str, matrix: &Matrix) -> Result<Rows> {
         let shape = (matrix.rows, matrix.cols);
-        let dataset =
-            self.file.new_dataset::<T>().shape(shape).create(matrix.name.as_str()).map_err(|e| self.failed(e))?;
+        let dataset = self.file.new_dataset::<T>().shape(shape).create(place).map_err(|e| self.failed(e))?;
         let block = block_rows(matrix.rows, matrix.cols);
         let seal = Seal::new(block * matrix.cols);
         Ok(Rows { dataset, path: self.part.path.clone(), cols: matrix.cols, next: 0, block, seal })
     }
 
-    /// Closes the file and brings it to the disk.
+    /// Closes the file, seals it and brings it to the disk.
     ///
     /// # Errors
     /// When that fails: it was not written whole.
     pub fn finish(self) -> Result<Part> {
+        let numbers = numbers(&self.file).map_err(|e| self.failed(e));
+        let part = self.close()?;
+        seal::append(&part_of(&part.path), numbers?).map_err(|e| unwritten(&part.path, e))?;
+        fs::File::open(part_of(&part.path)).and_then(|f| f.sync_all()).map_err(|e| unwritten(&part.path, e))?;
+        Ok(part)
+    }
+
+    /// Closes the file and brings it to the disk, without a seal: for files that other programs will write to.
+    ///
+    /// # Errors
+    /// As [`Writer::finish`].
+    pub(super) fn close(self) -> Result<Part> {
         let Writer { file, part } = self;
         // Closing alone would hide that the last buffers did not fit.
         let flushed = file.flush().map_err(|e| unwritten(&part.path, e));
-        let numbers = numbers(&file).map_err(|e| unwritten(&part.path, e));
         let closed = file.close().map_err(|e| unwritten(&part.path, e));
         flushed.and(closed)?;
-        seal::append(&part_of(&part.path), numbers?).map_err(|e| unwritten(&part.path, e))?;
         fs::File::open(part_of(&part.path)).and_then(|f| f.sync_all()).map_err(|e| unwritten(&part.path, e))?;
         Ok(part)
     }
@@ -186,6 +219,11 @@ impl Rows {
         self.next += rows;
         self.seal.add(values);
         Ok(())
+    }
+
+    /// The dataset, for attributes of another layout.
+    pub(super) fn dataset(&self) -> &hdf5::Dataset {
+        &self.dataset
     }
 
     /// Adds the checksums, after the last row.

@@ -1,4 +1,4 @@
-//! HDF5 files of named matrices: the factors of a run and where they come from.
+//! Files of named matrices: the factors of a run and where they come from.
 //!
 //! Shared matrices are datasets of one file, each party's private ones of a file of its own beside it
 //! (`F.party-03.h5`), written by its host alone.
@@ -9,12 +9,15 @@ use serde_json::{Map, Value};
 
 use super::OUTPUT;
 use super::gather::Job;
+use super::sink::Form;
 use crate::algo::Piece;
 use crate::comm::Door;
 use crate::error::Result;
 use crate::linalg::Real;
 
+pub use super::anndata::Cells;
 pub use super::h5::check_writable;
+pub use super::sink::Kind;
 pub use super::stored::Stored;
 
 /// Writes each named matrix (total rows × columns, dtype of T, C order) and the attributes of the file's root. No rank
@@ -28,7 +31,24 @@ pub fn write<T: Real>(
     pieces: &[Piece<'_, T>],
     attributes: &Map<String, Value>,
 ) -> Result<()> {
-    Job { path, pieces, attributes, generation: None, parcel: OUTPUT }.write(door)?.publish(door)
+    let form = Form::Hdf5;
+    Job { path, pieces, attributes, generation: None, parcel: OUTPUT, form }.write(door)?.publish(door)
+}
+
+/// As [`write`], the factors of a run or a projection, in the format that the name's ending stands for. `cells` is needed
+/// for AnnData, on rank 0.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_factors<T: Real>(
+    door: &Door,
+    path: &Path,
+    pieces: &[Piece<'_, T>],
+    attributes: &Map<String, Value>,
+    cells: &Cells,
+) -> Result<()> {
+    let form = Kind::of(path)?.form(cells);
+    Job { path, pieces, attributes, generation: None, parcel: OUTPUT, form }.write(door)?.publish(door)
 }
 
 #[cfg(test)]

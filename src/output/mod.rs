@@ -2,14 +2,17 @@
 //!
 //! Nothing here knows an algorithm: results come as [`Piece`](crate::algo::Piece)s, which say whose rows they are.
 
+mod anndata;
 pub mod attributes;
 pub mod checkpoint;
 mod gather;
 mod h5;
 pub mod matrices;
+mod npz;
 mod plan;
 pub mod progress;
 mod seal;
+mod sink;
 mod stored;
 pub mod summary;
 pub mod trace;

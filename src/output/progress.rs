@@ -135,12 +135,13 @@ impl Pace {
     }
 }
 
-/// `  rel_error 0.512345  1.20 s  16.3/s  5 s left`, as far as it is known.
+/// `  rel_error 0.512345  1.20 s  16.3 iterations/s  5 s left`, as far as it is known.
 fn figures(iter: usize, total: Option<usize>, seconds: f64, first: (usize, f64), error: Option<f64>) -> String {
     let error = error.map_or_else(String::new, |e| format!("  rel_error {e:.6}"));
     let rate = (iter.saturating_sub(first.0)) as f64 / (seconds - first.1);
     let known = rate.is_finite() && rate > 0.0;
-    let speed = if known { format!("  {rate:.3}/s") } else { String::new() };
+    let places = if rate < 10.0 { 2 } else { usize::from(rate < 100.0) };
+    let speed = if known { format!("  {rate:.places$} iterations/s") } else { String::new() };
     let left = total
         .filter(|&total| known && total > iter)
         .map_or_else(String::new, |total| format!("  {} left", duration((total - iter) as f64 / rate)));
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn rate_and_time_left_count_from_the_first_told() {
         let text = figures(70, Some(100), 6.0, (50, 2.0), Some(0.25));
-        assert_eq!(text, "  rel_error 0.250000  6.00 s  5.000/s  6 s left");
+        assert_eq!(text, "  rel_error 0.250000  6.00 s  5.00 iterations/s  6 s left");
         assert_eq!(figures(50, None, 2.0, (50, 2.0), None), "  2.00 s");
         assert_eq!([59.0, 200.0, 18_420.0].map(duration), ["59 s", "3 min 20 s", "5 h 07 min"]);
     }

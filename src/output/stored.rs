@@ -6,8 +6,11 @@ use hdf5::types::TypeDescriptor;
 use ndarray::{Array2, ArrayViewMut2, s};
 use serde_json::{Map, Value};
 
+use super::anndata;
+use super::npz::Matrices;
 use super::plan::blocks;
 use super::seal::{self, Seal, State};
+use super::sink::Kind;
 use super::values::read_all;
 use crate::algo::{Owner, Restore};
 use crate::error::{Error, Result};
@@ -27,16 +30,25 @@ pub const PARTY: &str = "party";
 #[derive(Debug)]
 pub struct Stored {
     path: PathBuf,
-    file: hdf5::File,
+    source: Source,
     attributes: Map<String, Value>,
     sealed: bool,
+}
+
+/// What the matrices are read from.
+#[derive(Debug)]
+enum Source {
+    Hdf5(hdf5::File),
+    /// With the factors in AnnData's places.
+    AnnData(hdf5::File),
+    Npz(Matrices),
 }
 
 impl Stored {
     /// Opens the shared file of an output or a checkpoint.
     ///
     /// # Errors
-    /// When it is missing, is no HDF5 file, is cut short or was changed since it was sealed.
+    /// When it is missing, is of no known format, is cut short or was changed since it was sealed.
     pub fn open(path: &Path) -> Result<Self> {
         Stored::open_as(path, false)
     }
@@ -51,6 +63,12 @@ impl Stored {
 
     fn open_as(path: &Path, must_be_sealed: bool) -> Result<Self> {
         let shown = path.display();
+        if !must_be_sealed && Kind::of(path) == Ok(Kind::Npz) {
+            let (matrices, attributes) =
+                Matrices::open(path).map_err(|e| Error::input(format!("{shown}: cannot be read as .npz ({e})")))?;
+            let source = Source::Npz(matrices);
+            return Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: false });
+        }
         let state =
             seal::check(path).map_err(|e| Error::input(format!("{shown}: cannot be opened ({e}); check the name")))?;
         match state {
@@ -67,8 +85,14 @@ impl Stored {
         let file = hdf5::File::open(path)
             .map_err(|e| damaged(path, format!("it is no HDF5 file, or one that was cut short: {e}")))?;
         let scalars = read_all(&file).map_err(|e| damaged(path, e))?;
-        let attributes = scalars.into_iter().map(|(name, value)| (name, value.to_json())).collect();
-        Ok(Stored { path: path.to_path_buf(), file, attributes, sealed: state == State::Good })
+        let mut attributes = scalars.into_iter().map(|(name, value)| (name, value.to_json())).collect();
+        let source = if anndata::is_one(&attributes) {
+            attributes = anndata::about(&file).map_err(|e| damaged(path, e))?;
+            Source::AnnData(file)
+        } else {
+            Source::Hdf5(file)
+        };
+        Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == State::Good })
     }
 
     /// The attributes of the shared file; objects and lists are such again.
@@ -81,7 +105,10 @@ impl Stored {
     /// # Errors
     /// When there is no such matrix.
     pub fn matrix(&self, name: &str) -> Result<(usize, usize)> {
-        self.dataset(name).map(|(_, shape)| shape)
+        match &self.source {
+            Source::Npz(matrices) => matrices.matrix(name).map(|(shape, _)| shape).ok_or_else(|| self.lacks(name)),
+            _ => self.dataset(name).map(|(_, shape)| shape),
+        }
     }
 
     /// The element type of a matrix in the shared file: `f32`, `f64`, or HDF5's name for another.
@@ -89,13 +116,32 @@ impl Stored {
     /// # Errors
     /// When there is no such matrix.
     pub fn precision(&self, name: &str) -> Result<String> {
+        if let Source::Npz(matrices) = &self.source {
+            return matrices.matrix(name).map(|(_, kind)| kind.into()).ok_or_else(|| self.lacks(name));
+        }
         let (dataset, _) = self.dataset(name)?;
         element_type(&dataset).map(|t| type_name(&t)).map_err(|e| damaged(&self.path, e))
     }
 
     /// Whether the shared file has such a matrix.
     pub fn has(&self, name: &str) -> bool {
-        self.file.link_exists(name)
+        match &self.source {
+            Source::Hdf5(file) => file.link_exists(name),
+            Source::AnnData(file) => {
+                // The library complains aloud of a link in a group that is not there.
+                let place = anndata::find(&self.attributes, name);
+                let group = place.split('/').next().unwrap_or(place);
+                file.link_exists(group) && file.link_exists(place)
+            }
+            Source::Npz(matrices) => matrices.matrix(name).is_some(),
+        }
+    }
+
+    fn lacks(&self, name: &str) -> Error {
+        Error::input(format!(
+            "{}: has no matrix {name}; was it written by this program and algorithm?",
+            self.path.display()
+        ))
     }
 
     /// Fills `out` with rows `first_row ..` of a matrix of the shared file, in whichever precision it is stored.
@@ -114,13 +160,14 @@ impl Stored {
 
     fn dataset(&self, name: &str) -> Result<(hdf5::Dataset, (usize, usize))> {
         // `dataset` on a name that is not there would print what HDF5 thinks of it.
-        if !self.file.link_exists(name) {
-            return Err(Error::input(format!(
-                "{}: has no matrix {name}; was it written by this program and algorithm?",
-                self.path.display()
-            )));
-        }
-        let dataset = self.file.dataset(name).map_err(|e| damaged(&self.path, e))?;
+        let (true, Source::Hdf5(file) | Source::AnnData(file)) = (self.has(name), &self.source) else {
+            return Err(self.lacks(name));
+        };
+        let place = match &self.source {
+            Source::AnnData(_) => anndata::find(&self.attributes, name),
+            _ => name,
+        };
+        let dataset = file.dataset(place).map_err(|e| damaged(&self.path, e))?;
         match dataset.shape()[..] {
             [rows, cols] => Ok((dataset, (rows, cols))),
             ref other => Err(Error::input(format!(
@@ -161,13 +208,11 @@ impl Stored {
 
     /// Fills `out` with rows `first_row ..` of a matrix of this file.
     fn read<T: Real>(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
-        let (dataset, (rows, cols)) = self.dataset(name)?;
         let (path, shown) = (&self.path, self.path.display());
-        let found = element_type(&dataset).map_err(|e| damaged(path, e))?;
-        if found != T::type_descriptor() {
+        let (found, (rows, cols)) = (self.precision(name)?, self.matrix(name)?);
+        if found != T::NAME {
             return Err(Error::input(format!(
-                "{shown}: {name} is stored as {}, but this run computes in {}; give --precision {0} or another file",
-                type_name(&found),
+                "{shown}: {name} is stored as {found}, but this run computes in {}; give --precision {found} or another file",
                 T::NAME
             )));
         }
@@ -180,6 +225,10 @@ impl Stored {
                 out.ncols()
             )));
         }
+        if let Source::Npz(matrices) = &self.source {
+            return matrices.read(name, first_row, out).map_err(|e| e.at(shown));
+        }
+        let (dataset, _) = self.dataset(name)?;
         let seals = Sums::read(&dataset).map_err(|e| damaged(path, e))?;
         let block = match &seals {
             Some(seals) if seals.block == 0 || seals.sums.len() != rows.div_ceil(seals.block) => {

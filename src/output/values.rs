@@ -61,18 +61,24 @@ impl Scalar {
     /// `None` for an attribute of a kind that is never written here.
     pub fn read(from: &hdf5::Location, name: &str) -> Outcome<Option<Scalar>> {
         let attribute = from.attr(name)?;
-        if !attribute.shape().is_empty() {
+        Scalar::of(&attribute)
+    }
+
+    /// The single value of an attribute or dataset; `None` as for [`Scalar::read`].
+    pub fn of(container: &hdf5::Container) -> Outcome<Option<Scalar>> {
+        if !container.shape().is_empty() {
             return Ok(None);
         }
         // A flipped bit can make text of any bytes: they are checked before they become a string.
         let text = |bytes: &[u8]| Scalar::Text(String::from_utf8_lossy(bytes).into_owned());
-        Ok(Some(match attribute.dtype()?.to_descriptor()? {
-            TypeDescriptor::Integer(_) => Scalar::Int(attribute.read_scalar()?),
-            TypeDescriptor::Unsigned(IntSize::U8) => Scalar::Uint(attribute.read_scalar()?),
-            TypeDescriptor::Unsigned(_) => Scalar::Int(attribute.read_scalar()?),
-            TypeDescriptor::Float(FloatSize::U4 | FloatSize::U8) => Scalar::Float(attribute.read_scalar()?),
-            TypeDescriptor::VarLenUnicode => text(attribute.read_scalar::<VarLenUnicode>()?.as_bytes()),
-            TypeDescriptor::VarLenAscii => text(attribute.read_scalar::<VarLenAscii>()?.as_bytes()),
+        Ok(Some(match container.dtype()?.to_descriptor()? {
+            TypeDescriptor::Boolean => Scalar::Int(i64::from(container.read_scalar::<bool>()?)),
+            TypeDescriptor::Integer(_) => Scalar::Int(container.read_scalar()?),
+            TypeDescriptor::Unsigned(IntSize::U8) => Scalar::Uint(container.read_scalar()?),
+            TypeDescriptor::Unsigned(_) => Scalar::Int(container.read_scalar()?),
+            TypeDescriptor::Float(FloatSize::U4 | FloatSize::U8) => Scalar::Float(container.read_scalar()?),
+            TypeDescriptor::VarLenUnicode => text(container.read_scalar::<VarLenUnicode>()?.as_bytes()),
+            TypeDescriptor::VarLenAscii => text(container.read_scalar::<VarLenAscii>()?.as_bytes()),
             _ => return Ok(None),
         }))
     }

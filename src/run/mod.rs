@@ -7,6 +7,7 @@ mod command;
 mod course;
 mod initial;
 mod keeper;
+mod kept;
 mod kernels;
 mod mask;
 mod project;
@@ -26,7 +27,7 @@ use self::keeper::{Good, Keeper, all_finite};
 use crate::algo::options::{RECORD_ORDER, RECORD_RELEASES, SECURE_SUM};
 use crate::algo::registry::Partition;
 use crate::algo::{Algorithm, Problem, Restore, dp};
-use crate::cli::{Precision, Settings};
+use crate::cli::{Precision, SAMPLE_INPUT, Settings};
 use crate::comm::watch::{self, Watch};
 use crate::comm::{Door, Parcel, Parties, Payload, Signals, end_without_the_lost};
 use crate::data::{self, Plan, Share};
@@ -76,6 +77,9 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     let settings = &settings.settled(header.rows, header.cols, header.sparse).map_err(Error::on_all_ranks)?;
 
     let mut progress = Progress::new(door.speaks() && !settings.quiet, Some(settings.max_iters));
+    if settings.input_text == SAMPLE_INPUT {
+        progress.note("the data: a synthetic matrix with a known answer; --input FILE is for your own");
+    }
     if let Some(why) = settings.automatic {
         progress.note(&format!("--algo auto: {} ({why})", settings.method.name));
     }
@@ -115,6 +119,10 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     watch::enter("preparing");
     let load_seconds = loading.elapsed().as_secs_f64();
     let figures = loaded.figures;
+    let threshold = loaded.threshold.filter(|_| matches!(settings.input.binarize, Some(data::Threshold::Quantile(_))));
+    if let Some(threshold) = threshold {
+        progress.note(&format!("--binarize: entries from {threshold} on are ones"));
+    }
     if loaded.duplicates > 0 {
         progress.note(&format!("{} entries were given more than once and added up", loaded.duplicates));
     }
@@ -123,6 +131,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     }
     check_size(&figures).map_err(Error::on_all_ranks)?;
 
+    let mut cells = kept::cells(settings.output.as_deref(), &settings.input, door);
     let sample = lines.and_then(|lines| report::sample_of(settings, lines, &plan, &loaded, door));
     let sparse_kernels = kernels::choose(settings, resuming, &loaded.blocks, door)?;
     let initial = settings.options.init_file().map(|path| Initial::open(path, (header.rows, header.cols), settings.k));
@@ -165,14 +174,14 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.method.name,
         "args": settings.words, "ranks": door.size(), "parties": parties.count, "m": header.rows, "n": header.cols,
         "nnz": figures.nonzeros, "k": settings.k, "seed": settings.seed, "precision": T::NAME, "host": attributes::hostname(),
-        "time": attributes::now(), "params": parameters(settings, &*algorithm), "format": header.format,
+        "time": attributes::now(), "params": parameters(settings, &*algorithm, threshold), "format": header.format,
         kernels::USED: kernels::names(sparse_kernels),
         "checksum": identity["checksum"], "mkl": linalg::mkl_version(),
         "load_seconds": load_seconds, "resumed_from": course.iteration, "output": settings.output,
     });
     watch::enter("opening the trace");
     let mut trace = door.agree(open_trace(settings, door, resuming))?;
-    if settings.report.is_some() {
+    if kept::wants_course(settings) {
         trace = trace.keeping();
     }
     door.agree(trace.write(&start))?;
@@ -190,9 +199,10 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
         all_finite(door, &*algorithm)?;
         Ok(stop)
     });
+    cells.course = kept::course(settings, &trace);
     let stop = match concluded {
         Ok(stop) => stop,
-        Err(e) => return Err(rescue(e, settings, door, &start, &course, keeper.good())),
+        Err(e) => return Err(rescue(e, settings, door, &start, &course, (keeper.good(), &cells))),
     };
 
     watch::enter("writing the output");
@@ -200,7 +210,7 @@ fn run_in<T: crate::algo::registry::Precision>(settings: &Settings, door: &Door)
     if let Some(path) = &settings.output {
         let mut all = provenance(settings, door, &start, &course, stop.name());
         all.extend(privacy.clone().map(|table| ("privacy".to_string(), table)));
-        matrices::write(door, path, &algorithm.factors(), &all)?;
+        matrices::write_factors(door, path, &algorithm.factors(), &all, &cells)?;
     }
     if let Some(path) = settings.options.file(&RECORD_RELEASES) {
         let all = provenance(settings, door, &start, &course, stop.name());
@@ -282,8 +292,10 @@ fn tell(settings: &Settings, start: &Value, end: &Value, profile: &summary::Prof
         };
         let report = settings.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
         let privacy = dp::lines(&end["privacy"]);
+        let ones = start["params"]["binarize_threshold"].as_f64();
+        let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize. "));
         let said = summary::paragraph(&facts, profile);
-        format!("{}\n{privacy}{said}{}\n", profile.table(), report.unwrap_or_default())
+        format!("{}\n{privacy}{ones}{said}{}\n", profile.table(), report.unwrap_or_default())
     };
     // A reader that has gone (`| head`) does not make the run a failure.
     let mut out = std::io::stdout();
@@ -307,8 +319,13 @@ fn open_trace(settings: &Settings, door: &Door, append: bool) -> Result<Trace> {
 }
 
 /// All effective parameters, the algorithm's own decisions included.
-fn parameters<T: linalg::Real>(settings: &Settings, algorithm: &dyn Algorithm<T>) -> Map<String, Value> {
+fn parameters<T: linalg::Real>(
+    settings: &Settings,
+    algorithm: &dyn Algorithm<T>,
+    threshold: Option<f64>,
+) -> Map<String, Value> {
     let mut all = settings.all();
+    all.extend(threshold.map(|t| ("binarize_threshold".to_string(), json!(t))));
     all.extend(algorithm.decisions().into_iter().map(|(name, value)| (name.to_string(), value)));
     all
 }
@@ -321,13 +338,13 @@ fn rescue<T: linalg::Real>(
     door: &Door,
     start: &Value,
     course: &Course<'_>,
-    good: Option<&Good<T>>,
+    (good, cells): (Option<&Good<T>>, &matrices::Cells),
 ) -> Error {
     let (true, Some(path), Some(good)) = (error.everywhere, &settings.output, good) else { return error };
     let mut all = provenance(settings, door, start, course, "failure");
     all.insert("iterations".into(), good.iteration.into());
     all.extend(good.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
-    let message = match matrices::write(door, path, &good.pieces(), &all) {
+    let message = match matrices::write_factors(door, path, &good.pieces(), &all, cells) {
         Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
         Err(e) => format!("nor can the last good factors be kept: {e}"),
     };

@@ -29,7 +29,9 @@ pub fn project(args: &ProjectArgs, door: &Door) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
     let opened = match &args.output {
-        Some(path) if door.speaks() => matrices::check_writable(path).map_err(|e| e.at("--output")),
+        Some(path) if door.speaks() => {
+            matrices::Kind::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
+        }
         _ => Ok(()),
     };
     let stored = door.agree(opened.and_then(|()| Stored::open(&args.factors)))?;
@@ -78,7 +80,8 @@ pub fn project(args: &ProjectArgs, door: &Door) -> Result<i32> {
             Piece::shared("U", m, own.start, u.view()),
             Piece::shared("V", n, own_v.start, v.slice(ndarray::s![own_v, ..])),
         ];
-        matrices::write(door, path, &pieces, &provenance(args, (m, n), k, error))?;
+        let cells = super::kept::cells(Some(path), &spec, door);
+        matrices::write_factors(door, path, &pieces, &provenance(args, (m, n), k, error), &cells)?;
     }
     if door.speaks() {
         if args.json {

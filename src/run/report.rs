@@ -70,6 +70,18 @@ fn sample<T: Real>(lines: Lines, count: usize, plan: &Plan, loaded: &Loaded<T>, 
     Sample { lines, at, values }
 }
 
+/// The course of a run so far.
+///
+/// # Errors
+/// When the trace of a run that was resumed cannot be read.
+pub fn course(settings: &Settings, trace: &Trace) -> Result<Course> {
+    match settings.trace.as_ref().filter(|p| p.is_file() && settings.resume) {
+        // The course before the resume is there too.
+        Some(trace) => Course::read(trace),
+        None => Course::new(settings.method.name.to_string(), trace.kept().iter().cloned(), PathBuf::new()),
+    }
+}
+
 /// Writes the report that a run was asked for. Collective.
 ///
 /// # Errors
@@ -96,12 +108,7 @@ pub fn of_run<T: Real>(
         matrices::write(door, &file, &shared, &Map::new())?;
     }
     let write = || {
-        let name = settings.method.name.to_string();
-        let course = match settings.trace.as_ref().filter(|p| p.is_file() && settings.resume) {
-            // The course before the resume is there too.
-            Some(trace) => Course::read(trace)?,
-            None => Course::new(name, trace.kept().iter().cloned(), PathBuf::new())?,
-        };
+        let course = course(settings, trace)?;
         let wishes = with_names(wishes, &settings.input, course.count("n"));
         let mut notes = Vec::new();
         if settings.method.partition.is_private() {

@@ -35,7 +35,7 @@ pub static INIT: Opt = Opt {
     name: "init",
     value: "HOW",
     help: "Where the factors start: random, nndsvd (the data's leading singular vectors, by a randomised SVD over the \
-           ranks), or a file that --output wrote",
+           ranks; hals, bpp and mu), or a file that --output wrote",
     check: Check::Text,
 };
 pub static MISSING: Opt = Opt {

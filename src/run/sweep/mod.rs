@@ -252,7 +252,12 @@ pub fn sweep(args: &SweepArgs, door: &Door) -> Result<i32> {
     let mine = deal(todo, groups).swap_remove(number);
     let count = mine.len();
     let all = mine.into_iter().enumerate().try_for_each(|(i, task)| {
-        sweep.run(task, &loaded, &group)?;
+        sweep.run(task, &loaded, &group).inspect_err(|e| {
+            if group.speaks() && groups > 1 {
+                // The job ends with it when the other groups are done.
+                eprintln!("fednmf: k = {}, run {} failed: {e}; the other groups do theirs", task.k, task.run);
+            }
+        })?;
         progress.note(&format!("k = {}, run {} done ({} of {count} of this group)", task.k, task.run, i + 1));
         Ok(())
     });

@@ -1,0 +1,269 @@
+//! Factors as AnnData keeps them on disk (`.h5ad`): `obsm/X_nmf` and `varm/NMF` with the names of observations and
+//! variables, and where they come from in `uns/nmf`. The data itself (`X`) is not copied.
+//!
+//! The layout is AnnData's `anndata` 0.1.0 with frames and arrays of version 0.2.0: every group and dataset says by two
+//! attributes what it is.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use hdf5::types::{TypeDescriptor, VarLenUnicode};
+use hdf5::{Dataset, File, Group, Location, LocationType};
+use serde_json::{Map, Value};
+
+use super::h5::{Part, Rows, Writer};
+use super::plan::Matrix;
+use super::values::Scalar;
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+
+type Outcome<T> = std::result::Result<T, hdf5::Error>;
+
+/// Where the factor of the observations is.
+const OBS: &str = "obsm/X_nmf";
+/// Where the factor of the variables is.
+const VAR: &str = "varm/NMF";
+/// Where everything else is.
+const ABOUT: &str = "uns/nmf";
+
+/// What AnnData wants to know of a run beside its factors.
+#[derive(Debug, Clone, Default)]
+pub struct Cells {
+    /// Names of the rows of the matrix that was factorised, where known.
+    pub rows: Option<Vec<String>>,
+    /// Names of its columns.
+    pub columns: Option<Vec<String>>,
+    /// Whether its columns are the observations, not its rows.
+    pub turned: bool,
+    /// The course of the run: a list of numbers for each measure.
+    pub course: Map<String, Value>,
+}
+
+/// An AnnData file being written.
+pub struct Sheet<'a> {
+    rows: Option<Rows>,
+    writer: Writer,
+    cells: &'a Cells,
+    /// Numbers of observations and variables.
+    lengths: [usize; 2],
+}
+
+impl<'a> Sheet<'a> {
+    /// Begins the file that will be `path`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create(path: &Path, attributes: &Map<String, Value>, cells: &'a Cells) -> Result<Self> {
+        let writer = Writer::create(path)?;
+        let mut about = attributes.clone();
+        about.insert("U".into(), place(cells.turned, "U").into());
+        about.insert("V".into(), place(cells.turned, "V").into());
+        if !cells.course.is_empty() {
+            about.insert("trace".into(), cells.course.clone().into());
+        }
+        let write = || -> Outcome<()> {
+            let file = writer.file();
+            label(file, "anndata", "0.1.0")?;
+            for name in ["layers", "obsm", "obsp", "uns", "varm", "varp"] {
+                let group = file.create_group(name)?;
+                label(&group, "dict", "0.1.0")?;
+            }
+            tree(&file.create_group(ABOUT)?, &about)
+        };
+        write().map_err(|e| writer.failed(e))?;
+        Ok(Sheet { rows: None, writer, cells, lengths: [0; 2] })
+    }
+
+    /// Begins U or V.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or the matrix is another one.
+    pub fn begin<T: Real>(&mut self, matrix: &Matrix) -> Result<()> {
+        let at = place(self.cells.turned, &matrix.name);
+        let length = match at {
+            OBS => &mut self.lengths[0],
+            VAR => &mut self.lengths[1],
+            _ => {
+                return Err(Error::input(format!(
+                    "AnnData has no place for the matrix {} of this run; let the name of the output end in .h5",
+                    matrix.name
+                )));
+            }
+        };
+        *length = matrix.rows;
+        self.rows = Some(self.writer.matrix_at::<T>(at, matrix)?);
+        Ok(())
+    }
+
+    /// Adds the next rows, row after row.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
+        self.rows.as_mut().map_or(Ok(()), |rows| rows.push(values))
+    }
+
+    /// Ends the matrix.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn end(&mut self) -> Result<()> {
+        let Some(rows) = self.rows.take() else { return Ok(()) };
+        label(rows.dataset(), "array", "0.2.0").map_err(|e| self.writer.failed(e))
+    }
+
+    /// Adds the names and closes the file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(self) -> Result<Part> {
+        let Cells { rows, columns, turned, .. } = self.cells;
+        let (obs, var) = if *turned { (columns, rows) } else { (rows, columns) };
+        let write = || -> Outcome<()> {
+            for (name, names, length) in [("obs", obs, self.lengths[0]), ("var", var, self.lengths[1])] {
+                frame(&self.writer.file().create_group(name)?, names.as_deref(), length)?;
+            }
+            Ok(())
+        };
+        write().map_err(|e| self.writer.failed(e))?;
+        self.writer.close()
+    }
+}
+
+/// Where a factor goes; the name itself for what has no place.
+fn place(turned: bool, name: &str) -> &str {
+    match (name, turned) {
+        ("U", false) | ("V", true) => OBS,
+        ("V", false) | ("U", true) => VAR,
+        (other, _) => other,
+    }
+}
+
+fn text(text: &str) -> Outcome<VarLenUnicode> {
+    // HDF5 text ends at the first NUL.
+    VarLenUnicode::from_str(&text.replace('\0', "\u{fffd}")).map_err(|e| hdf5::Error::Internal(e.to_string()))
+}
+
+/// Says what a group or a dataset is.
+fn label(of: &Location, kind: &str, version: &str) -> Outcome<()> {
+    of.new_attr::<VarLenUnicode>().create("encoding-type")?.write_scalar(&text(kind)?)?;
+    of.new_attr::<VarLenUnicode>().create("encoding-version")?.write_scalar(&text(version)?)
+}
+
+/// A frame without columns: an index alone. Names that are not as many as there are lines are numbers instead, as AnnData
+/// itself does it.
+fn frame(group: &Group, names: Option<&[String]>, length: usize) -> Outcome<()> {
+    label(group, "dataframe", "0.2.0")?;
+    group.new_attr::<VarLenUnicode>().create("_index")?.write_scalar(&text("_index")?)?;
+    group.new_attr::<VarLenUnicode>().shape(0).create("column-order")?;
+    let names = names.filter(|names| names.len() == length);
+    let line = |i: usize| names.map_or_else(|| text(&i.to_string()), |names| text(&names[i]));
+    strings(group, "_index", &(0..length).map(line).collect::<Outcome<Vec<_>>>()?)
+}
+
+fn strings(group: &Group, name: &str, all: &[VarLenUnicode]) -> Outcome<()> {
+    let dataset = group.new_dataset::<VarLenUnicode>().shape(all.len()).create(name)?;
+    dataset.write(all)?;
+    label(&dataset, "string-array", "0.2.0")
+}
+
+/// Objects as groups, lists as arrays, numbers, truth and text as scalars; null is left out.
+fn tree(group: &Group, map: &Map<String, Value>) -> Outcome<()> {
+    label(group, "dict", "0.1.0")?;
+    for (name, value) in map {
+        match value {
+            Value::Null => {}
+            Value::Object(inner) => tree(&group.create_group(name)?, inner)?,
+            Value::Array(list) if !list.is_empty() && list.iter().all(Value::is_string) => {
+                let all = list.iter().map(|x| text(x.as_str().unwrap_or_default()));
+                strings(group, name, &all.collect::<Outcome<Vec<_>>>()?)?;
+            }
+            // A measure that was no number at some time is NaN there.
+            Value::Array(list) if list.iter().all(|x| x.is_number() || x.is_null()) => {
+                let all: Vec<f64> = list.iter().map(|x| x.as_f64().unwrap_or(f64::NAN)).collect();
+                let dataset = group.new_dataset::<f64>().shape(all.len()).create(name.as_str())?;
+                dataset.write(&all[..])?;
+                label(&dataset, "array", "0.2.0")?;
+            }
+            Value::Bool(yes) => {
+                let dataset = group.new_dataset::<bool>().create(name.as_str())?;
+                dataset.write_scalar(yes)?;
+                label(&dataset, "numeric-scalar", "0.2.0")?;
+            }
+            _ => scalar(group, name, value)?,
+        }
+    }
+    Ok(())
+}
+
+fn scalar(group: &Group, name: &str, value: &Value) -> Outcome<()> {
+    fn number<N: hdf5::H5Type>(group: &Group, name: &str, x: N) -> Outcome<()> {
+        let dataset = group.new_dataset::<N>().create(name)?;
+        dataset.write_scalar(&x)?;
+        label(&dataset, "numeric-scalar", "0.2.0")
+    }
+    match Scalar::from_json(value) {
+        None => Ok(()),
+        Some(Scalar::Int(x)) => number(group, name, x),
+        Some(Scalar::Uint(x)) => number(group, name, x),
+        Some(Scalar::Float(x)) => number(group, name, x),
+        Some(Scalar::Text(x)) => {
+            let dataset = group.new_dataset::<VarLenUnicode>().create(name)?;
+            dataset.write_scalar(&text(&x)?)?;
+            label(&dataset, "string", "0.2.0")
+        }
+    }
+}
+
+/// Whether this is an AnnData file, by its root attributes.
+pub fn is_one(attributes: &Map<String, Value>) -> bool {
+    attributes.get("encoding-type").is_some_and(|kind| kind == "anndata")
+}
+
+/// What `uns/nmf` tells: the attributes of another output file.
+///
+/// # Errors
+/// When the file is damaged.
+pub fn about(file: &File) -> Outcome<Map<String, Value>> {
+    if !file.link_exists("uns") || !file.group("uns").is_ok_and(|uns| uns.link_exists("nmf")) {
+        return Ok(Map::new());
+    }
+    if file.loc_type_by_name(ABOUT)? == LocationType::Group { read_tree(&file.group(ABOUT)?) } else { Ok(Map::new()) }
+}
+
+fn read_tree(group: &Group) -> Outcome<Map<String, Value>> {
+    let mut map = Map::new();
+    for name in group.member_names()? {
+        let value = match group.loc_type_by_name(&name)? {
+            LocationType::Group => Some(read_tree(&group.group(&name)?)?.into()),
+            LocationType::Dataset => read_value(&group.dataset(&name)?)?,
+            _ => None,
+        };
+        map.extend(value.map(|value| (name, value)));
+    }
+    Ok(map)
+}
+
+/// A scalar or a short list; `None` for anything else.
+fn read_value(dataset: &Dataset) -> Outcome<Option<Value>> {
+    const LONGEST: usize = 1 << 20;
+    if dataset.ndim() == 1 && dataset.size() <= LONGEST {
+        return Ok(match dataset.dtype()?.to_descriptor()? {
+            TypeDescriptor::Float(_) | TypeDescriptor::Integer(_) | TypeDescriptor::Unsigned(_) => {
+                Some(dataset.read_raw::<f64>()?.into())
+            }
+            TypeDescriptor::VarLenUnicode => {
+                let all = dataset.read_raw::<VarLenUnicode>()?;
+                Some(all.iter().map(|s| String::from_utf8_lossy(s.as_bytes()).into_owned()).collect())
+            }
+            _ => None,
+        });
+    }
+    Ok(Scalar::of(dataset)?.map(|scalar| scalar.to_json()))
+}
+
+/// Where the file has U or V; the name itself for anything else.
+pub fn find<'a>(about: &'a Map<String, Value>, name: &'a str) -> &'a str {
+    let said = about.get(name).and_then(Value::as_str).filter(|place| [OBS, VAR].contains(place));
+    said.unwrap_or_else(|| place(false, name))
+}
