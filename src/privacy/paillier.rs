@@ -30,11 +30,13 @@ pub struct Worker {
     pub a: Integer,
     pub b: Integer,
     pub c: Integer,
+    /// A plaintext.
+    pub x: Integer,
 }
 
 impl Worker {
     pub fn new(rng: StdRng) -> Self {
-        Worker { rng, exponent: Vec::new(), a: Integer::new(), b: Integer::new(), c: Integer::new() }
+        Worker { rng, exponent: Vec::new(), a: Integer::new(), b: Integer::new(), c: Integer::new(), x: Integer::new() }
     }
 
     /// A secret exponent of this many bits (a multiple of 64, or less than 64).
@@ -224,10 +226,10 @@ impl PrivateKey {
         })
     }
 
-    /// A fresh encryption of x modulo n, into `out` ([`PublicKey::ciphertext_words`] long).
-    pub fn encrypt(&self, x: i64, w: &mut Worker, out: &mut [u64]) {
+    /// A fresh encryption of the plaintext `w.x` modulo n, into `out` ([`PublicKey::ciphertext_words`] long).
+    pub fn encrypt(&self, w: &mut Worker, out: &mut [u64]) {
         w.draw(self.public.bits / 2);
-        let Worker { exponent, a, b, c, .. } = w;
+        let Worker { exponent, a, b, c, x, .. } = w;
         self.modulo_pp.power(exponent, a, c);
         self.modulo_qq.power(exponent, b, c);
         // Chinese remainders: b + q² ((a − b) q⁻² mod p²)
@@ -237,7 +239,7 @@ impl PrivateKey {
         c.assign(&*a * &self.qq);
         *c += &*b;
         // times 1 + x n: only x·c mod n matters beside c
-        a.assign(&*c * x);
+        a.assign(&*c * &*x);
         b.assign(a.modulo_ref(&self.public.n));
         a.assign(&*b * &self.public.n);
         *a += &*c;
@@ -279,12 +281,14 @@ mod tests {
             let mut seen = Vec::new();
             for x in [0, 1, -1, 123_456_789, -987_654_321, i64::MAX, i64::MIN + 1] {
                 let mut c = vec![0; PublicKey::ciphertext_words(bits)];
-                key.encrypt(x, &mut w, &mut c);
+                w.x.assign(x);
+                key.encrypt(&mut w, &mut c);
                 assert_eq!(key.decrypt(&c).unwrap(), x);
                 seen.push(c);
             }
             let mut again = vec![0; PublicKey::ciphertext_words(bits)];
-            key.encrypt(0, &mut w, &mut again);
+            w.x.assign(0);
+            key.encrypt(&mut w, &mut again);
             assert!(!seen.contains(&again), "the same number twice gives the same ciphertext");
         }
     }
@@ -309,7 +313,8 @@ mod tests {
         let (key, mut w) = key(2048);
         let public = PublicKey::from_words(&key.public.words(), 2048).unwrap();
         let mut c = vec![0; PublicKey::ciphertext_words(2048)];
-        key.encrypt(-40, &mut w, &mut c);
+        w.x.assign(-40);
+        key.encrypt(&mut w, &mut c);
         w.a.assign_digits(&c, Order::Lsf);
         w.b.assign(100);
         public.add_and_refresh(&mut w);

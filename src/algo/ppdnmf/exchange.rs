@@ -323,11 +323,12 @@ mod tests {
     fn decrypted(draw: Weights, bits: u32, own: &[i64], theirs: &[i64]) -> Vec<Vec<i64>> {
         let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 2, ranks: 1 };
-        let mut vault = Vault::new(parties, 0, bits, fixed, Some(3), 2).unwrap();
+        let mut vault = Vault::new(parties, 0, bits, fixed, draw == Weights::Scalar, (Some(3), 2)).unwrap();
         vault.learn(0, &vault.public_words(0)).unwrap();
         let mut end = End::new(1, (1, 0), secret_rng(Some(1), 2).unwrap(), ENTRIES);
         let mut message = vec![0; vault.message_words(ENTRIES)];
         let mut reply = vec![0; vault.answer_words(ENTRIES)];
+        assert_eq!(message.len() == reply.len(), draw == Weights::Scalar, "one weight packs both ways");
         let mut out = vec![0; ENTRIES];
         (0..4)
             .map(|_| {

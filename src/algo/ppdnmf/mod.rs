@@ -70,7 +70,11 @@ pub static METHOD: Method = Method {
         SECRET_SEED.or("os"),
     ],
     wire: &[
-        Wire::new(exchange::FORWARD, "m x k ciphertexts to each neighbour", "each ADMM iteration, unless --plain"),
+        Wire::new(
+            exchange::FORWARD,
+            "m x k ciphertexts to each neighbour (packed with --scalar-g)",
+            "each ADMM iteration, unless --plain",
+        ),
         Wire::new(exchange::ANSWER, "m x k numbers, packed, to each neighbour", "each ADMM iteration, unless --plain"),
         Wire::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
         Wire::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
@@ -174,14 +178,14 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let fixed =
         Fixed::new(options.count(&QUANTIZATION), options.number(&X_RANGE), options.count(&G_SCALE), penalties.g_max)?;
     let secret_seed = options.seed(&SECRET_SEED);
+    let weights = if options.flag(&SCALAR_G) { Weights::Scalar } else { Weights::Entry };
     let vault = match bits {
         Some(bits) => {
-            let threads = options.count(&CRYPTO_THREADS);
-            Some(Vault::new(parties, door.rank(), bits, fixed, secret_seed, threads)?)
+            let secret = (secret_seed, options.count(&CRYPTO_THREADS));
+            Some(Vault::new(parties, door.rank(), bits, fixed, weights == Weights::Scalar, secret)?)
         }
         None => None,
     };
-    let weights = if options.flag(&SCALAR_G) { Weights::Scalar } else { Weights::Entry };
     let decisions = vec![
         ("mu_penalty", penalties.mu.into()),
         ("eta", penalties.eta.into()),

@@ -1,8 +1,10 @@
-//! The exchange under encryption: one ciphertext for each entry goes out, and the answers come back packed.
+//! The exchange under encryption: one ciphertext for each entry goes out, and the answers come back packed. With one weight
+//! for a whole message (`--scalar-g`) both ways are packed.
 //!
 //! A weight G acts on a whole plaintext, so entries with weights of their own need ciphertexts of their own. The answers
 //! are moved into slots of one plaintext: Π_s c_s^(G_s 2^(ws)) · E(Σ_s (o_s + 2^(w−1)) 2^(ws)), whose slot s, less
-//! 2^(w−1), is o_s − G_s û_i,s, with o_s = G_s û_j,s and a remainder. So the returned bytes and the decryptions shrink by the number of slots.
+//! 2^(w−1), is o_s − G_s û_i,s, with o_s = G_s û_j,s and a remainder. So the returned bytes and the decryptions shrink by the
+//! number of slots. A weight for all slots of a plaintext acts on them all at once: then −û_i is packed already when it goes out.
 
 use rug::integer::Order;
 use rug::{Assign, Integer};
@@ -20,6 +22,8 @@ pub struct Vault {
     bits: u32,
     slot: u32,
     slots: usize,
+    /// Entries in one ciphertext of a message.
+    together: usize,
     largest: i64,
     first: usize,
     own: Vec<PrivateKey>,
@@ -29,7 +33,7 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// New keys for the hosted parties.
+    /// New keys for the hosted parties; `one_weight` where a message has one weight for all its entries.
     ///
     /// # Errors
     /// When a slot does not fit into a plaintext, or there is no randomness.
@@ -38,8 +42,8 @@ impl Vault {
         rank: usize,
         bits: u32,
         fixed: Fixed,
-        secret_seed: Option<u64>,
-        threads: usize,
+        one_weight: bool,
+        (secret_seed, threads): (Option<u64>, usize),
     ) -> Result<Self> {
         let slot = fixed.slot_bits();
         let slots = (PublicKey::room(bits) / slot) as usize;
@@ -59,7 +63,8 @@ impl Vault {
             workers.push(Worker::new(rng(2, rank * 65_536 + thread)?));
         }
         let public = (0..parties.count).map(|_| None).collect();
-        Ok(Vault { bits, slot, slots, largest: fixed.largest_answer(), first: hosted.start, own, public, workers })
+        let (largest, first, together) = (fixed.largest_answer(), hosted.start, if one_weight { slots } else { 1 });
+        Ok(Vault { bits, slot, slots, together, largest, first, own, public, workers })
     }
 
     /// Hands public keys over every way (party, its rank, the neighbour's rank), in this order on both sides.
@@ -104,7 +109,7 @@ impl Vault {
 
     /// Words of a message of so many entries.
     pub fn message_words(&self, entries: usize) -> usize {
-        entries * PublicKey::ciphertext_words(self.bits)
+        entries.div_ceil(self.together) * PublicKey::ciphertext_words(self.bits)
     }
 
     /// Words of an answer.
@@ -112,25 +117,33 @@ impl Vault {
         entries.div_ceil(self.slots) * PublicKey::ciphertext_words(self.bits)
     }
 
-    /// E(−û) of every entry, for the party itself.
+    /// E(−û) of every entry, for the party itself, or E(Σ_s −û_s 2^(ws)) for each pack of them.
     pub fn seal(&mut self, party: usize, u: &[i64], message: &mut [u64]) {
         let key = &self.own[party - self.first];
         let words = PublicKey::ciphertext_words(self.bits);
-        spread(&mut self.workers, message, words, |worker, entry, out| key.encrypt(-u[entry], worker, out));
+        let (together, slot) = (self.together, self.slot);
+        spread(&mut self.workers, message, words, |worker, pack, out| {
+            worker.x.assign(0);
+            for u in u[pack * together..].iter().take(together).rev() {
+                worker.x <<= slot;
+                worker.x -= *u;
+            }
+            key.encrypt(worker, out);
+        });
     }
 
     /// The answer to the message of a neighbour: E(offset − G û_i) for the own weights and offsets.
     pub fn answer(&mut self, neighbour: usize, message: &[u64], weights: &[u64], offsets: &[i64], reply: &mut [u64]) {
         let key = self.public[neighbour].as_ref().expect("keys were handed over at the start");
         let words = PublicKey::ciphertext_words(self.bits);
-        let (slots, slot) = (self.slots, self.slot);
+        let (slots, slot, together) = (self.slots, self.slot, self.together);
         spread(&mut self.workers, reply, words, |worker, pack, out| {
             let entries = pack * slots..((pack + 1) * slots).min(weights.len());
             // The product by squaring and multiplying through all bits of all exponents at once, from the top.
             worker.a.assign(1);
-            for entry in entries.clone().rev() {
+            for entry in entries.clone().step_by(together).rev() {
                 let g = weights[entry];
-                worker.c.assign_digits(&message[entry * words..(entry + 1) * words], Order::Lsf);
+                worker.c.assign_digits(&message[entry / together * words..][..words], Order::Lsf);
                 power_of_two(worker, slot - (64 - g.leading_zeros()), key);
                 for bit in (0..64 - g.leading_zeros()).rev() {
                     worker.a.square_mut();
