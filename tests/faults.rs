@@ -250,7 +250,8 @@ fn kill_one(family: usize, after: Duration, which: usize) -> Option<Fault> {
     assert!(hit, "{what}: ended by itself: {output:?}");
     assert!(gone < Duration::from_secs(10), "{what}: gone after {gone:?}");
     wait_until_gone(&file("c.h5"));
-    let told = output.stderr.to_lowercase();
+    // MPICH's launcher says it on the other stream.
+    let told = (output.stdout.clone() + &output.stderr).to_lowercase();
     // Of a rank that was gone before MPI was up, Open MPI says the exit code alone.
     let words = ["killed", "signal 9", "lost", "job has been aborted"];
     assert!(words.iter().any(|w| told.contains(w)), "{what}: {output:?}");

@@ -91,10 +91,10 @@ impl Number {
 fn half(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let size = match exponent {
-        0 => fraction * 2f64.powi(-24),
+        0 => libm::ldexp(fraction, -24),
         31 if fraction == 0.0 => f64::INFINITY,
         31 => f64::NAN,
-        _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
+        _ => libm::ldexp(1024.0 + fraction, exponent - 25),
     };
     if bits >> 15 == 1 { -size } else { size }
 }
@@ -115,9 +115,13 @@ mod tests {
 
     #[test]
     fn halves() {
-        for (bits, value) in
-            [(0x3c00, 1.0), (0xc000, -2.0), (0x0001, 2f64.powi(-24)), (0x7bff, 65504.0), (0x7c00, f64::INFINITY)]
-        {
+        for (bits, value) in [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x0001, 5.960_464_477_539_063e-8),
+            (0x7bff, 65504.0),
+            (0x7c00, f64::INFINITY),
+        ] {
             assert_eq!(half(bits), value);
         }
         assert!(half(0x7e00).is_nan());

@@ -1,0 +1,31 @@
+//! What a run leaves: the end of a trace, the seal of a checkpoint, a trace of which a report is made.
+#![no_main]
+
+use fednmf::output::checkpoint::Checkpoint;
+use fednmf::output::trace::Trace;
+use fednmf::report::{self, Course, Run, Wishes};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((&how, bytes)) = data.split_first() else { return };
+    if how % 3 == 2 {
+        fednmf_fuzz::with_file("jsonl", bytes, |path| {
+            let Ok(course) = Course::read(path.as_ref()) else { return };
+            let (factors, page) = (Err("none".to_string()), format!("{path}.html"));
+            let run = Run { course, factors, sample: None, wishes: Wishes::default(), notes: Vec::new() };
+            report::write(page.as_ref(), vec![run]).expect("a page of whatever numbers");
+            let _ = std::fs::remove_file(page);
+        });
+    } else if how % 3 == 0 {
+        fednmf_fuzz::with_file("jsonl", bytes, |path| {
+            let mut trace = Trace::open(Some(path.as_ref()), true).expect("a file that is there can be opened");
+            trace.write(&"event".into()).expect("there is room");
+            let text = std::fs::read(path).expect("the file");
+            // What was whole is still there, what was torn is gone.
+            let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+            assert_eq!(text, [&bytes[..whole], b"\"event\"\n"].concat());
+        });
+    } else {
+        // HDF5 must not see a file whose seal does not fit: a wrong file is refused here, whatever its bytes.
+        fednmf_fuzz::with_file("h5", bytes, |path| drop(Checkpoint::resume(path.as_ref())));
+    }
+});

@@ -1,0 +1,69 @@
+//! What the targets share: one rank's door, a file to read from, a run through a reader.
+
+use std::path::PathBuf;
+
+use fednmf::comm::Door;
+use fednmf::data::{self, InputSpec, Plan};
+
+/// Of a matrix with more rows or columns than this only the header is read: memory for factors and counts of so many
+/// would be honest, and would stop the fuzzer.
+const MOST: usize = 200_000;
+/// Likewise for the entries of a dense matrix.
+const ENTRIES: usize = 4_000_000;
+
+thread_local! {
+    // MPI stays up until the process ends.
+    static DOOR: Door = {
+        let universe = mpi::initialize().expect("MPI starts");
+        let door = Door::new(universe.world());
+        std::mem::forget(universe);
+        door
+    };
+}
+
+/// A file of this process in memory.
+fn place(ending: &str) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/fednmf-fuzz-{}.{ending}", std::process::id()))
+}
+
+/// Writes `bytes` to a file with that ending and calls `f` with its path.
+pub fn with_file(ending: &str, bytes: &[u8], f: impl FnOnce(&str)) {
+    let path = place(ending);
+    std::fs::write(&path, bytes).expect("there is room in /dev/shm");
+    f(&path.to_string_lossy());
+    let _ = std::fs::remove_file(path);
+}
+
+/// Reads `bytes` as a matrix file with that ending; what comes out, if anything, must be in order.
+pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
+    with_file(ending, bytes, |path| {
+        DOOR.with(|door| {
+            let Ok(mut spec) = InputSpec::parse(path) else { return };
+            spec.transpose = transpose;
+            spec.allow_negative = narrow;
+            let Ok(input) = data::open(&spec, door) else { return };
+            let header = input.header().clone();
+            let dense = if header.sparse { 0 } else { header.rows.saturating_mul(header.cols) };
+            if header.rows.max(header.cols) > MOST || dense > ENTRIES {
+                return;
+            }
+            let plan = Plan::RowsAndColumns { ranks: 1 };
+            if narrow {
+                check(input.load::<f32>(&plan, door, &mut |_| ()), header.rows, header.cols);
+            } else {
+                check(input.load::<f64>(&plan, door, &mut |_| ()), header.rows, header.cols);
+            }
+        });
+    });
+}
+
+fn check<T: fednmf::linalg::Real>(loaded: fednmf::error::Result<data::Loaded<T>>, rows: usize, cols: usize) {
+    let Ok(loaded) = loaded else { return };
+    assert_eq!((loaded.header.rows, loaded.header.cols), (rows, cols));
+    let figures = loaded.figures;
+    assert!(figures.nonzeros > 0 && figures.min <= figures.max && figures.max.is_finite() && figures.min.is_finite());
+    for block in &loaded.blocks {
+        let (r, c) = block.shape();
+        assert!((r, c) == (rows, cols) || (c, r) == (rows, cols));
+    }
+}
