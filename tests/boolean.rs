@@ -98,6 +98,34 @@ fn the_same_bits_on_any_number_of_ranks() {
     }
 }
 
+/// On noisy data FELB starts over after ten rounds: a run that was kept before or after that goes on as the whole one.
+#[test]
+fn felb_goes_on_across_its_new_start() {
+    let dir = tempdir().unwrap();
+    let file = |name: String| dir.path().join(name);
+    let run = |iterations: usize, out: &str| {
+        let line = "--algo felb --parties 10 -k 10 --eval-every 0 --input synthetic:tiles,noise=0.2,seed=1 --max-iters";
+        fednmf(2, &format!("{line} {iterations}")).arg("--output").arg(file(out.into()))
+    };
+    run(40, "whole.h5").ok();
+    run(10, "ten.h5").ok();
+    let held = fednmf(2, "--algo felb --parties 10 -k 10 --eval-every 0 --input synthetic:tiles,noise=0.2,seed=1")
+        .arg("--max-iters=40")
+        .arg("--gamma=1")
+        .arg("--output")
+        .arg(file("held.h5".into()));
+    held.ok();
+    let v = |name: &str| factor(&file(name.into()), "V");
+    assert!(v("whole.h5") != v("held.h5"), "it is expected to start over");
+    assert!(v("ten.h5").iter().any(|&x| x == 1.0), "ten rounds end with what they found, not with the new start");
+    for first in [7, 10, 11, 25] {
+        let kept = file(format!("{first}.c.h5"));
+        run(first, &format!("{first}.h5")).arg("--checkpoint").arg(&kept).ok();
+        run(40, &format!("{first}.rest.h5")).arg("--checkpoint").arg(&kept).arg("--resume").ok();
+        assert_eq!(v(&format!("{first}.rest.h5")), v("whole.h5"), "taken up again after {first} rounds");
+    }
+}
+
 #[test]
 fn measures_are_those_of_the_written_factors() {
     let dir = tempdir().unwrap();

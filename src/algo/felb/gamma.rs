@@ -33,11 +33,11 @@ impl Gamma {
     }
 
     /// For b local steps: 1 up to 10 of them, 10 for 50; at 0 the parties drift apart, above 30 nothing moves. It may fall
-    /// where steps are neither so few that nobody drifts, nor so many that γ is high anyway. `may_start_over` is false
-    /// where rounds are few or cost privacy.
-    pub fn auto(local_iters: usize, max_iters: usize, may_start_over: bool) -> Gamma {
+    /// where steps are neither so few that nobody drifts, nor so many that γ is high anyway; and not where rounds cost
+    /// privacy (`private`). The number of rounds to come decides nothing: a run may be taken up again for more.
+    pub fn auto(local_iters: usize, private: bool) -> Gamma {
         let last = if local_iters <= 10 { 1.0 } else { (local_iters as f64 / 5.0).min(20.0) };
-        let probes = may_start_over && (3..=10).contains(&local_iters) && max_iters >= 4 * PROBE;
+        let probes = !private && (3..=10).contains(&local_iters);
         Gamma { last, probes, began: 0 }
     }
 
@@ -49,7 +49,7 @@ impl Gamma {
         (FIRST * FALL.powi((round - self.began).min(1 << 20) as i32)).max(self.last)
     }
 
-    /// Whether all starts over after this many rounds, which have led to this V̂; equal on all ranks.
+    /// Whether all starts over before the next round, this many having led to this V̂; equal on all ranks.
     pub fn starts_over<T: Real>(&mut self, rounds: usize, v: &[T]) -> bool {
         if !self.probes || self.began > 0 || rounds != PROBE {
             return false;
@@ -72,16 +72,14 @@ mod tests {
     fn it_falls_only_where_the_parties_are_undecided() {
         let (clear, blurred) = ([0.9, 1.0, 0.0, 0.1], [0.4, 0.5, 0.2, 0.3]);
         for (v, falls) in [(clear, false), (blurred, true)] {
-            let mut gamma = Gamma::auto(10, 100, true);
+            let mut gamma = Gamma::auto(10, false);
             assert!(!gamma.starts_over(9, &v) && gamma.at(9) == 1.0);
             assert_eq!(gamma.starts_over(10, &v), falls);
             assert_eq!(gamma.at(10), if falls { 10.0 } else { 1.0 });
             assert!(!gamma.starts_over(11, &blurred));
             assert!(gamma.at(11) <= gamma.at(10) && gamma.at(100) == 1.0);
         }
-        for mut held in
-            [Gamma::fixed(3.0), Gamma::auto(10, 39, true), Gamma::auto(10, 100, false), Gamma::auto(50, 100, true)]
-        {
+        for mut held in [Gamma::fixed(3.0), Gamma::auto(10, true), Gamma::auto(50, false), Gamma::auto(1, false)] {
             assert!(!held.starts_over(10, &blurred) && held.at(0) == held.at(90));
         }
     }

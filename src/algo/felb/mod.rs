@@ -172,7 +172,7 @@ fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorit
         kappa: options.number(&KAPPA),
         gamma: match options.number_or_auto(&GAMMA) {
             Some(gamma) => Gamma::fixed(gamma),
-            None => Gamma::auto(local_iters, max_iters, releases.is_none()),
+            None => Gamma::auto(local_iters, releases.is_some()),
         },
         inertia: options.number(&INERTIA),
     };
@@ -313,6 +313,10 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             if self.done() {
                 break;
             }
+            if self.plan.gamma.starts_over(self.iteration, slice(&self.shared)) {
+                start(self.seed, &self.rows, &mut self.u, &mut self.shared);
+                self.began.fill(T::of(self.iteration as f64));
+            }
             let round = self.iteration - self.plan.gamma.began;
             let lambda = (self.plan.lambda * self.plan.rate.powi(round as i32)).min(1e12);
             let gamma = self.plan.gamma.at(self.iteration);
@@ -326,10 +330,6 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             let (kappa, lambda) = (T::of(self.plan.kappa) * share, T::of(lambda) * share);
             self.shared.mapv_inplace(|x| prox(x * share, kappa, lambda));
             self.iteration += 1;
-            if self.plan.gamma.starts_over(self.iteration, slice(&self.shared)) {
-                start(self.seed, &self.rows, &mut self.u, &mut self.shared);
-                self.began.fill(T::of(self.iteration as f64));
-            }
         }
         self.kept.update(self.releases.as_ref());
         Ok(())
