@@ -94,10 +94,25 @@ fn aligned_parties_reach_the_centralised_error() {
         "--local-iters 100 --max-iters 20 --barycenter tree",
         "--local-iters 500 --max-iters 4",
         "--local-iters 10 --max-iters 200",
+        "--update hals --local-iters 10 --max-iters 20",
+        "--update hals --align lap-rho --local-iters 100 --max-iters 20",
     ] {
         let [last, refit] = means(&format!("fnmf {line}"), 0.0, &[1]);
         // 0.583 ± 0.0015, and the other draw of data
         assert!((0.575..0.59).contains(&last) && (last - refit).abs() < 0.002, "{line}: {last} {refit}");
+    }
+}
+
+/// One party that nothing pulls is the whole, and its HALS that of `hals`, to the last digits.
+#[test]
+fn one_party_by_hals_is_centralised_hals() {
+    let input = format!("--input {} -k 6 --max-iters 30 --seed 4 --algo", data("digits.npy").display());
+    let central = fednmf(0, &format!("{input} hals")).ok();
+    for steps in ["--local-iters 1 --max-iters 30", "--local-iters 5 --max-iters 6"] {
+        let line = format!("{input} fedavg --parties 1 --update hals --start shared {steps}");
+        let alone = fednmf(0, &line.replacen("--max-iters 30 ", "", 1)).ok();
+        let (a, b) = (number(&alone, "rel_error"), number(&central, "rel_error"));
+        assert!((a - b).abs() < 1e-10, "{steps}: {a} {b}");
     }
 }
 

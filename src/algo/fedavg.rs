@@ -2,7 +2,7 @@
 
 use super::dp;
 use super::fnmf;
-use super::options::{INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, SECURE_THRESHOLD, START};
+use super::options::{INERTIA, LOCAL_ITERS, LOCAL_TOL, PARTICIPATION, SECURE_THRESHOLD, START, UPDATE};
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
 use crate::error::Result;
@@ -17,9 +17,10 @@ pub static METHOD: Method = Method {
     unit: Unit::Round,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &dp::with::<6, 16>([
+    options: &dp::with::<7, 17>([
         LOCAL_ITERS.or("10"),
         LOCAL_TOL.or("0"),
+        UPDATE.among(fnmf::UPDATES, "ipalm"),
         INERTIA.or("1"),
         START.or("independent"),
         PARTICIPATION.or("1"),

@@ -34,7 +34,9 @@ pub fn float(text: &[u8]) -> Option<(f64, usize)> {
         }
     }
     // 19 digits cannot wrap around; zeros before them do not count.
-    let fits = count <= 19 || count - text[start..end].iter().take_while(|b| matches!(b, b'0' | b'.')).count() < 19;
+    let before = || text[start..end].iter().take_while(|b| matches!(b, b'0' | b'.')).count();
+    // Where there are only zeros, the point makes `before` one more than `count`.
+    let fits = count <= 19 || count.saturating_sub(before()) < 19;
     let value = match fits.then(|| decimal::nearest(mantissa, exponent)).flatten() {
         Some(value) if text[0] == b'-' => -value,
         Some(value) => value,
@@ -163,6 +165,8 @@ mod tests {
             ("0.000012345678901234567", 0.000012345678901234567, 23),
             ("000000000000000000000000007", 7.0, 27),
             ("12345678901234567890123", 12345678901234567890123.0, 23),
+            ("000000000000000000000.0e0", 0.0, 25),
+            ("-0000000000000000000000.", 0.0, 24),
             ("1.0000000000000000e+00", 1.0, 22),
             ("3,4", 3.0, 1),
             ("Infinity", f64::INFINITY, 8),

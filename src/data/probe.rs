@@ -179,7 +179,9 @@ fn two_dimensions(dims: &[u64], by_columns: bool) -> std::result::Result<(usize,
     let (rows, cols) = match (dims, all) {
         (&[rows], _) => (rows, 1),
         (&[rows, cols], Some(_)) => (rows, cols),
-        (&[rows, ref rest @ ..], Some(_)) if !by_columns => (rows, rest.iter().product()),
+        (&[rows, ref rest @ ..], Some(_)) if !by_columns => {
+            (rows, rest.iter().fold(1u64, |all, &d| all.saturating_mul(d)))
+        }
         (&[], _) => return Err("holds a single number, not a matrix".into()),
         (_, Some(_)) => return Err(format!("has {} dimensions in Fortran order; a matrix has two", dims.len())),
         (_, None) => return Err("the header promises more entries than can be counted".into()),
@@ -202,5 +204,6 @@ mod tests {
         assert!(two_dimensions(&[0, 3], false).unwrap_err().contains("empty"));
         assert!(two_dimensions(&[1 << 40, 1 << 40], false).unwrap_err().contains("counted"));
         assert!(two_dimensions(&[2, 1 << 40, 1 << 40], false).is_err());
+        assert!(two_dimensions(&[0, 1 << 40, 1 << 40], false).unwrap_err().contains("empty"));
     }
 }

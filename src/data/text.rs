@@ -9,7 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use crate::error::{Error, Result};
 
 /// Bytes read at once.
-const BLOCK: usize = 1 << 20;
+const BLOCK: usize = if cfg!(fuzzing) { 1 << 10 } else { 1 << 20 };
 /// No line may be longer: a file without line ends is not what it says it is.
 const LONGEST_LINE: usize = 1 << 30;
 

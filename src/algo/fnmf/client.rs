@@ -7,7 +7,7 @@ use ndarray::{Array1, Array2};
 use super::align::Aligner;
 use crate::comm::Door;
 use crate::linalg::{Block, Order, Real, gram};
-use crate::nls::{gradient_step, multiply, spectral_bound};
+use crate::nls::{Sweep, gradient_step, multiply, spectral_bound, sweep};
 
 /// How a party steps between two exchanges.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,8 @@ pub struct Local {
 pub enum Rule {
     /// Inertial proximal gradient: Z = U + β(U − U'), U ← [Z − η(Z G − R)]₊ with β = `inertia`·(t − 1)/(t + 2).
     Ipalm { inertia: f64 },
+    /// The same with a block for each component, which has the step 1/G_ll for its own, and without inertia: HALS.
+    Hals,
     /// Multiplicative updates.
     Mur,
 }
@@ -125,7 +127,7 @@ impl<T: Real> Client<T> {
         self.age = 0;
     }
 
-    /// `local.steps` alternating updates of U_j and V_j, each of V_j followed by the pull.
+    /// `local.steps` alternating updates of U_j and V_j, those of V_j with the pull.
     pub fn run(&mut self, door: &Door, local: Local, work: &mut Work<T>, pull: Option<&Pull<'_, T>>) {
         work.aligner.reset();
         for _ in 0..local.steps {
@@ -137,11 +139,20 @@ impl<T: Real> Client<T> {
 
             door.work("Gram", || gram(&self.u.view(), &mut work.gram.view_mut()));
             door.work("product X'U", || self.block.tmul(&self.u.view(), &mut work.rhs.view_mut()));
+            // HALS has the pull in the problem that it makes a step of; with the others it follows the step.
+            let (inside, after) = if local.rule == Rule::Hals { (pull, None) } else { (None, pull) };
+            if let Some(pull) = inside {
+                door.work("pull", || {
+                    work.aligner.align(&self.v.t(), &pull.target.view());
+                    let Work { rhs, gram, aligner, .. } = work;
+                    aligner.weigh(&mut rhs.view_mut().reversed_axes(), gram, &pull.target.view(), pull.gamma);
+                });
+            }
             door.work("update", || {
                 let Work { rhs, gram, probe, tile, .. } = work;
                 update(&mut self.v, &mut self.v_before, rhs, (gram, probe, tile), local.rule, t);
             });
-            if let Some(pull) = pull {
+            if let Some(pull) = after {
                 door.work("pull", || {
                     work.aligner.align(&self.v.t(), &pull.target.view());
                     work.aligner.pull(&mut self.v.view_mut().reversed_axes(), &pull.target.view(), pull.gamma);
@@ -230,6 +241,10 @@ fn update<T: Real>(
         Rule::Mur => {
             before.assign(x);
             multiply(&mut x.view_mut(), &r.view(), &g.view(), tile);
+        }
+        Rule::Hals => {
+            before.assign(x);
+            sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: 1 });
         }
         Rule::Ipalm { inertia } => {
             let beta = T::of(inertia * (t - 1.0) / (t + 2.0));

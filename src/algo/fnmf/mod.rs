@@ -12,6 +12,8 @@
 //! * a component without a counterpart stays as it is (the printed mean would shrink it), and the server divides by the
 //!   number of parties that have a component;
 //! * U_j follows its components to their places in V̄ (`--start independent` would else mix them up in round 1);
+//! * with `--update hals` every component is a block of its own with its own step, and the pull is part of the least squares
+//!   problem that the step is of, so that what a party hardly has stays where V̄ has it;
 //! * components are compared and averaged at norm 1 (`--normalize none` for the print): parties scale them differently.
 
 pub mod align;
@@ -28,7 +30,7 @@ use self::barycenter::Kind;
 use super::dp;
 use super::options::{
     ALIGN, BARYCENTER, GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, NORMALIZE, Options, PARTICIPATION, PERSONALIZE,
-    SECURE_THRESHOLD, START,
+    SECURE_THRESHOLD, START, UPDATE,
 };
 use super::registry::{Form, Method, Partition, Unit};
 use super::{Algorithm, Problem};
@@ -44,9 +46,10 @@ pub static METHOD: Method = Method {
     unit: Unit::Round,
     forms: &[Form::Dense, Form::Sparse],
     allows_negative: false,
-    options: &dp::with::<11, 21>([
+    options: &dp::with::<12, 22>([
         LOCAL_ITERS.or("10"),
         LOCAL_TOL.or("0"),
+        UPDATE.among(UPDATES, "ipalm"),
         INERTIA.or("1"),
         GAMMA.or("0.1"),
         ALIGN.or("lap"),
@@ -83,6 +86,9 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     build_federated(problem, method)
 }
 
+/// How a party may step between two exchanges.
+pub const UPDATES: &[&str] = &["ipalm", "hals"];
+
 /// A method of rounds with the options that all of them take; nothing pulls, and V̄ is the plain mean.
 pub fn rounds(options: &Options) -> Settings {
     Settings {
@@ -90,7 +96,10 @@ pub fn rounds(options: &Options) -> Settings {
         local: Local {
             steps: options.count(&LOCAL_ITERS),
             tolerance: options.number(&LOCAL_TOL),
-            rule: Rule::Ipalm { inertia: options.number(&INERTIA) },
+            rule: match options.word(&UPDATE) {
+                "hals" => Rule::Hals,
+                _ => Rule::Ipalm { inertia: options.number(&INERTIA) },
+            },
         },
         gamma: 0.0,
         pull_at_once: false,

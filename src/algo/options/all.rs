@@ -158,8 +158,9 @@ pub static LOCAL_ITERS: Opt = Opt {
 pub static UPDATE: Opt = Opt {
     name: "update",
     value: "NAME",
-    help: "Update of a factor from its sums: hals (sweeps) or bpp (the exact minimiser)",
-    check: Check::OneOf(&["hals", "bpp"]),
+    help: "Update of a factor from its sums: hals (sweeps, component by component), bpp (the exact minimiser), ipalm \
+           (inertial proximal gradient steps)",
+    check: Check::OneOf(&["hals", "bpp", "ipalm"]),
 };
 pub static LOCAL_TOL: Opt = Opt {
     name: "local-tol",

@@ -42,7 +42,7 @@ pub static METHOD: Method = Method {
     allows_negative: false,
     options: &[
         LOCAL_ITERS.or("1"),
-        UPDATE.or("hals"),
+        UPDATE.among(&["hals", "bpp"], "hals"),
         EXTRAPOLATION.or("none"),
         SKETCH.among(&["none", "subsample"], "none"),
         SKETCH_SIZE.or("auto"),

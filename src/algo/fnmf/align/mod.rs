@@ -68,7 +68,12 @@ pub struct Aligner<T> {
     sinkhorn: Sinkhorn,
     /// P of the last [`Aligner::align`], k × k.
     plan: Array2<T>,
+    /// The same for the kinds whose rows of P have a single 1 or none: its place, for which P B is found without a product.
+    counterpart: Option<Vec<usize>>,
 }
+
+/// In place of a counterpart that there is none of.
+const NOBODY: usize = usize::MAX;
 
 impl<T: Real> Aligner<T> {
     /// For k components.
@@ -86,6 +91,7 @@ impl<T: Real> Aligner<T> {
             pairing: Assignment::new(k),
             sinkhorn: Sinkhorn::new(k),
             plan: Array2::eye(k),
+            counterpart: matches!(how, How::Identity | How::Lap | How::LapRho).then(|| (0..k).collect()),
         }
     }
 
@@ -138,6 +144,11 @@ impl<T: Real> Aligner<T> {
             }
         }
         self.plan.iter_mut().zip(&self.weights).for_each(|(p, w)| *p = T::of(*w));
+        if let Some(counterpart) = &mut self.counterpart {
+            for (s, weights) in counterpart.iter_mut().zip(self.weights.chunks_exact(k)) {
+                *s = weights.iter().position(|w| *w > 0.0).unwrap_or(NOBODY);
+            }
+        }
     }
 
     /// cost[r, s] ← ‖a_r − b_s‖², from `dot`.
@@ -171,7 +182,26 @@ impl<T: Real> Aligner<T> {
 
     /// out ← P B.
     pub fn apply(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-        gemm(T::one(), &self.plan.view(), b, T::zero(), out);
+        let Some(counterpart) = &self.counterpart else {
+            return gemm(T::one(), &self.plan.view(), b, T::zero(), out);
+        };
+        for (mut row, &s) in out.rows_mut().into_iter().zip(counterpart) {
+            if s == NOBODY {
+                row.fill(T::zero());
+            } else {
+                row.assign(&b.row(s));
+            }
+        }
+    }
+
+    /// A ← A + w P B.
+    fn add(&self, w: T, b: &ArrayView2<T>, a: &mut ArrayViewMut2<T>) {
+        let Some(counterpart) = &self.counterpart else {
+            return gemm(w, &self.plan.view(), b, T::one(), a);
+        };
+        for (mut row, &s) in a.rows_mut().into_iter().zip(counterpart).filter(|(_, s)| **s != NOBODY) {
+            row.scaled_add(w, &b.row(s));
+        }
     }
 
     /// The proximal map: A ← (A + γ P B) / (1 + γ), where a row without a counterpart stays as it is.
@@ -182,7 +212,20 @@ impl<T: Real> Aligner<T> {
                 a.row_mut(r).iter_mut().for_each(|x| *x *= own);
             }
         }
-        gemm(other, &self.plan.view(), b, T::one(), a);
+        self.add(other, b, a);
+    }
+
+    /// Adds the pull λ/2 ‖A − P B‖² to a least squares problem in A, given by its right-hand side (as A, k × n) and Gram
+    /// matrix (k × k); λ is γ times the Gram matrix's mean diagonal. Rows without a counterpart are not pulled.
+    pub fn weigh(&self, rhs: &mut ArrayViewMut2<T>, gram: &mut Array2<T>, b: &ArrayView2<T>, gamma: f64) {
+        let trace: f64 = gram.diag().iter().map(|g| g.wide()).sum();
+        let lambda = T::of(gamma * trace / self.k as f64);
+        self.add(lambda, b, rhs);
+        for r in 0..self.k {
+            if self.is_aligned(r) {
+                gram[[r, r]] += lambda;
+            }
+        }
     }
 
     /// One row of B at most for each row of A, by the weights of the last plan; `None` where a row has none.
@@ -256,6 +299,27 @@ mod tests {
         aligner.pull(&mut a.view_mut(), &b.view(), 0.25);
         let expected = ndarray::array![[(4.0 + 0.25 * 3.0) / 1.25, 0.8], [0.2, 3.0]];
         assert!((&a - &expected).iter().all(|e: &f64| e.abs() < 1e-14), "{a}");
+    }
+
+    /// λ = γ tr(G)/k is added to the problem ½ aᵀG a − rᵀa of each column, but not for the row that has no counterpart.
+    #[test]
+    fn the_weighed_problem_has_the_pull_in_it() {
+        let part = |c: usize| move |j: usize| if j / 15 == c { 1.0 + (j % 4) as f64 } else { 0.0 };
+        let rows = |parts: [usize; 3]| Array2::<f64>::from_shape_fn((3, 90), |(r, j)| part(parts[r])(j));
+        let (a, b) = (rows([1, 0, 5]), rows([0, 1, 2]));
+        for how in [How::LapRho, How::SinkhornRho] {
+            let mut aligner = Aligner::new(how, 3);
+            aligner.align(&a.view(), &b.view());
+            let (mut r, mut g) = (a.clone(), Array2::from_diag(&ndarray::array![1.0, 2.0, 6.0]));
+            aligner.weigh(&mut r.view_mut(), &mut g, &b.view(), 0.5);
+            assert_eq!(g.diag().to_vec(), [2.5, 3.5, 6.0], "{how:?}");
+            for (row, expected) in
+                r.rows().into_iter().zip([&a.row(0) + &(&b.row(1) * 1.5), &a.row(1) + &(&b.row(0) * 1.5)])
+            {
+                assert!((&row - &expected).iter().all(|e| e.abs() < 1e-9), "{how:?}");
+            }
+            assert_eq!(r.row(2), a.row(2));
+        }
     }
 
     #[test]

@@ -40,8 +40,9 @@ fn settle<T: Real>(server: &mut Server<T>) -> Result<f64> {
     for _ in 0..TURNS {
         server.align_all();
         server.sum()?;
-        let loss = server.divide();
-        if loss >= last * (1.0 - REST) {
+        let (loss, moved) = server.divide();
+        // The same V̄ again: every party is aligned as before, and so it would go on.
+        if !moved || loss >= last * (1.0 - REST) {
             return Ok(loss);
         }
         last = loss;

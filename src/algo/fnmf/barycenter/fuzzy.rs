@@ -44,7 +44,7 @@ pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
             upload.share[k * n + k] = T::of(loss);
         }
         server.sum()?;
-        let loss = server.divide();
+        let (loss, _) = server.divide();
         if (last - loss).abs() <= REST * last {
             break;
         }

@@ -31,7 +31,7 @@ pub fn run<T: Real>(server: &mut Server<T>, round: usize) -> Result<()> {
             upload.share[k * n + k] = T::of(loss);
         }
         server.sum()?;
-        let loss = server.divide();
+        let (loss, _) = server.divide();
         if loss >= last * (1.0 - REST) {
             break;
         }

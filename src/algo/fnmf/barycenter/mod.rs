@@ -202,15 +202,21 @@ impl<T: Real> Server<T> {
         self.door.sum_parties(INSIDE, self.parties.count, shares, &mut self.total)
     }
 
-    /// V̄ ← the sums over their weights; a row that nobody has stays as it is. The loss that was summed.
-    fn divide(&mut self) -> f64 {
+    /// V̄ ← the sums over their weights; a row that nobody has stays as it is. The loss that was summed, and whether V̄ is
+    /// another one now.
+    fn divide(&mut self) -> (f64, bool) {
         let (values, rest) = self.total.split_at(self.k * self.n);
+        let mut moved = false;
         for ((mut row, values), weight) in self.mean.rows_mut().into_iter().zip(values.chunks_exact(self.n)).zip(rest) {
             if *weight > T::zero() {
-                row.iter_mut().zip(values).for_each(|(x, v)| *x = *v / *weight);
+                for (x, v) in row.iter_mut().zip(values) {
+                    let new = *v / *weight;
+                    moved |= *x != new;
+                    *x = new;
+                }
             }
         }
-        rest[self.k].wide()
+        (rest[self.k].wide(), moved)
     }
 
     /// The k × n values in the term of the active party at `position` become everybody's V̄.
