@@ -5,6 +5,8 @@
 //! The bins keep 2·(53 − log₂ terms) bits below the largest magnitude, so the result is at least as good as a plain f64
 //! sum. The price is two f64 words for each value, whatever its precision.
 
+use libm::ldexp;
+
 use crate::error::{Error, Result};
 
 /// The two splitting constants for a given largest magnitude and number of terms.
@@ -31,7 +33,7 @@ impl Bins {
         // The unit of a bin, as an exponent; below the smallest normal number every sum is exact anyway.
         let first = (exponent + growth - 52).max(-1022);
         let second = (first - 1 + growth - 52).max(-1022);
-        Ok(Bins { round: [first, second].map(|unit| 1.5 * 2f64.powi(unit) * 2f64.powi(52)) })
+        Ok(Bins { round: [first, second].map(|unit| ldexp(1.5, unit + 52)) })
     }
 
     /// Splits x into its two bins: exact multiples of the bins' units; what is below the second is dropped.

@@ -1,6 +1,7 @@
 //! Figures of the whole matrix, the same bits on any number of ranks: sums are taken in fixed point, 62 bits below the
 //! largest entry, where no order can matter.
 
+use libm::ldexp;
 use pulp::{Simd, WithSimd};
 
 use super::assemble::Local;
@@ -25,7 +26,7 @@ impl Exact {
         // 2^exponent > largest
         let exponent = if largest > 0.0 { largest.log2().floor() as i32 + 2 } else { 0 };
         let bits = 62 - exponent;
-        Exact { scale: [2f64.powi(bits / 2), 2f64.powi(bits - bits / 2)], sum: 0 }
+        Exact { scale: [ldexp(1.0, bits / 2), ldexp(1.0, bits - bits / 2)], sum: 0 }
     }
 
     /// A number in units of the last place, below 2⁶².

@@ -13,6 +13,7 @@
 use std::ops::Range;
 
 use chacha20::ChaCha20Rng;
+use libm::ldexp;
 use rand::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 use x25519_dalek::{PublicKey, StaticSecret};
@@ -37,7 +38,7 @@ impl FixedPoint {
         let limit = if limit.is_finite() { limit.clamp(f64::MIN_POSITIVE, 1e280) } else { 1e280 };
         // parties · limit < 2^exponent: the sum stays below 2⁶², the sign and a bit for rounding beside it.
         let exponent = (parties.max(1) as f64).log2().ceil() as i32 + limit.log2().ceil() as i32;
-        FixedPoint { units: 2f64.powi((62 - exponent).min(1000)), limit }
+        FixedPoint { units: ldexp(1.0, (62 - exponent).min(1000)), limit }
     }
 
     /// The largest magnitude that can be encoded.

@@ -9,6 +9,7 @@
 //! ([`Noise`]); the rounding is part of the sensitivity. The discrete Gaussian on such a grid is the Gaussian of the
 //! exact trade-off but for a factor e^±η on its probabilities, which is added to ε ([`Plan::epsilon`]).
 
+use libm::ldexp;
 use serde_json::{Value, json};
 
 use super::account::Loss;
@@ -173,8 +174,8 @@ impl Plan {
                     "--dp-noise {noise}: bits are flipped with a chance above 0, at most 0.5"
                 )));
             }
-            self.scale = ((noise * 2f64.powi(64)).ceil() as u64).clamp(1, 1 << 63);
-            let p = self.scale as f64 / 2f64.powi(64);
+            self.scale = (ldexp(noise, 64).ceil() as u64).clamp(1, 1 << 63);
+            let p = ldexp(self.scale as f64, -64);
             self.loss = Loss::Pure { epsilon: ((1.0 - p) / p).ln(), pieces: exact };
             return Ok(());
         }
@@ -182,14 +183,14 @@ impl Plan {
             return Err(Error::input(format!("--dp-noise {noise}: must be a number above 0")));
         }
         let step = (exact / spread).min(noise) / 65536.0;
-        self.grid = 2f64.powi(step.log2().floor() as i32);
+        self.grid = ldexp(1.0, step.log2().floor() as i32);
         // The last factor is for the rounding of the norm that a message is cut by.
-        self.sensitivity = (exact + self.grid * spread) * (1.0 + 2f64.powi(-30));
+        self.sensitivity = (exact + self.grid * spread) * (1.0 + ldexp(1.0, -30));
         let whole = noise / self.grid;
         let share = (whole / (self.sharing.max(1) as f64).sqrt()).ceil();
         // A sum of all shares has to stay below 2⁶³, out to 64 standard deviations.
         let sum = share * 64.0 * (self.sharing + 1) as f64;
-        if !(self.grid > 0.0 && share <= LARGEST_SCALE as f64 && sum < 2f64.powi(63)) {
+        if !(self.grid > 0.0 && share <= LARGEST_SCALE as f64 && sum < ldexp(1.0, 63)) {
             return Err(Error::input(format!(
                 "--dp: noise of {noise:e} on messages of {} entries with sensitivity {exact:e} does not fit the grid; ask \
                  for less noise or a smaller --clip",
@@ -208,7 +209,7 @@ impl Plan {
     /// Standard deviation or scale of the noise that counts (of a sum without one party's share), or the chance of a flip.
     pub fn noise(&self) -> f64 {
         match self.asked.mechanism {
-            Mechanism::Xor => self.scale as f64 / 2f64.powi(64),
+            Mechanism::Xor => ldexp(self.scale as f64, -64),
             _ => self.scale as f64 * self.grid * (self.sharing.max(1) as f64).sqrt(),
         }
     }

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use libm::ldexp;
+
 use super::masking::{self, FixedPoint, KEY, KeyPair, Masks};
 use super::survivors::Survivors;
 use crate::comm::{Door, Parcel, Parties, Parts, Payload};
@@ -150,7 +152,7 @@ impl Summer {
 
     /// What to expect ([`Summer::sum`]) of entries whose magnitude is known to be `most` at most.
     pub fn without_headroom(&self, most: f64) -> f64 {
-        self.masks.as_ref().map_or(most, |m| most * 2f64.powi(-m.headroom))
+        self.masks.as_ref().map_or(most, |m| ldexp(most, -m.headroom))
     }
 
     /// Sums one share from every party into `out` on every rank. `shares` are those of the hosted parties, in order.
@@ -171,7 +173,7 @@ impl Summer {
         };
         let Masking { kind, headroom, share, total } = masking;
         let expected = if expected > 0.0 { expected } else { 1.0 };
-        let fixed = FixedPoint::new(expected * 2f64.powi(*headroom), self.parties);
+        let fixed = FixedPoint::new(ldexp(expected, *headroom), self.parties);
         for words in [&mut *share, &mut *total] {
             words.clear();
             words.resize(out.len(), 0);

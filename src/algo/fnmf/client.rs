@@ -69,6 +69,9 @@ pub struct Work<T> {
     pub aligner: Aligner<T>,
 }
 
+/// Weight, for HALS, of staying where a component is, relative to the mean one's curvature: a component that a party has next
+/// to nothing of would have no bound, and where nothing else does it would swamp the others' in the mean.
+const STAY: f64 = 1e-9;
 /// Rows of a tile of a multiplicative step.
 const TILE_ROWS: usize = 1024;
 
@@ -244,7 +247,8 @@ fn update<T: Real>(
         }
         Rule::Hals => {
             before.assign(x);
-            sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: 1 });
+            let mu = T::of(STAY * g.diag().iter().map(|g| g.wide()).sum::<f64>() / g.nrows() as f64);
+            sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu, passes: 1 });
         }
         Rule::Ipalm { inertia } => {
             let beta = T::of(inertia * (t - 1.0) / (t + 2.0));

@@ -33,14 +33,17 @@ pub fn measure<T: Real>(
     let mut g = Array2::zeros((k, k));
     let own: Vec<[f64; COUNT]> = clients.iter().map(|c| of_client(c, mean, aligner, &mut solver, &mut g)).collect();
     let mut sums = [0.0; COUNT];
-    // Squares, and what is as large as an entry or a norm: masked, each kind has a fixed point of its own.
+    // Squares, what is as large as an entry or a norm, and the drift, which knows no bound: each kind has a scale of its own,
+    // and none can swamp another.
     let (squares, rest) = sums.split_at_mut(1);
+    let (rest, drifts) = rest.split_at_mut(COUNT - 3);
     let norm2 = summer.together(|summer| {
         summer.sum(door, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
-        summer.sum(door, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..]), rest)?;
+        summer.sum(door, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..COUNT - 2]), rest)?;
+        summer.sum(door, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[COUNT - 2..]), drifts)?;
         summer.norm2(door, ERRORS, norm2, clients.iter().map(|c| c.block.norm2()))
     })?;
-    let [residual2, rmsd, refit, distance, drift, aligned, gap, working, personal] = sums;
+    let [residual2, rmsd, refit, distance, gap, working, personal, drift, aligned] = sums;
     let rel_error = if norm2 > 0.0 {
         (residual2 / norm2).sqrt()
     } else if residual2 > 0.0 {
@@ -102,5 +105,5 @@ fn of_client<T: Real>(
     let personal = client.own_count() as f64;
     let entries = (rows * n) as f64;
     let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
-    [residual2, rmsd, refit, residual2.sqrt(), drift, aligned, gap, 1.0, personal]
+    [residual2, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned]
 }

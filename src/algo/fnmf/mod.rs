@@ -91,15 +91,13 @@ pub const UPDATES: &[&str] = &["ipalm", "hals"];
 
 /// A method of rounds with the options that all of them take; nothing pulls, and V̄ is the plain mean.
 pub fn rounds(options: &Options) -> Settings {
+    let hals = options.word(&UPDATE) == "hals";
     Settings {
         schedule: Schedule::Rounds,
         local: Local {
             steps: options.count(&LOCAL_ITERS),
             tolerance: options.number(&LOCAL_TOL),
-            rule: match options.word(&UPDATE) {
-                "hals" => Rule::Hals,
-                _ => Rule::Ipalm { inertia: options.number(&INERTIA) },
-            },
+            rule: if hals { Rule::Hals } else { Rule::Ipalm { inertia: options.number(&INERTIA) } },
         },
         gamma: 0.0,
         pull_at_once: false,
@@ -108,7 +106,8 @@ pub fn rounds(options: &Options) -> Settings {
         independent: options.word(&START) == "independent",
         participation: options.number(&PARTICIPATION),
         personalize: false,
-        unit: false,
+        // HALS gives a component the scale that fits it at the time, and the largest would rule the mean.
+        unit: hals,
     }
 }
 
