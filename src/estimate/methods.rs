@@ -5,7 +5,7 @@ use super::cost::{Cost, Kernel, Message, Pattern, Shape};
 use crate::algo::Method;
 use crate::algo::exact::{self, Sizes};
 use crate::algo::grid::fewest_words;
-use crate::algo::options::{EXTRAPOLATION, LOCAL_ITERS, Options, SKETCH, SKETCH_SIZE, UPDATE};
+use crate::algo::options::{ALIGN, EXTRAPOLATION, LOCAL_ITERS, Options, SKETCH, SKETCH_SIZE, UPDATE};
 use crate::algo::{dsanls, hals};
 use crate::error::{Error, Result};
 use crate::sketch;
@@ -298,8 +298,10 @@ impl Job {
         let (own, all) = (square * (rows + n * hosted) as f64, square * (m + n * parties) as f64);
         cost.add(Kernel::Gram, own, all);
         cost.add(Kernel::Sweep, own, all);
-        // Aligning compares k × k pairs of components over n entries, in every local step and at the server.
-        let aligning = 6.0 * square * n as f64;
+        // Aligning compares k × k pairs of components over n entries, in every local step, in two turns at the server and
+        // once after them; what is not one-to-one is applied by a product as large.
+        let (compared, applied) = (t + 3.0, if self.options.word(&ALIGN).starts_with("lap") { 0.0 } else { t + 2.0 });
+        let aligning = 2.0 * (k * k * n) as f64 * (compared + applied);
         cost.add(Kernel::Other, aligning * hosted as f64, aligning * parties as f64);
         for purpose in ["V_j to the server", "mean V to the party"] {
             cost.messages.push(Message {
