@@ -16,7 +16,7 @@ pub struct Local {
     pub steps: usize,
     /// Relative change of both factors below which it stops earlier.
     pub tolerance: f64,
-    /// The largest share of the last change that a step of iPALM carries on; multiplicative updates have none.
+    /// How a factor is updated.
     pub rule: Rule,
 }
 
