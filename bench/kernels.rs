@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 use sprs::CsMatI;
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order, rng: &mut impl Rng) -> Array2<T> {
-    Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::Components), || T::of(rng.random::<f64>()))
+    Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::Components), || T::from_f64(rng.random::<f64>()))
 }
 
 fn measure<T: Real>(c: &mut Criterion, group: &str, case: String, flops: usize, mut f: impl FnMut()) {
@@ -52,7 +52,7 @@ fn rowwise<T: Real>(c: &mut Criterion) {
             measure::<T>(c, "sweep 3 passes", case.clone(), 3 * flops, || {
                 sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: 3 });
             });
-            let eta = T::of(0.5 / g.diag().sum().wide());
+            let eta = T::from_f64(0.5 / g.diag().sum().as_f64());
             measure::<T>(c, "gradient step", case, flops, || {
                 gradient_step(&mut x.view_mut(), &r.view(), &g.view(), eta);
             });
@@ -70,7 +70,7 @@ fn sparse<T: Real>(rows: usize, cols: usize, per_row: usize, rng: &mut impl Rng)
         indices.extend(row);
         indptr.push(indices.len());
     }
-    let values: Vec<T> = indices.iter().map(|_| T::of(rng.random::<f64>())).collect();
+    let values: Vec<T> = indices.iter().map(|_| T::from_f64(rng.random::<f64>())).collect();
     CsMatI::new((rows, cols), indptr, indices, values)
 }
 

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use fednmf::algo::boolean::{Ones, proximal};
+use fednmf::algorithms::boolean::{Ones, proximal};
 use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
 use fednmf::nls::{Sweep, sweep};
 use ndarray::{Array2, Axis};
@@ -21,7 +21,7 @@ const TURN: Duration = Duration::from_millis(150);
 fn random<T: Real>(rows: usize, cols: usize, order: Order) -> Array2<T> {
     let mut rng = Pcg64::seed_from_u64((rows * 31 + cols) as u64);
     let mut matrix = order.zeros(rows, cols);
-    matrix.map_inplace(|x| *x = T::of(rng.random::<f64>()));
+    matrix.map_inplace(|x| *x = T::from_f64(rng.random::<f64>()));
     matrix
 }
 
@@ -132,7 +132,7 @@ fn random_sparse<T: Real>(rows: usize, cols: usize, per_row: usize) -> CsMatI<T,
         indices.extend(row);
         indptr.push(indices.len());
     }
-    let values: Vec<T> = indices.iter().map(|_| T::of(rng.random::<f64>())).collect();
+    let values: Vec<T> = indices.iter().map(|_| T::from_f64(rng.random::<f64>())).collect();
     CsMatI::new((rows, cols), indptr, indices, values)
 }
 

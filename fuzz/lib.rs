@@ -1,9 +1,10 @@
-//! What the targets share: one rank's door, a file to read from, a run through a reader.
+//! What the targets share: one rank's comm, a file to read from, a run through a reader.
 
 use std::path::PathBuf;
 
-use fednmf::comm::Door;
-use fednmf::data::{self, InputSpec, Plan};
+use fednmf::comm::Communicator;
+use fednmf::data;
+use fednmf::data::{InputSpec, Plan};
 
 /// Of a matrix with more rows or columns than this only the header is read: memory for factors and counts of so many
 /// would be honest, and would stop the fuzzer.
@@ -13,11 +14,11 @@ const ENTRIES: usize = 4_000_000;
 
 thread_local! {
     // MPI stays up until the process ends.
-    static DOOR: Door = {
+    static DOOR: Communicator = {
         let universe = mpi::initialize().expect("MPI starts");
-        let door = Door::new(universe.world());
+        let comm = Communicator::new(universe.world());
         std::mem::forget(universe);
-        door
+        comm
     };
 }
 
@@ -37,11 +38,11 @@ pub fn with_file(ending: &str, bytes: &[u8], f: impl FnOnce(&str)) {
 /// Reads `bytes` as a matrix file with that ending; what comes out, if anything, must be in order.
 pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
     with_file(ending, bytes, |path| {
-        DOOR.with(|door| {
+        DOOR.with(|comm| {
             let Ok(mut spec) = InputSpec::parse(path) else { return };
             spec.transpose = transpose;
             spec.allow_negative = narrow;
-            let Ok(input) = data::open(&spec, door) else { return };
+            let Ok(input) = data::open(&spec, comm) else { return };
             let header = input.header().clone();
             let dense = if header.sparse { 0 } else { header.rows.saturating_mul(header.cols) };
             if header.rows.max(header.cols) > MOST || dense > ENTRIES {
@@ -49,9 +50,9 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
             }
             let plan = Plan::RowsAndColumns { ranks: 1 };
             if narrow {
-                check(input.load::<f32>(&plan, door, &mut |_| ()), header.rows, header.cols);
+                check(input.load::<f32>(&plan, comm, &mut |_| ()), header.rows, header.cols);
             } else {
-                check(input.load::<f64>(&plan, door, &mut |_| ()), header.rows, header.cols);
+                check(input.load::<f64>(&plan, comm, &mut |_| ()), header.rows, header.cols);
             }
         });
     });
@@ -60,8 +61,8 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
 fn check<T: fednmf::linalg::Real>(loaded: fednmf::error::Result<data::Loaded<T>>, rows: usize, cols: usize) {
     let Ok(loaded) = loaded else { return };
     assert_eq!((loaded.header.rows, loaded.header.cols), (rows, cols));
-    let figures = loaded.figures;
-    assert!(figures.nonzeros > 0 && figures.min <= figures.max && figures.max.is_finite() && figures.min.is_finite());
+    let statistics = loaded.statistics;
+    assert!(statistics.nonzeros > 0 && statistics.min <= statistics.max && statistics.max.is_finite() && statistics.min.is_finite());
     for block in &loaded.blocks {
         let (r, c) = block.shape();
         assert!((r, c) == (rows, cols) || (c, r) == (rows, cols));

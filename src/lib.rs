@@ -1,14 +1,16 @@
 //! fednmf: nonnegative and Boolean matrix factorisation over MPI ranks, and over parties that may not show each other
-//! their data. `ARCHITECTURE.md` is the map.
+//! their data. `ARCHITECTURE.md` describes the structure.
 
-#![deny(unsafe_code)] // but for the doors to MPI and MKL
+#![deny(unsafe_code)] // except in the bindings to MPI and MKL
 
-pub mod algo;
+pub mod algorithms;
 pub mod cli;
 pub mod comm;
+pub mod commands;
 pub mod data;
+pub mod driver;
 pub mod error;
-pub mod estimate;
+pub mod hdf5_probe;
 pub mod linalg;
 pub mod metrics;
 pub mod nls;
@@ -16,6 +18,4 @@ pub mod output;
 pub mod privacy;
 pub mod random;
 pub mod report;
-pub mod run;
 pub mod sketch;
-pub mod trial;

@@ -4,26 +4,29 @@
 
 use std::io::Write as _;
 
-use fednmf::cli::{self, Typed};
-use fednmf::comm::{self, Door};
+use self::cli;
+use self::comm;
+use self::hdf5_probe;
+use self::{data, driver, output};
+use fednmf::cli::Typed;
+use fednmf::comm::Communicator;
 use fednmf::error::{EXIT_DONE, EXIT_FAILED};
-use fednmf::trial::{self, What};
-use fednmf::{data, output, run};
+use fednmf::hdf5_probe::What;
 
 fn main() {
-    if let Some((what, path, dataset)) = trial::asked() {
+    if let Some((what, path, dataset)) = hdf5_probe::asked() {
         // Whether it comes back at all is the answer; what is wrong in words is told by who asked.
         let _ = match what {
-            What::Matrix => data::rehearse(&path, dataset.as_deref()),
+            What::Matrix => data::hdf5_probe(&path, dataset.as_deref()),
             What::Factors => output::matrices::Stored::open(path.as_ref()).map(drop),
             What::Names => {
-                data::names::rehearse(&path);
+                data::names::hdf5_probe(&path);
                 Ok(())
             }
         };
         return;
     }
-    trial::arm();
+    hdf5_probe::arm();
     // Help, lists and the like need no MPI: they work on a login node too.
     let typed = cli::parse(std::env::args_os());
     let text = match &typed {
@@ -42,11 +45,11 @@ fn main() {
         eprintln!("fednmf: MPI is already initialised");
         std::process::exit(EXIT_FAILED);
     };
-    let door = Door::new(universe.world());
-    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| run::perform(typed, &door)) {
+    let comm = Communicator::new(universe.world());
+    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| driver::perform(typed, &comm)) {
         Ok(code) => code,
         Err(e) => {
-            if !e.everywhere || door.speaks() {
+            if !e.everywhere || comm.is_root() {
                 eprintln!("fednmf: {e}");
             }
             if !e.everywhere {
@@ -56,7 +59,7 @@ fn main() {
         }
     };
     // Ends MPI on all ranks together: exiting without it, the first to end would take the others' last words along.
-    drop(door);
+    drop(comm);
     drop(universe);
     std::process::exit(code);
 }

@@ -2,21 +2,21 @@
 
 use ndarray::ArrayView2;
 
-use crate::comm::{Door, Parcel, Payload};
+use crate::comm::{Communicator, MessageTag, Payload};
 use crate::linalg::{Block, Real};
 
 /// The one number that each rank adds at an evaluation.
-pub const RESIDUAL: Parcel = Parcel::new("evaluation: squared residual", Payload::Scalar);
+pub const RESIDUAL: MessageTag = MessageTag::new("evaluation: squared residual", Payload::Scalar);
 
 /// ‖M − UVᵀ‖_F / ‖M‖_F from each rank's blocks X ≈ A Bᵀ, which together cover M once; ‖M‖_F² = `norm2`.
 /// An all-zero matrix has relative error 0 if the product is zero too, else infinity. Collective.
 pub fn relative_error<'a, T: Real>(
-    door: &Door,
+    comm: &Communicator,
     norm2: f64,
     blocks: impl Iterator<Item = (&'a Block<T>, ArrayView2<'a, T>, ArrayView2<'a, T>)>,
 ) -> f64 {
     let mut residual: [f64; 1] = [blocks.map(|(x, a, b)| x.residual2(&a, &b)).sum()];
-    door.sum(RESIDUAL, &mut residual);
+    comm.sum(RESIDUAL, &mut residual);
     relative(residual[0], norm2)
 }
 

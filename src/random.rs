@@ -103,7 +103,7 @@ pub fn uniform_rows<T: Real>(stream: &Stream, rows: Range<usize>, scale: f64, mu
     let mut cursor = stream.at(rows.start as u128 * k as u128);
     for mut row in out.rows_mut() {
         for x in row.iter_mut() {
-            *x = T::of(scale * cursor.uniform());
+            *x = T::from_f64(scale * cursor.uniform());
         }
     }
 }

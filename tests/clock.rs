@@ -44,10 +44,12 @@ fn an_order_of_real_time_is_repeated_bit_for_bit() {
         assert!(told.iter().map(|p| p.as_u64().unwrap() as usize).eq(parties.iter().copied()));
         assert!(real["rel_error"].as_f64().unwrap() < 0.4, "{real}");
         // What left a party is what its table says, in real time too.
-        let method = fednmf::algo::registry::find(algo).unwrap();
+        let method = fednmf::algorithms::registry::find(algo).unwrap();
         for row in real["wire"].as_array().unwrap() {
-            let known =
-                fednmf::algo::registry::COMMON_WIRE.iter().chain(method.wire).any(|w| w.purpose == row["purpose"]);
+            let known = fednmf::algorithms::registry::COMMON_MESSAGES
+                .iter()
+                .chain(method.messages)
+                .any(|w| w.kind == row["purpose"]);
             assert!(known || row["payload"] == "Control" || row["payload"] == "Data", "{row}");
         }
         for ranks in [0, 3] {

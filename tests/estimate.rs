@@ -60,7 +60,7 @@ fn compare(algo: &str, options: &str, sparse: bool, ranks: usize, flops: bool) {
     }
     for row in run["wire"].as_array().unwrap() {
         let (purpose, payload) = (row["purpose"].as_str().unwrap(), &row["payload"]);
-        let common = payload == "Control" || payload == "Data" || purpose == "figures of the matrix";
+        let common = payload == "Control" || payload == "Data" || purpose == "statistics of the matrix";
         let silent = row["mpi_bytes"] == 0;
         assert!(common || silent || purposes.contains_key(purpose), "{what}: {purpose} was not foretold");
     }

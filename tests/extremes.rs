@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use common::{batch, data, distance, factor, fednmf, matrix};
-use fednmf::algo::registry;
+use fednmf::algorithms::registry;
 use ndarray::{Array2, s};
 use tempfile::tempdir;
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::processes::{ranks_of, send, signal, wait_for, wait_until_gone};
 use common::{batch, data, factor, fednmf, finish, launch, lines, matrix};
-use fednmf::comm::{self, Door};
+use fednmf::comm;
+use fednmf::comm::Communicator;
 use fednmf::error::Error;
 use fednmf::random::{Purpose, Stream};
 use tempfile::tempdir;
@@ -68,8 +69,8 @@ fn one_rank_goes_wrong() {
     let Ok(how) = std::env::var(WRONG) else { return };
     comm::abort_on_panic();
     let universe = mpi::initialize().expect("MPI starts");
-    let door = Door::new(universe.world());
-    if door.rank() == 1 {
+    let comm = Communicator::new(universe.world());
+    if comm.rank() == 1 {
         match how.as_str() {
             "panic" => panic!("for the test"),
             "error" => {
@@ -79,7 +80,7 @@ fn one_rank_goes_wrong() {
             _ => std::process::exit(0), // without a word to the MPI library
         }
     }
-    door.barrier();
+    comm.barrier();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{finish, mpirun, oversubscribe};
-use fednmf::algo::registry;
+use fednmf::algorithms::registry;
 use tempfile::tempdir;
 
 fn root() -> &'static Path {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use common::{Run, distance, factor, fednmf, number};
-use fednmf::algo::registry;
+use fednmf::algorithms::registry;
 use tempfile::tempdir;
 
 /// The methods whose sums can go on, with their shared factor.
@@ -162,11 +162,11 @@ fn what_leaves_a_party_stands_in_the_wire_table_and_does_not_depend_on_ranks() {
             let mut bytes = Vec::new();
             for row in summary["wire"].as_array().unwrap() {
                 let (purpose, payload) = (row["purpose"].as_str().unwrap(), row["payload"].as_str().unwrap());
-                let mut known = registry::COMMON_WIRE.iter().chain(method.wire);
-                let known = known.any(|w| w.purpose == purpose && format!("{:?}", w.payload) == payload);
+                let mut known = registry::COMMON_MESSAGES.iter().chain(method.messages);
+                let known = known.any(|w| w.kind == purpose && format!("{:?}", w.payload) == payload);
                 let control = ["control", "agreement", "evaluation"].iter().any(|c| purpose.starts_with(c));
                 assert!(known || payload == "Control" && control, "{algo}: {row}");
-                let loading = purpose == "figures of the matrix";
+                let loading = purpose == "statistics of the matrix";
                 assert!(loading || ["Masked", "Control", "Ciphertext"].contains(&payload), "{algo}: {row}");
                 if ["Masked", "Ciphertext"].contains(&payload) {
                     bytes.push((purpose.to_string(), row["party_bytes"].as_u64().unwrap()));

@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use common::{data, distance, events, factor, fednmf, matrix};
-use fednmf::algo::registry;
+use fednmf::algorithms::registry;
 use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
@@ -75,11 +75,11 @@ fn only_what_the_wire_table_names_leaves_a_party_and_masked_where_asked() {
             let summary = fednmf(ranks, &line).arg("synthetic:planted,m=60,n=40").ok();
             for row in summary["wire"].as_array().unwrap() {
                 let (purpose, payload) = (row["purpose"].as_str().unwrap(), row["payload"].as_str().unwrap());
-                let mut known = registry::COMMON_WIRE.iter().chain(method.wire);
-                let known = known.any(|w| w.purpose == purpose && format!("{:?}", w.payload) == payload);
+                let mut known = registry::COMMON_MESSAGES.iter().chain(method.messages);
+                let known = known.any(|w| w.kind == purpose && format!("{:?}", w.payload) == payload);
                 let control = ["control", "agreement", "evaluation"].iter().any(|c| purpose.starts_with(c));
                 assert!(known || payload == "Control" && control, "{line}: {row}");
-                let loading = purpose == "figures of the matrix";
+                let loading = purpose == "statistics of the matrix";
                 if line.contains("--secure-sum") && !loading {
                     assert!(["Masked", "Control"].contains(&payload), "{line}: {row}");
                 }
@@ -199,15 +199,15 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
 fn wire_tables_and_limits_are_told() {
     for method in registry::ALL {
         let table = fednmf(0, &format!("list --wire {}", method.name)).run().stdout;
-        assert_eq!(table.lines().count(), 1 + registry::COMMON_WIRE.len() + method.wire.len(), "{table}");
-        assert!(method.wire.iter().all(|w| table.contains(w.purpose) && table.contains(w.when)), "{table}");
+        assert_eq!(table.lines().count(), 1 + registry::COMMON_MESSAGES.len() + method.messages.len(), "{table}");
+        assert!(method.messages.iter().all(|w| table.contains(w.kind) && table.contains(w.when)), "{table}");
         let told = fednmf(0, &format!("list {}", method.name)).run().stdout;
         let last: Vec<&str> = told.trim_end().lines().rev().take(2).collect();
         assert_eq!(last[1].starts_with("Limits: "), method.partition.is_private(), "{told}");
     }
 }
 
-/// The figures of `bench/reproduce dp-gain`, one of them: with 200 parties and ε = 16 for the whole run.
+/// The statistics of `bench/reproduce dp-gain`, one of them: with 200 parties and ε = 16 for the whole run.
 #[test]
 fn noise_on_the_sum_is_worth_more_than_noise_of_each_party() {
     let run = |more: &str| {

@@ -1,4 +1,4 @@
-//! What only several ranks together can show: the door, the loading, and that iterations allocate nothing.
+//! What only several ranks together can show: the comm, the loading, and that iterations allocate nothing.
 //!
 //! The program starts itself under mpirun with 1, 2, 3 and 4 ranks; each test below then runs on all of them.
 
@@ -8,10 +8,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fednmf::algo::registry::{self, Precision, Unit};
-use fednmf::algo::{Options, Problem};
-use fednmf::comm::{Door, LARGEST, Parcel, Parties, Parts, Payload, even_part};
-use fednmf::data::{self, InputSpec, Plan, Share, Threshold};
+use fednmf::algorithms::registry;
+use fednmf::algorithms::registry::{Precision, Unit};
+use fednmf::algorithms::{Options, Problem};
+use fednmf::comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
+use fednmf::data;
+use fednmf::data::{InputSpec, Plan, Share, Threshold};
 use fednmf::error::Error;
 use fednmf::linalg::{Block, SparseKernel};
 use ndarray::Array2;
@@ -37,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-type Test = fn(&Door);
+type Test = fn(&Communicator);
 
 const TESTS: &[(&str, Test)] = &[
     ("collectives do what they say", collectives),
@@ -75,61 +77,61 @@ fn main() {
 fn on_ranks() {
     fednmf::comm::abort_on_panic();
     let universe = mpi::initialize().expect("MPI starts");
-    let door = Door::new(universe.world());
+    let comm = Communicator::new(universe.world());
     for (name, test) in TESTS {
-        test(&door);
-        door.barrier();
-        if door.speaks() {
-            println!("test {name} ({} ranks) ... ok", door.size());
+        test(&comm);
+        comm.barrier();
+        if comm.is_root() {
+            println!("test {name} ({} ranks) ... ok", comm.size());
         }
     }
-    drop(door);
+    drop(comm);
 }
 
-const TEST: Parcel = Parcel::new("test", Payload::Scalar);
+const TEST: MessageTag = MessageTag::new("test", Payload::Scalar);
 
-fn collectives(door: &Door) {
-    let (r, p) = (door.rank(), door.size());
+fn collectives(comm: &Communicator) {
+    let (r, p) = (comm.rank(), comm.size());
     let mut sum = vec![r as f64 + 1.0; 3];
-    door.sum(TEST, &mut sum);
+    comm.sum(TEST, &mut sum);
     assert_eq!(sum, vec![(p * (p + 1) / 2) as f64; 3]);
     let mut sum = vec![r as f64 + 1.0; 1000];
-    let meanwhile = door.sum_while(TEST, &mut sum, || {
+    let meanwhile = comm.sum_while(TEST, &mut sum, || {
         // Other messages may pass meanwhile.
         let mut largest = [r as u32];
-        door.max(TEST, &mut largest);
+        comm.max(TEST, &mut largest);
         largest[0]
     });
     assert_eq!((meanwhile, sum), (p as u32 - 1, vec![(p * (p + 1) / 2) as f64; 1000]));
     let mut max = [r as u64, 7];
-    door.max(TEST, &mut max);
+    comm.max(TEST, &mut max);
     assert_eq!(max, [p as u64 - 1, 7]);
 
     let rows: Vec<_> = (0..p).map(|i| even_part(10, p, i)).collect();
     let parts = Parts::new(&rows, 2);
     let local: Vec<u32> = parts.range(r).map(|i| i as u32).collect();
     let mut all = vec![0; 20];
-    door.all_gather(TEST, &local, &parts, &mut all);
+    comm.all_gather(TEST, &local, &parts, &mut all);
     assert_eq!(all, (0..20).collect::<Vec<u32>>());
 
     let mut send: Vec<f64> = (0..20).map(|i| i as f64 * (r + 1) as f64).collect();
     let mut own = vec![0.0; parts.range(r).len()];
-    door.reduce_scatter(TEST, &mut send, &parts, &mut own);
+    comm.reduce_scatter(TEST, &mut send, &parts, &mut own);
     let expected: Vec<f64> = parts.range(r).map(|i| (i * p * (p + 1) / 2) as f64).collect();
     assert_eq!(own, expected);
 
     let send: Vec<Vec<u64>> = (0..p).map(|to| vec![(100 * r + to) as u64; to + 1]).collect();
-    let got = door.all_to_all(TEST, &send);
+    let got = comm.all_to_all(TEST, &send);
     assert_eq!(got, (0..p).flat_map(|from| vec![(100 * from + r) as u64; r + 1]).collect::<Vec<_>>());
 
-    assert_eq!(door.share(TEST, format!("from {r}")), "from 0");
-    assert_eq!(door.collect(TEST, &(r * r)), (0..p).map(|i| i * i).collect::<Vec<_>>());
+    assert_eq!(comm.broadcast_value(TEST, format!("from {r}")), "from 0");
+    assert_eq!(comm.all_gather_value(TEST, &(r * r)), (0..p).map(|i| i * i).collect::<Vec<_>>());
     if p > 1 {
         let mut buffer = [0.0f32; 5];
         match r {
-            0 => door.send(TEST, 1, &[1.5f32; 5]),
+            0 => comm.send(TEST, 1, &[1.5f32; 5]),
             1 => {
-                door.receive(TEST, 0, &mut buffer);
+                comm.receive(TEST, 0, &mut buffer);
                 assert_eq!(buffer, [1.5; 5]);
             }
             _ => {}
@@ -137,35 +139,35 @@ fn collectives(door: &Door) {
     }
 }
 
-fn exchange_in_rounds(whole: &Door) {
+fn exchange_in_rounds(whole: &Communicator) {
     let (r, p) = (whole.rank(), whole.size());
-    let door = whole.chunked(5);
+    let comm = whole.chunked(5);
     // unequal lengths, some of them none, most beyond what one round carries
     let length = |from: usize, to: usize| (7 * from + 3 * to) % 11;
     let message = |from: usize, to: usize| (0..length(from, to)).map(move |i| (from * 10_000 + to * 100 + i) as u64);
     let send: Vec<Vec<u64>> = (0..p).map(|to| message(r, to).collect()).collect();
     let expected: Vec<u64> = (0..p).flat_map(|from| message(from, r)).collect();
-    let messages = || door.ledger().wire().find(|(p, _)| **p == TEST).map_or(0, |(_, e)| e.messages);
+    let messages = || comm.ledger().messages().find(|(p, _)| **p == TEST).map_or(0, |(_, e)| e.messages);
     let before = messages();
     assert_eq!(whole.all_to_all(TEST, &send), expected);
     let plain = messages() - before;
-    assert_eq!(door.all_to_all(TEST, &send), expected);
+    assert_eq!(comm.all_to_all(TEST, &send), expected);
     let longest = (0..p * p).map(|i| length(i / p, i % p)).max().unwrap_or(0);
     let rounds = if p == 1 { 0 } else { longest.div_ceil((5 / p).max(1)) };
     assert_eq!((plain, messages() - before - plain), if p == 1 { (0, 0) } else { (3, 2 + rounds as u64) });
     assert!(p == 1 || rounds > 1);
 }
 
-fn party_sums(door: &Door) {
-    let parties = Parties { count: 7, ranks: door.size() };
+fn party_sums(comm: &Communicator) {
+    let parties = Parties { count: 7, ranks: comm.size() };
     let share = |party: usize| -> Vec<f64> {
         (0..40usize).map(|i| ((party * 37 + i * 11) as f64 * 0.7).sin() * 10f64.powi(i as i32 % 9 - 4)).collect()
     };
-    let shares: Vec<Vec<f64>> = parties.hosted(door.rank()).map(share).collect();
+    let shares: Vec<Vec<f64>> = parties.hosted(comm.rank()).map(share).collect();
     let mut out = vec![0.0; 40];
-    let bytes = |parcel| door.ledger().wire().find(|(p, _)| **p == parcel).map_or(0, |(_, e)| e.party_bytes);
+    let bytes = |tag| comm.ledger().messages().find(|(p, _)| **p == tag).map_or(0, |(_, e)| e.party_bytes);
     let before = bytes(TEST);
-    door.sum_parties(TEST, 7, shares.iter().map(Vec::as_slice), &mut out).expect("finite");
+    comm.sum_parties(TEST, 7, shares.iter().map(Vec::as_slice), &mut out).expect("finite");
     assert_eq!(bytes(TEST) - before, (2 * shares.len() * 40 * 8) as u64);
     // the largest term of all, which the sum shares besides
     assert_eq!(bytes(LARGEST), (2 * shares.len() * 8) as u64);
@@ -174,28 +176,28 @@ fn party_sums(door: &Door) {
         assert!((x - plain).abs() <= 1e-14 * 1e4, "{x} {plain}");
     }
     let hash = out.iter().fold(0u64, |h, x| h.rotate_left(7) ^ x.to_bits());
-    if door.speaks() {
+    if comm.is_root() {
         println!("bits {hash:016x}");
     }
     let bad = vec![f64::NAN; 40];
-    let result = door.sum_parties(TEST, 7, shares.iter().map(|_| bad.as_slice()), &mut out);
+    let result = comm.sum_parties(TEST, 7, shares.iter().map(|_| bad.as_slice()), &mut out);
     assert!(result.is_err());
 }
 
-fn agreement(door: &Door) {
-    assert_eq!(door.agree(Ok(3)), Ok(3));
-    let mine = if door.rank() == door.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
-    let error = door.agree(mine).unwrap_err();
+fn agreement(comm: &Communicator) {
+    assert_eq!(comm.agree_on_error(Ok(3)), Ok(3));
+    let mine = if comm.rank() == comm.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
+    let error = comm.agree_on_error(mine).unwrap_err();
     assert!(error.everywhere && error.exit_code() == 2 && error.message == "line 7 is wrong");
 }
 
-fn splits(door: &Door) {
-    let half = door.split(door.rank() % 2);
-    let mut sum = [door.rank() as u64];
+fn splits(comm: &Communicator) {
+    let half = comm.split(comm.rank() % 2);
+    let mut sum = [comm.rank() as u64];
     half.sum(TEST, &mut sum);
-    let expected: usize = (0..door.size()).filter(|r| r % 2 == door.rank() % 2).sum();
+    let expected: usize = (0..comm.size()).filter(|r| r % 2 == comm.rank() % 2).sum();
     assert_eq!(sum[0], expected as u64);
-    assert_eq!(half.size(), (door.size() + 1 - door.rank() % 2) / 2);
+    assert_eq!(half.size(), (comm.size() + 1 - comm.rank() % 2) / 2);
 }
 
 /// The block's entries as a dense matrix.
@@ -210,8 +212,8 @@ fn entries(block: &Block<f64>) -> Array2<f64> {
     out
 }
 
-fn plans(door: &Door) {
-    let p = door.size();
+fn plans(comm: &Communicator) {
+    let p = comm.size();
     for text in [
         "synthetic:planted,m=31,n=17,k=3",
         "synthetic:sparse,m=40,n=29,density=0.2",
@@ -220,10 +222,10 @@ fn plans(door: &Door) {
         for transpose in [false, true] {
             let mut spec = InputSpec::parse(text).expect("known");
             spec.transpose = transpose;
-            let load = |plan: &Plan, door: &Door| {
-                data::open(&spec, door).expect("opens").load::<f64>(plan, door, &mut |_| ()).expect("loads")
+            let load = |plan: &Plan, comm: &Communicator| {
+                data::open(&spec, comm).expect("opens").load::<f64>(plan, comm, &mut |_| ()).expect("loads")
             };
-            let own = door.split(door.rank());
+            let own = comm.split(comm.rank());
             let whole = load(&Plan::Grid { pr: 1, pc: 1 }, &own);
             let m = entries(&whole.blocks[0]);
             let parties = Parties { count: 5, ranks: p };
@@ -236,9 +238,9 @@ fn plans(door: &Door) {
                 Plan::PartyRows { parties, share: Share::Counts(vec![1, 0, m.nrows() - 2, 1, 0]) },
                 Plan::PartyColumns { parties, share: Share::Even },
             ] {
-                let loaded = load(&plan, door);
-                assert_eq!(loaded.figures, whole.figures, "{text} {plan:?}");
-                let tiles = plan.tiles(&loaded.cuts, door.rank());
+                let loaded = load(&plan, comm);
+                assert_eq!(loaded.statistics, whole.statistics, "{text} {plan:?}");
+                let tiles = plan.tiles(&loaded.cuts, comm.rank());
                 assert_eq!(tiles.len(), loaded.blocks.len());
                 for (tile, block) in tiles.iter().zip(&loaded.blocks) {
                     let part = m.slice(ndarray::s![tile.rows.clone(), tile.cols.clone()]);
@@ -250,18 +252,18 @@ fn plans(door: &Door) {
     }
 }
 
-fn allocations(door: &Door) {
+fn allocations(comm: &Communicator) {
     for method in registry::ALL {
         for text in ["synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1"] {
             let mut spec = InputSpec::parse(text).expect("known");
             spec.binarize = method.is_boolean().then_some(Threshold::At(0.5));
-            let input = data::open(&spec, door).expect("opens");
+            let input = data::open(&spec, comm).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
-            let parties = Parties { count: door.size(), ranks: door.size() };
-            let plan = method.partition.plan((m, n), door.size(), parties, Share::Even, None);
+            let parties = Parties { count: comm.size(), ranks: comm.size() };
+            let plan = method.partition.plan((m, n), comm.size(), parties, Share::Even, None);
             let plain = |name: &str| (name == "plain").then(|| "true".to_string());
             let options = Options::check(method.options, plain).expect("defaults");
-            let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
+            let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
             let problem = Problem {
                 data,
                 k: 8,
@@ -273,7 +275,7 @@ fn allocations(door: &Door) {
                 carry_on: false,
                 initial: None,
                 missing: None,
-                door: door.clone(),
+                comm: comm.clone(),
             };
             let mut algorithm = f64::build(method, problem).expect("builds");
             // Memory grows on first use; in asynchronous methods an iteration is one party's turn.
@@ -289,17 +291,17 @@ fn allocations(door: &Door) {
 
 /// The flops that the kernels book in one iteration are the formula's: each factor's row costs 2 d k for the right-hand
 /// side and 2 k² for the sweep, whatever the other dimension is; n is in the gather of B's rows alone, which has no flops.
-fn sketched_work(door: &Door) {
+fn sketched_work(comm: &Communicator) {
     let (k, d_u, d_v) = (4, 20, 30);
     for (m, n) in [(60, 50), (60, 800), (900, 50)] {
         let spec = InputSpec::parse(&format!("synthetic:planted,m={m},n={n},k=3")).expect("known");
-        let input = data::open(&spec, door).expect("opens");
+        let input = data::open(&spec, comm).expect("opens");
         let method = registry::ALL.iter().find(|method| method.name == "dsanls").expect("in the registry");
-        let parties = Parties { count: door.size(), ranks: door.size() };
-        let plan = method.partition.plan((m, n), door.size(), parties, Share::Even, None);
+        let parties = Parties { count: comm.size(), ranks: comm.size() };
+        let plan = method.partition.plan((m, n), comm.size(), parties, Share::Even, None);
         let typed = |name: &str| (name == "sketch-size").then(|| format!("{d_u},{d_v}"));
         let options = Options::check(method.options, typed).expect("sizes below both dimensions");
-        let data = input.load::<f64>(&plan, door, &mut |_| ()).expect("loads");
+        let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
         let kernel = SparseKernel::Native.into();
         let problem = Problem {
             data,
@@ -312,12 +314,12 @@ fn sketched_work(door: &Door) {
             carry_on: false,
             initial: None,
             missing: None,
-            door: door.clone(),
+            comm: comm.clone(),
         };
         let mut algorithm = f64::build(method, problem).expect("builds");
         let before = fednmf::linalg::flops::total();
         algorithm.advance(3).expect("runs");
-        let own = |total: usize| even_part(total, door.size(), door.rank()).len();
+        let own = |total: usize| even_part(total, comm.size(), comm.rank()).len();
         let update = |rows: usize, d: usize| 2 * rows * d * k + 2 * rows * k * k + 2 * d * k * k;
         let expected = 3 * (update(own(m), d_u) + update(own(n), d_v));
         assert_eq!(fednmf::linalg::flops::total() - before, expected as u64, "{m} x {n}");

@@ -5,7 +5,7 @@ mod common;
 mod naive;
 
 use common::{batch, data, distance, errors, events, factor, fednmf, lines, matrix};
-use fednmf::algo::registry;
+use fednmf::algorithms::registry;
 use tempfile::tempdir;
 
 batch_of_lines!();
@@ -212,10 +212,10 @@ fn nothing_leaves_a_rank_that_the_wire_table_does_not_name() {
             assert!(sent.iter().any(|row| row["party_bytes"].as_u64().unwrap() > 0));
             for row in sent {
                 let payload = row["payload"].as_str().unwrap();
-                let known = registry::COMMON_WIRE
+                let known = registry::COMMON_MESSAGES
                     .iter()
-                    .chain(method.wire)
-                    .any(|w| w.purpose == row["purpose"] && format!("{:?}", w.payload) == payload);
+                    .chain(method.messages)
+                    .any(|w| w.kind == row["purpose"] && format!("{:?}", w.payload) == payload);
                 // loading (the ranks of these algorithms are one trust domain) and the driver's own flags
                 assert!(known || payload == "Control" || payload == "Data", "{}: {row}", method.name);
             }

@@ -184,7 +184,7 @@ fn with_a_secure_sum_nothing_unmasked_leaves_a_party() {
         assert!(wire.iter().any(|row| row["payload"] == "Masked"));
         for row in wire {
             let payload = row["payload"].as_str().unwrap();
-            let loading = row["purpose"] == "figures of the matrix" || payload == "Data";
+            let loading = row["purpose"] == "statistics of the matrix" || payload == "Data";
             // U itself is everybody's result.
             let result = row["purpose"] == "evaluation: gather U";
             assert!(matches!(payload, "Masked" | "Control") || loading || result, "{algo}: {row}");
@@ -356,7 +356,7 @@ fn a_run_without_evaluations_ends_with_the_same_factors() {
         for (every, name) in [("3", "a.h5"), ("0", "b.h5")] {
             let run = fednmf(2, &line).arg("--eval-every").arg(every).arg("--output").arg(file(name)).ok();
             let wire = run["wire"].as_array().unwrap();
-            let scalars = wire.iter().filter(|row| row["purpose"] == fednmf::metrics::RESIDUAL.purpose).count();
+            let scalars = wire.iter().filter(|row| row["purpose"] == fednmf::metrics::RESIDUAL.kind).count();
             assert_eq!(scalars, usize::from(every != "0"), "{run}");
         }
         assert_eq!(matrix(&file("a.h5"), "U"), matrix(&file("b.h5"), "U"), "{algo}");

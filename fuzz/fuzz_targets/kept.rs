@@ -3,7 +3,8 @@
 
 use fednmf::output::checkpoint::Checkpoint;
 use fednmf::output::trace::Trace;
-use fednmf::report::{self, Course, Run, Wishes};
+use fednmf::report;
+use fednmf::report::{Course, Run, Wishes};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((&how, bytes)) = data.split_first() else { return };

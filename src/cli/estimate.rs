@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Kernel, Precision};
-use crate::algo::options::Options;
-use crate::algo::{auto, registry};
+use crate::algorithms::centralized::auto;
+use crate::algorithms::options::Options;
+use crate::algorithms::registry;
+use crate::commands::estimate::{Matrix, Question};
 use crate::data::InputSpec;
 use crate::error::{Error, Result};
-use crate::estimate::{Matrix, Question};
 use crate::linalg::SparseKernel;
 
 /// The arguments of `fednmf estimate`.

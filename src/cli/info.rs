@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{Command, command, reference};
-use crate::algo::limits;
-use crate::algo::registry::{self, Method, Unit};
+use crate::algorithms::registry;
+use crate::algorithms::registry::{Method, Unit};
+use crate::algorithms::shared::limits;
 use crate::error::{Error, Result};
 
 /// The text of a command that needs no data; `None` for the others.
@@ -41,7 +42,7 @@ fn list() -> String {
     let width = registry::ALL.iter().map(|m| m.name.len()).max().unwrap_or(0);
     let mut out = String::new();
     for m in registry::ALL {
-        let leaves: Vec<String> = m.wire.iter().map(|w| format!("{} ({})", w.purpose, w.shape)).collect();
+        let leaves: Vec<String> = m.messages.iter().map(|w| format!("{} ({})", w.kind, w.shape)).collect();
         let _ = writeln!(out, "{:width$}  {}", m.name, m.summary);
         let _ = writeln!(out, "{:width$}  paper: {}", "", m.paper);
         let _ = writeln!(
@@ -84,8 +85,8 @@ fn describe(m: &Method) -> String {
         let _ = writeln!(out, "  --{} {}  [default: {}]\n      {}", t.opt.name, t.opt.value, t.default, t.opt.help);
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
-    for w in registry::COMMON_WIRE.iter().chain(m.wire) {
-        let _ = writeln!(out, "  {} ({:?}, {}): {}; {}", w.purpose, w.payload, w.shape, w.when, m.protection(w));
+    for w in registry::COMMON_MESSAGES.iter().chain(m.messages) {
+        let _ = writeln!(out, "  {} ({:?}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
     }
     if let Some([first, second]) = limits::of(m) {
         let _ = writeln!(out, "\nLimits: {first}\n{second}");
@@ -96,9 +97,9 @@ fn describe(m: &Method) -> String {
 /// What leaves a party, as a table.
 fn wire_table(m: &Method) -> String {
     let mut rows = vec![["what", "payload", "shape", "how often", "protection"].map(String::from)];
-    rows.extend(registry::COMMON_WIRE.iter().chain(m.wire).map(|w| {
+    rows.extend(registry::COMMON_MESSAGES.iter().chain(m.messages).map(|w| {
         let payload = format!("{:?}", w.payload);
-        [w.purpose.into(), payload, w.shape.into(), w.when.into(), m.protection(w)]
+        [w.kind.into(), payload, w.shape.into(), w.when.into(), m.protection(w)]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths = [0, 1, 2, 3].map(width);

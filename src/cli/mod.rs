@@ -21,8 +21,9 @@ use std::io::IsTerminal as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::algo::options::{self, Check};
-use crate::algo::registry;
+use crate::algorithms::options;
+use crate::algorithms::options::Check;
+use crate::algorithms::registry;
 use crate::error::{Error, Result};
 
 /// The whole parser: the derived part and every option of the registry.

@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use super::command;
-use crate::algo::registry::{self, Method};
-use crate::algo::{limits, options};
+use crate::algorithms::options;
+use crate::algorithms::registry;
+use crate::algorithms::registry::Method;
+use crate::algorithms::shared::limits;
 
 /// The table of all algorithms.
 pub fn algorithms() -> String {
@@ -51,7 +53,7 @@ pub fn reference() -> String {
         let _ = writeln!(out, "| `--{} {}` | {} | {defaults} |", opt.name, opt.value, cell(opt.help));
     }
     out.push_str("\n## What leaves a rank or a party\n\nWith every algorithm, while loading:\n\n");
-    wire(&mut out, None, registry::COMMON_WIRE);
+    wire(&mut out, None, registry::COMMON_MESSAGES);
     out.push_str("\nAnd with each of them:\n");
     for m in registry::ALL {
         let _ = writeln!(out, "\n### {}\n", m.name);
@@ -60,7 +62,7 @@ pub fn reference() -> String {
             let _ = writeln!(out, "Options of its own, with defaults: {}.\n", own.join(", "));
         }
         let _ = writeln!(out, "From each {}:\n", owner(m));
-        wire(&mut out, Some(m), m.wire);
+        wire(&mut out, Some(m), m.messages);
         if let Some([first, second]) = limits::of(m) {
             let _ = writeln!(out, "\nLimits: {first} {second}");
         }
@@ -72,11 +74,11 @@ fn owner(m: &Method) -> &'static str {
     if m.partition.is_private() { "party" } else { "rank" }
 }
 
-fn wire(out: &mut String, method: Option<&Method>, rows: &[registry::Wire]) {
+fn wire(out: &mut String, method: Option<&Method>, rows: &[registry::MessageSpec]) {
     out.push_str("| purpose | payload | shape | when | protection |\n| --- | --- | --- | --- | --- |\n");
     for w in rows {
         let protection = method.map_or_else(|| "in the clear".into(), |m| m.protection(w));
-        let _ = writeln!(out, "| {} | {:?} | {} | {} | {protection} |", w.purpose, w.payload, w.shape, w.when);
+        let _ = writeln!(out, "| {} | {:?} | {} | {} | {protection} |", w.kind, w.payload, w.shape, w.when);
     }
 }
 

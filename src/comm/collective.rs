@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use ::mpi::traits::Equivalence;
 
-use super::mpi::Op;
-use super::{Door, Entry, Parcel, mpi, watch};
+use super::{Communicator, Entry, MessageTag, mpi, watchdog};
+use crate::comm::mpi::Op;
 
 /// Where each rank's part lies in a concatenation by rank, in the form that MPI wants it; made once, used every time.
 #[derive(Debug, Clone)]
@@ -34,17 +34,17 @@ impl Parts {
     }
 }
 
-impl Door {
+impl Communicator {
     /// All-reduce in place: every rank hands over `buffer` and gets back the sum over the ranks.
-    pub fn sum<T: Equivalence>(&self, parcel: Parcel, buffer: &mut [T]) {
-        self.all_reduce(parcel, Op::Sum, buffer);
+    pub fn sum<T: Equivalence>(&self, tag: MessageTag, buffer: &mut [T]) {
+        self.all_reduce(tag, Op::Sum, buffer);
     }
 
-    /// [`Door::sum`] that is under way while `work` is done, which may talk to other ranks too but must not need the sum.
+    /// [`Communicator::sum`] that is under way while `work` is done, which may talk to other ranks too but must not need the sum.
     /// Booked are the seconds that `work` did not hide: starting, and waiting at the end.
-    pub fn sum_while<T: Equivalence, R>(&self, parcel: Parcel, buffer: &mut [T], work: impl FnOnce() -> R) -> R {
+    pub fn sum_while<T: Equivalence, R>(&self, tag: MessageTag, buffer: &mut [T], work: impl FnOnce() -> R) -> R {
         if self.size() == 1 || buffer.len() > self.inner.chunk {
-            self.sum(parcel, buffer);
+            self.sum(tag, buffer);
             return work();
         }
         let start = Instant::now();
@@ -53,7 +53,7 @@ impl Door {
         let started = start.elapsed();
         let result = work();
         let start = Instant::now();
-        watch::waiting(parcel.purpose, || drop(pending));
+        watchdog::waiting(tag.kind, || drop(pending));
         let entry = Entry {
             calls: 1,
             seconds: (started + start.elapsed()).as_secs_f64(),
@@ -62,18 +62,18 @@ impl Door {
             messages: 1,
             flops: 0,
         };
-        self.ledger.borrow_mut().sent(parcel, &entry);
+        self.ledger.borrow_mut().sent(tag, &entry);
         result
     }
 
     /// All-reduce in place: the largest over the ranks, element by element.
-    pub fn max<T: Equivalence>(&self, parcel: Parcel, buffer: &mut [T]) {
-        self.all_reduce(parcel, Op::Max, buffer);
+    pub fn max<T: Equivalence>(&self, tag: MessageTag, buffer: &mut [T]) {
+        self.all_reduce(tag, Op::Max, buffer);
     }
 
-    fn all_reduce<T: Equivalence>(&self, parcel: Parcel, op: Op, buffer: &mut [T]) {
+    fn all_reduce<T: Equivalence>(&self, tag: MessageTag, op: Op, buffer: &mut [T]) {
         let messages = buffer.len().div_ceil(self.inner.chunk);
-        self.booked::<T, _>(parcel, 2 * buffer.len(), messages, || {
+        self.booked::<T, _>(tag, 2 * buffer.len(), messages, || {
             if self.size() > 1 {
                 for part in buffer.chunks_mut(self.inner.chunk) {
                     mpi::all_reduce(&self.inner.comm, op, part);
@@ -83,11 +83,11 @@ impl Door {
     }
 
     /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`.
-    pub fn all_gather<T: Equivalence + Copy>(&self, parcel: Parcel, local: &[T], parts: &Parts, out: &mut [T]) {
+    pub fn all_gather<T: Equivalence + Copy>(&self, tag: MessageTag, local: &[T], parts: &Parts, out: &mut [T]) {
         assert!(parts.ranges.len() == self.size() && local.len() == parts.ranges[self.rank()].len());
         let short = out.len() <= self.inner.chunk;
         let messages = if short { 1 } else { parts.ranges.iter().map(|p| p.len().div_ceil(self.inner.chunk)).sum() };
-        self.booked::<T, _>(parcel, local.len() + out.len(), messages, || {
+        self.booked::<T, _>(tag, local.len() + out.len(), messages, || {
             if self.size() == 1 {
                 out.copy_from_slice(local);
             } else if short {
@@ -104,11 +104,11 @@ impl Door {
     }
 
     /// Reduce-scatter: the sum over ranks of `send`, of which each rank gets its part. `send` may be overwritten.
-    pub fn reduce_scatter<T: Equivalence + Copy>(&self, parcel: Parcel, send: &mut [T], parts: &Parts, out: &mut [T]) {
+    pub fn reduce_scatter<T: Equivalence + Copy>(&self, tag: MessageTag, send: &mut [T], parts: &Parts, out: &mut [T]) {
         assert!(parts.ranges.len() == self.size() && out.len() == parts.ranges[self.rank()].len());
         let short = send.len() <= self.inner.chunk;
         let messages = if short { 1 } else { send.len().div_ceil(self.inner.chunk) };
-        self.booked::<T, _>(parcel, send.len() + out.len(), messages, || {
+        self.booked::<T, _>(tag, send.len() + out.len(), messages, || {
             if self.size() == 1 {
                 out.copy_from_slice(send);
             } else if short {
@@ -124,27 +124,27 @@ impl Door {
 
     /// All-to-all: `send[r]` goes to rank r; what came from each rank, one after another in rank order. A rank gives and
     /// takes at most a chunk at a time, so it takes as many rounds as the longest of all messages needs.
-    pub fn all_to_all<T: Equivalence + Copy + Default>(&self, parcel: Parcel, send: &[Vec<T>]) -> Vec<T> {
-        if self.size() == 1 { send[0].clone() } else { self.exchange(parcel, None, send) }
+    pub fn all_to_all<T: Equivalence + Copy + Default>(&self, tag: MessageTag, send: &[Vec<T>]) -> Vec<T> {
+        if self.size() == 1 { send[0].clone() } else { self.exchange(tag, None, send) }
     }
 
-    /// [`Door::all_to_all`] of what parties have for each other: those hosted here hand over and get `party_words` elements.
+    /// [`Communicator::all_to_all`] of what parties have for each other: those hosted here hand over and get `party_words` elements.
     pub fn between_parties<T: Equivalence + Copy + Default>(
         &self,
-        parcel: Parcel,
+        tag: MessageTag,
         party_words: usize,
         send: &[Vec<T>],
     ) -> Vec<T> {
         if self.size() == 1 {
-            self.booked_apart::<T, _>(parcel, party_words, 0, 0, || send[0].clone())
+            self.booked_apart::<T, _>(tag, party_words, 0, 0, || send[0].clone())
         } else {
-            self.exchange(parcel, Some(party_words), send)
+            self.exchange(tag, Some(party_words), send)
         }
     }
 
     fn exchange<T: Equivalence + Copy + Default>(
         &self,
-        parcel: Parcel,
+        tag: MessageTag,
         party_words: Option<usize>,
         send: &[Vec<T>],
     ) -> Vec<T> {
@@ -154,7 +154,7 @@ impl Door {
         let mut coming = vec![0u64; self.size()];
         let one_each = vec![1; self.size()];
         let mut longest = [lengths.iter().copied().max().unwrap_or(0)];
-        watch::waiting(parcel.purpose, || {
+        watchdog::waiting(tag.kind, || {
             mpi::all_to_all(comm, &lengths, &one_each, &mut coming, &one_each);
             mpi::all_reduce(comm, Op::Max, &mut longest);
         });
@@ -164,7 +164,7 @@ impl Door {
         let coming: Vec<usize> = coming.into_iter().map(|n| n as usize).collect();
         let mut out = vec![T::default(); coming.iter().sum()];
         let words = send.iter().map(Vec::len).sum::<usize>() + out.len();
-        self.booked_apart::<T, _>(parcel, party_words.unwrap_or(words), words, 2 + rounds, || {
+        self.booked_apart::<T, _>(tag, party_words.unwrap_or(words), words, 2 + rounds, || {
             let part = |length: usize, round: usize| length.min(round * piece)..length.min((round + 1) * piece);
             let counts = |lengths: &mut dyn Iterator<Item = usize>, round| ints(lengths.map(|n| part(n, round).len()));
             for round in 0..rounds {
@@ -190,9 +190,9 @@ impl Door {
     }
 
     /// Rank 0's bytes, on every rank.
-    pub fn broadcast(&self, parcel: Parcel, bytes: &mut Vec<u8>) {
+    pub fn broadcast(&self, tag: MessageTag, bytes: &mut Vec<u8>) {
         let mut length = [bytes.len() as u64];
-        self.booked::<u8, _>(parcel, bytes.len(), 2, || {
+        self.booked::<u8, _>(tag, bytes.len(), 2, || {
             if self.size() > 1 {
                 mpi::broadcast(&self.inner.comm, 0, &mut length);
                 bytes.resize(length[0] as usize, 0);
@@ -204,18 +204,18 @@ impl Door {
     }
 
     /// Rank 0's value, on every rank.
-    pub fn share<V: serde::Serialize + serde::de::DeserializeOwned>(&self, parcel: Parcel, value: V) -> V {
+    pub fn broadcast_value<V: serde::Serialize + serde::de::DeserializeOwned>(&self, tag: MessageTag, value: V) -> V {
         if self.size() == 1 {
             return value;
         }
-        let mut bytes = if self.speaks() { serde_json::to_vec(&value).expect("plain data") } else { Vec::new() };
-        self.broadcast(parcel, &mut bytes);
-        if self.speaks() { value } else { serde_json::from_slice(&bytes).expect("written by rank 0") }
+        let mut bytes = if self.is_root() { serde_json::to_vec(&value).expect("plain data") } else { Vec::new() };
+        self.broadcast(tag, &mut bytes);
+        if self.is_root() { value } else { serde_json::from_slice(&bytes).expect("written by rank 0") }
     }
 
-    /// Sends elements to `rank`, which calls [`Door::receive`].
-    pub fn send<T: Equivalence>(&self, parcel: Parcel, rank: usize, elements: &[T]) {
-        self.booked::<T, _>(parcel, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
+    /// Sends elements to `rank`, which calls [`Communicator::receive`].
+    pub fn send<T: Equivalence>(&self, tag: MessageTag, rank: usize, elements: &[T]) {
+        self.booked::<T, _>(tag, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
             for part in elements.chunks(self.inner.chunk) {
                 mpi::send(&self.inner.comm, rank, part);
             }
@@ -223,8 +223,8 @@ impl Door {
     }
 
     /// Receives what `rank` sends; both must agree on the length.
-    pub fn receive<T: Equivalence>(&self, parcel: Parcel, rank: usize, elements: &mut [T]) {
-        self.booked::<T, _>(parcel, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
+    pub fn receive<T: Equivalence>(&self, tag: MessageTag, rank: usize, elements: &mut [T]) {
+        self.booked::<T, _>(tag, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
             for part in elements.chunks_mut(self.inner.chunk) {
                 mpi::receive(&self.inner.comm, rank, part);
             }
@@ -232,11 +232,15 @@ impl Door {
     }
 
     /// A small value of every rank, on every rank, in rank order.
-    pub fn collect<V: serde::Serialize + serde::de::DeserializeOwned>(&self, parcel: Parcel, value: &V) -> Vec<V> {
+    pub fn all_gather_value<V: serde::Serialize + serde::de::DeserializeOwned>(
+        &self,
+        tag: MessageTag,
+        value: &V,
+    ) -> Vec<V> {
         let mine = serde_json::to_vec(value).expect("plain data");
         let mut lengths = vec![0u64; self.size()];
         let one_each: Vec<Range<usize>> = (0..self.size()).map(|r| r..r + 1).collect();
-        self.all_gather(parcel, &[mine.len() as u64], &Parts::new(&one_each, 1), &mut lengths);
+        self.all_gather(tag, &[mine.len() as u64], &Parts::new(&one_each, 1), &mut lengths);
         let parts: Vec<Range<usize>> = lengths
             .iter()
             .scan(0, |end, &l| {
@@ -246,7 +250,7 @@ impl Door {
             })
             .collect();
         let mut all = vec![0u8; parts.last().map_or(0, |p| p.end)];
-        self.all_gather(parcel, &mine, &Parts::new(&parts, 1), &mut all);
+        self.all_gather(tag, &mine, &Parts::new(&parts, 1), &mut all);
         parts.into_iter().map(|p| serde_json::from_slice(&all[p]).expect("written by a rank")).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
-use super::{Door, mpi, watch};
+use super::{Communicator, mpi, watchdog};
 use crate::error::EXIT_FAILED;
 
 /// Makes a panic on any rank end the job: unwinding past MPI's finalisation would leave the other ranks waiting.
@@ -32,15 +32,15 @@ pub fn end_job(code: i32) -> ! {
 /// The others have given this rank up and meet without it: it says nothing more until they end the job.
 pub fn stand_aside() -> ! {
     loop {
-        watch::step();
+        watchdog::step();
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
 }
 
 /// Ends a job in which ranks were lost, once all that are left have come here: those would never come to MPI's own end.
-pub fn end_without_the_lost(left: &Door, code: i32) -> ! {
+pub fn end_without_the_lost(left: &Communicator, code: i32) -> ! {
     left.barrier();
-    if left.speaks() {
+    if left.is_root() {
         mpi::abort(code);
     }
     stand_aside()

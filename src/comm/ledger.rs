@@ -27,14 +27,14 @@ pub enum Payload {
 
 /// What a message is for: its name in profile and audit, and what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Parcel {
-    pub purpose: &'static str,
+pub struct MessageTag {
+    pub kind: &'static str,
     pub payload: Payload,
 }
 
-impl Parcel {
-    pub const fn new(purpose: &'static str, payload: Payload) -> Self {
-        Parcel { purpose, payload }
+impl MessageTag {
+    pub const fn new(kind: &'static str, payload: Payload) -> Self {
+        MessageTag { kind, payload }
     }
 }
 
@@ -67,7 +67,7 @@ impl Entry {
 /// All entries of one rank.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    wire: BTreeMap<Parcel, Entry>,
+    messages: BTreeMap<MessageTag, Entry>,
     work: BTreeMap<&'static str, Entry>,
     spans: BTreeMap<&'static str, Entry>,
     edges: BTreeMap<(usize, usize), Entry>,
@@ -75,8 +75,8 @@ pub struct Ledger {
 
 impl Ledger {
     /// Books a message.
-    pub fn sent(&mut self, parcel: Parcel, entry: &Entry) {
-        self.wire.entry(parcel).or_default().add(entry);
+    pub fn sent(&mut self, tag: MessageTag, entry: &Entry) {
+        self.messages.entry(tag).or_default().add(entry);
     }
 
     /// Books local work.
@@ -106,8 +106,8 @@ impl Ledger {
     }
 
     /// All messages by purpose and payload.
-    pub fn wire(&self) -> impl Iterator<Item = (&Parcel, &Entry)> {
-        self.wire.iter()
+    pub fn messages(&self) -> impl Iterator<Item = (&MessageTag, &Entry)> {
+        self.messages.iter()
     }
 
     /// Local work by phase.
@@ -118,8 +118,8 @@ impl Ledger {
     /// Sum over all messages but loading's and the driver's own.
     pub fn algorithm_total(&self) -> Entry {
         let mut total = Entry::default();
-        for (parcel, entry) in &self.wire {
-            if !matches!(parcel.payload, Payload::Data | Payload::Control) {
+        for (tag, entry) in &self.messages {
+            if !matches!(tag.payload, Payload::Data | Payload::Control) {
                 total.add(entry);
             }
         }

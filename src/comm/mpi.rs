@@ -1,7 +1,7 @@
 //! The raw MPI calls: what rsmpi's safe layer lacks or cannot do in place, and waiting that gives way to other ranks. The
 //! only `unsafe` of the communication.
 //!
-//! Counts are checked against the buffers here; cutting long messages into chunks is the door's business.
+//! Counts are checked against the buffers here; cutting long messages into chunks is the comm's business.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -60,7 +60,7 @@ fn datatype<T: Equivalence>() -> ffi::MPI_Datatype {
 }
 
 fn int(n: usize) -> c_int {
-    c_int::try_from(n).expect("the door cuts messages below 2^31 elements")
+    c_int::try_from(n).expect("the comm cuts messages below 2^31 elements")
 }
 
 fn check(status: c_int, call: &str) {
@@ -193,7 +193,7 @@ impl Drop for Pending<'_> {
 pub fn reduce_scatter<T: Equivalence>(comm: &SimpleCommunicator, send: &[T], counts: &[c_int], receive: &mut [T]) {
     assert_eq!(counts.iter().map(|&c| c as usize).sum::<usize>(), send.len());
     let (to, counts, t, comm) = (address_mut(receive), counts.as_ptr(), datatype::<T>(), comm.as_raw());
-    // SAFETY: the counts cover the send buffer exactly, and the receive buffer has this rank's count (the door's part).
+    // SAFETY: the counts cover the send buffer exactly, and the receive buffer has this rank's count (the comm's part).
     call(
         "MPI_Reduce_scatter",
         || unsafe { ffi::MPI_Reduce_scatter(address(send), to, counts, t, ffi::RSMPI_SUM, comm) },
@@ -291,14 +291,14 @@ const WORD: c_int = 1;
 const LONG: c_int = 2;
 
 /// A short message to `rank`, which the library keeps until it is asked for.
-pub fn say(comm: &SimpleCommunicator, rank: usize, word: &[u64]) {
+pub fn send_control(comm: &SimpleCommunicator, rank: usize, word: &[u64]) {
     let (n, at, t, rank, comm) = (int(word.len()), address(word), datatype::<u64>(), int(rank), comm.as_raw());
     // SAFETY: the buffer has the length that is passed, and is borrowed until the message is gone.
     check(unsafe { ffi::MPI_Send(at, n, t, rank, WORD, comm) }, "MPI_Send");
 }
 
 /// Who has said a word that has come but was not heard yet, of this rank or of all.
-pub fn word_from(comm: &SimpleCommunicator, rank: Option<usize>) -> Option<usize> {
+pub fn probe_control(comm: &SimpleCommunicator, rank: Option<usize>) -> Option<usize> {
     let status = match rank {
         Some(rank) => comm.process_at_rank(int(rank)).immediate_probe_with_tag(WORD),
         None => comm.any_process().immediate_probe_with_tag(WORD),
@@ -307,7 +307,7 @@ pub fn word_from(comm: &SimpleCommunicator, rank: Option<usize>) -> Option<usize
 }
 
 /// The next word of `rank`.
-pub fn hear(comm: &SimpleCommunicator, rank: usize, word: &mut [u64]) {
+pub fn recv_control(comm: &SimpleCommunicator, rank: usize, word: &mut [u64]) {
     let (n, at, t, rank, comm) = (int(word.len()), address_mut(word), datatype::<u64>(), int(rank), comm.as_raw());
     // SAFETY: the buffer has the length that is passed; a longer message is MPI's error, not written.
     check(unsafe { ffi::MPI_Recv(at, n, t, rank, WORD, comm, ffi::RSMPI_STATUS_IGNORE) }, "MPI_Recv");

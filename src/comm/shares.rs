@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use ::mpi::traits::Equivalence;
 
-use super::mpi::Op;
-use super::reproducible::Bins;
-use super::{Door, Entry, Parcel, Payload, mpi, watch};
+use super::{Communicator, Entry, MessageTag, Payload, mpi, watchdog};
+use crate::comm::mpi::Op;
+use crate::comm::reproducible::Bins;
 use crate::error::Result;
 use crate::linalg::Real;
 
 /// What an exact sum in the clear shares beside its result: the bins are laid out by the largest magnitude of all terms.
-pub const LARGEST: Parcel = Parcel::new("largest term of an exact sum", Payload::Scalar);
+pub const LARGEST: MessageTag = MessageTag::new("largest term of an exact sum", Payload::Scalar);
 
-impl Door {
+impl Communicator {
     /// Sums one share from every party into `out` on every rank, with the same bits on any number of ranks.
     /// `shares` are those of the hosted parties; `parties` counts all.
     ///
@@ -21,7 +21,7 @@ impl Door {
     /// On all ranks, when a value is not finite or too large to be summed.
     pub fn sum_parties<'a, T: Real>(
         &self,
-        parcel: Parcel,
+        tag: MessageTag,
         parties: usize,
         shares: impl Iterator<Item = &'a [T]> + Clone,
         out: &mut [T],
@@ -30,12 +30,12 @@ impl Door {
         let mut largest = [0.0f64];
         for x in shares.clone().flatten() {
             // NaN must win, and f64::max would drop it.
-            let x = x.wide().abs();
+            let x = x.as_f64().abs();
             largest[0] = if x.is_nan() { f64::INFINITY } else { largest[0].max(x) };
         }
         let (alone, start) = (self.size() == 1, Instant::now());
         if !alone {
-            watch::waiting(LARGEST.purpose, || mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest));
+            watchdog::waiting(LARGEST.kind, || mpi::all_reduce(&self.inner.comm, Op::Max, &mut largest));
         }
         let of_a_party = |words: usize, size: usize| if self.inside { 0 } else { (2 * hosted * words * size) as u64 };
         let entry = Entry {
@@ -47,7 +47,7 @@ impl Door {
             flops: 0,
         };
         self.ledger.borrow_mut().sent(LARGEST, &entry);
-        let bins = Bins::new(largest[0], parties).map_err(|e| e.at(parcel.purpose).on_all_ranks())?;
+        let bins = Bins::new(largest[0], parties).map_err(|e| e.at(tag.kind).on_all_ranks())?;
         let start = Instant::now();
         let mut sums = self.inner.bins.borrow_mut();
         sums.clear();
@@ -55,18 +55,18 @@ impl Door {
         for share in shares {
             assert_eq!(share.len(), out.len(), "the share of a party");
             for (pair, x) in sums.chunks_exact_mut(2).zip(share) {
-                let [high, low] = bins.split(x.wide());
+                let [high, low] = bins.split(x.as_f64());
                 pair[0] += high;
                 pair[1] += low;
             }
         }
         if !alone {
             for part in sums.chunks_mut(self.inner.chunk) {
-                watch::waiting(parcel.purpose, || mpi::all_reduce(&self.inner.comm, Op::Sum, part));
+                watchdog::waiting(tag.kind, || mpi::all_reduce(&self.inner.comm, Op::Sum, part));
             }
         }
         for (x, pair) in out.iter_mut().zip(sums.chunks_exact(2)) {
-            *x = T::of(pair[0] + pair[1]);
+            *x = T::from_f64(pair[0] + pair[1]);
         }
         let entry = Entry {
             calls: 1,
@@ -76,17 +76,17 @@ impl Door {
             messages: if alone { 0 } else { sums.len().div_ceil(self.inner.chunk) as u64 },
             flops: 0,
         };
-        self.ledger.borrow_mut().sent(parcel, &entry);
+        self.ledger.borrow_mut().sent(tag, &entry);
         Ok(())
     }
 
     /// Sums masked words over the ranks, in place and modulo 2⁶⁴: `buffer` holds the sum of the masked shares of the
     /// `hosted` parties, each of which hands over and gets back as many words.
-    pub fn sum_masked(&self, parcel: Parcel, hosted: usize, buffer: &mut [u64]) {
+    pub fn sum_masked(&self, tag: MessageTag, hosted: usize, buffer: &mut [u64]) {
         let start = Instant::now();
         if self.size() > 1 {
             for part in buffer.chunks_mut(self.inner.chunk) {
-                watch::waiting(parcel.purpose, || mpi::all_reduce(&self.inner.comm, Op::Sum, part));
+                watchdog::waiting(tag.kind, || mpi::all_reduce(&self.inner.comm, Op::Sum, part));
             }
         }
         let alone = self.size() == 1;
@@ -99,34 +99,34 @@ impl Door {
             messages: if alone { 0 } else { buffer.len().div_ceil(self.inner.chunk) as u64 },
             flops: 0,
         };
-        self.ledger.borrow_mut().sent(parcel, &entry);
+        self.ledger.borrow_mut().sent(tag, &entry);
     }
 
     /// Hands elements from a party hosted by rank `from` to one hosted by rank `to`; both call this (with the same
     /// length), other ranks need not. Where both are hosted here, nothing moves but the books are kept.
-    pub fn hand_over<T: Equivalence>(&self, parcel: Parcel, from: usize, to: usize, elements: &mut [T]) {
+    pub fn hand_over<T: Equivalence>(&self, tag: MessageTag, from: usize, to: usize, elements: &mut [T]) {
         if from != to {
             if self.rank() == from {
-                self.send(parcel, to, elements);
+                self.send(tag, to, elements);
             } else {
-                self.receive(parcel, from, elements);
+                self.receive(tag, from, elements);
             }
             return;
         }
         let party_bytes = 2 * size_of_val(elements) as u64;
-        self.ledger.borrow_mut().sent(parcel, &Entry { calls: 1, party_bytes, ..Entry::default() });
+        self.ledger.borrow_mut().sent(tag, &Entry { calls: 1, party_bytes, ..Entry::default() });
     }
 
-    /// [`Door::hand_over`] from a party (and its rank) to a neighbour (and its rank), booked by its edge too.
+    /// [`Communicator::hand_over`] from a party (and its rank) to a neighbour (and its rank), booked by its edge too.
     pub fn pass_on<T: Equivalence>(
         &self,
-        parcel: Parcel,
+        tag: MessageTag,
         (from, from_rank): (usize, usize),
         (to, to_rank): (usize, usize),
         elements: &mut [T],
     ) {
         let start = Instant::now();
-        self.hand_over(parcel, from_rank, to_rank, elements);
+        self.hand_over(tag, from_rank, to_rank, elements);
         let seconds = start.elapsed().as_secs_f64();
         let sent = u64::from(self.rank() == from_rank);
         let party_bytes = sent * size_of_val(elements) as u64;
@@ -136,8 +136,8 @@ impl Door {
 
     /// Books that `hosted` parties of this rank each hand `words` elements to the part of the server on their own rank,
     /// or get them from it: party bytes that cross no rank's border.
-    pub fn hand_to_server<T>(&self, parcel: Parcel, hosted: usize, words: usize) {
+    pub fn hand_to_server<T>(&self, tag: MessageTag, hosted: usize, words: usize) {
         let party_bytes = (hosted * words * size_of::<T>()) as u64;
-        self.ledger.borrow_mut().sent(parcel, &Entry { calls: 1, party_bytes, ..Entry::default() });
+        self.ledger.borrow_mut().sent(tag, &Entry { calls: 1, party_bytes, ..Entry::default() });
     }
 }

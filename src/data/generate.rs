@@ -8,9 +8,10 @@ use ndarray::Array2;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::npy::write_header;
-use super::synthetic::{Generator, Synthetic};
-use crate::error::{self, Error};
+use crate::data::formats::npy::write_header;
+use crate::data::synthetic::{Generator, Synthetic};
+use crate::error;
+use crate::error::Error;
 
 /// Rows made at once.
 const STEP: usize = 256;

@@ -1,8 +1,8 @@
 //! `fednmf inspect`: what is in a file.
 
-use super::assemble::stored_shape;
 use super::{COUNTS, InputSpec, Plan, open};
-use crate::comm::Door;
+use crate::comm::Communicator;
+use crate::data::distribute::assemble::stored_shape;
 use crate::error::Result;
 use crate::linalg::Block;
 
@@ -32,16 +32,16 @@ pub struct Summary {
 /// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative entries may pass.
 ///
 /// # Errors
-/// As [`super::Input::load`].
-pub fn inspect(spec: &InputSpec, door: &Door, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
+/// As [`crate::data::Input::load`].
+pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
     let spec = InputSpec { allow_negative: true, ..spec.clone() };
-    let plan = Plan::Grid { pr: door.size(), pc: 1 };
-    let input = open(&spec, door)?;
-    let loaded = input.load_any::<f64>(&plan, door, progress)?;
+    let plan = Plan::Grid { pr: comm.size(), pc: 1 };
+    let input = open(&spec, comm)?;
+    let loaded = input.load_any::<f64>(&plan, comm, progress)?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let mut cols = vec![0u64; n];
     let mut zero_rows = [0u64];
-    for (block, tile) in loaded.blocks.iter().zip(plan.tiles(&loaded.cuts, door.rank())) {
+    for (block, tile) in loaded.blocks.iter().zip(plan.tiles(&loaded.cuts, comm.rank())) {
         debug_assert_eq!(block.shape(), stored_shape(&tile));
         match block {
             Block::Dense(x) => {
@@ -64,23 +64,23 @@ pub fn inspect(spec: &InputSpec, door: &Door, progress: &mut dyn FnMut(f64)) -> 
             }
         }
     }
-    door.sum(COUNTS, &mut cols);
-    door.sum(COUNTS, &mut zero_rows);
-    let figures = loaded.figures;
+    comm.sum(COUNTS, &mut cols);
+    comm.sum(COUNTS, &mut zero_rows);
+    let statistics = loaded.statistics;
     Ok(Summary {
         rows: m,
         cols: n,
         format: loaded.header.format,
         sparse: loaded.header.sparse,
-        nonzeros: figures.nonzeros,
-        density: figures.nonzeros as f64 / (m as f64 * n as f64),
-        min: figures.min,
-        max: figures.max,
-        sum: figures.sum,
-        norm: figures.norm2.sqrt(),
+        nonzeros: statistics.nonzeros,
+        density: statistics.nonzeros as f64 / (m as f64 * n as f64),
+        min: statistics.min,
+        max: statistics.max,
+        sum: statistics.sum,
+        norm: statistics.norm2.sqrt(),
         zero_rows: zero_rows[0],
         zero_cols: cols.iter().filter(|&&c| c == 0).count() as u64,
         duplicates: loaded.duplicates,
-        checksum: format!("{:016x}", figures.checksum),
+        checksum: format!("{:016x}", statistics.checksum),
     })
 }

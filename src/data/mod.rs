@@ -3,40 +3,19 @@
 //! [`open`] reads what a header tells, on all ranks alike; [`Input::load`] then reads and redistributes the entries so
 //! that each rank ends with the blocks its [`Plan`] asks for, and nobody ever holds the whole matrix.
 
-mod assemble;
-mod baskets;
-mod deal;
-mod decimal;
-mod dense;
-mod figures;
-mod file;
+pub mod distribute;
+pub mod formats;
 mod generate;
-mod hdf5_file;
-mod idx;
 mod inspect;
-mod lines;
-mod load;
-mod mtx;
 pub mod names;
-pub(crate) mod npy;
-mod npz;
-mod number;
 mod open;
 mod partition;
-mod probe;
-mod quantile;
-mod raw;
-mod route;
 mod spec;
 mod split;
-mod strips;
 mod synthetic;
-mod table;
-mod text;
-mod triplets;
 
+pub use formats::hdf5::hdf5_probe;
 pub use generate::generate;
-pub use hdf5_file::rehearse;
 pub use inspect::{Summary, inspect};
 pub use open::{Input, open};
 pub use partition::{Cuts, Plan, Tile};
@@ -44,14 +23,14 @@ pub use spec::{InputSpec, Scale, Source, Stack, Threshold};
 pub use split::Share;
 pub use synthetic::{Kind, Law, Synthetic, Tiles, Values};
 
-use crate::comm::{Parcel, Payload};
+use crate::comm::{MessageTag, Payload};
 use crate::linalg::{Block, Real};
 
-const ENTRIES: Parcel = Parcel::new("load entries", Payload::Data);
-const COUNTS: Parcel = Parcel::new("load counts", Payload::Control);
-const HEADERS: Parcel = Parcel::new("load headers", Payload::Control);
+const ENTRIES: MessageTag = MessageTag::new("load entries", Payload::Data);
+const COUNTS: MessageTag = MessageTag::new("load counts", Payload::Control);
+const HEADERS: MessageTag = MessageTag::new("load headers", Payload::Control);
 /// Sum, norm, range, number of nonzeros and checksum of the matrix: what every rank adds while loading.
-pub const FIGURES: Parcel = Parcel::new("figures of the matrix", Payload::Scalar);
+pub const STATISTICS: MessageTag = MessageTag::new("statistics of the matrix", Payload::Scalar);
 
 /// What is known of a matrix before its entries are read (after `--transpose`).
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -68,9 +47,9 @@ pub struct Header {
     pub files: Option<usize>,
 }
 
-/// Figures of the whole matrix; the same bits on any number of ranks.
+/// Statistics of the whole matrix; the same bits on any number of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Figures {
+pub struct Statistics {
     /// Entries that are not zero.
     pub nonzeros: u64,
     pub sum: f64,
@@ -86,7 +65,7 @@ pub struct Figures {
 /// One rank's share of the matrix.
 pub struct Loaded<T: Real> {
     pub header: Header,
-    pub figures: Figures,
+    pub statistics: Statistics,
     /// Entries that were written more than once in the file, and added up.
     pub duplicates: u64,
     /// Where the matrix was cut.

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
 
-use super::spec::{HDF5, InputSpec, Source};
+use crate::data::spec::{HDF5, InputSpec, Source};
 use crate::error::{Error, Result};
-use crate::trial::{self, What};
+use crate::hdf5_probe;
+use crate::hdf5_probe::What;
 
 /// Names of the columns and of the rows of a matrix, each where known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,10 +51,10 @@ pub fn list(text: &str) -> Result<Vec<String>> {
 pub fn of_input(spec: &InputSpec) -> Names {
     let Source::File { path, .. } = &spec.source else { return Names::default() };
     let hdf5 = Path::new(path).extension().is_some_and(|e| HDF5.iter().any(|name| e.eq_ignore_ascii_case(name)));
-    if !hdf5 || spec.by_party() || trial::read(What::Names, path, None).is_err() {
+    if !hdf5 || spec.by_party() || hdf5_probe::read(What::Names, path, None).is_err() {
         return Names::default();
     }
-    let Names { columns, rows, turned } = rehearse(path);
+    let Names { columns, rows, turned } = hdf5_probe(path);
     if spec.transpose {
         Names { columns: rows, rows: columns, turned: !turned }
     } else {
@@ -62,7 +63,7 @@ pub fn of_input(spec: &InputSpec) -> Names {
 }
 
 /// Reads the names as they are stored.
-pub fn rehearse(path: &str) -> Names {
+pub fn hdf5_probe(path: &str) -> Names {
     let Ok(file) = hdf5::File::open(path) else { return Names::default() };
     let index = |group: &str| {
         let group = file.link_exists(group).then(|| file.group(group).ok()).flatten()?;

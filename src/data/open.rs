@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::file::FileInfo;
-use super::probe::probe;
-use super::spec::{InputSpec, PARTY, Source, Stack};
-use super::synthetic::Synthetic;
 use super::{HEADERS, Header};
-use crate::comm::{Door, Parties};
+use crate::comm::{Communicator, Parties};
+use crate::data::formats::detect::probe;
+use crate::data::formats::file::FileInfo;
+use crate::data::spec::{InputSpec, PARTY, Source, Stack};
+use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
 
 /// An input whose header is known and whose entries are not read yet.
@@ -50,11 +50,11 @@ impl Input {
 ///
 /// # Errors
 /// The same on all ranks: a missing, unreadable or damaged file, or one of an unknown format.
-pub fn open(spec: &InputSpec, door: &Door) -> Result<Input> {
-    look(spec, door).map_err(Error::on_all_ranks)
+pub fn open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
+    look(spec, comm).map_err(Error::on_all_ranks)
 }
 
-fn look(spec: &InputSpec, door: &Door) -> Result<Input> {
+fn look(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
     spec.check()?;
     let (path, dataset) = match &spec.source {
         Source::Synthetic(made) => {
@@ -66,23 +66,23 @@ fn look(spec: &InputSpec, door: &Door) -> Result<Input> {
         Source::File { path, dataset } => (path, dataset.as_deref()),
     };
     let infos = if spec.by_party() {
-        party_files(spec, path, dataset, door)?
+        party_files(spec, path, dataset, comm)?
     } else {
-        vec![(single_file(path, dataset, door)?, None)]
+        vec![(single_file(path, dataset, comm)?, None)]
     };
     let (placed, header) = stack(spec, infos)?;
     Ok(Input { spec: spec.clone(), header, origin: Origin::Files(placed) })
 }
 
-fn single_file(path: &str, dataset: Option<&str>, door: &Door) -> Result<FileInfo> {
-    let found = if door.speaks() { probe(path, dataset).map(Some) } else { Ok(None) };
-    let Some(mut info) = door.share(HEADERS, door.agree(found)?) else {
+fn single_file(path: &str, dataset: Option<&str>, comm: &Communicator) -> Result<FileInfo> {
+    let found = if comm.is_root() { probe(path, dataset).map(Some) } else { Ok(None) };
+    let Some(mut info) = comm.broadcast_value(HEADERS, comm.agree_on_error(found)?) else {
         return Err(Error::failed("rank 0 did not read the header"));
     };
     if info.needs_survey() {
-        let parts = if info.divisible() { door.size() } else { 1 };
-        let survey = if door.rank() < parts { info.survey(door.rank(), parts).map(Some) } else { Ok(None) };
-        let surveys = door.collect(HEADERS, &door.agree(survey)?).into_iter().flatten().collect();
+        let parts = if info.divisible() { comm.size() } else { 1 };
+        let survey = if comm.rank() < parts { info.survey(comm.rank(), parts).map(Some) } else { Ok(None) };
+        let surveys = comm.all_gather_value(HEADERS, &comm.agree_on_error(survey)?).into_iter().flatten().collect();
         info.settle(surveys)?;
     }
     Ok(info)
@@ -93,12 +93,12 @@ fn party_files(
     spec: &InputSpec,
     pattern: &str,
     dataset: Option<&str>,
-    door: &Door,
+    comm: &Communicator,
 ) -> Result<Vec<(FileInfo, Option<usize>)>> {
-    let parties = Parties { count: spec.parties.unwrap_or(door.size()), ranks: door.size() };
+    let parties = Parties { count: spec.parties.unwrap_or(comm.size()), ranks: comm.size() };
     let look = || {
         let mut infos = Vec::new();
-        for party in parties.hosted(door.rank()) {
+        for party in parties.hosted(comm.rank()) {
             let Some(path) = party_path(pattern, party) else {
                 return Err(Error::input(format!(
                     "{pattern}: no file for party {party} ({}); there should be one for each of the {} parties, counted \
@@ -114,7 +114,7 @@ fn party_files(
             }
             infos.push(info);
         }
-        if parties.hosted(door.rank()).end == parties.count && party_path(pattern, parties.count).is_some() {
+        if parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some() {
             return Err(Error::input(format!(
                 "{pattern}: there are more files than the {} parties; say how many (--parties)",
                 parties.count
@@ -122,7 +122,7 @@ fn party_files(
         }
         Ok(infos)
     };
-    let all = door.collect(HEADERS, &door.agree(look())?);
+    let all = comm.all_gather_value(HEADERS, &comm.agree_on_error(look())?);
     Ok(all.into_iter().enumerate().flat_map(|(rank, infos)| infos.into_iter().map(move |i| (i, Some(rank)))).collect())
 }
 

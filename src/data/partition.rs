@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::split::Share;
 use crate::comm::{Parties, even_part};
+use crate::data::split::Share;
 
 /// What an algorithm wants of the matrix on each rank.
 #[derive(Debug, Clone, PartialEq)]

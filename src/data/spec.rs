@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::synthetic::Synthetic;
+use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
 
 /// Where the matrix comes from.
@@ -129,7 +129,7 @@ impl InputSpec {
         matches!(&self.source, Source::File { path, .. } if path.contains(PARTY))
     }
 
-    /// What must hold between the fields; [`super::open`] asks for it.
+    /// What must hold between the fields; [`crate::data::open`] asks for it.
     pub(super) fn check(&self) -> Result<()> {
         if self.parties == Some(0) {
             return Err(Error::input("--parties 0: there must be at least one party"));

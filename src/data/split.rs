@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::partition::whole;
 use crate::comm::even_part;
+use crate::data::partition::whole;
 use crate::error::{Error, Result};
 
 /// How rows or columns are shared out among the parties.

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 
-use super::dense::{self, Dense};
-use super::thin::Rows;
+use super::dense;
 use super::{Bits, Csr, Order, Real, SparseKernels, flops};
 use crate::error::Result;
+use crate::linalg::dense::Dense;
+use crate::linalg::thin::Rows;
 
 /// A local block X (rows × cols) of the data matrix.
 pub enum Block<T: Real> {

@@ -7,10 +7,10 @@ use std::time::Instant;
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use sprs::CsMatI;
 
-use super::mkl::{Kernels, SparseMatrix};
-use super::threads::{even_part, over_parts, threads};
 use super::{Order, Real, csr_native, flops, over_rows};
 use crate::error::Result;
+use crate::linalg::mkl::{Kernels, SparseMatrix};
+use crate::linalg::threads::{even_part, over_parts, threads};
 
 /// Rows of one MKL handle: small enough that a transposed product's scatter stays in cache (measured: 4,096 rows are
 /// 5 times faster than one big call) and that a block's row pointers fit 32 bits.

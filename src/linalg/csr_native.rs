@@ -5,8 +5,8 @@ use pulp::{Simd, WithSimd};
 use sprs::CsMatI;
 
 use super::Real;
-use super::mkl::prefetch;
-use super::simd::{dispatch_along, lanes, load, store};
+use crate::linalg::mkl::prefetch;
+use crate::linalg::simd::{dispatch_along, lanes, load, store};
 
 /// Vectors of one stretch at most: the accumulators, or the row that is scattered, take half of the registers.
 #[inline(always)]

@@ -2,9 +2,10 @@
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
-pub use super::mkl::gemm;
-use super::thin::{self, Rows};
+use super::thin;
 use super::{Real, over_rows};
+pub use crate::linalg::mkl::gemm;
+use crate::linalg::thin::Rows;
 
 /// A dense block, rows × cols, row-major.
 pub type Dense<T> = Array2<T>;

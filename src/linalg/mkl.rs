@@ -1,4 +1,4 @@
-//! The door to MKL: the only place of the numerical code with `unsafe`, so the one instruction and
+//! The comm to MKL: the only place of the numerical code with `unsafe`, so the one instruction and
 //! the one call of the system that Rust has no safe word for stand here too.
 //!
 //! Slices come in, their lengths are checked against the shapes, pointers go out. Nothing here decides anything.

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use mpi::traits::Equivalence;
 use ndarray::NdFloat;
 
-use super::mkl::Kernels;
-use super::simd::Lanes;
+use crate::linalg::mkl::Kernels;
+use crate::linalg::simd::Lanes;
 
 /// f32 or f64: everything the numerical code needs of an element type.
 pub trait Real:
@@ -16,27 +16,27 @@ pub trait Real:
     /// As in `--precision`.
     const NAME: &'static str;
     /// The nearest number of this precision.
-    fn of(x: f64) -> Self;
+    fn from_f64(x: f64) -> Self;
     /// The same number in f64.
-    fn wide(self) -> f64;
+    fn as_f64(self) -> f64;
 }
 
 impl Real for f32 {
     const NAME: &'static str = "f32";
-    fn of(x: f64) -> Self {
+    fn from_f64(x: f64) -> Self {
         x as f32
     }
-    fn wide(self) -> f64 {
+    fn as_f64(self) -> f64 {
         f64::from(self)
     }
 }
 
 impl Real for f64 {
     const NAME: &'static str = "f64";
-    fn of(x: f64) -> Self {
+    fn from_f64(x: f64) -> Self {
         x
     }
-    fn wide(self) -> f64 {
+    fn as_f64(self) -> f64 {
         self
     }
 }

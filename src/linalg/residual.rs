@@ -3,8 +3,8 @@
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
-use super::simd::dispatch;
 use super::{Block, Order, Real, gemm};
+use crate::linalg::simd::dispatch;
 
 /// Rows and columns of a tile of the block that is widened and compared at a time.
 const TILE: (usize, usize) = (128, 1024);
@@ -17,7 +17,7 @@ impl<T: Real> Block<T> {
     pub fn norm2(&self) -> f64 {
         match self {
             Block::Dense(x) => {
-                x.rows().into_iter().map(|row| row.iter().map(|x| x.wide() * x.wide()).sum::<f64>()).sum()
+                x.rows().into_iter().map(|row| row.iter().map(|x| x.as_f64() * x.as_f64()).sum::<f64>()).sum()
             }
             Block::Sparse(x) => x.matrix().data().chunks(4096).map(|part| sum_of(part, |x| x * x)).sum(),
             Block::Bits(x) => x.count() as f64,
@@ -77,10 +77,10 @@ impl<T: Real> Block<T> {
         for (i, u) in u.rows().into_iter().enumerate() {
             entry.clear();
             match self {
-                Block::Dense(x) => entry.extend(x.row(i).iter().map(|x| x.wide()).enumerate()),
+                Block::Dense(x) => entry.extend(x.row(i).iter().map(|x| x.as_f64()).enumerate()),
                 Block::Sparse(x) => {
                     let row = x.matrix().outer_view(i);
-                    entry.extend(row.iter().flat_map(|row| row.iter()).map(|(j, x)| (j, x.wide())));
+                    entry.extend(row.iter().flat_map(|row| row.iter()).map(|(j, x)| (j, x.as_f64())));
                 }
                 Block::Bits(x) => entry.extend(x.ones(i).map(|j| (j, 1.0))),
             }
@@ -95,7 +95,7 @@ impl<T: Real> Block<T> {
                     }
                 },
             );
-            total += sum.iter().zip(u).map(|(sum, u)| sum * u.wide()).sum::<f64>();
+            total += sum.iter().zip(u).map(|(sum, u)| sum * u.as_f64()).sum::<f64>();
         }
         total
     }
@@ -104,7 +104,7 @@ impl<T: Real> Block<T> {
     pub fn widen_row(&self, row: usize, first: usize, out: &mut [f64]) {
         match self {
             Block::Dense(x) => {
-                out.iter_mut().zip(x.slice(s![row, first..])).for_each(|(out, x)| *out = x.wide());
+                out.iter_mut().zip(x.slice(s![row, first..])).for_each(|(out, x)| *out = x.as_f64());
             }
             Block::Sparse(x) => {
                 out.fill(0.0);
@@ -112,7 +112,7 @@ impl<T: Real> Block<T> {
                     let start = row.indices().partition_point(|&j| (j as usize) < first);
                     for (&j, x) in row.indices()[start..].iter().zip(&row.data()[start..]) {
                         match out.get_mut(j as usize - first) {
-                            Some(out) => *out = x.wide(),
+                            Some(out) => *out = x.as_f64(),
                             None => break,
                         }
                     }
@@ -130,7 +130,7 @@ impl<T: Real> Block<T> {
 /// The factor in f64, in row order.
 fn widened<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
     let mut out = Order::Rows.zeros(f.nrows(), f.ncols());
-    out.zip_mut_with(f, |out, f| *out = f.wide());
+    out.zip_mut_with(f, |out, f| *out = f.as_f64());
     out
 }
 
@@ -151,8 +151,8 @@ fn sum_of<T: Real>(values: &[T], f: impl Fn(f64) -> f64) -> f64 {
     let mut sums = [0.0; 8];
     for eight in eights {
         for (sum, x) in sums.iter_mut().zip(eight) {
-            *sum += f(x.wide());
+            *sum += f(x.as_f64());
         }
     }
-    sums.iter().sum::<f64>() + rest.iter().map(|x| f(x.wide())).sum::<f64>()
+    sums.iter().sum::<f64>() + rest.iter().map(|x| f(x.as_f64())).sum::<f64>()
 }

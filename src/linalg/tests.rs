@@ -4,8 +4,8 @@ use ndarray::{Array2, ArrayView2, s};
 use proptest::prelude::*;
 use sprs::CsMatI;
 
-use super::simd::with_each_arch;
 use super::{Bits, Block, Csr, Order, Real, SparseKernel, gram};
+use crate::linalg::simd::with_each_arch;
 use crate::random::{Purpose, Stream, uniform_factor};
 
 /// Which kind of block.
@@ -25,7 +25,7 @@ fn draw<T: Real>(seed: u64, slot: u64, rows: usize, cols: usize) -> Array2<T> {
 fn block<T: Real>(form: Form, seed: u64, rows: usize, cols: usize, k: usize) -> (Block<T>, Array2<f64>) {
     let mut x = draw::<T>(seed, 0, rows, cols);
     for ((i, _), x) in x.indexed_iter_mut() {
-        let keep = x.wide() > 0.67 && i % 7 != 3;
+        let keep = x.as_f64() > 0.67 && i % 7 != 3;
         *x = if !keep {
             T::zero()
         } else if form == Form::Bits {
@@ -34,7 +34,7 @@ fn block<T: Real>(form: Form, seed: u64, rows: usize, cols: usize, k: usize) -> 
             *x
         };
     }
-    let wide = x.mapv(T::wide);
+    let wide = x.mapv(T::as_f64);
     let block = match form {
         Form::Dense => Block::Dense(x),
         Form::Bits => {
@@ -71,15 +71,15 @@ fn product(a: &ArrayView2<f64>, b: &ArrayView2<f64>) -> Array2<f64> {
 }
 
 fn close<T: Real>(got: &Array2<T>, want: &Array2<f64>) -> bool {
-    let tolerance = 200.0 * T::epsilon().wide();
-    got.dim() == want.dim() && got.iter().zip(want).all(|(a, b)| (a.wide() - b).abs() <= tolerance * (1.0 + b.abs()))
+    let tolerance = 200.0 * T::epsilon().as_f64();
+    got.dim() == want.dim() && got.iter().zip(want).all(|(a, b)| (a.as_f64() - b).abs() <= tolerance * (1.0 + b.abs()))
 }
 
 fn agrees<T: Real>(form: Form, seed: u64, [rows, cols, k]: [usize; 3]) -> Result<(), TestCaseError> {
     let (x, wide) = block::<T>(form, seed, rows, cols, k);
     let order = x.order();
     let (u, v) = (ordered(&draw::<T>(seed, 1, rows, k), order), ordered(&draw::<T>(seed, 2, cols, k), order));
-    let (wu, wv) = (u.mapv(T::wide), v.mapv(T::wide));
+    let (wu, wv) = (u.mapv(T::as_f64), v.mapv(T::as_f64));
     // Whatever stands in the output must not come through.
     let dirty = |rows| ordered(&Array2::from_elem((rows, k), T::nan()), order);
 
@@ -92,7 +92,7 @@ fn agrees<T: Real>(form: Form, seed: u64, [rows, cols, k]: [usize; 3]) -> Result
 
     let chosen: Vec<usize> = (0..rows).filter(|i| i % 3 != 1).rev().collect();
     let b = ordered(&u.select(ndarray::Axis(0), &chosen), order);
-    let want = product(&wide.select(ndarray::Axis(0), &chosen).t(), &b.mapv(T::wide).view());
+    let want = product(&wide.select(ndarray::Axis(0), &chosen).t(), &b.mapv(T::as_f64).view());
     let mut out = dirty(cols);
     x.rows_tmul(&chosen, &b.view(), &mut out.view_mut());
     prop_assert!(close(&out, &want), "rows_tmul");

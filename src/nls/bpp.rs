@@ -51,12 +51,12 @@ impl Pivoting {
     pub fn solve<T: Real>(&mut self, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>) {
         let (rows, k) = x.dim();
         assert!(k == self.k && r.dim() == (rows, k) && g.dim() == (k, k), "shapes of a pivoting step");
-        let largest = (0..k).fold(0.0, |a: f64, j| a.max(g[[j, j]].wide()));
+        let largest = (0..k).fold(0.0, |a: f64, j| a.max(g[[j, j]].as_f64()));
         if largest <= 0.0 {
             return;
         }
         self.gram.clear();
-        self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].wide()));
+        self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].as_f64()));
         for j in 0..k {
             self.gram[j * k + j] += 1e-14 * largest;
         }
@@ -138,7 +138,7 @@ impl Pivoting {
         for a in 0..f {
             let row = a * (a + 1) / 2;
             let dot: f64 = (0..a).map(|b| self.factor[row + b] * solution[b]).sum();
-            solution[a] = (r[[i, self.members[a]]].wide() - dot) / self.factor[row + a];
+            solution[a] = (r[[i, self.members[a]]].as_f64() - dot) / self.factor[row + a];
         }
         for a in (0..f).rev() {
             let dot: f64 = (a + 1..f).map(|b| self.factor[b * (b + 1) / 2 + a] * solution[b]).sum();
@@ -157,7 +157,7 @@ impl Pivoting {
                 solution[member - 1] < -tiny_x
             } else {
                 let fit: f64 = self.members.iter().zip(&*solution).map(|(&p, v)| self.gram[p * k + j] * v).sum();
-                let target = r[[i, j]].wide();
+                let target = r[[i, j]].as_f64();
                 dual[j] = fit - target;
                 dual[j] < -1e-12 * (target.abs() + largest * size)
             };
@@ -181,7 +181,7 @@ impl Pivoting {
             let mut member = 0;
             for j in 0..k {
                 let inside = member < f && self.members[member] == j;
-                x[[i, j]] = if inside { T::of(solution[member].max(0.0)) } else { T::zero() };
+                x[[i, j]] = if inside { T::from_f64(solution[member].max(0.0)) } else { T::zero() };
                 member += usize::from(inside);
             }
             return true;

@@ -2,11 +2,11 @@
 
 use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
-use super::strips::{Method, apply};
 use crate::linalg::Real;
+use crate::nls::strips::{Method, apply};
 
 /// X ← max(0, X − η (X G − R)), for X and R rows × k and G k × k, symmetric; paper (14) with η for its 2η_t. As for
-/// [`super::sweep`], the new row depends on the old row alone, to the bit.
+/// [`crate::nls::sweep`], the new row depends on the old row alone, to the bit.
 pub fn gradient_step<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, eta: T) {
     gradient_step_below(x, r, g, eta, T::infinity());
 }
@@ -37,7 +37,7 @@ pub fn spectral_bound<T: Real>(g: &ArrayView2<T>, scratch: &mut ArrayViewMut1<T>
             return T::zero();
         }
         // A little of the all-ones vector keeps every entry positive, so that each step's bound holds.
-        x.zip_mut_with(&next, |x, &y| *x = y / largest + T::of(1e-6));
+        x.zip_mut_with(&next, |x, &y| *x = y / largest + T::from_f64(1e-6));
     }
     best
 }

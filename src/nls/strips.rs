@@ -8,9 +8,9 @@
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
-use super::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
 use crate::linalg::simd::{Lanes, dispatch, lanes};
 use crate::linalg::{Real, even_part, flops, over_rows, prefetch};
+use crate::nls::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
 
 /// Bytes of one tile, the strips that are packed together: a quarter of a usual second-level cache.
 const TILE_BYTES: usize = 256 << 10;

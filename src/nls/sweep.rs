@@ -2,8 +2,8 @@
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
-use super::strips::{Method, apply};
 use crate::linalg::Real;
+use crate::nls::strips::{Method, apply};
 
 /// Settings of [`sweep`].
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -11,11 +11,11 @@ use hdf5::types::{TypeDescriptor, VarLenUnicode};
 use hdf5::{Dataset, File, Group, Location, LocationType};
 use serde_json::{Map, Value};
 
-use super::h5::{Part, Rows, Writer};
-use super::plan::Matrix;
-use super::values::Scalar;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::output::h5::{Part, Rows, Writer};
+use crate::output::plan::Matrix;
+use crate::output::values::Scalar;
 
 type Outcome<T> = std::result::Result<T, hdf5::Error>;
 

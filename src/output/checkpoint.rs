@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::CHECKPOINT;
-use super::gather::{Job, hosted, pattern};
-use super::h5::directory;
-use super::sink::Form;
-use super::stored::{GENERATION, Stored};
-use super::values::after_storage;
-use crate::algo::Piece;
-use crate::comm::{Door, Parcel, Payload};
+use crate::algorithms::Piece;
+use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::output::gather::{Job, hosted, pattern};
+use crate::output::h5::directory;
+use crate::output::sink::Form;
+use crate::output::stored::{GENERATION, Stored};
+use crate::output::values::after_storage;
 
-const NUMBER: Parcel = Parcel::new("checkpoint", Payload::Control);
+const NUMBER: MessageTag = MessageTag::new("checkpoint", Payload::Control);
 
 /// Where checkpoints of a run go, and which generation the last one was.
 #[derive(Debug)]
@@ -47,19 +47,18 @@ impl Checkpoint {
     /// On all ranks, when a file of any rank cannot be written; the previous generation is then still there.
     pub fn save<T: Real>(
         &mut self,
-        door: &Door,
+        comm: &Communicator,
         pieces: &[Piece<'_, T>],
         attributes: &Map<String, Value>,
     ) -> Result<()> {
         if self.generation == 0 {
             // Files that the present manifest names must not be overwritten; those of an unfinished generation may.
-            self.generation = door.share(NUMBER, if door.speaks() { present(&self.path) } else { 0 });
+            self.generation = comm.broadcast_value(NUMBER, if comm.is_root() { present(&self.path) } else { 0 });
         }
         let generation = self.generation + 1;
         let number = Some(generation);
-        let job =
-            Job { path: &self.path, pieces, attributes, generation: number, parcel: CHECKPOINT, form: Form::Hdf5 };
-        job.write(door)?.publish(door)?;
+        let job = Job { path: &self.path, pieces, attributes, generation: number, tag: CHECKPOINT, form: Form::Hdf5 };
+        job.write(comm)?.publish(comm)?;
         self.generation = generation;
         remove_others(&self.path, generation, &hosted(pieces));
         Ok(())
@@ -155,7 +154,7 @@ fn collect(found: &Map<String, Value>, expected: &Map<String, Value>, prefix: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algo::{Owner, Restore};
+    use crate::algorithms::{Owner, Restore};
     use crate::output::gather::write_alone;
     use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
     use ndarray::{Array2, array};

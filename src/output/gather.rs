@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use ndarray::s;
 use serde_json::{Map, Value};
 
-use super::h5::Part;
-use super::plan::{self, Head, Matrix, block_rows, blocks};
-use super::sink::{Form, Sink};
-use super::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
-use crate::algo::{Owner, Piece};
-use crate::comm::{Door, Parcel, Payload};
+use super::plan;
+use crate::algorithms::{Owner, Piece};
+use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::output::h5::Part;
+use crate::output::plan::{Head, Matrix, block_rows, blocks};
+use crate::output::sink::{Form, Sink};
+use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
 
 /// What is to be written.
 pub struct Job<'a, 'p, T> {
@@ -25,7 +26,7 @@ pub struct Job<'a, 'p, T> {
     pub attributes: &'a Map<String, Value>,
     /// For a checkpoint: files carry checksums, and the owners' carry the generation in their names.
     pub generation: Option<u64>,
-    pub parcel: Parcel,
+    pub tag: MessageTag,
     /// In what format.
     pub form: Form<'a>,
 }
@@ -77,22 +78,22 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     ///
     /// # Errors
     /// On all ranks, when a file of any rank cannot be written.
-    pub fn write(&self, door: &Door) -> Result<Written> {
+    pub fn write(&self, comm: &Communicator) -> Result<Written> {
         let shared: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Shared).collect();
         let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
         // Of private pieces the others learn whose they are and nothing else.
-        let notice = Parcel::new(self.parcel.purpose, Payload::Control);
+        let notice = MessageTag::new(self.tag.kind, Payload::Control);
         let (heads, parties): (Vec<_>, Vec<_>) =
-            door.collect(notice, &(heads, hosted(self.pieces))).into_iter().unzip();
+            comm.all_gather_value(notice, &(heads, hosted(self.pieces))).into_iter().unzip();
         // Equal on all ranks, and so are their errors.
         let (plan, width) = (plan::matrices(&heads)?, width(&parties)?);
 
         let private = self.private(width);
-        let writer = door.speaks().then(|| self.shared_file(width)).transpose();
+        let writer = comm.is_root().then(|| self.shared_file(width)).transpose();
         // In this order rank 0's own trouble is told before that of its parties.
-        let (writer, private) = door.agree(writer.and_then(|w| Ok((w, private?))))?;
-        let shared = self.shared_rows(door, &plan, &shared, writer);
-        Ok(Written { shared: door.agree(shared)?, private })
+        let (writer, private) = comm.agree_on_error(writer.and_then(|w| Ok((w, private?))))?;
+        let shared = self.shared_rows(comm, &plan, &shared, writer);
+        Ok(Written { shared: comm.agree_on_error(shared)?, private })
     }
 
     /// The root attributes, with what a reader needs to find all files.
@@ -115,7 +116,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     /// Sends this rank's rows to rank 0, which writes them; rank 0 gets the finished file.
     fn shared_rows(
         &self,
-        door: &Door,
+        comm: &Communicator,
         plan: &[Matrix],
         pieces: &[&Piece<'p, T>],
         mut sink: Option<Sink<'_>>,
@@ -132,18 +133,18 @@ impl<'p, T: Real> Job<'_, 'p, T> {
             attempt(&mut |sink| sink.begin::<T>(matrix));
             for segment in &matrix.segments {
                 for block in blocks(segment.rows.clone(), block_rows(matrix.rows, matrix.cols)) {
-                    let mine = segment.rank == door.rank();
+                    let mine = segment.rank == comm.rank();
                     if mine {
                         let piece = pieces[segment.piece];
                         let local = block.start - piece.first_row..block.end - piece.first_row;
                         buffer.clear();
                         buffer.extend(piece.values.slice(s![local, ..]).iter());
                     }
-                    match (mine, door.speaks()) {
-                        (true, false) => door.send(self.parcel, 0, &buffer),
+                    match (mine, comm.is_root()) {
+                        (true, false) => comm.send(self.tag, 0, &buffer),
                         (false, true) => {
                             buffer.resize(block.len() * matrix.cols, T::zero());
-                            door.receive(self.parcel, segment.rank, &mut buffer);
+                            comm.receive(self.tag, segment.rank, &mut buffer);
                         }
                         _ => {}
                     }
@@ -202,9 +203,9 @@ impl Written {
     ///
     /// # Errors
     /// On all ranks, when a rename of any rank fails.
-    pub fn publish(self, door: &Door) -> Result<()> {
-        door.agree(self.private.into_iter().try_for_each(Part::publish))?;
-        door.agree(self.shared.map_or(Ok(()), Part::publish))
+    pub fn publish(self, comm: &Communicator) -> Result<()> {
+        comm.agree_on_error(self.private.into_iter().try_for_each(Part::publish))?;
+        comm.agree_on_error(self.shared.map_or(Ok(()), Part::publish))
     }
 }
 

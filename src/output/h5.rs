@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use ndarray::{ArrayView2, s};
 use serde_json::{Map, Value};
 
-use super::plan::{Matrix, block_rows};
-use super::seal::{self, Seal};
-use super::values::Scalar;
+use super::seal;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::output::plan::{Matrix, block_rows};
+use crate::output::seal::Seal;
+use crate::output::values::Scalar;
 
 /// The temporary name beside `path`: always the same, so that what a killed run left is overwritten by the next.
 pub(super) fn part_of(path: &Path) -> PathBuf {

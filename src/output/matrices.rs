@@ -8,17 +8,17 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::OUTPUT;
-use super::gather::Job;
-use super::sink::Form;
-use crate::algo::Piece;
-use crate::comm::Door;
+use crate::algorithms::Piece;
+use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::Real;
+use crate::output::gather::Job;
+use crate::output::sink::Form;
 
-pub use super::anndata::Cells;
-pub use super::h5::check_writable;
-pub use super::sink::Kind;
-pub use super::stored::Stored;
+pub use crate::output::anndata::Cells;
+pub use crate::output::h5::check_writable;
+pub use crate::output::sink::Kind;
+pub use crate::output::stored::Stored;
 
 /// Writes each named matrix (total rows × columns, dtype of T, C order) and the attributes of the file's root. No rank
 /// holds more than a block of another's rows. The files get their names when all are whole. Collective.
@@ -26,13 +26,13 @@ pub use super::stored::Stored;
 /// # Errors
 /// On all ranks, when a file of any rank cannot be written; what was there before is then still there.
 pub fn write<T: Real>(
-    door: &Door,
+    comm: &Communicator,
     path: &Path,
     pieces: &[Piece<'_, T>],
     attributes: &Map<String, Value>,
 ) -> Result<()> {
     let form = Form::Hdf5;
-    Job { path, pieces, attributes, generation: None, parcel: OUTPUT, form }.write(door)?.publish(door)
+    Job { path, pieces, attributes, generation: None, tag: OUTPUT, form }.write(comm)?.publish(comm)
 }
 
 /// As [`write`], the factors of a run or a projection, in the format that the name's ending stands for. `cells` is needed
@@ -41,20 +41,20 @@ pub fn write<T: Real>(
 /// # Errors
 /// As [`write`].
 pub fn write_factors<T: Real>(
-    door: &Door,
+    comm: &Communicator,
     path: &Path,
     pieces: &[Piece<'_, T>],
     attributes: &Map<String, Value>,
     cells: &Cells,
 ) -> Result<()> {
     let form = Kind::of(path)?.form(cells);
-    Job { path, pieces, attributes, generation: None, parcel: OUTPUT, form }.write(door)?.publish(door)
+    Job { path, pieces, attributes, generation: None, tag: OUTPUT, form }.write(comm)?.publish(comm)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algo::{Owner, Restore};
+    use crate::algorithms::{Owner, Restore};
     use crate::output::gather::write_alone;
     use ndarray::{Array2, ArrayView2, ShapeBuilder, s};
     use serde_json::json;

@@ -1,6 +1,6 @@
 //! What a run leaves behind: trace, factors, checkpoints, summary, progress.
 //!
-//! Nothing here knows an algorithm: results come as [`Piece`](crate::algo::Piece)s, which say whose rows they are.
+//! Nothing here knows an algorithm: results come as [`Piece`](crate::algorithms::Piece)s, which say whose rows they are.
 
 mod anndata;
 pub mod attributes;
@@ -18,9 +18,9 @@ pub mod summary;
 pub mod trace;
 mod values;
 
-use crate::comm::{Parcel, Payload};
+use crate::comm::{MessageTag, Payload};
 
 /// Shared rows on their way to rank 0's output file.
-pub const OUTPUT: Parcel = Parcel::new("output", Payload::SharedFactor);
+pub const OUTPUT: MessageTag = MessageTag::new("output", Payload::SharedFactor);
 /// Shared rows on their way to rank 0's checkpoint.
-pub const CHECKPOINT: Parcel = Parcel::new("checkpoint", Payload::SharedFactor);
+pub const CHECKPOINT: MessageTag = MessageTag::new("checkpoint", Payload::SharedFactor);

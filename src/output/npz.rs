@@ -11,12 +11,13 @@ use serde_json::{Map, Value};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::h5::{Part, part_of, unwritten};
-use super::plan::Matrix;
-use super::values::Scalar;
-use crate::data::npy::{self, Header};
+use crate::data::formats::npy;
+use crate::data::formats::npy::Header;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::output::h5::{Part, part_of, unwritten};
+use crate::output::plan::Matrix;
+use crate::output::values::Scalar;
 
 /// An archive being written.
 pub struct Archive {
@@ -62,9 +63,9 @@ impl Archive {
     pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
         let zip = &mut self.zip;
         let written = if T::NAME == f32::NAME {
-            values.iter().try_for_each(|x| zip.write_all(&(x.wide() as f32).to_le_bytes()))
+            values.iter().try_for_each(|x| zip.write_all(&(x.as_f64() as f32).to_le_bytes()))
         } else {
-            values.iter().try_for_each(|x| zip.write_all(&x.wide().to_le_bytes()))
+            values.iter().try_for_each(|x| zip.write_all(&x.as_f64().to_le_bytes()))
         };
         written.map_err(|e| unwritten(self.part.path(), e))
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::algo::Piece;
+use crate::algorithms::Piece;
 use crate::error::{Error, Result};
 
 /// A piece without its numbers.

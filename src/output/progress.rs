@@ -62,11 +62,11 @@ impl Progress {
             To::Nothing => {}
             To::Terminal(bar) => {
                 bar.set_position(iter as u64);
-                bar.set_message(figures(iter, self.total, seconds, first, self.error));
+                bar.set_message(statistics(iter, self.total, seconds, first, self.error));
             }
             To::Log { start, pace } => {
                 let of = self.total.map_or_else(String::new, |total| format!("/{total}"));
-                let line = format!("iteration {iter}{of}{}", figures(iter, self.total, seconds, first, rel_error));
+                let line = format!("iteration {iter}{of}{}", statistics(iter, self.total, seconds, first, rel_error));
                 let gap = match rel_error {
                     Some(_) if pace.told < FREELY => Duration::ZERO,
                     Some(_) => SPARSE,
@@ -136,7 +136,7 @@ impl Pace {
 }
 
 /// `  rel_error 0.512345  1.20 s  16.3 iterations/s  5 s left`, as far as it is known.
-fn figures(iter: usize, total: Option<usize>, seconds: f64, first: (usize, f64), error: Option<f64>) -> String {
+fn statistics(iter: usize, total: Option<usize>, seconds: f64, first: (usize, f64), error: Option<f64>) -> String {
     let error = error.map_or_else(String::new, |e| format!("  rel_error {e:.6}"));
     let rate = (iter.saturating_sub(first.0)) as f64 / (seconds - first.1);
     let known = rate.is_finite() && rate > 0.0;
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn rate_and_time_left_count_from_the_first_told() {
-        let text = figures(70, Some(100), 6.0, (50, 2.0), Some(0.25));
+        let text = statistics(70, Some(100), 6.0, (50, 2.0), Some(0.25));
         assert_eq!(text, "  rel_error 0.250000  6.00 s  5.00 iterations/s  6 s left");
-        assert_eq!(figures(50, None, 2.0, (50, 2.0), None), "  2.00 s");
+        assert_eq!(statistics(50, None, 2.0, (50, 2.0), None), "  2.00 s");
         assert_eq!([59.0, 200.0, 18_420.0].map(duration), ["59 s", "3 min 20 s", "5 h 07 min"]);
     }
 

@@ -129,7 +129,7 @@ impl Seal {
             let (now, rest) = values.split_at(values.len().min(self.block - self.filled).min(bytes.len() / 8));
             // The wide value of an f32 is exact: the checksum is the same whatever the precision.
             for (place, x) in bytes.chunks_exact_mut(8).zip(now) {
-                place.copy_from_slice(&x.wide().to_le_bytes());
+                place.copy_from_slice(&x.as_f64().to_le_bytes());
             }
             self.crc.update(&bytes[..8 * now.len()]);
             self.filled += now.len();

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::anndata::{self, Cells};
-use super::h5::{Part, Rows, Writer};
+use super::anndata;
 use super::npz;
-use super::plan::Matrix;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::output::anndata::Cells;
+use crate::output::h5::{Part, Rows, Writer};
+use crate::output::plan::Matrix;
 
 /// The formats, by the ending of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,15 +7,17 @@ use ndarray::{Array2, ArrayViewMut2, s};
 use serde_json::{Map, Value};
 
 use super::anndata;
-use super::npz::Matrices;
-use super::plan::blocks;
-use super::seal::{self, Seal, State};
-use super::sink::Kind;
-use super::values::read_all;
-use crate::algo::{Owner, Restore};
+use super::seal;
+use crate::algorithms::{Owner, Restore};
 use crate::error::{Error, Result};
+use crate::hdf5_probe;
+use crate::hdf5_probe::What;
 use crate::linalg::Real;
-use crate::trial::{self, What};
+use crate::output::npz::Matrices;
+use crate::output::plan::blocks;
+use crate::output::seal::{Seal, State};
+use crate::output::sink::Kind;
+use crate::output::values::read_all;
 
 /// The root attribute that says how the owners' files are called: a file name with `{party}` in it.
 pub const PARTY_FILES: &str = "party_files";
@@ -79,7 +81,7 @@ impl Stored {
                 )));
             }
             // Written by another version, or changed since by another program.
-            State::Unsealed => trial::read(What::Factors, &path.to_string_lossy(), None)?,
+            State::Unsealed => hdf5_probe::read(What::Factors, &path.to_string_lossy(), None)?,
             State::Good => {}
         }
         let file = hdf5::File::open(path)
@@ -148,13 +150,13 @@ impl Stored {
     ///
     /// # Errors
     /// When there is no such matrix, or it has another shape.
-    pub fn wide(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
+    pub fn as_f64(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
         if self.precision(name)? != f32::NAME {
             return self.read(name, first_row, out);
         }
         let mut narrow = Array2::<f32>::zeros(out.dim());
         self.read(name, first_row, narrow.view_mut())?;
-        out.zip_mut_with(&narrow, |out, &x| *out = x.wide());
+        out.zip_mut_with(&narrow, |out, &x| *out = x.as_f64());
         Ok(())
     }
 
@@ -235,7 +237,7 @@ impl Stored {
                 return Err(damaged(path, format!("the checksums of {name} are not as they should be")));
             }
             Some(seals) => seals.block,
-            None => super::plan::block_rows(rows, cols),
+            None => crate::output::plan::block_rows(rows, cols),
         };
         for part in blocks(wanted.clone(), block) {
             // A checksum is for its whole block.

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{CHECKPOINT, OUTPUT};
-use crate::comm::{Door, Entry, Ledger, Parcel, Payload};
+use crate::comm::{Communicator, Entry, Ledger, MessageTag, Payload};
 
-const GATHER: Parcel = Parcel::new("summary", Payload::Control);
+const GATHER: MessageTag = MessageTag::new("summary", Payload::Control);
 
 /// One rank's part of the profile.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ struct Share {
     compute_seconds: f64,
     sent: [u64; 3],
     /// By purpose and payload: MPI bytes, party bytes, messages.
-    wire: BTreeMap<String, BTreeMap<String, [u64; 3]>>,
+    messages: BTreeMap<String, BTreeMap<String, [u64; 3]>>,
     /// Sending party, receiving party, messages, bytes, seconds.
     edges: Vec<(usize, usize, u64, u64, f64)>,
     peak_rss: u64,
@@ -37,12 +37,12 @@ impl Share {
         for (name, entry) in ledger.spans() {
             share.add(name, entry);
         }
-        for (parcel, entry) in ledger.wire() {
+        for (tag, entry) in ledger.messages() {
             let row = [entry.mpi_bytes, entry.party_bytes, entry.messages];
-            share.wire.entry(parcel.purpose.into()).or_default().insert(format!("{:?}", parcel.payload), row);
-            share.add(parcel.purpose, entry);
-            let own = matches!(parcel.payload, Payload::Data | Payload::Control);
-            if !own && ![OUTPUT, CHECKPOINT].contains(parcel) {
+            share.messages.entry(tag.kind.into()).or_default().insert(format!("{:?}", tag.payload), row);
+            share.add(tag.kind, entry);
+            let own = matches!(tag.payload, Payload::Data | Payload::Control);
+            if !own && ![OUTPUT, CHECKPOINT].contains(tag) {
                 for (sum, x) in share.sent.iter_mut().zip([entry.mpi_bytes, entry.party_bytes, entry.messages]) {
                     *sum += x;
                 }
@@ -88,7 +88,7 @@ pub struct Profile {
     /// MPI calls behind it, all ranks.
     pub messages: u64,
     /// What left the ranks and parties, by purpose and payload: MPI bytes, party bytes, messages of all ranks.
-    pub wire: BTreeMap<(String, String), [u64; 3]>,
+    pub by_message: BTreeMap<(String, String), [u64; 3]>,
     /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the rank that took longer
     /// over them.
     pub edges: BTreeMap<(usize, usize), (u64, u64, f64)>,
@@ -101,10 +101,10 @@ pub struct Profile {
 }
 
 /// The profile of the run so far. Collective.
-pub fn profile(door: &Door) -> Profile {
+pub fn profile(comm: &Communicator) -> Profile {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let share = Share::of(&door.ledger(), peak_rss(&status));
-    Profile::of(&door.collect(GATHER, &share))
+    let share = Share::of(&comm.ledger(), peak_rss(&status));
+    Profile::of(&comm.all_gather_value(GATHER, &share))
 }
 
 /// `VmHWM` of a `/proc/…/status` in bytes, 0 where it is not told.
@@ -132,9 +132,9 @@ impl Profile {
                     phase.by_rank[rank] = seconds;
                 }
             }
-            for (purpose, payloads) in &share.wire {
+            for (kind, payloads) in &share.messages {
                 for (payload, row) in payloads {
-                    let sum = profile.wire.entry((purpose.clone(), payload.clone())).or_default();
+                    let sum = profile.by_message.entry((kind.clone(), payload.clone())).or_default();
                     sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
                 }
             }
@@ -172,10 +172,10 @@ impl Profile {
             })
             .collect();
         let wire: Vec<Value> = self
-            .wire
+            .by_message
             .iter()
-            .map(|((purpose, payload), [mpi, party, messages])| {
-                json!({"purpose": purpose, "payload": payload, "party_bytes": party, "mpi_bytes": mpi, "messages": messages})
+            .map(|((kind, payload), [mpi, party, messages])| {
+                json!({"purpose": kind, "payload": payload, "party_bytes": party, "mpi_bytes": mpi, "messages": messages})
             })
             .collect();
         let mut map = Map::new();
@@ -310,10 +310,10 @@ mod tests {
                 ledger.worked("sweep", seconds, 50);
                 ledger.worked("sweep", seconds, 50);
                 let entry = Entry { calls: 2, seconds: 0.5, party_bytes: 70, mpi_bytes: 40, messages: 3, flops: 0 };
-                ledger.sent(Parcel::new("Gram", Payload::Gram), &entry);
-                ledger.sent(Parcel::new("load", Payload::Data), &entry);
+                ledger.sent(MessageTag::new("Gram", Payload::Gram), &entry);
+                ledger.sent(MessageTag::new("load", Payload::Data), &entry);
                 ledger.sent(OUTPUT, &entry);
-                ledger.sent(Parcel::new("output", Payload::Control), &entry);
+                ledger.sent(MessageTag::new("output", Payload::Control), &entry);
                 Share::of(&ledger, (seconds * 1000.0) as u64)
             })
             .collect();

@@ -22,8 +22,9 @@ use rand::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 use x25519_dalek::{PublicKey, StaticSecret};
 
-use super::shamir::{self, SECRET, SHARE};
+use super::shamir;
 use crate::error::{Error, Result};
+use crate::privacy::shamir::{SECRET, SHARE};
 
 /// The public keys of a party.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,10 +12,10 @@
 use libm::ldexp;
 use serde_json::{Value, json};
 
-use super::account::Loss;
 use super::gaussian;
-use super::noise::{LARGEST_SCALE, Noise};
 use crate::error::{Error, Result};
+use crate::privacy::account::Loss;
+use crate::privacy::noise::{LARGEST_SCALE, Noise};
 
 /// The kind of noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

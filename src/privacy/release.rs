@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::noise::{NOISE_KEY, Noise};
-use super::plan::{Bound, Mechanism, Plan};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::privacy::noise::{NOISE_KEY, Noise};
+use crate::privacy::plan::{Bound, Mechanism, Plan};
 
 /// The releases of the hosted parties in a run.
 pub struct Releases {
@@ -66,9 +66,9 @@ impl Releases {
         self.cut[hosted] += u64::from(cut.cuts);
         let (grid, relative) = (self.plan.grid(), self.is_relative());
         for (at, x) in message.iter_mut().enumerate() {
-            let known = reference.map_or(0.0, |r| r[at].wide());
+            let known = reference.map_or(0.0, |r| r[at].as_f64());
             let word = steps(cut.entry(at, *x, known), grid).wrapping_add(self.plan.draw(&mut noise));
-            *x = T::of(if relative { known } else { 0.0 } + word as f64 * grid);
+            *x = T::from_f64(if relative { known } else { 0.0 } + word as f64 * grid);
         }
     }
 
@@ -80,7 +80,7 @@ impl Releases {
         self.cut[hosted] += u64::from(cut.as_ref().is_some_and(|c| c.cuts));
         for (at, out) in out.iter_mut().enumerate() {
             let own = message.zip(cut.as_ref()).map_or(0, |(message, cut)| {
-                let known = reference.map_or(0.0, |r| r[at].wide());
+                let known = reference.map_or(0.0, |r| r[at].as_f64());
                 steps(cut.entry(at, message[at], known), self.plan.grid())
             });
             *out = own.wrapping_add(self.plan.draw(&mut noise)).cast_unsigned();
@@ -101,7 +101,7 @@ impl Releases {
         let most = if let Bound::Ones(c) = self.plan.bound() { c } else { bits.len() };
         let mut ones = 0;
         for x in bits {
-            let one = x.wide() > 0.5;
+            let one = x.as_f64() > 0.5;
             ones += usize::from(one);
             let flipped = (one && ones <= most) != self.plan.flips(noise);
             *x = if flipped { T::one() } else { T::zero() };
@@ -166,17 +166,17 @@ impl Cut {
         let mut cuts = message.iter().any(|x| !x.is_finite());
         let (mut factors, mut component) = (vec![1.0], message.len().max(1));
         match plan.bound() {
-            Bound::Box => cuts |= message.iter().any(|x| !(0.0..=1.0).contains(&x.wide())),
+            Bound::Box => cuts |= message.iter().any(|x| !(0.0..=1.0).contains(&x.as_f64())),
             Bound::Units(k) => {
                 component = (message.len() / k.max(1)).max(1);
-                let norm = |part: &[T]| part.iter().map(|x| number(x.wide()).max(0.0).powi(2)).sum::<f64>().sqrt();
+                let norm = |part: &[T]| part.iter().map(|x| number(x.as_f64()).max(0.0).powi(2)).sum::<f64>().sqrt();
                 factors = message.chunks(component).map(|part| norm(part).max(1.0).recip()).collect();
                 // A norm of 1 with the rounding of the message's own precision is no cut.
                 cuts |= factors.iter().any(|f| *f < 1.0 - 1e-5);
             }
             Bound::Ball(radius) => {
-                let known = |at: usize| reference.map_or(0.0, |r| r[at].wide());
-                let changes = message.iter().enumerate().map(|(at, x)| number(x.wide() - known(at)));
+                let known = |at: usize| reference.map_or(0.0, |r| r[at].as_f64());
+                let changes = message.iter().enumerate().map(|(at, x)| number(x.as_f64() - known(at)));
                 let norm = match plan.mechanism() {
                     Mechanism::Laplace => changes.map(f64::abs).sum::<f64>(),
                     _ => changes.map(|c| c * c).sum::<f64>().sqrt(),
@@ -193,9 +193,9 @@ impl Cut {
     /// Entry `at` of the message, less what is `known`, within the bound.
     fn entry<T: Real>(&self, at: usize, x: T, known: f64) -> f64 {
         match self.bound {
-            Bound::Box => number(x.wide()).clamp(0.0, 1.0),
-            Bound::Units(_) => number(x.wide()).max(0.0) * self.factors[at / self.component],
-            _ => number(x.wide() - known) * self.factors[0],
+            Bound::Box => number(x.as_f64()).clamp(0.0, 1.0),
+            Bound::Units(_) => number(x.as_f64()).max(0.0) * self.factors[at / self.component],
+            _ => number(x.as_f64() - known) * self.factors[0],
         }
     }
 }

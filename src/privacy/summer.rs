@@ -5,19 +5,20 @@ use std::ops::Range;
 
 use libm::ldexp;
 
-use super::masking::{self, FixedPoint, KEY, KeyPair, Masks};
-use super::survivors::Survivors;
-use crate::comm::{Door, Parcel, Parties, Parts, Payload};
+use super::masking;
+use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::privacy::masking::{FixedPoint, KEY, KeyPair, Masks};
+use crate::privacy::survivors::Survivors;
 use crate::random::secret_rng;
 
 /// What is sent before the first masked sum.
-pub const KEYS: Parcel = Parcel::new("public keys", Payload::Control);
+pub const KEYS: MessageTag = MessageTag::new("public keys", Payload::Control);
 
-/// The parcel of a sum when it is masked.
-pub const fn masked(parcel: Parcel) -> Parcel {
-    Parcel::new(parcel.purpose, Payload::Masked)
+/// The tag of a sum when it is masked.
+pub const fn masked(tag: MessageTag) -> MessageTag {
+    MessageTag::new(tag.kind, Payload::Masked)
 }
 
 /// Sums shares of all parties. Both kinds give the same bits on any number of ranks.
@@ -48,27 +49,27 @@ enum Kind {
 
 impl Summer {
     /// Sums in the clear.
-    pub fn plain(door: &Door, parties: Parties) -> Self {
-        Summer { parties: parties.count, hosted: parties.hosted(door.rank()), masks: None }
+    pub fn plain(comm: &Communicator, parties: Parties) -> Self {
+        Summer { parties: parties.count, hosted: parties.hosted(comm.rank()), masks: None }
     }
 
     /// Masked sums whose entries may be 2^`headroom` times as large as expected. Exchanges keys: collective.
     ///
     /// # Errors
     /// On all ranks for fewer than two parties; when there is no secret randomness.
-    pub fn masked(door: &Door, parties: Parties, headroom: usize) -> Result<Self> {
+    pub fn masked(comm: &Communicator, parties: Parties, headroom: usize) -> Result<Self> {
         if parties.count < 2 {
             return Err(Error::input("--secure-sum: one party has nobody to hide its share from; give --parties")
                 .on_all_ranks());
         }
-        let hosted = parties.hosted(door.rank());
+        let hosted = parties.hosted(comm.rank());
         let own = hosted.clone().map(|p| Ok(KeyPair::new(&mut secret_rng(None, p as u64)?)));
-        let own = door.agree(own.collect::<Result<Vec<KeyPair>>>())?;
+        let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
         let mine: Vec<u8> = own.iter().flat_map(|k| *k.public()).collect();
         let ranges: Vec<Range<usize>> = (0..parties.ranks).map(|r| parties.hosted(r)).collect();
         let mut all = vec![0u8; KEY * parties.count];
-        door.all_gather(KEYS, &mine, &Parts::new(&ranges, KEY), &mut all);
-        let masks = door.agree(masking::all(hosted.clone(), &own, all.as_chunks::<KEY>().0))?;
+        comm.all_gather(KEYS, &mine, &Parts::new(&ranges, KEY), &mut all);
+        let masks = comm.agree_on_error(masking::all(hosted.clone(), &own, all.as_chunks::<KEY>().0))?;
         Ok(Summer::by(Kind::Pairs { masks, next: 0 }, hosted, parties, headroom))
     }
 
@@ -76,9 +77,9 @@ impl Summer {
     ///
     /// # Errors
     /// On all ranks for a threshold that fits no number of parties.
-    pub fn surviving(door: &Door, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
-        let kind = Kind::Survivors(Survivors::new(door, parties, threshold)?);
-        Ok(Summer::by(kind, parties.hosted(door.rank()), parties, headroom))
+    pub fn surviving(comm: &Communicator, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
+        let kind = Kind::Survivors(Survivors::new(comm, parties, threshold)?);
+        Ok(Summer::by(kind, parties.hosted(comm.rank()), parties, headroom))
     }
 
     fn by(kind: Kind, hosted: Range<usize>, parties: Parties, headroom: usize) -> Self {
@@ -135,13 +136,19 @@ impl Summer {
     ///
     /// # Errors
     /// As [`Summer::sum`].
-    pub fn norm2(&mut self, door: &Door, parcel: Parcel, norm2: f64, own: impl Iterator<Item = f64>) -> Result<f64> {
+    pub fn norm2(
+        &mut self,
+        comm: &Communicator,
+        tag: MessageTag,
+        norm2: f64,
+        own: impl Iterator<Item = f64>,
+    ) -> Result<f64> {
         if self.lost() == 0 {
             return Ok(norm2);
         }
         let own: Vec<[f64; 1]> = own.map(|x| [x]).collect();
         let mut sum = [0.0];
-        self.sum(door, parcel, norm2, own.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+        self.sum(comm, tag, norm2, own.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
         Ok(sum[0])
     }
 
@@ -162,14 +169,14 @@ impl Summer {
     /// When a share is not finite or too large. In the clear all ranks know of it; masked, this one alone may.
     pub fn sum<'a, T: Real>(
         &mut self,
-        door: &Door,
-        parcel: Parcel,
+        comm: &Communicator,
+        tag: MessageTag,
         expected: f64,
         shares: impl Iterator<Item = &'a [T]> + Clone,
         out: &mut [T],
     ) -> Result<()> {
         let Some(masking) = &mut self.masks else {
-            return door.sum_parties(parcel, self.parties, shares, out);
+            return comm.sum_parties(tag, self.parties, shares, out);
         };
         let Masking { kind, headroom, share, total } = masking;
         let expected = if expected > 0.0 { expected } else { 1.0 };
@@ -183,13 +190,13 @@ impl Summer {
         let encode = |hosted: usize, values: &[T], share: &mut [u64]| {
             assert_eq!(values.len(), share.len(), "the share of a party");
             share.iter_mut().zip(values).try_for_each(|(word, x)| {
-                *word = fixed.encode(x.wide()).ok_or_else(|| {
+                *word = fixed.encode(x.as_f64()).ok_or_else(|| {
                     Error::failed(format!(
                         "party {}: its share of '{}' has an entry of {:e}, but the fixed point of --secure-sum \
                          carries {:e} at most; try --scale max, or a --headroom of more than {headroom} bits",
                         first + hosted,
-                        parcel.purpose,
-                        x.wide(),
+                        tag.kind,
+                        x.as_f64(),
                         fixed.limit()
                     ))
                 })?;
@@ -204,14 +211,14 @@ impl Summer {
                     total.iter_mut().zip(&*share).for_each(|(t, s)| *t = t.wrapping_add(*s));
                 }
                 *next += 1;
-                door.sum_masked(masked(parcel), self.hosted.len(), total);
+                comm.sum_masked(masked(tag), self.hosted.len(), total);
             }
             Kind::Survivors(survivors) => {
                 let values = |hosted: usize| shares.clone().nth(hosted).unwrap_or_default();
-                survivors.sum(door, masked(parcel), total, |hosted, words| encode(hosted, values(hosted), words))?;
+                survivors.sum(comm, masked(tag), total, |hosted, words| encode(hosted, values(hosted), words))?;
             }
         }
-        out.iter_mut().zip(&*total).for_each(|(x, t)| *x = T::of(fixed.decode(*t)));
+        out.iter_mut().zip(&*total).for_each(|(x, t)| *x = T::from_f64(fixed.decode(*t)));
         Ok(())
     }
 
@@ -223,8 +230,8 @@ impl Summer {
     /// has no place in.
     pub fn words(
         &mut self,
-        door: &Door,
-        parcel: Parcel,
+        comm: &Communicator,
+        tag: MessageTag,
         length: usize,
         mut fill: impl FnMut(usize, &mut [u64]),
     ) -> &[u64] {
@@ -242,7 +249,7 @@ impl Summer {
             total.iter_mut().zip(&*share).for_each(|(t, s)| *t = t.wrapping_add(*s));
         }
         *next += 1;
-        door.sum_masked(masked(parcel), self.hosted.len(), total);
+        comm.sum_masked(masked(tag), self.hosted.len(), total);
         total
     }
 }

@@ -11,18 +11,18 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::dropout::{Answer, KEYS, Keys, Party, SEALED, Server, enough};
-use super::shamir::SHARE;
-use crate::comm::{Door, Parcel, Parties, Parts, Payload};
+use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
+use crate::privacy::dropout::{Answer, KEYS, Keys, Party, SEALED, Server, enough};
+use crate::privacy::shamir::SHARE;
 use crate::random::secret_rng;
 
 /// Stage 1: everybody's public keys.
-pub const ROUND_KEYS: Parcel = Parcel::new("public keys of a sum", Payload::Control);
+pub const ROUND_KEYS: MessageTag = MessageTag::new("public keys of a sum", Payload::Control);
 /// Stage 2: shares of a party's secrets, encrypted for another one.
-pub const SEALED_SHARES: Parcel = Parcel::new("shares of secrets", Payload::Ciphertext);
+pub const SEALED_SHARES: MessageTag = MessageTag::new("shares of secrets", Payload::Ciphertext);
 /// Stage 4: shares of the secrets that take the masks off the sum.
-pub const ANSWERS: Parcel = Parcel::new("shares that unmask a sum", Payload::Control);
+pub const ANSWERS: MessageTag = MessageTag::new("shares that unmask a sum", Payload::Control);
 
 /// Names parties that vanish, for tests: `PARTY@SUM:STAGE`, several with commas between; sums and the four stages count
 /// from 1. With `:kill` behind it the rank of the party is killed there.
@@ -76,7 +76,7 @@ impl Survivors {
     ///
     /// # Errors
     /// On all ranks, when there are not as many, or one could uncover another.
-    pub fn new(door: &Door, parties: Parties, threshold: usize) -> Result<Self> {
+    pub fn new(comm: &Communicator, parties: Parties, threshold: usize) -> Result<Self> {
         if threshold < 2 || threshold > parties.count {
             return Err(Error::input(format!(
                 "--secure-threshold {threshold}: must be at least 2, and no more than the {} parties",
@@ -87,7 +87,7 @@ impl Survivors {
         Ok(Survivors {
             threshold,
             parties,
-            hosted: parties.hosted(door.rank()),
+            hosted: parties.hosted(comm.rank()),
             left: vec![true; parties.count],
             summed: vec![true; parties.count],
             sums: 0,
@@ -124,8 +124,8 @@ impl Survivors {
     /// On all ranks when fewer than the threshold are left; else when there is no secret randomness.
     pub fn sum(
         &mut self,
-        door: &Door,
-        parcel: Parcel,
+        comm: &Communicator,
+        tag: MessageTag,
         total: &mut [u64],
         mut fill: impl FnMut(usize, &mut [u64]) -> Result<()>,
     ) -> Result<()> {
@@ -145,7 +145,7 @@ impl Survivors {
             slot[1..].copy_from_slice(&state.keys().bytes());
         }
         let mut said = vec![0u8; (1 + KEYS) * all];
-        door.all_gather(ROUND_KEYS, &mine, &self.parts(1 + KEYS), &mut said);
+        comm.all_gather(ROUND_KEYS, &mine, &self.parts(1 + KEYS), &mut said);
         let keys: BTreeMap<usize, Keys> = said
             .as_chunks::<{ 1 + KEYS }>()
             .0
@@ -179,7 +179,7 @@ impl Survivors {
             })
             .collect();
         let party_words = 2 * SEALED * sealed.len() * (keys.len() - 1);
-        let came = door.between_parties(SEALED_SHARES, party_words, &send);
+        let came = comm.between_parties(SEALED_SHARES, party_words, &send);
         let width = 1 + SEALED * self.hosted.len();
         let shared: Vec<usize> = (0..all).filter(|&p| came[p * width] == 1).collect();
         self.check(shared.len(), "shared their secrets")?;
@@ -206,7 +206,7 @@ impl Survivors {
             sum[all..].iter_mut().zip(&words).for_each(|(s, w)| *s = s.wrapping_add(*w));
             there += 1;
         }
-        door.sum_masked(parcel, there, &mut sum);
+        comm.sum_masked(tag, there, &mut sum);
         self.summed = sum[..all].iter().map(|flag| *flag == 1).collect();
         let present: Vec<usize> = (0..all).filter(|&p| self.summed[p]).collect();
         self.check(present.len(), "sent their values")?;
@@ -226,7 +226,7 @@ impl Survivors {
             }
         }
         let mut said = vec![0u64; slot * all];
-        door.all_gather(ANSWERS, &mine, &self.parts(slot), &mut said);
+        comm.all_gather(ANSWERS, &mine, &self.parts(slot), &mut said);
         let answers: Vec<(usize, Answer)> = said
             .chunks(slot)
             .enumerate()
@@ -235,7 +235,7 @@ impl Survivors {
             .collect();
         self.left = vec![false; all];
         answers.iter().for_each(|(party, _)| self.left[*party] = true);
-        self.tell(door, &before);
+        self.tell(comm, &before);
         total.copy_from_slice(&server.unmask(&answers).map_err(Error::on_all_ranks)?);
         Ok(())
     }
@@ -250,10 +250,10 @@ impl Survivors {
         enough(left, self.threshold, did).map_err(Error::on_all_ranks)
     }
 
-    fn tell(&self, door: &Door, before: &[bool]) {
+    fn tell(&self, comm: &Communicator, before: &[bool]) {
         let gone: Vec<String> =
             (0..before.len()).filter(|&p| before[p] && !self.left[p]).map(|p| p.to_string()).collect();
-        if door.speaks() && !gone.is_empty() {
+        if comm.is_root() && !gone.is_empty() {
             let who = if gone.len() == 1 { "party" } else { "parties" };
             let (left, all) = (self.left(), before.len());
             eprintln!("fednmf: warning: {who} {} vanished; the sums go on with {left} of {all}", gone.join(", "));

@@ -1,7 +1,7 @@
 //! Charts: lines over an axis, stacked bars, plain bars.
 
-use super::axis::{Axis, number};
-use super::svg::{Anchor, COLOURS, INK, PALE, Svg, short};
+use crate::report::axis::{Axis, number};
+use crate::report::svg::{Anchor, COLOURS, INK, PALE, Svg, short};
 
 /// A line of a chart.
 pub struct Series {

@@ -86,7 +86,7 @@ impl Factors {
             )));
         }
         let mut shown = Array2::zeros((rows, k));
-        stored.wide(name, 0, shown.view_mut())?;
+        stored.as_f64(name, 0, shown.view_mut())?;
         let mut weight: Vec<f64> = shown.columns().into_iter().map(|c| c.dot(&c).sqrt()).collect();
         let mut share = None;
         if stored.has(other) {
@@ -114,7 +114,7 @@ impl Factors {
         let (k, mut out) = (self.number.len(), Array2::zeros((at.len(), self.shown.nrows())));
         for (&i, mut line) in at.iter().zip(out.rows_mut()) {
             let mut row = Array2::<f64>::zeros((1, k));
-            stored.wide(other, i, row.view_mut())?;
+            stored.as_f64(other, i, row.view_mut())?;
             let weights: Array1<f64> = self.number.iter().map(|&j| row[[0, j]]).collect();
             line.assign(&self.shown.dot(&weights));
             if boolean {
@@ -137,7 +137,7 @@ fn norms(stored: &Stored, name: &str, k: usize) -> Result<Vec<f64>> {
     let mut part = Array2::zeros((STEP.min(rows), k));
     for first in (0..rows).step_by(STEP) {
         let mut part = part.slice_mut(s![..STEP.min(rows - first), ..]);
-        stored.wide(name, first, part.view_mut())?;
+        stored.as_f64(name, first, part.view_mut())?;
         part.columns().into_iter().zip(&mut squares).for_each(|(c, square)| *square += c.dot(&c));
     }
     Ok(squares.into_iter().map(f64::sqrt).collect())

@@ -3,8 +3,8 @@
 
 mod axis;
 mod charts;
-mod course;
 mod factors;
+mod history;
 mod page;
 mod pictures;
 mod png;
@@ -12,12 +12,12 @@ mod svg;
 
 use std::path::Path;
 
-pub use course::{Course, distinguish};
 pub use factors::{Lines, Sample, spread};
+pub use history::{Course, distinguish};
 
 use self::factors::Factors;
 use self::page::{Figure, Shown};
-use crate::algo::registry;
+use crate::algorithms::registry;
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
 
@@ -103,7 +103,7 @@ pub fn write(path: &Path, runs: Vec<Run>) -> Result<()> {
 }
 
 fn pictures_of(run: &Run, number: usize) -> Result<Shown> {
-    let mut shown = Shown { run: run.course.name.clone(), figures: Vec::new(), notes: run.notes.clone() };
+    let mut shown = Shown { run: run.course.name.clone(), statistics: Vec::new(), notes: run.notes.clone() };
     let stored = match &run.factors {
         Ok(stored) => stored,
         Err(why) => {
@@ -136,7 +136,7 @@ fn pictures_of(run: &Run, number: usize) -> Result<Shown> {
     let note =
         "Heaviest first, each relative to its own largest entry; in brackets its share of the weight".to_string();
     let id = format!("components-{number}");
-    shown.figures.push(Figure { id, title: title.into(), note, svg });
+    shown.statistics.push(Figure { id, title: title.into(), note, svg });
     let boolean = run.course.start["algo"].as_str().and_then(registry::find).is_some_and(|m| m.is_boolean());
     let Some(sample) = run.sample.as_ref().filter(|s| s.lines == factors.lines) else { return Ok(shown) };
     match factors.again(stored, &sample.at, boolean)? {
@@ -144,7 +144,7 @@ fn pictures_of(run: &Run, number: usize) -> Result<Shown> {
             let svg = pictures::beside(sample, &again, run.wishes.image);
             let note = format!("Some {}s of the matrix, and what the factors make of them", sample.lines.word());
             let (id, title) = (format!("reconstruction-{number}"), "Reconstruction below the original".into());
-            shown.figures.push(Figure { id, title, note, svg });
+            shown.statistics.push(Figure { id, title, note, svg });
         }
         None => shown.notes.push("The other factor is private, in its owners' files: no reconstruction.".into()),
     }

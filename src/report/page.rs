@@ -1,15 +1,16 @@
-//! The page: figures, tables and text in one file that needs nothing else.
+//! The page: statistics, tables and text in one file that needs nothing else.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::axis::{Axis, number};
-use super::charts::{self, Series};
-use super::course::{Course, figure};
-use super::svg::escape;
-use crate::algo::registry;
+use super::charts;
+use crate::algorithms::registry;
 use crate::output::summary::bytes;
+use crate::report::axis::{Axis, number};
+use crate::report::charts::Series;
+use crate::report::history::{Course, figure};
+use crate::report::svg::escape;
 
 const STYLE: &str = include_str!("style.css");
 const EXPORT: &str = include_str!("export.js");
@@ -26,20 +27,20 @@ pub struct Figure {
 /// What is shown of a run's factors.
 pub struct Shown {
     pub run: String,
-    pub figures: Vec<Figure>,
+    pub statistics: Vec<Figure>,
     /// What cannot be shown, and why.
     pub notes: Vec<String>,
 }
 
 /// A page with plots alone.
-pub fn plots(title: &str, words: &str, across: &str, plots: &[super::Plot<'_>]) -> String {
+pub fn plots(title: &str, words: &str, across: &str, plots: &[crate::report::Plot<'_>]) -> String {
     let mut body = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(title), escape(words));
     for (id, up, lines) in plots {
         let series = lines.iter().filter(|(_, points)| !points.is_empty());
         let series: Vec<Series> =
             series.map(|(name, points)| Series { name: name.clone(), points: points.clone() }).collect();
         let svg = charts::lines(up, (across, up), &series, |values| Axis::linear(values, true));
-        figures(
+        statistics(
             &mut body,
             svg.map(|svg| Figure { id: (*id).to_string(), title: (*up).to_string(), note: String::new(), svg }),
         );
@@ -58,14 +59,14 @@ pub fn page(courses: &[Course], shown: &[Shown]) -> String {
     body.push_str("<h2>Error</h2>\n");
     let before = body.len();
     for (id, title, across, of) in ERRORS {
-        figures(&mut body, over(courses, id, title, across, *of));
+        statistics(&mut body, over(courses, id, title, across, *of));
     }
     if body.len() == before {
         body.push_str("<p>Nothing was evaluated (<code>--eval-every 0</code>).</p>\n");
     }
     for shown in shown {
         let _ = writeln!(body, "<h2>Components of {}</h2>", escape(&shown.run));
-        figures(&mut body, &shown.figures);
+        statistics(&mut body, &shown.statistics);
         for note in &shown.notes {
             let _ = writeln!(body, "<p>{}</p>", escape(note));
         }
@@ -122,7 +123,7 @@ fn over(courses: &[Course], id: &str, title: &str, across: &str, of: Along) -> O
     Some(Figure { id: id.into(), title: title.into(), note: String::new(), svg })
 }
 
-fn figures<'a, F: std::borrow::Borrow<Figure> + 'a>(body: &mut String, all: impl IntoIterator<Item = F>) {
+fn statistics<'a, F: std::borrow::Borrow<Figure> + 'a>(body: &mut String, all: impl IntoIterator<Item = F>) {
     for figure in all {
         let Figure { id, title, note, svg } = figure.borrow();
         let _ = writeln!(
@@ -229,7 +230,7 @@ fn time(body: &mut String, course: &Course, number_of_run: usize) {
     let note = format!("{imbalance}Evaluation includes its messages, which have bars of their own too.");
     let title = format!("Time by phase and rank: {}", course.name);
     let time = charts::stacked(&title, "seconds", &parts, &rows);
-    figures(body, time.map(|svg| Figure { id: format!("time-{number_of_run}"), title, note, svg }));
+    statistics(body, time.map(|svg| Figure { id: format!("time-{number_of_run}"), title, note, svg }));
 
     let mut sent: Vec<(String, f64, String)> = Vec::new();
     for row in end["wire"].as_array().into_iter().flatten() {
@@ -244,7 +245,7 @@ fn time(body: &mut String, course: &Course, number_of_run: usize) {
     let title = format!("Traffic by purpose: {}", course.name);
     let note = "Bytes given and taken by all ranks together".to_string();
     let traffic = charts::bars(&title, &sent);
-    figures(body, traffic.map(|svg| Figure { id: format!("traffic-{number_of_run}"), title, note, svg }));
+    statistics(body, traffic.map(|svg| Figure { id: format!("traffic-{number_of_run}"), title, note, svg }));
 }
 
 /// The ledger: what left each rank or party.
@@ -254,14 +255,14 @@ fn wire(body: &mut String, course: &Course) {
     let owner = if method.is_some_and(|m| m.partition.is_private()) { "party" } else { "rank" };
     let _ = writeln!(
         body,
-        "<details><summary>What left a {owner}: the ledger of {}</summary>\n<p>Every message passes one counted door. \
+        "<details><summary>What left a {owner}: the ledger of {}</summary>\n<p>Every message passes one counted comm. \
          Party bytes are what all parties handed over and got back, MPI bytes what crossed the border of a rank.</p>",
         escape(&course.name)
     );
-    let lines = method.map_or(&[][..], |m| m.wire).iter().chain(registry::COMMON_WIRE);
+    let lines = method.map_or(&[][..], |m| m.messages).iter().chain(registry::COMMON_MESSAGES);
     let lines: Vec<_> = lines.collect();
     let rows = end["wire"].as_array().into_iter().flatten().map(|row| {
-        let known = lines.iter().find(|w| row["purpose"] == w.purpose);
+        let known = lines.iter().find(|w| row["purpose"] == w.kind);
         let count = |key: &str| bytes(row[key].as_u64().unwrap_or(0));
         vec![
             text(&row["purpose"]),

@@ -2,10 +2,10 @@
 
 use ndarray::{Array2, ArrayView1};
 
-use super::axis::number;
-use super::factors::{Factors, Sample};
-use super::png::{Raster, Shade};
-use super::svg::{Anchor, COLOURS, Svg, short};
+use crate::report::axis::number;
+use crate::report::factors::{Factors, Sample};
+use crate::report::png::{Raster, Shade};
+use crate::report::svg::{Anchor, COLOURS, Svg, short};
 
 /// Most components that are drawn one by one.
 const MOST_COMPONENTS: usize = 100;

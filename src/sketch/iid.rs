@@ -61,7 +61,7 @@ impl<T: Real> Iid<T> {
         let scale = 1.0 / (self.d as f64).sqrt();
         let mut cursor = self.stream.at(first as u128 * self.d as u128);
         for x in self.strip.slice_mut(s![..rows, ..]).iter_mut() {
-            *x = T::of(scale * self.entries.draw(&mut cursor));
+            *x = T::from_f64(scale * self.entries.draw(&mut cursor));
         }
     }
 }

@@ -8,9 +8,9 @@
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use super::Sketch;
-use super::subsample::Chooser;
 use crate::linalg::{Block, Order, Real};
 use crate::random::Stream;
+use crate::sketch::subsample::Chooser;
 
 /// See the module.
 pub struct Srht<T: Real> {
@@ -32,7 +32,7 @@ impl<T: Real> Srht<T> {
             n,
             sign: vec![T::one(); n],
             chooser: Chooser::new(padded, d),
-            scale: T::of(1.0 / (d as f64).sqrt()),
+            scale: T::from_f64(1.0 / (d as f64).sqrt()),
             work: Order::Components.zeros(padded, k),
             expanded: order.zeros(n, k),
         }

@@ -53,7 +53,11 @@ pub struct Subsample<T: Real> {
 impl<T: Real> Subsample<T> {
     /// A sketch of N rows to d ≤ N, for factors with k columns in `order`.
     pub fn new(n: usize, d: usize, k: usize, order: Order) -> Self {
-        Subsample { chooser: Chooser::new(n, d), scale: T::of((n as f64 / d as f64).sqrt()), scaled: order.zeros(d, k) }
+        Subsample {
+            chooser: Chooser::new(n, d),
+            scale: T::from_f64((n as f64 / d as f64).sqrt()),
+            scaled: order.zeros(d, k),
+        }
     }
 }
 

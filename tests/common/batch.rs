@@ -5,9 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use fednmf::cli;
-use fednmf::comm::{self, Door, Parcel, Payload};
+use fednmf::comm;
+use fednmf::comm::{Communicator, MessageTag, Payload};
+use fednmf::commands;
 use fednmf::error::Error;
-use fednmf::run;
 use serde_json::{Value, json};
 
 use super::{finish, launch, quiet};
@@ -96,8 +97,8 @@ pub fn serve() {
     comm::abort_on_panic();
     let universe = mpi::initialize().expect("MPI starts");
     for line in lines {
-        let door = Door::new(universe.world());
-        let result = perform(&line, &door);
+        let comm = Communicator::new(universe.world());
+        let result = perform(&line, &comm);
         if let Err(e) = &result
             && !e.everywhere
         {
@@ -106,11 +107,11 @@ pub fn serve() {
         }
         let mine = result.as_ref().map_or_else(|e| (e.exit_code(), e.message.clone()), |code| (*code, String::new()));
         // What is said to be known everywhere must be.
-        let all: Vec<(i32, String)> = door.collect(Parcel::new("test", Payload::Control), &mine);
+        let all: Vec<(i32, String)> = comm.all_gather_value(MessageTag::new("test", Payload::Control), &mine);
         assert!(all.iter().all(|other| *other == all[0]), "{line}: the ranks disagree: {all:?}");
         let mut held = [memory(), open_files()];
-        door.max(Parcel::new("test", Payload::Control), &mut held);
-        if door.speaks() {
+        comm.max(MessageTag::new("test", Payload::Control), &mut held);
+        if comm.is_root() {
             let said = json!({"code": mine.0, "message": mine.1, "memory": held[0], "files": held[1]});
             println!("\n{DONE}{said}");
         }
@@ -127,11 +128,11 @@ fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
 }
 
-fn perform(line: &str, door: &Door) -> Result<i32, Error> {
+fn perform(line: &str, comm: &Communicator) -> Result<i32, Error> {
     let quiet = if line.starts_with('-') { ["--json", "--quiet"].as_slice() } else { &["--json"] };
     let words = ["fednmf"].into_iter().chain(line.split_whitespace()).chain(quiet.iter().copied());
     let typed = cli::parse(words.map(Into::into)).map_err(Error::on_all_ranks)?;
-    run::perform(typed, door)
+    commands::perform(typed, comm)
 }
 
 /// The test that is a process of a batch, when it is started as one.

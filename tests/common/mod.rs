@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fednmf::algo::Method;
-use fednmf::algo::registry;
+use fednmf::algorithms::Method;
+use fednmf::algorithms::registry;
 use ndarray::Array2;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Files that must be refused, in the same words on all ranks, and damaged ones that must not make it panic.
 
-use fednmf::comm::Door;
+use fednmf::comm::Communicator;
 use fednmf::data::{InputSpec, Plan, open};
 use fednmf::error::Kind;
 
@@ -8,19 +8,19 @@ use crate::TEST;
 use crate::good::npy;
 
 /// The input must be refused, in words that hold `names`, the same on all ranks.
-pub fn refused(door: &Door, path: &str, names: &str) {
+pub fn refused(comm: &Communicator, path: &str, names: &str) {
     let spec = InputSpec::parse(path).unwrap();
-    let plan = Plan::RowsAndColumns { ranks: door.size() };
-    let result = open(&spec, door).and_then(|input| input.load::<f64>(&plan, door, &mut |_| ()));
+    let plan = Plan::RowsAndColumns { ranks: comm.size() };
+    let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
     let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
     assert_eq!(error.kind, Kind::Input, "{path}: {error}");
     assert!(error.everywhere, "{path}: {error}");
     assert!(error.message.contains(names), "{path}: {error}");
-    let all = door.collect(TEST, &error.message);
+    let all = comm.all_gather_value(TEST, &error.message);
     assert!(all.iter().all(|m| *m == error.message), "{all:?}");
 }
 
-pub fn bad_files(door: &Door, dir: &str) {
+pub fn bad_files(comm: &Communicator, dir: &str) {
     let head = "%%MatrixMarket matrix coordinate real general\n";
     let good = std::fs::read(format!("{dir}/images-idx3-ubyte.gz")).unwrap();
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
@@ -65,13 +65,13 @@ pub fn bad_files(door: &Door, dir: &str) {
         ("cut-idx3-ubyte.gz", good[..good.len() - 30].to_vec(), "cut-idx3-ubyte.gz: "),
         ("bent.mtx.gz", [&[0x1f, 0x8b, 8, 0][..], &[0x55; 300][..]].concat(), "damaged"),
     ];
-    if door.speaks() {
+    if comm.is_root() {
         std::fs::create_dir_all(format!("{dir}/bad")).unwrap();
         cases.iter().for_each(|(name, bytes, _)| std::fs::write(format!("{dir}/bad/{name}"), bytes).unwrap());
     }
-    door.barrier();
+    comm.barrier();
     let before = peak();
-    cases.iter().for_each(|(name, _, names)| refused(door, &format!("{dir}/bad/{name}"), names));
+    cases.iter().for_each(|(name, _, names)| refused(comm, &format!("{dir}/bad/{name}"), names));
     // What they promise is never asked for: none of them holds more than some kilobytes.
     assert!(peak() < before + (32 << 10), "{} KiB more", peak() - before);
     // What a reader might not stand up to (bench/safety): no panic, whatever becomes of it.
@@ -79,13 +79,13 @@ pub fn bad_files(door: &Door, dir: &str) {
     for entry in std::fs::read_dir(bent).unwrap() {
         let path = entry.unwrap().path();
         let spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
-        let plan = Plan::RowsAndColumns { ranks: door.size() };
-        let result = open(&spec, door).and_then(|input| input.load::<f64>(&plan, door, &mut |_| ()));
+        let plan = Plan::RowsAndColumns { ranks: comm.size() };
+        let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
         assert!(result.err().is_none_or(|e| e.everywhere && e.kind == Kind::Input), "{}", path.display());
     }
-    refused(door, &format!("{dir}/missing.mtx"), "no such file");
-    refused(door, dir, "directory");
-    refused(door, "synthetic:exponential", "negative");
+    refused(comm, &format!("{dir}/missing.mtx"), "no such file");
+    refused(comm, dir, "directory");
+    refused(comm, "synthetic:exponential", "negative");
 }
 
 /// The most memory that this process ever held, in KiB.
@@ -96,10 +96,10 @@ fn peak() -> u64 {
 }
 
 /// Files with bytes changed, cut out or cut off: read or refused, never a panic. Each rank tries its own.
-pub fn damaged_files(door: &Door, dir: &str) {
-    let alone = door.split(door.rank());
+pub fn damaged_files(comm: &Communicator, dir: &str) {
+    let alone = comm.split(comm.rank());
     let formats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats");
-    let mut state = 0x5eed + door.rank() as u64;
+    let mut state = 0x5eed + comm.rank() as u64;
     let mut random = |below: usize| {
         state = fednmf::random::mix(state);
         (state % below.max(1) as u64) as usize
@@ -112,7 +112,7 @@ pub fn damaged_files(door: &Door, dir: &str) {
     for path in paths {
         let good = std::fs::read(&path).unwrap();
         let name = path.rsplit('/').next().unwrap_or_default();
-        let damaged = format!("{dir}/damaged-{}-{name}", door.rank());
+        let damaged = format!("{dir}/damaged-{}-{name}", comm.rank());
         for _ in 0..60 {
             let mut bytes = good.clone();
             // headers are where most can go wrong

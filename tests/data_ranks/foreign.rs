@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fednmf::comm::Door;
+use fednmf::comm::Communicator;
 use fednmf::data::{InputSpec, Plan};
 use ndarray::Array2;
 
@@ -11,7 +11,7 @@ use crate::good::gz;
 use crate::{check, plans};
 
 /// All files of one matrix give the same bits.
-pub fn foreign_files(door: &Door, dir: &str) {
+pub fn foreign_files(comm: &Communicator, dir: &str) {
     let formats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats");
     let read = |name: &str| std::fs::read_to_string(format!("{formats}/{name}")).unwrap();
     let mut counts = Array2::<f64>::zeros((40, 30));
@@ -24,11 +24,11 @@ pub fn foreign_files(door: &Door, dir: &str) {
     let eightfold = &table * 8.0;
     let binary = table.mapv(|x| f64::from(u8::from(x > 4.0)));
     let baskets = counts.mapv(|x| f64::from(u8::from(x > 0.0)));
-    if door.speaks() {
+    if comm.is_root() {
         gz(Path::new(&format!("{dir}/baskets.dat.gz")), read("baskets.dat").as_bytes());
         gz(Path::new(&format!("{dir}/table.npy.gz")), &std::fs::read(format!("{formats}/table-fortran.npy")).unwrap());
     }
-    door.barrier();
+    comm.barrier();
     let cases = [
         ("counts.mtx", &counts, false),
         ("counts-csr.npz", &counts, false),
@@ -54,18 +54,18 @@ pub fn foreign_files(door: &Door, dir: &str) {
         ("baskets.dat.gz", &baskets, false),
         ("table.npy.gz", &table, false),
     ];
-    let mut figures = std::collections::BTreeMap::new();
+    let mut statistics = std::collections::BTreeMap::new();
     for (name, matrix, transpose) in cases {
         let place = if name.ends_with("dat.gz") || name.ends_with("npy.gz") { dir } else { formats };
         let mut spec = InputSpec::parse(&format!("{place}/{name}")).unwrap();
         spec.transpose = transpose;
-        for plan in plans(door.size()) {
-            let known = figures.entry(matrix.sum().to_bits()).or_insert(None);
-            check(door, &spec, &plan, matrix, known);
+        for plan in plans(comm.size()) {
+            let known = statistics.entry(matrix.sum().to_bits()).or_insert(None);
+            check(comm, &spec, &plan, matrix, known);
         }
         spec.transpose = !transpose;
         let turned = matrix.t().as_standard_layout().into_owned();
-        check(door, &spec, &Plan::RowsAndColumns { ranks: door.size() }, &turned, &mut None);
+        check(comm, &spec, &Plan::RowsAndColumns { ranks: comm.size() }, &turned, &mut None);
     }
     let cut = |name: &str, share: f64| {
         let bytes = std::fs::read(format!("{formats}/{name}")).unwrap();
@@ -73,7 +73,7 @@ pub fn foreign_files(door: &Door, dir: &str) {
     };
     let strange = |index: f64| {
         let strips = |f: &dyn Fn(&hdf5::Group)| {
-            let path = format!("{dir}/strange-{}.h5", door.size());
+            let path = format!("{dir}/strange-{}.h5", comm.size());
             let file = hdf5::File::create(&path).unwrap();
             f(&file.create_group("matrix").unwrap());
             drop(file);
@@ -87,7 +87,7 @@ pub fn foreign_files(door: &Door, dir: &str) {
         })
     };
     // the library keeps one name for one file: only rank 0 may make them
-    let made = if door.speaks() { [strange(3.0), strange(f64::NAN)] } else { [Vec::new(), Vec::new()] };
+    let made = if comm.is_root() { [strange(3.0), strange(f64::NAN)] } else { [Vec::new(), Vec::new()] };
     let bad = [
         ("coo.npz", cut("counts-coo.npz", 1.0), "save_npz"),
         ("arrays.npz", cut("arrays.npz", 1.0), "numpy.save"),
@@ -108,12 +108,12 @@ pub fn foreign_files(door: &Door, dir: &str) {
         ("far.dat", b"1 4000000000\n".to_vec(), "more rows or columns"),
         ("packed.h5", [&[0x1f, 0x8b][..], &[0; 30]].concat(), "unpack"),
     ];
-    if door.speaks() {
+    if comm.is_root() {
         bad.iter().for_each(|(name, bytes, _)| std::fs::write(format!("{dir}/bad/{name}"), bytes).unwrap());
     }
-    door.barrier();
-    bad.iter().for_each(|(name, _, names)| refused(door, &format!("{dir}/bad/{name}"), names));
-    refused(door, &format!("{formats}/table.h5:/nosuch"), "/deep/one");
-    refused(door, &format!("{formats}/table.h5:/deep"), "is a group, not a matrix");
-    refused(door, &format!("{formats}/table.h5:/deep/text"), "not numbers");
+    comm.barrier();
+    bad.iter().for_each(|(name, _, names)| refused(comm, &format!("{dir}/bad/{name}"), names));
+    refused(comm, &format!("{formats}/table.h5:/nosuch"), "/deep/one");
+    refused(comm, &format!("{formats}/table.h5:/deep"), "is a group, not a matrix");
+    refused(comm, &format!("{formats}/table.h5:/deep/text"), "not numbers");
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use fednmf::comm::{Door, Parties, Payload};
+use fednmf::comm::{Communicator, Parties, Payload};
 use fednmf::data::{InputSpec, Plan, Scale, Share, Source, Stack, Threshold, generate, inspect, open};
 use fednmf::error::Kind;
 use ndarray::Array2;
@@ -108,66 +108,66 @@ pub fn write_files(dir: &Path) -> Vec<Case> {
     ]
 }
 
-pub fn good_files(door: &Door, dir: &str, cases: &[Case]) {
+pub fn good_files(comm: &Communicator, dir: &str, cases: &[Case]) {
     for case in cases {
         let mut spec = InputSpec::parse(&format!("{dir}/{}", case.name)).unwrap();
-        let mut figures = None;
-        for plan in plans(door.size()) {
-            assert_eq!(check(door, &spec, &plan, &case.matrix, &mut figures), case.duplicates, "{}", case.name);
+        let mut statistics = None;
+        for plan in plans(comm.size()) {
+            assert_eq!(check(comm, &spec, &plan, &case.matrix, &mut statistics), case.duplicates, "{}", case.name);
         }
-        let figures = figures.unwrap();
-        assert_eq!(figures.sum, case.matrix.sum());
-        assert!((figures.norm2 - case.matrix.mapv(|x| x * x).sum()).abs() <= 1e-15 * figures.norm2);
-        assert_eq!(figures.nonzeros as usize, case.matrix.iter().filter(|&&x| x != 0.0).count());
-        assert_eq!(figures.min, case.matrix.iter().copied().fold(f64::INFINITY, f64::min));
+        let statistics = statistics.unwrap();
+        assert_eq!(statistics.sum, case.matrix.sum());
+        assert!((statistics.norm2 - case.matrix.mapv(|x| x * x).sum()).abs() <= 1e-15 * statistics.norm2);
+        assert_eq!(statistics.nonzeros as usize, case.matrix.iter().filter(|&&x| x != 0.0).count());
+        assert_eq!(statistics.min, case.matrix.iter().copied().fold(f64::INFINITY, f64::min));
         let largest = case.matrix.iter().copied().fold(0.0, f64::max);
-        assert_eq!(figures.max, largest);
+        assert_eq!(statistics.max, largest);
         spec.transpose = true;
         let turned = case.matrix.t().as_standard_layout().into_owned();
-        plans(door.size()).iter().for_each(|plan| {
-            check(door, &spec, plan, &turned, &mut None);
+        plans(comm.size()).iter().for_each(|plan| {
+            check(comm, &spec, plan, &turned, &mut None);
         });
         spec.transpose = false;
         spec.scale = Scale::Max;
         spec.binarize = Some(Threshold::At(0.5));
         let binary = case.matrix.mapv(|x| f64::from(u8::from(x / largest >= 0.5)));
-        check(door, &spec, &Plan::RowsAndColumns { ranks: door.size() }, &binary, &mut None);
+        check(comm, &spec, &Plan::RowsAndColumns { ranks: comm.size() }, &binary, &mut None);
     }
     // the same matrix has the same checksum in any format
     let checksum = |name: &str| {
         let spec = InputSpec::parse(&format!("{dir}/{name}")).unwrap();
-        load::<f64>(door, &spec, &Plan::Grid { pr: door.size(), pc: 1 }).1.checksum
+        load::<f64>(comm, &spec, &Plan::Grid { pr: comm.size(), pc: 1 }).1.checksum
     };
     assert_eq!(checksum("array.mtx"), checksum("images-idx3-ubyte.gz"));
     assert_eq!(checksum("coordinate.mtx"), checksum("coordinate.mtx.gz"));
     assert_ne!(checksum("array.mtx"), checksum("coordinate.mtx"));
 }
 
-pub fn synthetic(door: &Door, dir: &str) {
-    let alone = door.split(door.rank());
+pub fn synthetic(comm: &Communicator, dir: &str) {
+    let alone = comm.split(comm.rank());
     // what is written to a file is what is made on the spot
     for (text, names) in [
         ("planted,m=41,n=29,k=3", ["made.npy", "made.mtx"]),
         ("sparse,m=300,n=270,density=0.01,law=power", ["made.npz", "made.mtx"]),
     ] {
         let spec = InputSpec::parse(&format!("synthetic:{text}")).unwrap();
-        let (whole, figures, _) = load::<f64>(&alone, &spec, &Plan::Grid { pr: 1, pc: 1 });
+        let (whole, statistics, _) = load::<f64>(&alone, &spec, &Plan::Grid { pr: 1, pc: 1 });
         for name in names {
             let path = format!("{dir}/{name}");
             let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
-            if door.speaks() {
+            if comm.is_root() {
                 generate(made, Path::new(&path), &mut |_| ()).unwrap();
             }
-            door.barrier();
+            comm.barrier();
             let file = InputSpec::parse(&path).unwrap();
-            let plan = Plan::RowsAndColumns { ranks: door.size() };
-            check(door, &file, &plan, &whole[0], &mut Some(figures));
-            let summary = inspect(&file, door, &mut |_| ()).unwrap();
-            assert_eq!(summary.checksum, format!("{:016x}", figures.checksum));
+            let plan = Plan::RowsAndColumns { ranks: comm.size() };
+            check(comm, &file, &plan, &whole[0], &mut Some(statistics));
+            let summary = inspect(&file, comm, &mut |_| ()).unwrap();
+            assert_eq!(summary.checksum, format!("{:016x}", statistics.checksum));
             let zero = |lane: &ndarray::ArrayView1<f64>| lane.iter().all(|&x| x == 0.0);
             assert_eq!(summary.zero_rows as usize, whole[0].rows().into_iter().filter(zero).count());
             assert_eq!(summary.zero_cols as usize, whole[0].columns().into_iter().filter(zero).count());
-            door.barrier();
+            comm.barrier();
         }
         let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
         let wrong = generate(made, &Path::new(dir).join("made.xyz"), &mut |_| ()).unwrap_err();
@@ -186,24 +186,24 @@ pub fn synthetic(door: &Door, dir: &str) {
         spec.allow_negative = true;
         for transpose in [false, true] {
             spec.transpose = transpose;
-            let (whole, figures, _) = load::<f64>(&alone, &spec, &Plan::Grid { pr: 1, pc: 1 });
-            for plan in plans(door.size()) {
-                check(door, &spec, &plan, &whole[0], &mut Some(figures));
+            let (whole, statistics, _) = load::<f64>(&alone, &spec, &Plan::Grid { pr: 1, pc: 1 });
+            for plan in plans(comm.size()) {
+                check(comm, &spec, &plan, &whole[0], &mut Some(statistics));
             }
         }
     }
-    let sent = |door: &Door| -> u64 {
-        door.ledger().wire().filter(|(p, _)| p.purpose == "load entries").map(|(_, e)| e.calls).sum()
+    let sent = |comm: &Communicator| -> u64 {
+        comm.ledger().messages().filter(|(p, _)| p.kind == "load entries").map(|(_, e)| e.calls).sum()
     };
-    let before = sent(door);
-    load::<f64>(door, &InputSpec::parse("synthetic").unwrap(), &Plan::RowsAndColumns { ranks: door.size() });
-    assert_eq!(sent(door), before, "synthetic matrices are made where they belong");
+    let before = sent(comm);
+    load::<f64>(comm, &InputSpec::parse("synthetic").unwrap(), &Plan::RowsAndColumns { ranks: comm.size() });
+    assert_eq!(sent(comm), before, "synthetic matrices are made where they belong");
 }
 
-pub fn party_files(door: &Door, dir: &str) {
+pub fn party_files(comm: &Communicator, dir: &str) {
     let dense = dense_matrix();
     let cuts = [0..9, 9..10, 10..23];
-    if door.speaks() {
+    if comm.is_root() {
         for (party, rows) in cuts.iter().enumerate() {
             let part = dense.slice(ndarray::s![rows.clone(), ..]);
             let data = part.iter().map(|&x| (x as u16).to_le_bytes().to_vec());
@@ -214,39 +214,39 @@ pub fn party_files(door: &Door, dir: &str) {
             std::fs::write(format!("{dir}/sparse-{party:02}.mtx"), text).unwrap();
         }
     }
-    door.barrier();
-    let parties = Parties { count: 3, ranks: door.size() };
+    comm.barrier();
+    let parties = Parties { count: 3, ranks: comm.size() };
     for name in ["dense-{party}.npy", "sparse-{party}.mtx"] {
         let mut spec = InputSpec::parse(&format!("{dir}/{name}")).unwrap();
         spec.parties = Some(3);
         // by row blocks: nothing is sent
-        let data = |door: &Door| -> u64 {
-            door.ledger().wire().filter(|(p, _)| p.payload == Payload::Data).map(|(_, e)| e.party_bytes).sum()
+        let data = |comm: &Communicator| -> u64 {
+            comm.ledger().messages().filter(|(p, _)| p.payload == Payload::Data).map(|(_, e)| e.party_bytes).sum()
         };
-        let before = data(door);
+        let before = data(comm);
         let plan = Plan::PartyRows { parties, share: Share::Even };
-        let mut figures = None;
-        check(door, &spec, &plan, &dense, &mut figures);
-        assert_eq!(data(door), before, "a party's entries stay with it");
-        let loaded = open(&spec, door).unwrap().load::<f64>(&plan, door, &mut |_| ()).unwrap();
+        let mut statistics = None;
+        check(comm, &spec, &plan, &dense, &mut statistics);
+        assert_eq!(data(comm), before, "a party's entries stay with it");
+        let loaded = open(&spec, comm).unwrap().load::<f64>(&plan, comm, &mut |_| ()).unwrap();
         assert_eq!(loaded.cuts.rows, cuts);
         assert_eq!(loaded.header.files, Some(3));
         // by any other plan they are stacked and shared out
-        for plan in plans(door.size()).into_iter().filter(|p| !matches!(p, Plan::PartyRows { .. })) {
-            check(door, &spec, &plan, &dense, &mut figures);
+        for plan in plans(comm.size()).into_iter().filter(|p| !matches!(p, Plan::PartyRows { .. })) {
+            check(comm, &spec, &plan, &dense, &mut statistics);
         }
         // column blocks, out of the transposed files
         spec.transpose = true;
         spec.stack = Stack::Columns;
         let turned = dense.t().as_standard_layout().into_owned();
-        let before = data(door);
-        check(door, &spec, &Plan::PartyColumns { parties, share: Share::Even }, &turned, &mut None);
-        assert_eq!(data(door), before);
-        check(door, &spec, &Plan::RowsAndColumns { ranks: door.size() }, &turned, &mut None);
+        let before = data(comm);
+        check(comm, &spec, &Plan::PartyColumns { parties, share: Share::Even }, &turned, &mut None);
+        assert_eq!(data(comm), before);
+        check(comm, &spec, &Plan::RowsAndColumns { ranks: comm.size() }, &turned, &mut None);
         // too few, too many
         for count in [2, 4] {
             spec.parties = Some(count);
-            let error = open(&spec, door).err().expect("a wrong number of parties");
+            let error = open(&spec, comm).err().expect("a wrong number of parties");
             assert_eq!(error.kind, Kind::Input);
             assert!(error.message.contains("--parties"), "{error}");
         }

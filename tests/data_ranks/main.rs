@@ -1,5 +1,5 @@
 //! The readers on several ranks: whatever the plan and the number of ranks, the tiles put together are the matrix that
-//! was written, the figures have the same bits, and what is wrong with a file is told alike on all ranks.
+//! was written, the statistics have the same bits, and what is wrong with a file is told alike on all ranks.
 //!
 //! Runs itself under mpirun with 1, 2, 3 and 4 ranks.
 
@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fednmf::comm::{Door, Parcel, Parties, Payload, abort_on_panic};
-use fednmf::data::{Figures, InputSpec, Plan, Share, open};
+use fednmf::comm::{Communicator, MessageTag, Parties, Payload, abort_on_panic};
+use fednmf::data::{InputSpec, Plan, Share, Statistics, open};
 use fednmf::linalg::{Block, Real};
 use ndarray::Array2;
 
-const TEST: Parcel = Parcel::new("test", Payload::Control);
+const TEST: MessageTag = MessageTag::new("test", Payload::Control);
 const INSIDE: &str = "FEDNMF_TEST_DATA_RANKS";
 
 fn main() -> ExitCode {
@@ -27,26 +27,26 @@ fn main() -> ExitCode {
     }
     abort_on_panic();
     let Some(universe) = mpi::initialize() else { return ExitCode::FAILURE };
-    let door = Door::new(universe.world());
+    let comm = Communicator::new(universe.world());
     let dir = PathBuf::from(std::env::var_os(INSIDE).unwrap_or_default());
-    let cases = if door.speaks() {
+    let cases = if comm.is_root() {
         good::write_files(&dir)
     } else {
-        good::write_files(&dir.join(format!("own-{}", door.rank())))
+        good::write_files(&dir.join(format!("own-{}", comm.rank())))
     };
     let dir = dir.to_str().unwrap_or_default().to_string();
-    door.barrier();
-    good::good_files(&door, &dir, &cases);
-    good::synthetic(&door, &dir);
-    good::party_files(&door, &dir);
-    bad::bad_files(&door, &dir);
-    foreign::foreign_files(&door, &dir);
-    if door.size() == 2 {
-        bad::damaged_files(&door, &dir);
+    comm.barrier();
+    good::good_files(&comm, &dir, &cases);
+    good::synthetic(&comm, &dir);
+    good::party_files(&comm, &dir);
+    bad::bad_files(&comm, &dir);
+    foreign::foreign_files(&comm, &dir);
+    if comm.size() == 2 {
+        bad::damaged_files(&comm, &dir);
     }
-    door.barrier();
-    if door.speaks() {
-        println!("data_ranks: all good on {} ranks", door.size());
+    comm.barrier();
+    if comm.is_root() {
+        println!("data_ranks: all good on {} ranks", comm.size());
     }
     ExitCode::SUCCESS
 }
@@ -83,12 +83,12 @@ fn plans(size: usize) -> Vec<Plan> {
 }
 
 /// The whole matrix out of all ranks' tiles, once for each set of them that covers it.
-fn load<T: Real>(door: &Door, spec: &InputSpec, plan: &Plan) -> (Vec<Array2<f64>>, Figures, u64) {
-    let input = open(spec, door).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
+fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Plan) -> (Vec<Array2<f64>>, Statistics, u64) {
+    let input = open(spec, comm).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
     let (m, n) = (input.header().rows, input.header().cols);
     let mut last = 0.0;
-    let loaded = input.load::<T>(plan, door, &mut |x| last = x).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
-    let tiles = plan.tiles(&loaded.cuts, door.rank());
+    let loaded = input.load::<T>(plan, comm, &mut |x| last = x).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
+    let tiles = plan.tiles(&loaded.cuts, comm.rank());
     assert_eq!(tiles.len(), loaded.blocks.len());
     assert!(tiles.is_empty() || last == 1.0, "progress ends at {last}");
     let twice = matches!(plan, Plan::RowsAndColumns { .. });
@@ -107,18 +107,24 @@ fn load<T: Real>(door: &Door, spec: &InputSpec, plan: &Plan) -> (Vec<Array2<f64>
         place += &part;
     }
     for whole in &mut wholes {
-        door.sum(TEST, whole.as_slice_mut().unwrap_or_default());
+        comm.sum(TEST, whole.as_slice_mut().unwrap_or_default());
     }
-    (wholes, loaded.figures, loaded.duplicates)
+    (wholes, loaded.statistics, loaded.duplicates)
 }
 
-fn check(door: &Door, spec: &InputSpec, plan: &Plan, expected: &Array2<f64>, figures: &mut Option<Figures>) -> u64 {
-    let (wholes, found, duplicates) = load::<f64>(door, spec, plan);
+fn check(
+    comm: &Communicator,
+    spec: &InputSpec,
+    plan: &Plan,
+    expected: &Array2<f64>,
+    statistics: &mut Option<Statistics>,
+) -> u64 {
+    let (wholes, found, duplicates) = load::<f64>(comm, spec, plan);
     for whole in wholes {
         assert_eq!(whole, *expected, "{spec:?} {plan:?}");
     }
-    assert_eq!(*figures.get_or_insert(found), found, "{spec:?} {plan:?}: figures");
-    let (narrow, ..) = load::<f32>(door, spec, plan);
+    assert_eq!(*statistics.get_or_insert(found), found, "{spec:?} {plan:?}: statistics");
+    let (narrow, ..) = load::<f32>(comm, spec, plan);
     for whole in narrow {
         assert_eq!(whole, expected.mapv(|x| f64::from(x as f32)), "{spec:?} {plan:?} in f32");
     }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use super::pattern::Pattern;
 use super::{Kind, Synthetic, Tiles};
+use crate::data::synthetic::pattern::Pattern;
 use crate::linalg::Real;
 use crate::random::{Purpose, Stream};
 
@@ -74,7 +74,7 @@ impl Generator {
         let mut row = vec![0.0; out.ncols()];
         for (i, mut out) in out.rows_mut().into_iter().enumerate() {
             self.row(first_row + i, first_col, &mut row);
-            out.iter_mut().zip(&row).for_each(|(out, &x)| *out = T::of(x));
+            out.iter_mut().zip(&row).for_each(|(out, &x)| *out = T::from_f64(x));
         }
     }
 

@@ -10,7 +10,7 @@ mod tmul;
 use ndarray::ArrayViewMut1;
 
 use super::Real;
-use super::threads::even_part;
+use crate::linalg::threads::even_part;
 pub(super) use mul::mul;
 pub(super) use tmul::{Rows, tmul};
 

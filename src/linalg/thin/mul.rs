@@ -4,11 +4,11 @@
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
-use super::super::mkl::prefetch;
-use super::super::simd::{dispatch, lanes};
-use super::super::threads::even_part;
-use super::super::{Real, flops};
 use super::{blocks, lined, write};
+use crate::linalg::mkl::prefetch;
+use crate::linalg::simd::{dispatch, lanes};
+use crate::linalg::threads::even_part;
+use crate::linalg::{Real, flops};
 
 /// Bytes of the panel of B in X·B: most of a usual second-level cache.
 const PANEL_BYTES: usize = 640 << 10;

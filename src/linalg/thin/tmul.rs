@@ -6,10 +6,10 @@ use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::bytemuck::cast_slice;
 use pulp::{Simd, WithSimd};
 
-use super::super::mkl::prefetch;
-use super::super::simd::{dispatch, lanes};
-use super::super::{Real, flops};
 use super::{blocks, lined, write};
+use crate::linalg::mkl::prefetch;
+use crate::linalg::simd::{dispatch, lanes};
+use crate::linalg::{Real, flops};
 
 /// Rows of a tile in XᵀU.
 const TILE_ROWS: usize = 64;

@@ -26,7 +26,7 @@ fn plain(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>, mu: f64, passes: usi
 
 fn ordered<T: Real>(a: &Array2<f64>, order: Order) -> Array2<T> {
     let mut out = order.zeros(a.nrows(), a.ncols());
-    out.zip_mut_with(a, |o, &a| *o = T::of(a));
+    out.zip_mut_with(a, |o, &a| *o = T::from_f64(a));
     out
 }
 
@@ -47,18 +47,18 @@ fn agrees<T: Real>(
     mu: f64,
     passes: usize,
 ) -> Result<(), TestCaseError> {
-    let tolerance = 1e4 * T::epsilon().wide() * passes as f64;
+    let tolerance = 1e4 * T::epsilon().as_f64() * passes as f64;
     let (start, rhs, gram) = (ordered::<T>(x, orders[0]), ordered::<T>(r, orders[1]), ordered::<T>(g, Order::Rows));
-    let wide = |a: &Array2<T>| a.mapv(T::wide);
+    let wide = |a: &Array2<T>| a.mapv(T::as_f64);
     let (x, r, g) = (wide(&start), wide(&rhs), wide(&gram));
     let close = |a: &Array2<T>, b: &Array2<f64>| {
-        a.iter().zip(b).all(|(a, b)| (a.wide() - b).abs() <= tolerance * (1.0 + b.abs()))
+        a.iter().zip(b).all(|(a, b)| (a.as_f64() - b).abs() <= tolerance * (1.0 + b.abs()))
     };
 
     let mut got = start.clone();
-    let settings = Sweep { mu: T::of(mu), passes };
+    let settings = Sweep { mu: T::from_f64(mu), passes };
     sweep(&mut got.view_mut(), &rhs.view(), &gram.view(), settings);
-    prop_assert!(close(&got, &plain(&x, &r, &g, T::of(mu).wide(), passes)));
+    prop_assert!(close(&got, &plain(&x, &r, &g, T::from_f64(mu).as_f64(), passes)));
 
     // Any part of the rows gives the same bits, and so do views into a larger array.
     let (from, to) = (x.nrows() / 3, x.nrows() - x.nrows() / 4);
@@ -70,7 +70,7 @@ fn agrees<T: Real>(
 
     let eta = 0.5 / (1.0 + g.diag().sum());
     let mut got = start;
-    gradient_step(&mut got.view_mut(), &rhs.view(), &gram.view(), T::of(eta));
+    gradient_step(&mut got.view_mut(), &rhs.view(), &gram.view(), T::from_f64(eta));
     let gradient = x.dot(&g) - &r;
     prop_assert!(close(&got, &(&x - &(gradient * eta)).mapv(|x| x.max(0.0))));
     Ok(())

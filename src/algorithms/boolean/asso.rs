@@ -1,0 +1,179 @@
+//! ASSO (Miettinen, Mielikäinen, Gionis, Das, Mannila: The Discrete Basis Problem). Candidates are the rows of the
+//! association matrix at confidence τ: column j belongs to candidate i where at least the share τ of the rows with i have
+//! j too. One iteration takes the candidate that corrects most entries, each row using it if that is a gain for the row.
+
+use super::Client;
+use super::rival;
+use crate::algorithms::boolean::cover::count;
+use crate::algorithms::boolean::found::{Found, each};
+use crate::algorithms::boolean::rival::Local;
+use crate::algorithms::options::{AGGREGATE, REFIT, TAU};
+use crate::algorithms::registry::{Form, Method, Partition, Unit};
+use crate::algorithms::shared::dp;
+use crate::algorithms::{Algorithm, Problem};
+use crate::error::Result;
+use crate::linalg::{Bits, Real};
+use ndarray::Array2;
+
+pub static METHOD: Method = Method {
+    name: "asso",
+    aliases: &[],
+    summary: "Boolean factorisation from associations of columns at each party, components joined by vote",
+    paper: "Miettinen, Mielikainen, Gionis, Das, Mannila: The Discrete Basis Problem",
+    partition: Partition::PartyRows,
+    unit: Unit::Component,
+    forms: &[Form::Dense, Form::Sparse, Form::Bits],
+    allows_negative: false,
+    options: &dp::with::<3, 13>([TAU.or("0.6"), AGGREGATE.or("vote"), REFIT.or("greedy")]),
+    messages: rival::MESSAGES,
+    build64: build,
+    build32: build,
+};
+
+/// A candidate's words that are not zero: (place, word).
+type Words = Vec<(u32, u64)>;
+
+struct Asso<T> {
+    found: Found<T>,
+    candidates: Vec<Words>,
+    /// Ones left in each column.
+    left_in: Vec<usize>,
+    rows: Vec<u64>,
+    best_rows: Vec<u64>,
+    columns: Vec<u64>,
+}
+
+fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let (k, tau) = (problem.k, problem.options.number(&TAU));
+    rival::build(problem, Some(k), move |client, _| {
+        let found = Found::new(client, k);
+        let (rows, n) = client.x.shape();
+        let row_words = vec![0; rows.div_ceil(64)];
+        Asso {
+            candidates: candidates(&found.ones, tau),
+            left_in: vec![0; n],
+            best_rows: row_words.clone(),
+            rows: row_words,
+            columns: vec![0; n.div_ceil(64)],
+            found,
+        }
+    })
+}
+
+/// The different rows of the association matrix, in the order of their columns; columns without ones have none.
+fn candidates(ones: &Bits, tau: f64) -> Vec<Words> {
+    let n = ones.shape().1;
+    let by_column = ones.transposed();
+    let mut together = vec![0usize; n];
+    let mut all: Vec<Words> = Vec::new();
+    let mut known = std::collections::HashSet::new();
+    for i in 0..n {
+        let size = count(by_column.row(i));
+        if size == 0 {
+            continue;
+        }
+        together.fill(0);
+        by_column.ones(i).for_each(|row| each(ones.row(row), |j| together[j] += 1));
+        let mut words: Words = Vec::new();
+        for (j, _) in together.iter().enumerate().filter(|(_, t)| **t > 0 && **t as f64 >= tau * size as f64) {
+            let (place, bit) = ((j / 64) as u32, 1u64 << (j % 64));
+            match words.last_mut() {
+                Some((at, word)) if *at == place => *word |= bit,
+                _ => words.push((place, bit)),
+            }
+        }
+        if known.insert(words.clone()) {
+            all.push(words);
+        }
+    }
+    all
+}
+
+/// Ones of a candidate and a row together.
+fn shared(candidate: &Words, row: &[u64]) -> usize {
+    candidate.iter().map(|&(at, word)| (row[at as usize] & word).count_ones() as usize).sum()
+}
+
+impl<T: Real> Local<T> for Asso<T> {
+    fn iterate(&mut self, _: &Client<T>, t: usize) {
+        if t >= self.found.k() {
+            return;
+        }
+        let Found { left, clear, .. } = &self.found;
+        let rows = left.shape().0;
+        self.left_in.fill(0);
+        for i in 0..rows {
+            each(left.row(i), |j| self.left_in[j] += 1);
+        }
+        let (mut best, mut best_gain) = (None, 0);
+        for (c, candidate) in self.candidates.iter().enumerate() {
+            // No candidate corrects more than the ones that are left in its columns.
+            let bound: usize = candidate
+                .iter()
+                .map(|&(at, word)| {
+                    let mut sum = 0;
+                    each(&[word], |j| sum += self.left_in[at as usize * 64 + j]);
+                    sum
+                })
+                .sum();
+            if bound <= best_gain {
+                continue;
+            }
+            self.rows.fill(0);
+            let mut gain = 0;
+            for i in 0..rows {
+                let right = shared(candidate, left.row(i));
+                if right > 0 {
+                    let wrong = shared(candidate, clear.row(i));
+                    if right > wrong {
+                        gain += right - wrong;
+                        self.rows[i / 64] |= 1 << (i % 64);
+                    }
+                }
+            }
+            if gain > best_gain {
+                (best, best_gain) = (Some(c), gain);
+                self.best_rows.copy_from_slice(&self.rows);
+            }
+        }
+        if let Some(c) = best {
+            self.columns.fill(0);
+            self.candidates[c].iter().for_each(|&(at, word)| self.columns[at as usize] = word);
+            self.found.set(t, &self.best_rows, &self.columns);
+        }
+    }
+
+    fn boolean(&self, _: &Client<T>) -> (Bits, Bits) {
+        self.found.boolean()
+    }
+
+    fn state(&self) -> Vec<(&'static str, &Array2<T>)> {
+        self.found.state()
+    }
+
+    fn state_mut(&mut self) -> Vec<(&'static str, &mut Array2<T>)> {
+        self.found.state_mut()
+    }
+
+    fn restored(&mut self) {
+        self.found.restored();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_the_association_rows() {
+        // columns: 0 and 1 together in rows 0..3, 1 alone in row 3, 2 in row 0
+        let mut ones = Bits::zeros(4, 70);
+        for (i, j) in [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (3, 1), (0, 69)] {
+            ones.set(i, j);
+        }
+        let all = candidates(&ones, 0.7);
+        // 0 → {0, 1} (1/1), 1 → {0 (3/4), 1}: the same; 69 → {0, 1, 69}
+        assert_eq!(all, [vec![(0, 0b11)], vec![(0, 0b11), (1, 1 << 5)]]);
+        assert_eq!(candidates(&ones, 1.0), [vec![(0, 0b11)], vec![(0, 0b10)], vec![(0, 0b11), (1, 1 << 5)]]);
+    }
+}

@@ -1,0 +1,184 @@
+//! From Boolean factors to output and measures, the same for all methods of the family.
+
+use ndarray::Array2;
+
+use crate::algorithms::boolean::cover::{Components, Counts, Signal, rounded};
+use crate::algorithms::boolean::ones::Ones;
+use crate::algorithms::{Measures, Owner, Piece};
+use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::data::Loaded;
+use crate::error::Result;
+use crate::linalg::{Bits, Real};
+use crate::privacy::Summer;
+
+/// Numbers of wrong, covered and rightly covered entries of the parties' rows, summed.
+pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Payload::Scalar);
+
+/// What a party knows of the data.
+pub struct Client<T: Real> {
+    pub party: usize,
+    pub x: Ones<T>,
+    signal: Option<Signal>,
+}
+
+/// The hosted parties with their blocks.
+///
+/// # Errors
+/// When an entry is neither 0 nor 1.
+pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &Communicator) -> Result<Vec<Client<T>>> {
+    let hosted = parties.hosted(comm.rank());
+    let n = data.header.cols;
+    let mut all = Vec::with_capacity(hosted.len());
+    for (party, block) in hosted.zip(data.blocks) {
+        let signal = data.signal.as_ref().map(|tiles| {
+            let count = tiles.cols.iter().flatten().max().map_or(0, |&t| t as usize + 1);
+            let mut bits = Bits::zeros(count, n);
+            for (j, of) in tiles.cols.iter().enumerate() {
+                of.iter().for_each(|&t| bits.set(t as usize, j));
+            }
+            Signal { rows: tiles.rows[data.cuts.rows[party].clone()].to_vec(), tiles: Components::new(bits) }
+        });
+        all.push(Client { party, x: Ones::new(block)?, signal });
+    }
+    Ok(all)
+}
+
+/// How the factors fit one party's rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fits {
+    /// V̂ with the U_i of the factorisation itself.
+    pub local: Counts,
+    /// V̂ with U_i refitted.
+    pub refit: Counts,
+    /// The party's own components, before they were made shared ones, with its own U_i.
+    pub own: Option<Counts>,
+}
+
+/// Boolean factors as they go to the output.
+pub struct Outcome<T> {
+    /// (m, n)
+    shape: (usize, usize),
+    refit: bool,
+    /// n × k
+    v: Array2<T>,
+    /// rows × k of each hosted party
+    u: Vec<Array2<T>>,
+    fits: Vec<Fits>,
+}
+
+impl<T: Real> Outcome<T> {
+    /// All zero, for m × n data; `refit` says which U_i goes to the output.
+    pub fn new(clients: &[Client<T>], shape: (usize, usize), k: usize, refit: bool) -> Self {
+        let u = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
+        Outcome { shape, refit, v: Array2::zeros((shape.1, k)), u, fits: vec![Fits::default(); clients.len()] }
+    }
+
+    /// Takes the shared components and, for each hosted party, its Boolean U_i (rows × k) and how its own components
+    /// fit, where it has any.
+    pub fn set(
+        &mut self,
+        clients: &[Client<T>],
+        shared: &Components,
+        locals: impl Iterator<Item = (Bits, Option<Counts>)>,
+    ) {
+        write(&shared.bits().transposed(), &mut self.v);
+        let all = clients.iter().zip(locals).zip(&mut self.u).zip(&mut self.fits);
+        for (((client, (mut u, own)), out), fits) in all {
+            let signal = client.signal.as_ref();
+            let local = shared.fit(&client.x, &u, signal);
+            if !self.refit {
+                write(&u, out);
+            }
+            let refit = shared.refit(&client.x, &mut u, signal);
+            if self.refit {
+                write(&u, out);
+            }
+            *fits = Fits { local, refit, own };
+        }
+    }
+
+    /// The statistics of all parties together. Collective.
+    ///
+    /// # Errors
+    /// As [`Summer::sum`].
+    pub fn measures(&self, summer: &mut Summer, comm: &Communicator, parties: usize) -> Result<Measures> {
+        let shares: Vec<[f64; 9]> = self.fits.iter().zip(&self.u).map(|(f, u)| self.share(f, u.nrows())).collect();
+        let mut sum = [0.0; 9];
+        // No party's statistics are larger than the number of entries: no room is needed above it.
+        let most = summer.without_headroom(self.shape.0 as f64 * self.shape.1 as f64);
+        summer.sum(comm, COUNTS, most, shares.iter().map(<[f64; 9]>::as_slice), &mut sum)?;
+        let [ones, covered, both, signal, signal_both, local, refit, own, own_parties] = sum;
+        let errors = ones + covered - 2.0 * both;
+        let share = |a: f64, of: f64| if of > 0.0 { a / of } else { 1.0 };
+        let mut all = vec![
+            ("rel_error", share(errors, ones).sqrt()),
+            ("f1", share(2.0 * both, ones + covered)),
+            ("recall", share(both, ones)),
+            ("similarity", share(both, ones + covered - both)),
+            ("rmsd", local),
+            ("rmsd_refit", refit),
+            ("rmsd_mean", (if self.refit { refit } else { local }) / parties as f64),
+            ("rmsd_overall", (errors / (self.shape.0 as f64 * self.shape.1 as f64)).sqrt()),
+        ];
+        if own_parties > 0.0 {
+            all.push(("rmsd_own", own));
+        }
+        if signal > 0.0 {
+            all.push(("f1_signal", 2.0 * signal_both / (signal + covered)));
+        }
+        Ok(all)
+    }
+
+    /// What a party with so many rows adds to the sums.
+    fn share(&self, f: &Fits, rows: usize) -> [f64; 9] {
+        let out = if self.refit { &f.refit } else { &f.local };
+        let entries = rows as f64 * self.shape.1 as f64;
+        let rmsd = |c: &Counts| if entries > 0.0 { (c.errors() as f64 / entries).sqrt() } else { 0.0 };
+        [
+            out.ones as f64,
+            out.covered as f64,
+            out.both as f64,
+            out.signal as f64,
+            out.signal_both as f64,
+            rmsd(&f.local),
+            rmsd(&f.refit),
+            f.own.as_ref().map_or(0.0, rmsd),
+            f64::from(u8::from(f.own.is_some())),
+        ]
+    }
+
+    /// `V` (n × k) shared, `U` (rows × k) each party's own.
+    pub fn factors(&self, clients: &[Client<T>], comm: &Communicator) -> Vec<Piece<'_, T>> {
+        pieces(clients, comm, &self.v, self.u.iter())
+    }
+}
+
+/// Pieces of a shared `V`, which every rank has whole and rank 0 gives, and of the parties' own `U`.
+pub fn pieces<'a, T: Real>(
+    clients: &[Client<T>],
+    comm: &Communicator,
+    v: &'a Array2<T>,
+    u: impl Iterator<Item = &'a Array2<T>>,
+) -> Vec<Piece<'a, T>> {
+    let rows = if comm.is_root() { v.nrows() } else { 0 };
+    let mut all = vec![Piece::shared("V", v.nrows(), 0, v.slice(ndarray::s![..rows, ..]))];
+    all.extend(clients.iter().zip(u).map(|(client, u)| private("U", client.party, u)));
+    all
+}
+
+/// A party's own matrix.
+pub fn private<'a, T>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
+    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
+}
+
+fn write<T: Real>(bits: &Bits, out: &mut Array2<T>) {
+    out.fill(T::zero());
+    for (i, mut row) in out.rows_mut().into_iter().enumerate() {
+        bits.ones(i).for_each(|c| row[c] = T::one());
+    }
+}
+
+/// A real factor (rows × k) rounded at ½, as bits of the same shape.
+pub fn round_rows<T: Real>(u: &Array2<T>) -> Bits {
+    rounded(&u.t())
+}

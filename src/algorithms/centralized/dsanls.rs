@@ -1,0 +1,301 @@
+//! DSANLS: distributed sketched alternating nonnegative least squares (Qian et al., Alg. 2).
+//!
+//! Rank r holds the rows M[I_r, :] and the columns M[:, J_r], and owns U[I_r] and V[J_r]. In each half of an iteration
+//! the subproblem min ‖M[I_r,:] − U[I_r] Vᵀ‖ is replaced by its sketch min ‖A − U[I_r] Bᵀ‖ with A = M[I_r,:] S and
+//! B = SᵀV = Σ_r S[J_r,:]ᵀ V[J_r], the only thing that is summed over the ranks: d k words, whatever m and n are.
+//! The step on the sketched subproblem needs BᵀB (k × k) and A B (|I_r| × k) alone:
+//!
+//! * `pcd`, proximal coordinate descent (Alg. 3): one sweep with the term μ_t ‖U − U_t‖²;
+//! * `pgd`, projected gradient (14): U ← max(0, U − 2η_t (U BᵀB − A B)).
+//!
+//! V's half uses the new U. `--mu scaled` measures μ_t in units of the mean ‖Y_j‖² of the fixed factor Y (one more word
+//! in the sum) and η_t in units of 1/(2‖BᵀB‖₂), so that the same numbers fit any data.
+
+use std::ops::Range;
+
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
+
+use crate::algorithms::options::{BOUND, INIT, MEASURE, SKETCH, SKETCH_SIZE, Size};
+use crate::algorithms::registry::{Form, MessageSpec, Method, Partition, Unit};
+use crate::algorithms::shared::sketched_step;
+use crate::algorithms::shared::sketched_step::Step;
+use crate::algorithms::shared::{start, stationarity};
+use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::comm::{Communicator, MessageTag, Parts, Payload};
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Order, Real, gram};
+use crate::metrics;
+use crate::sketch;
+use crate::sketch::Sketch;
+
+pub static METHOD: Method = Method {
+    name: "dsanls",
+    aliases: &["sanls"],
+    summary: "sketched ANLS: each subproblem is shrunk by a random matrix that every rank draws for itself",
+    paper: "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization",
+    partition: Partition::RowsAndColumns,
+    unit: Unit::Update,
+    forms: &[Form::Dense, Form::Sparse],
+    allows_negative: false,
+    options: &[
+        SKETCH.or("subsample"),
+        SKETCH_SIZE.or("auto"),
+        sketched_step::OPTIONS[0],
+        sketched_step::OPTIONS[1],
+        sketched_step::OPTIONS[2],
+        sketched_step::OPTIONS[3],
+        BOUND.or("false"),
+        MEASURE.or("error"),
+        INIT.or("random"),
+    ],
+    messages: &[
+        MessageSpec::new(SKETCHED_V, "d_U x k + 1", "each iteration"),
+        MessageSpec::new(SKETCHED_U, "d_V x k + 1", "each iteration"),
+        MessageSpec::new(GATHER_V, "n x k", "each evaluation"),
+        MessageSpec::new(GATHER_U, "m x k", "each evaluation, with --measure projected-gradient"),
+        MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+        stationarity::MESSAGES,
+    ],
+    build64: build,
+    build32: build,
+};
+
+const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
+const SKETCHED_U: MessageTag = MessageTag::new("sketched U", Payload::SketchedFactor);
+const GATHER_V: MessageTag = MessageTag::new("evaluation: gather V", Payload::SharedFactor);
+const GATHER_U: MessageTag = MessageTag::new("evaluation: gather U", Payload::SharedFactor);
+
+/// One factor on one rank, with what its update needs.
+struct Half<T: Real> {
+    /// The data with the sketched dimension as rows: N × |rows|.
+    data: Block<T>,
+    /// The rows of the factor that this rank owns.
+    rows: Range<usize>,
+    factor: Array2<T>,
+    rhs: Array2<T>,
+    /// Of the other factor's N rows.
+    sketch: Box<dyn Sketch<T>>,
+    /// B (d × k), and one word more for the fixed factor's ‖Y‖_F²: what the ranks sum.
+    message: Vec<T>,
+    gram: Array2<T>,
+    /// For the spectral bound.
+    probe: Array1<T>,
+    tag: MessageTag,
+    for_u: bool,
+}
+
+struct Dsanls<T: Real> {
+    comm: Communicator,
+    seed: u64,
+    step: Step,
+    u: Half<T>,
+    v: Half<T>,
+    u_parts: Parts,
+    v_parts: Parts,
+    gradient: bool,
+    bound: Option<f64>,
+    norm2: f64,
+    iteration: usize,
+}
+
+fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, options, comm, initial, .. } = problem;
+    if options.word(&INIT) == "nndsvd" {
+        return Err(Error::input(
+            "--init nndsvd: dsanls starts at random or from a file; hals, bpp and mu take nndsvd",
+        ));
+    }
+    let (m, n) = (data.header.rows, data.header.cols);
+    let (d_u, d_v) = sketch_sizes(options.sizes(&SKETCH_SIZE), (m, n), k)?;
+    let bound = options.flag(&BOUND).then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
+    let step = bound.into_iter().fold(Step::new(options), Step::below);
+
+    let scale = start::scale(data.statistics.sum, (m, n), k);
+    let (u_rows, v_rows) = (data.cuts.rows[comm.rank()].clone(), data.cuts.cols[comm.rank()].clone());
+    let mut blocks = data.blocks.into_iter();
+    let mut half = |rows: Range<usize>, total: usize, d: usize, tag: MessageTag, for_u: bool| -> Result<Half<T>> {
+        let mut block = blocks.next().expect("the plan gives a row block and a column block");
+        block.prepare(kernel, k)?;
+        let order = block.order();
+        Ok(Half {
+            factor: order.zeros(rows.len(), k),
+            rhs: order.zeros(rows.len(), k),
+            sketch: sketch::make(options.word(&SKETCH), total, d, k, order),
+            message: vec![T::zero(); d * k + 1],
+            gram: Array2::zeros((k, k)),
+            probe: Array1::zeros(2 * k),
+            data: block,
+            rows,
+            tag,
+            for_u,
+        })
+    };
+    let mut u = half(u_rows, n, d_u, SKETCHED_V, true)?;
+    let mut v = half(v_rows, m, d_v, SKETCHED_U, false)?;
+    match initial {
+        Some(given) => {
+            let places = [u.factor.view_mut(), v.factor.view_mut()];
+            comm.agree_on_error(start::given(given, [&u.rows, &v.rows], places))?;
+        }
+        None => {
+            start::u(seed, &u.rows, scale, u.factor.view_mut());
+            start::v(seed, &v.rows, scale, v.factor.view_mut());
+        }
+    }
+    Ok(Box::new(Dsanls {
+        comm,
+        seed,
+        step,
+        u,
+        v,
+        u_parts: Parts::new(&data.cuts.rows, k),
+        v_parts: Parts::new(&data.cuts.cols, k),
+        gradient: options.word(&MEASURE) == "projected-gradient",
+        bound,
+        norm2: data.statistics.norm2,
+        iteration: 0,
+    }))
+}
+
+/// d_U (of n) and d_V (of m), checked.
+pub fn sketch_sizes(asked: Option<(Size, Size)>, (m, n): (usize, usize), k: usize) -> Result<(usize, usize)> {
+    let Some((u, v)) = asked else {
+        return Ok((sketch::default_size(n, k), sketch::default_size(m, k)));
+    };
+    let (d_u, d_v) = (u.of(n), v.of(m));
+    if d_u > n || d_v > m {
+        return Err(Error::input(format!(
+            "--sketch-size {d_u},{d_v}: at most the matrix's own {n} columns for U's update and {m} rows for V's"
+        )));
+    }
+    Ok((d_u, d_v))
+}
+
+impl<T: Real> Half<T> {
+    /// One update of this factor; `fixed` is the other one, of which this rank owns `fixed_rows`.
+    fn update(
+        &mut self,
+        comm: &Communicator,
+        seed: u64,
+        iteration: usize,
+        step: Step,
+        fixed: &Array2<T>,
+        fixed_rows: &Range<usize>,
+    ) {
+        let k = self.gram.ncols();
+        let d = self.sketch.size();
+        let order = self.data.order();
+        comm.work("sketch factor", || {
+            self.sketch.draw(&sketch::stream(seed, self.for_u, iteration));
+            let (b, norm2) = self.message.split_at_mut(d * k);
+            self.sketch.sketch_rows(fixed_rows.start, &fixed.view(), &mut matrix_mut(b, d, k, order));
+            norm2[0] = squares(fixed.as_slice_memory_order().unwrap_or_default());
+        });
+        comm.sum(self.tag, &mut self.message);
+        let b = matrix(&self.message[..d * k], d, k, order);
+        comm.work("sketched Gram", || gram(&b, &mut self.gram.view_mut()));
+        comm.work("sketched product", || self.sketch.product(&self.data, &b, &mut self.rhs.view_mut()));
+        let (x, r, g) = (&mut self.factor.view_mut(), &self.rhs.view(), &self.gram.view());
+        let norm2 = self.message[d * k].as_f64();
+        comm.work("update", || step.apply(x, r, g, norm2, iteration, &mut self.probe.view_mut()));
+    }
+}
+
+impl<T: Real> Half<T> {
+    /// This rank's part of the squared norm of the projected gradient, for the whole of the fixed factor.
+    fn gradient2(&self, fixed: &Array2<T>) -> f64 {
+        let order = self.data.order();
+        let mut y = order.zeros(fixed.nrows(), fixed.ncols());
+        y.assign(fixed);
+        let (mut r, mut g) = (order.zeros(self.rows.len(), fixed.ncols()), Array2::zeros(self.gram.dim()));
+        self.data.tmul(&y.view(), &mut r.view_mut());
+        gram(&y.view(), &mut g.view_mut());
+        stationarity::squared(&self.factor, &r, &g)
+    }
+}
+
+/// Σ x², in sums that the processor can run side by side.
+fn squares<T: Real>(values: &[T]) -> T {
+    let (parts, rest) = values.as_chunks::<16>();
+    let mut sums = [T::zero(); 16];
+    for part in parts {
+        for (sum, &x) in sums.iter_mut().zip(part) {
+            *sum += x * x;
+        }
+    }
+    sums.into_iter().sum::<T>() + rest.iter().map(|&x| x * x).sum()
+}
+
+fn matrix<T>(data: &[T], rows: usize, cols: usize, order: Order) -> ArrayView2<'_, T> {
+    ArrayView2::from_shape((rows, cols).set_f(order == Order::Components), data).expect("cut to this size")
+}
+
+fn matrix_mut<T>(data: &mut [T], rows: usize, cols: usize, order: Order) -> ArrayViewMut2<'_, T> {
+    ArrayViewMut2::from_shape((rows, cols).set_f(order == Order::Components), data).expect("cut to this size")
+}
+
+/// All rows of a factor, in row order. Collective.
+fn whole<T: Real>(comm: &Communicator, tag: MessageTag, half: &Half<T>, parts: &Parts) -> Array2<T> {
+    let k = half.factor.ncols();
+    let own = half.factor.as_standard_layout();
+    let rows = parts.range(comm.size() - 1).end / k;
+    let mut all = Array2::zeros((rows, k));
+    let own = own.as_slice().expect("in row order");
+    comm.all_gather(tag, own, parts, all.as_slice_mut().expect("in row order"));
+    all
+}
+
+impl<T: Real> Algorithm<T> for Dsanls<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            let (u, v) = (&mut self.u, &mut self.v);
+            u.update(&self.comm, self.seed, self.iteration, self.step, &v.factor, &v.rows);
+            v.update(&self.comm, self.seed, self.iteration, self.step, &u.factor, &u.rows);
+            self.iteration += 1;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        // The row block is held as n × |I_r|, and n × |I_r| ≈ V U[I_r]ᵀ: V is needed whole.
+        let v = whole(&self.comm, GATHER_V, &self.v, &self.v_parts);
+        let block = std::iter::once((&self.u.data, v.view(), self.u.factor.view()));
+        let mut found = vec![("rel_error", metrics::relative_error(&self.comm, self.norm2, block))];
+        if self.gradient {
+            let u = whole(&self.comm, GATHER_U, &self.u, &self.u_parts);
+            let squared = self.u.gradient2(&v) + self.v.gradient2(&u);
+            found.push(("projected_gradient", stationarity::norm(&self.comm, squared)));
+        }
+        Ok(found)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let (m, n) = (self.v.data.shape().0, self.u.data.shape().0);
+        vec![
+            Piece::shared("U", m, self.u.rows.start, self.u.factor.view()),
+            Piece::shared("V", n, self.v.rows.start, self.v.factor.view()),
+        ]
+    }
+
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+        for (name, half) in [("U", &mut self.u), ("V", &mut self.v)] {
+            from.rows(name, Owner::Shared, half.rows.start, half.factor.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        let mut all = vec![
+            ("sketch_size_u", self.u.sketch.size().into()),
+            ("sketch_size_v", self.v.sketch.size().into()),
+            ("mu_alpha", self.step.alpha().into()),
+        ];
+        all.extend(self.bound.map(|b| ("largest_entry", b.into())));
+        all
+    }
+}

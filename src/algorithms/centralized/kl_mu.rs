@@ -1,0 +1,231 @@
+//! Multiplicative updates for the generalised Kullback-Leibler divergence (Lee and Seung 2001): counts rather than
+//! measurements, min Σ m log(m / (u·v)) − m + u·v.
+//!
+//! U_il ← U_il (Σ_j m_ij V_jl / (U_i·V_j)) / Σ_j V_jl, then V likewise with the new U. Only nonzeros of M have a term in
+//! the sum above: work ∝ nonzeros × k. Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r];
+//! the other factor is gathered whole for each half.
+
+use std::ops::Range;
+
+use ndarray::Array2;
+
+use crate::algorithms::options::{INIT, Taken};
+use crate::algorithms::registry::{Form, MessageSpec, Method, Partition, Unit};
+use crate::algorithms::shared::start;
+use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::comm::{Communicator, MessageTag, Parts, Payload};
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Order, Real};
+use crate::metrics;
+
+pub static METHOD: Method = Method {
+    name: "kl-mu",
+    aliases: &["mu-kl"],
+    summary: "multiplicative updates for the Kullback-Leibler divergence: for counts, monotone",
+    paper: "Lee and Seung 2001",
+    partition: Partition::RowsAndColumns,
+    unit: Unit::Update,
+    forms: &[Form::Dense, Form::Sparse],
+    allows_negative: false,
+    options: &OPTIONS,
+    messages: &[
+        MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation"),
+        MessageSpec::new(GATHER_U, "m x k", "each iteration"),
+        MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+        MessageSpec::new(DIVERGENCE, "1", "each evaluation"),
+    ],
+    build64: build,
+    build32: build,
+};
+
+const OPTIONS: [Taken; 1] = [INIT.or("random")];
+
+const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
+const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
+const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Payload::Scalar);
+
+/// One factor on one rank, and the data of its rows.
+struct Side<T: Real> {
+    /// Own rows × all of the other factor's.
+    block: Block<T>,
+    own: Array2<T>,
+    rows: Range<usize>,
+    parts: Parts,
+    whole: Array2<T>,
+    tag: MessageTag,
+}
+
+struct KlMu<T: Real> {
+    comm: Communicator,
+    u: Side<T>,
+    v: Side<T>,
+    /// Two rows of k numbers: the sums of the other factor's columns, and those of one row's ratios.
+    sums: Vec<T>,
+    ratios: Vec<T>,
+    norm2: f64,
+    iteration: usize,
+}
+
+fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, comm, options, initial, .. } = problem;
+    if options.word(&INIT) == "nndsvd" {
+        return Err(Error::input("--init nndsvd: kl-mu starts at random or from a file"));
+    }
+    let (m, n) = (data.header.rows, data.header.cols);
+    let mut blocks = data.blocks.into_iter();
+    let mut side = |cuts: &[Range<usize>], total: usize, tag: MessageTag| {
+        let rows = cuts[comm.rank()].clone();
+        let zeros = |rows: usize| Order::Rows.zeros(rows, k);
+        let block = blocks.next().expect("the plan gives a row block and a column block").transposed();
+        Side { block, own: zeros(rows.len()), whole: zeros(total), parts: Parts::new(cuts, k), rows, tag }
+    };
+    let mut u = side(&data.cuts.rows, m, GATHER_U);
+    let mut v = side(&data.cuts.cols, n, GATHER_V);
+    match initial {
+        Some(given) => {
+            comm.agree_on_error(start::given(given, [&u.rows, &v.rows], [u.own.view_mut(), v.own.view_mut()]))?;
+        }
+        None => {
+            let scale = start::scale(data.statistics.sum, (m, n), k);
+            start::u(seed, &u.rows, scale, u.own.view_mut());
+            start::v(seed, &v.rows, scale, v.own.view_mut());
+        }
+    }
+    let (sums, ratios) = (vec![T::zero(); k], vec![T::zero(); k]);
+    Ok(Box::new(KlMu { comm, u, v, sums, ratios, norm2: data.statistics.norm2, iteration: 0 }))
+}
+
+fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    a.iter().zip(b).fold(T::zero(), |sum, (&a, &b)| sum + a * b)
+}
+
+/// Hands every entry of a row that is not zero to `f`.
+fn nonzeros<T: Real>(block: &Block<T>, row: usize, mut f: impl FnMut(usize, T)) {
+    let mut some = |j: usize, x: T| {
+        if x != T::zero() {
+            f(j, x);
+        }
+    };
+    match block {
+        Block::Dense(x) => x.row(row).iter().enumerate().for_each(|(j, &x)| some(j, x)),
+        Block::Sparse(x) => {
+            if let Some(row) = x.matrix().outer_view(row) {
+                row.iter().for_each(|(j, &x)| some(j, x));
+            }
+        }
+        Block::Bits(x) => x.ones(row).for_each(|j| some(j, T::one())),
+    }
+}
+
+impl<T: Real> Side<T> {
+    fn gather(&mut self, comm: &Communicator) {
+        let (own, whole) = (self.own.as_slice(), self.whole.as_slice_mut());
+        comm.all_gather(self.tag, own.expect("made in row order"), &self.parts, whole.expect("made in row order"));
+    }
+
+    /// The update of this factor's rows, for y = the other factor, whole.
+    fn update(&mut self, y: &Array2<T>, sums: &mut [T], ratios: &mut [T]) {
+        let k = sums.len();
+        sums.fill(T::zero());
+        y.rows().into_iter().for_each(|y| sums.iter_mut().zip(y).for_each(|(sum, &y)| *sum += y));
+        let y = y.as_slice().expect("made in row order");
+        let Side { block, own, .. } = self;
+        for (a, mut row) in own.rows_mut().into_iter().enumerate() {
+            let x = row.as_slice_mut().expect("made in row order");
+            ratios.fill(T::zero());
+            nonzeros(block, a, |j, m| {
+                let y = &y[j * k..(j + 1) * k];
+                let fit = dot(x, y);
+                // Where the factors say 0 no multiple of them says m: the entry cannot pull.
+                if fit > T::zero() {
+                    ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += m / fit * y);
+                }
+            });
+            for ((x, &ratio), &sum) in x.iter_mut().zip(&*ratios).zip(&*sums) {
+                *x = if sum > T::zero() { *x * (ratio / sum) } else { T::zero() };
+            }
+        }
+    }
+}
+
+impl<T: Real> Algorithm<T> for KlMu<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            let KlMu { comm, u, v, sums, ratios, .. } = self;
+            v.gather(comm);
+            comm.work("update", || u.update(&v.whole, sums, ratios));
+            u.gather(comm);
+            comm.work("update", || v.update(&u.whole, sums, ratios));
+            self.iteration += 1;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    /// The relative error as of every method, and the divergence, infinite where a nonzero entry cannot be reached.
+    fn measure(&mut self) -> Result<Measures> {
+        let KlMu { comm, u, v, norm2, .. } = self;
+        v.gather(comm);
+        let block = std::iter::once((&u.block, u.own.view(), v.whole.view()));
+        let error = metrics::relative_error(comm, *norm2, block);
+        let mut columns = vec![0.0; u.own.ncols()];
+        v.whole.rows().into_iter().for_each(|y| columns.iter_mut().zip(y).for_each(|(sum, y)| *sum += y.as_f64()));
+        let mut divergence = [0.0];
+        for (a, x) in u.own.rows().into_iter().enumerate() {
+            divergence[0] += x.iter().zip(&columns).map(|(x, sum)| x.as_f64() * sum).sum::<f64>();
+            nonzeros(&u.block, a, |j, m| {
+                let fit: f64 = x.iter().zip(v.whole.row(j)).map(|(x, y)| x.as_f64() * y.as_f64()).sum();
+                divergence[0] += m.as_f64() * (m.as_f64() / fit).ln() - m.as_f64();
+            });
+        }
+        comm.sum(DIVERGENCE, &mut divergence);
+        Ok(vec![("rel_error", error), ("kl_divergence", divergence[0])])
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let piece = |name, side: &'_ Side<T>| (name, side.whole.nrows(), side.rows.start);
+        let [(u, m, i), (v, n, j)] = [piece("U", &self.u), piece("V", &self.v)];
+        vec![Piece::shared(u, m, i, self.u.own.view()), Piece::shared(v, n, j, self.v.own.view())]
+    }
+
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+        for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
+            from.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Purpose, Stream, uniform_factor};
+
+    #[test]
+    fn an_update_is_the_formula_and_the_divergence_never_rises() {
+        let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
+        let mut m = random(1, 15, 12);
+        m.iter_mut().step_by(3).for_each(|x| *x = 0.0);
+        let y = random(3, 12, 4);
+        let divergence = |x: &Array2<f64>| {
+            let fit = x.dot(&y.t());
+            let one = |(m, f): (&f64, &f64)| if *m > 0.0 { m * (m / f).ln() - m + f } else { *f };
+            m.iter().zip(&fit).map(one).sum::<f64>()
+        };
+        let sparse = Block::Sparse(crate::linalg::Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
+        for block in [Block::Dense(m.clone()), sparse] {
+            let x = random(2, 15, 4);
+            let (whole, parts) = (Array2::zeros((0, 4)), Parts::new(&[], 4));
+            let mut side = Side { block, own: x.clone(), rows: 0..15, parts, whole, tag: GATHER_U };
+            side.update(&y, &mut [0.0; 4], &mut [0.0; 4]);
+            let expected = &x * &(&m / &x.dot(&y.t())).dot(&y) / y.sum_axis(ndarray::Axis(0));
+            assert!((&side.own - &expected).iter().all(|e| e.abs() < 1e-12));
+            let (before, after) = (divergence(&x), divergence(&side.own));
+            assert!(after < before, "{before} {after}");
+        }
+    }
+}

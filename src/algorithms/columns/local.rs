@@ -1,0 +1,147 @@
+//! What a party does by itself: steps of its own copy of U and of its V_r on its own columns.
+
+use ndarray::{Array1, Array2};
+
+use super::{Facts, Party};
+use crate::algorithms::options::Size;
+use crate::algorithms::shared::sketched_step::Step;
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Real, gram};
+use crate::random::Stream;
+use crate::sketch;
+use crate::sketch::Sketch;
+
+/// A party with its copy of U.
+pub struct Member<T: Real> {
+    pub party: Party<T>,
+    /// U_r, m × k
+    pub u: Array2<T>,
+    own: Option<OwnSketch<T>>,
+}
+
+/// What a party needs to sketch its own columns.
+struct OwnSketch<T: Real> {
+    /// S₁, |J_r| × d
+    sketch: Box<dyn Sketch<T>>,
+    /// M_rᵀ
+    across: Block<T>,
+    /// S₁ᵀV_r, d × k
+    v: Array2<T>,
+}
+
+/// Memory that the parties of a rank use in turn.
+pub struct Scratch<T> {
+    pub rhs: Array2<T>,
+    pub gram: Array2<T>,
+    pub probe: Array1<T>,
+}
+
+impl<T: Real> Scratch<T> {
+    pub fn new(facts: &Facts) -> Self {
+        let Facts { m, k, order, .. } = *facts;
+        Scratch { rhs: order.zeros(m, k), gram: Array2::zeros((k, k)), probe: Array1::zeros(2 * k) }
+    }
+}
+
+/// Where the sketches come from: public streams that no two draws share.
+#[derive(Debug, Clone, Copy)]
+pub struct Draws {
+    pub seed: u64,
+    pub parties: usize,
+}
+
+impl Draws {
+    /// The stream of S₂ at local step t, the same for all parties.
+    pub fn shared(&self, t: usize) -> Stream {
+        sketch::stream(self.seed, false, t)
+    }
+
+    /// The stream of a party's own S₁ at its local step t.
+    pub fn of_party(&self, party: usize, t: usize) -> Stream {
+        sketch::stream(self.seed, true, t * self.parties + party)
+    }
+}
+
+/// How d_U follows from a party's number of columns, and d_V (of m).
+///
+/// # Errors
+/// When d_V is more than m.
+pub fn sketch_sizes(asked: Option<(Size, Size)>, facts: &Facts) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
+    let k = facts.k;
+    let d_v = asked.map_or(sketch::default_size(facts.m, k), |(_, v)| v.of(facts.m));
+    if d_v > facts.m {
+        return Err(Error::input(format!(
+            "--sketch-size: {d_v} rows for V's update, but the matrix has {} of them",
+            facts.m
+        )));
+    }
+    // A count may be more than a small party's columns: then it takes them all.
+    let d_u = move |columns: usize| match asked {
+        Some((u, _)) => u.of(columns).min(columns),
+        None => sketch::default_size(columns, k).min(columns),
+    };
+    Ok((d_u, d_v))
+}
+
+impl<T: Real> Member<T> {
+    /// A party that starts with this U; `sketch` is the kind and how d_U follows from the number of its columns, where
+    /// its own steps are sketched.
+    pub fn new(party: Party<T>, u: &Array2<T>, facts: &Facts, sketch: Option<(&str, &dyn Fn(usize) -> usize)>) -> Self {
+        let columns = party.cols.len();
+        let own = sketch.filter(|_| columns > 0).map(|(kind, d_u)| {
+            let sketch = sketch::make(kind, columns, d_u(columns), facts.k, facts.order);
+            let v = facts.order.zeros(sketch.size(), facts.k);
+            OwnSketch { sketch, across: party.block.transposed(), v }
+        });
+        Member { u: u.clone(), own, party }
+    }
+
+    /// One local step: of V_r and of the own copy of U, in this order or the other.
+    pub fn local_step(&mut self, v_first: bool, step: &Step, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
+        if v_first {
+            self.step_v(step, t, scratch);
+        }
+        self.step_u(step, t, draws, scratch);
+        if !v_first {
+            self.step_v(step, t, scratch);
+        }
+    }
+
+    /// V_r's step against the party's own copy of U.
+    pub fn step_v(&mut self, step: &Step, t: usize, scratch: &mut Scratch<T>) {
+        let Party { block, v, rhs, .. } = &mut self.party;
+        gram(&self.u.view(), &mut scratch.gram.view_mut());
+        block.tmul(&self.u.view(), &mut rhs.view_mut());
+        let (r, g) = (&rhs.view(), &scratch.gram.view());
+        step.apply(&mut v.view_mut(), r, g, trace(&scratch.gram), t, &mut scratch.probe.view_mut());
+    }
+
+    /// The step of the party's copy of U against V_r, sketched where it was made so.
+    pub fn step_u(&mut self, step: &Step, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
+        let Party { block, v, index, .. } = &self.party;
+        if v.nrows() == 0 {
+            return;
+        }
+        let Scratch { rhs, gram: g, probe } = scratch;
+        let norm2 = match &mut self.own {
+            Some(OwnSketch { sketch, across, v: sketched }) => {
+                sketch.draw(&draws.of_party(*index, t));
+                sketch.sketch_rows(0, &v.view(), &mut sketched.view_mut());
+                gram(&sketched.view(), &mut g.view_mut());
+                sketch.product(across, &sketched.view(), &mut rhs.view_mut());
+                v.iter().map(|&x| x * x).sum::<T>().as_f64()
+            }
+            None => {
+                gram(&v.view(), &mut g.view_mut());
+                block.mul(&v.view(), &mut rhs.view_mut());
+                trace(g)
+            }
+        };
+        step.apply(&mut self.u.view_mut(), &rhs.view(), &g.view(), norm2, t, &mut probe.view_mut());
+    }
+}
+
+/// ‖Y‖_F² from YᵀY.
+pub fn trace<T: Real>(gram: &Array2<T>) -> f64 {
+    gram.diag().iter().map(|x| x.as_f64()).sum()
+}

@@ -1,0 +1,201 @@
+//! NMF over federated columns (Qian et al., section 4): party r holds the columns M[:, J_r], which nobody else may see.
+//! U is shared, V[J_r] stays with party r.
+//!
+//! * `syn-sd`, `syn-ssd-u`, `syn-ssd-v`, `syn-ssd-uv` ([`syn`]): local copies of U, averaged now and then;
+//! * `asyn-sd`, `asyn-ssd-v` ([`asyn`]): the same with a server, and no party waits for another;
+//! * `dsanls-secure` ([`dsanls`]): sketches of the data are summed, which is safe for a few iterations only;
+//! * `secure-hals` ([`hals`]): no copies; the parties sum what U's update needs, and run exact HALS.
+//!
+//! Every sum over parties goes through a [`Summer`], so all of them can be masked (`--secure-sum`); the asynchronous
+//! methods have none.
+
+pub mod asyn;
+pub mod dsanls_secure;
+mod local;
+mod rows;
+pub mod secure_hals;
+pub mod syn;
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2};
+
+use super::{Owner, Piece, Restore};
+use crate::algorithms::options::{HEADROOM, SECURE_SUM, SECURE_THRESHOLD, Taken};
+use crate::algorithms::registry::{Form, MessageSpec};
+use crate::algorithms::shared::dp::summer;
+use crate::algorithms::shared::start;
+use crate::comm::Communicator;
+use crate::data::Loaded;
+use crate::error::Result;
+use crate::linalg::{Block, Order, Real, SparseKernels, gram};
+use crate::metrics;
+use crate::nls::Pivoting;
+use crate::privacy::{Summer, masked};
+
+const PAPER: &str =
+    "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
+const FORMS: &[Form] = &[Form::Dense, Form::Sparse];
+
+/// The options of every method that sums through a [`Summer`].
+const SUMMING: [Taken; 3] = [SECURE_SUM.or("false"), HEADROOM.or("16"), SECURE_THRESHOLD.or("none")];
+
+/// The two lines of a wire table for what is summed over parties.
+const fn summed(tag: crate::comm::MessageTag, shape: &'static str, when: &'static str) -> [MessageSpec; 2] {
+    [MessageSpec::new(tag, shape, when), MessageSpec::new(masked(tag), shape, "the same, with --secure-sum")]
+}
+
+/// What a party keeps for itself: its columns of the data and its rows of V.
+struct Party<T: Real> {
+    index: usize,
+    /// J_r
+    cols: Range<usize>,
+    /// M[:, J_r], m × |J_r|
+    block: Block<T>,
+    /// V[J_r], |J_r| × k
+    v: Array2<T>,
+    /// The right-hand side of V's update, |J_r| × k
+    rhs: Array2<T>,
+}
+
+/// Shape and statistics of the whole matrix, and what follows from them; all public.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    m: usize,
+    n: usize,
+    k: usize,
+    norm2: f64,
+    /// Of factors: the start's largest entry.
+    scale: f64,
+    /// Of factors and right-hand sides, the same on every rank.
+    order: Order,
+}
+
+impl Facts {
+    fn of<T: Real>(data: &Loaded<T>, k: usize) -> Self {
+        let (m, n) = (data.header.rows, data.header.cols);
+        let scale = start::scale(data.statistics.sum, (m, n), k);
+        let order = if data.header.sparse { Order::Rows } else { Order::Components };
+        Facts { m, n, k, norm2: data.statistics.norm2, scale, order }
+    }
+}
+
+/// The start of the shared U.
+fn start_u<T: Real>(facts: &Facts, seed: u64) -> Array2<T> {
+    let mut u = facts.order.zeros(facts.m, facts.k);
+    start::u(seed, &(0..facts.m), facts.scale, u.view_mut());
+    u
+}
+
+/// The hosted parties, with their start of V.
+fn parties<T: Real>(
+    data: Loaded<T>,
+    facts: &Facts,
+    kernel: SparseKernels,
+    seed: u64,
+    hosted: Range<usize>,
+) -> Result<Vec<Party<T>>> {
+    let cuts = data.cuts.cols;
+    let each = hosted.zip(data.blocks).map(|(index, mut block)| {
+        block.prepare(kernel, facts.k)?;
+        let cols = cuts[index].clone();
+        let mut v = facts.order.zeros(cols.len(), facts.k);
+        start::v(seed, &cols, facts.scale, v.view_mut());
+        Ok(Party { index, rhs: facts.order.zeros(cols.len(), facts.k), cols, block, v })
+    });
+    each.collect()
+}
+
+/// The exact V[J_r] for the final U: the last thing that each party does, for itself.
+fn refit<'a, T: Real>(parties: impl Iterator<Item = &'a Party<T>>, u: &ArrayView2<T>) -> Vec<Array2<T>> {
+    let k = u.ncols();
+    let mut g = Array2::zeros((k, k));
+    gram(u, &mut g.view_mut());
+    let mut solver = Pivoting::new(k);
+    let mut one = |party: &Party<T>| {
+        let (mut v, mut rhs) = (party.v.clone(), party.rhs.clone());
+        party.block.tmul(u, &mut rhs.view_mut());
+        solver.solve(&mut v.view_mut(), &rhs.view(), &g.view());
+        v
+    };
+    parties.map(&mut one).collect()
+}
+
+/// V refitted to U, made when it is asked for and kept until U changes.
+#[derive(Default)]
+struct Refitted<T>(OnceCell<Vec<Array2<T>>>);
+
+impl<T: Real> Refitted<T> {
+    fn get<'a, 'p>(&'a self, parties: impl Iterator<Item = &'p Party<T>>, u: &ArrayView2<T>) -> &'a [Array2<T>] {
+        self.0.get_or_init(|| refit(parties, u))
+    }
+
+    fn forget(&mut self) {
+        self.0.take();
+    }
+}
+
+/// The relative error with these rows of V for the hosted parties; of those that are left, where some have vanished.
+/// Collective.
+fn relative_error<'a, T: Real>(
+    comm: &Communicator,
+    summer: &mut Summer,
+    norm2: f64,
+    parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
+    u: &ArrayView2<T>,
+) -> Result<f64> {
+    let each: Vec<([f64; 1], f64)> = parts.map(|(p, v)| ([p.block.residual2(u, &v.view())], p.block.norm2())).collect();
+    let mut sum = [0.0];
+    let norm2 = summer.together(|summer| {
+        summer.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.0.as_slice()), &mut sum)?;
+        summer.norm2(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.1))
+    })?;
+    Ok(metrics::relative(sum[0], norm2))
+}
+
+/// U as part of the shared result, and each hosted party's V in a file of its own.
+fn pieces<'a, T: Real>(
+    u: &'a Array2<T>,
+    parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
+) -> Vec<Piece<'a, T>> {
+    let mut all = vec![Piece::shared("U", u.nrows(), 0, u.view())];
+    all.extend(parts.map(|(p, v)| private("V", p.index, v)));
+    all
+}
+
+/// A matrix that stays with a party.
+fn private<'a, T: Real>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
+    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
+}
+
+/// Reads back what [`pieces`] gave.
+fn restore<'a, T: Real>(
+    from: &dyn Restore<T>,
+    u: &mut Array2<T>,
+    parties: impl Iterator<Item = &'a mut Party<T>>,
+) -> Result<()> {
+    from.rows("U", Owner::Shared, 0, u.view_mut())?;
+    for party in parties {
+        from.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
+    }
+    Ok(())
+}
+
+/// A sum of weighted shares ← their mean, where parties have vanished.
+fn of_those_left<T: Real>(summer: &Summer, weights: &[f64], sum: &mut Array2<T>) {
+    let weight = summer.weight(weights.iter().copied());
+    if weight > 0.0 && weight != 1.0 {
+        sum.mapv_inplace(|x| x / T::from_f64(weight));
+    }
+}
+
+/// All entries of a factor as they lie in memory.
+fn entries<T>(factor: &Array2<T>) -> &[T] {
+    factor.as_slice_memory_order().expect("factors are contiguous")
+}
+
+/// As [`entries`].
+fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
+    factor.as_slice_memory_order_mut().expect("factors are contiguous")
+}

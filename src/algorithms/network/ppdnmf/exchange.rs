@@ -1,0 +1,408 @@
+//! What neighbours tell each other, and nobody else: in every ADMM iteration each agent i gets ρ_ij (U_j − U_i) from each
+//! neighbour j, without either seeing the other's U (lines 10–15 of the paper's Algorithm 1):
+//!
+//! 1. i sends E_i(−û_i), encrypted for itself, to all its neighbours;
+//! 2. j answers with E_i(G_ji (û_j − û_i)), computed on the ciphertext;
+//! 3. i decrypts and multiplies by its own G_ij.
+//!
+//! G is drawn afresh for each entry and iteration from the upper half of 1..=G_max, and the answer has a random
+//! remainder below G added, at most half a quantisation step after the division by G. Drawn once for a whole message, as in
+//! the paper (`--scalar-g`), the greatest common divisor of what i decrypts is G, and û_j follows exactly; without the
+//! remainder a single answer could still be factorised; and a g that grows to its limit ends at the one that the public
+//! bound τ gives away. What remains: an answer tells |û_j − û_i| up to a factor of two, and many of them its mean. Agents
+//! that agree in the end have not much more to hide from each other, but this is a mitigation and no proof.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::algorithms::network::ppdnmf::fixed::Fixed;
+use crate::algorithms::network::ppdnmf::sealed::Vault;
+use crate::algorithms::network::ppdnmf::topology::Graph;
+use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::error::Result;
+use crate::random::{mix, secret_rng};
+
+pub const FORWARD: MessageTag = MessageTag::new("encrypted U to neighbours", Payload::Ciphertext);
+pub const ANSWER: MessageTag = MessageTag::new("encrypted answers of neighbours", Payload::Ciphertext);
+pub const PLAIN_FORWARD: MessageTag =
+    MessageTag::new("U to neighbours, not encrypted (--plain)", Payload::SharedFactor);
+pub const PLAIN_ANSWER: MessageTag =
+    MessageTag::new("answers of neighbours, not encrypted (--plain)", Payload::SharedFactor);
+pub const FLAG: MessageTag = MessageTag::new("flags to neighbours", Payload::Control);
+
+/// How the weights of an edge's end are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weights {
+    /// For each entry, afresh.
+    Entry,
+    /// One for all entries, growing within each estimation of X, as in the paper.
+    Scalar,
+}
+
+/// What all exchanges have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Entries of U at each party.
+    pub entries: usize,
+    pub fixed: Fixed,
+    pub weights: Weights,
+    pub secret_seed: Option<u64>,
+}
+
+/// One end of an edge: what a hosted party draws, gets and gives.
+struct End {
+    /// Index among the hosted parties.
+    local: usize,
+    party: usize,
+    neighbour: usize,
+    rng: StdRng,
+    weights: Vec<u64>,
+    /// What is added to û times the weight.
+    offsets: Vec<i64>,
+    /// From the neighbour: its message, and its answer.
+    message: Vec<u64>,
+    answer: Vec<u64>,
+    /// To the neighbour.
+    reply: Vec<u64>,
+}
+
+/// One direction of an edge.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Party and rank.
+    from: (usize, usize),
+    to: (usize, usize),
+    /// Which end sends, and which receives, where it is hosted here.
+    sender: Option<usize>,
+    receiver: Option<usize>,
+}
+
+/// The edges of this rank's parties.
+pub struct Network {
+    comm: Communicator,
+    hosted: std::ops::Range<usize>,
+    ends: Vec<End>,
+    ways: Vec<Way>,
+    terms: Terms,
+    vault: Option<Vault>,
+    /// Of each hosted party: û, its message, and Σ_j G_ij G_ji (û_j − û_i).
+    quantised: Vec<Vec<i64>>,
+    messages: Vec<Vec<u64>>,
+    sums: Vec<Vec<i128>>,
+    /// Answers of one neighbour.
+    opened: Vec<i64>,
+}
+
+impl Network {
+    /// The edges of `graph` that end here; without a vault nothing is encrypted.
+    ///
+    /// # Errors
+    /// When a neighbour sends no key, or there is no randomness.
+    pub fn new(
+        comm: &Communicator,
+        parties: Parties,
+        graph: &Graph,
+        terms: Terms,
+        mut vault: Option<Vault>,
+    ) -> Result<Self> {
+        let Terms { entries, secret_seed, .. } = terms;
+        let hosted = parties.hosted(comm.rank());
+        let mut ends = Vec::new();
+        for (local, party) in hosted.clone().enumerate() {
+            for &neighbour in &graph.neighbours[party] {
+                let rng = secret_rng(secret_seed, owner(party, neighbour, 0))?;
+                ends.push(End::new(local, (party, neighbour), rng, entries));
+            }
+        }
+        let end_of = |party: usize, neighbour: usize| {
+            ends.iter().position(|end| (end.party, end.neighbour) == (party, neighbour))
+        };
+        let mut ways = Vec::new();
+        for &(i, j) in &graph.edges {
+            let (a, b) = (parties.host(i), parties.host(j));
+            if a == comm.rank() || b == comm.rank() {
+                for (from_party, to, from_rank, to_rank) in [(i, j, a, b), (j, i, b, a)] {
+                    let (sender, receiver) = (end_of(from_party, to), end_of(to, from_party));
+                    let (from, to) = ((from_party, from_rank), (to, to_rank));
+                    ways.push(Way { from, to, sender, receiver });
+                }
+            }
+        }
+        if let Some(vault) = &mut vault {
+            let pairs: Vec<_> = ways.iter().map(|w| (w.from.0, w.from.1, w.to.1)).collect();
+            vault.meet(comm, &pairs)?;
+        }
+        let (message, answer) = match &vault {
+            Some(vault) => (vault.message_words(entries), vault.answer_words(entries)),
+            None => (entries, entries),
+        };
+        for end in &mut ends {
+            end.message = vec![0; message];
+            end.answer = vec![0; answer];
+            end.reply = vec![0; answer];
+        }
+        Ok(Network {
+            comm: comm.clone(),
+            quantised: hosted.clone().map(|_| vec![0; entries]).collect(),
+            messages: hosted.clone().map(|_| vec![0; message]).collect(),
+            sums: hosted.clone().map(|_| vec![0; entries]).collect(),
+            opened: vec![0; entries],
+            hosted,
+            ends,
+            ways,
+            terms,
+            vault,
+        })
+    }
+
+    /// Begins an estimation of X: with a secret seed the weights are a function of the iteration, so that a resumed run
+    /// draws the same.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness.
+    pub fn begin(&mut self, iteration: usize) -> Result<()> {
+        for end in &mut self.ends {
+            if self.terms.secret_seed.is_some() {
+                end.rng = secret_rng(self.terms.secret_seed, owner(end.party, end.neighbour, iteration as u64 + 1))?;
+            }
+            end.weights.fill(0);
+        }
+        Ok(())
+    }
+
+    /// Takes the copy U of a hosted party, in memory order.
+    ///
+    /// # Errors
+    /// When an entry is out of range.
+    pub fn put<T: crate::linalg::Real>(&mut self, local: usize, u: &[T]) -> Result<()> {
+        self.terms.fixed.quantise(u, self.hosted.start + local, &mut self.quantised[local])
+    }
+
+    /// The exchange of one ADMM iteration, after every hosted party has put its U.
+    ///
+    /// # Errors
+    /// When something that came cannot be opened.
+    pub fn exchange(&mut self) -> Result<()> {
+        let Network { comm, hosted, ends, ways, terms, vault, quantised, messages, sums, opened, .. } = self;
+        let (forward, answer) = if vault.is_some() { (FORWARD, ANSWER) } else { (PLAIN_FORWARD, PLAIN_ANSWER) };
+        match vault {
+            Some(vault) => comm.work("encrypt", || {
+                for ((party, u), message) in hosted.clone().zip(&*quantised).zip(&mut *messages) {
+                    vault.seal(party, u, message);
+                }
+            }),
+            None => {
+                for (u, message) in quantised.iter().zip(&mut *messages) {
+                    message.iter_mut().zip(u).for_each(|(word, &u)| *word = u as u64);
+                }
+            }
+        }
+        for way in &*ways {
+            match (way.sender, way.receiver) {
+                (Some(s), Some(r)) => {
+                    comm.pass_on(forward, way.from, way.to, &mut messages[ends[s].local]);
+                    let local = ends[s].local;
+                    ends[r].message.copy_from_slice(&messages[local]);
+                }
+                (Some(s), None) => {
+                    comm.pass_on(forward, way.from, way.to, &mut messages[ends[s].local]);
+                }
+                (None, Some(r)) => comm.pass_on(forward, way.from, way.to, &mut ends[r].message),
+                (None, None) => {}
+            }
+        }
+        for end in &mut *ends {
+            end.prepare(terms.weights, terms.fixed.g_max, &quantised[end.local]);
+            match vault {
+                Some(vault) => comm.work("answer", || {
+                    vault.answer(end.neighbour, &end.message, &end.weights, &end.offsets, &mut end.reply);
+                }),
+                None => {
+                    let ours = end.weights.iter().zip(&end.offsets);
+                    for ((reply, &theirs), (&g, &offset)) in end.reply.iter_mut().zip(&end.message).zip(ours) {
+                        *reply = (offset - theirs as i64 * g as i64) as u64;
+                    }
+                }
+            }
+        }
+        for way in &*ways {
+            match (way.sender, way.receiver) {
+                (Some(s), Some(r)) => {
+                    comm.pass_on(answer, way.from, way.to, &mut ends[s].reply);
+                    let reply = std::mem::take(&mut ends[s].reply);
+                    ends[s].reply = std::mem::replace(&mut ends[r].answer, reply);
+                }
+                (Some(s), None) => comm.pass_on(answer, way.from, way.to, &mut ends[s].reply),
+                (None, Some(r)) => comm.pass_on(answer, way.from, way.to, &mut ends[r].answer),
+                (None, None) => {}
+            }
+        }
+        sums.iter_mut().for_each(|sum| sum.fill(0));
+        for end in &*ends {
+            match vault {
+                Some(vault) => {
+                    comm.work("decrypt", || vault.open(end.party, &end.answer, opened))
+                        .map_err(|e| e.at(format!("party {}, from party {}", end.party, end.neighbour)))?;
+                }
+                None => opened.iter_mut().zip(&end.answer).for_each(|(d, &word)| *d = word as i64),
+            }
+            for ((sum, &d), &g) in sums[end.local].iter_mut().zip(&*opened).zip(&end.weights) {
+                *sum += i128::from(d) * i128::from(g);
+            }
+        }
+        Ok(())
+    }
+
+    /// Σ_j ρ_ij (U_j − U_i) of a hosted party, entry by entry.
+    pub fn pull(&self, local: usize) -> impl Iterator<Item = f64> {
+        self.sums[local].iter().map(|&sum| self.terms.fixed.real(sum))
+    }
+
+    /// Each hosted party tells its neighbours the smallest number that it knows, and learns theirs.
+    pub fn flood(&mut self, flags: &mut [u64]) {
+        let Network { comm, ends, ways, .. } = self;
+        // What is told is what was known before.
+        ends.iter_mut().for_each(|end| end.reply[0] = flags[end.local]);
+        for way in &*ways {
+            let mut flag = [way.sender.map_or(0, |s| ends[s].reply[0])];
+            comm.pass_on(FLAG, way.from, way.to, &mut flag);
+            if let Some(r) = way.receiver {
+                let local = ends[r].local;
+                flags[local] = flags[local].min(flag[0]);
+            }
+        }
+    }
+}
+
+/// Whose secret it is, for [`secret_rng`].
+fn owner(party: usize, neighbour: usize, iteration: u64) -> u64 {
+    mix(mix(mix(party as u64) ^ neighbour as u64) ^ iteration)
+}
+
+impl End {
+    fn new(local: usize, (party, neighbour): (usize, usize), rng: StdRng, entries: usize) -> Self {
+        End {
+            local,
+            party,
+            neighbour,
+            rng,
+            weights: vec![0; entries],
+            offsets: vec![0; entries],
+            message: Vec::new(),
+            answer: Vec::new(),
+            reply: Vec::new(),
+        }
+    }
+
+    /// Fresh weights G, and the offsets G û + remainder that the answer adds to −G û_i.
+    fn prepare(&mut self, draw: Weights, g_max: u64, u: &[i64]) {
+        let End { rng, weights, offsets, .. } = self;
+        match draw {
+            Weights::Entry => {
+                let low = g_max / 2;
+                for ((g, offset), &u) in weights.iter_mut().zip(offsets).zip(u) {
+                    *g = low + 1 + below(rng, g_max - low);
+                    *offset = u * *g as i64 + below(rng, *g) as i64 - (*g / 2) as i64;
+                }
+            }
+            Weights::Scalar => {
+                // From (the last one, G_max]; once there, it stays.
+                let last = weights.first().copied().unwrap_or(0);
+                let g = if last < g_max { last + 1 + below(rng, g_max - last) } else { last };
+                weights.fill(g);
+                offsets.iter_mut().zip(u).for_each(|(offset, &u)| *offset = u * g as i64);
+            }
+        }
+    }
+}
+
+/// Uniform in 0..n, by Lemire's multiply-shift; the bias is below n/2⁶⁴.
+fn below(rng: &mut StdRng, n: u64) -> u64 {
+    ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRIES: usize = 150;
+
+    /// What party 0 decrypts in each of some ADMM iterations, with real keys, when party 1 answers it.
+    fn decrypted(draw: Weights, bits: u32, own: &[i64], theirs: &[i64]) -> Vec<Vec<i64>> {
+        let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
+        let parties = Parties { count: 2, ranks: 1 };
+        let mut vault = Vault::new(parties, 0, bits, fixed, draw == Weights::Scalar, (Some(3), 2)).unwrap();
+        vault.learn(0, &vault.public_words(0)).unwrap();
+        let mut end = End::new(1, (1, 0), secret_rng(Some(1), 2).unwrap(), ENTRIES);
+        let mut message = vec![0; vault.message_words(ENTRIES)];
+        let mut reply = vec![0; vault.answer_words(ENTRIES)];
+        assert_eq!(message.len() == reply.len(), draw == Weights::Scalar, "one weight packs both ways");
+        let mut out = vec![0; ENTRIES];
+        (0..4)
+            .map(|_| {
+                vault.seal(0, own, &mut message);
+                end.prepare(draw, fixed.g_max, theirs);
+                vault.answer(0, &message, &end.weights, &end.offsets, &mut reply);
+                vault.open(0, &reply, &mut out).unwrap();
+                let expected = end.offsets.iter().zip(own).zip(&end.weights).map(|((o, u), &g)| o - u * g as i64);
+                assert!(out.iter().copied().eq(expected), "the decrypted numbers are not the plain ones");
+                out.clone()
+            })
+            .collect()
+    }
+
+    fn factors() -> (Vec<i64>, Vec<i64>) {
+        let mut rng = secret_rng(Some(9), 9).unwrap();
+        let mut numbers = || (0..ENTRIES).map(|_| below(&mut rng, 600_000) as i64 - 100_000).collect::<Vec<i64>>();
+        (numbers(), numbers())
+    }
+
+    fn gcd(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+
+    /// The attack: party 0 takes the greatest common divisor of what it decrypts for G, and solves for the neighbour's û.
+    fn attack(answers: &[i64], own: &[i64]) -> Vec<i64> {
+        let g = answers.iter().fold(0, |g, d| gcd(g, d.unsigned_abs())).max(1) as i64;
+        answers.iter().zip(own).map(|(d, u)| d / g + u).collect()
+    }
+
+    #[test]
+    fn the_common_divisor_gives_a_scalar_weight_away() {
+        let (own, theirs) = factors();
+        for answers in decrypted(Weights::Scalar, 2048, &own, &theirs) {
+            assert_eq!(attack(&answers, &own), theirs, "the attack is expected to succeed with --scalar-g");
+        }
+    }
+
+    #[test]
+    fn weights_by_entry_with_remainders_have_no_common_divisor() {
+        let (own, theirs) = factors();
+        for answers in decrypted(Weights::Entry, 128, &own, &theirs) {
+            assert_eq!(answers.iter().fold(0, |g, d| gcd(g, d.unsigned_abs())), 1);
+            let found = attack(&answers, &own);
+            assert!(found.iter().zip(&theirs).filter(|(a, b)| a == b).count() < ENTRIES / 20);
+        }
+        // Nor does a single answer betray its weight as a factor.
+        let mut end = End::new(1, (1, 0), secret_rng(Some(1), 2).unwrap(), ENTRIES);
+        end.prepare(Weights::Entry, 34_603, &theirs);
+        let multiples = end.offsets.iter().zip(&own).zip(&end.weights).filter(|((o, u), g)| {
+            let g = **g as i64;
+            (*o - *u * g) % g == 0
+        });
+        assert!(multiples.count() < 5);
+        assert!(end.weights.iter().all(|g| (17_302..=34_603).contains(g)));
+    }
+
+    /// What the remainder does to a difference is below one quantisation step.
+    #[test]
+    fn remainders_cost_half_a_step() {
+        let (own, theirs) = factors();
+        let mut end = End::new(1, (1, 0), secret_rng(Some(5), 2).unwrap(), ENTRIES);
+        end.prepare(Weights::Entry, 1000, &theirs);
+        for (((o, u), t), g) in end.offsets.iter().zip(&own).zip(&theirs).zip(&end.weights) {
+            let g = *g as f64;
+            assert!(((*o as f64 - *u as f64 * g) / g - (t - u) as f64).abs() <= 0.5 + 1.0 / g);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The exchange under encryption: one ciphertext for each entry goes out, and the answers come back packed. With one weight
+//! for a whole message (`--scalar-g`) both ways are packed.
+//!
+//! A weight G acts on a whole plaintext, so entries with weights of their own need ciphertexts of their own. The answers
+//! are moved into slots of one plaintext: Π_s c_s^(G_s 2^(ws)) · E(Σ_s (o_s + 2^(w−1)) 2^(ws)), whose slot s, less
+//! 2^(w−1), is o_s − G_s û_i,s, with o_s = G_s û_j,s and a remainder. So the returned bytes and the decryptions shrink by the
+//! number of slots. A weight for all slots of a plaintext acts on them all at once: then −û_i is packed already when it goes out.
+
+use rug::integer::Order;
+use rug::{Assign, Integer};
+
+use crate::algorithms::network::ppdnmf::fixed::Fixed;
+use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::error::{Error, Result};
+use crate::privacy::paillier::{PrivateKey, PublicKey, Worker};
+use crate::random::{mix, secret_rng};
+
+pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
+
+/// Keys of the hosted parties and of their neighbours, and the memory to use them.
+pub struct Vault {
+    bits: u32,
+    slot: u32,
+    slots: usize,
+    /// Entries in one ciphertext of a message.
+    together: usize,
+    largest: i64,
+    first: usize,
+    own: Vec<PrivateKey>,
+    /// By party: those of the neighbours.
+    public: Vec<Option<PublicKey>>,
+    workers: Vec<Worker>,
+}
+
+impl Vault {
+    /// New keys for the hosted parties; `one_weight` where a message has one weight for all its entries.
+    ///
+    /// # Errors
+    /// When a slot does not fit into a plaintext, or there is no randomness.
+    pub fn new(
+        parties: Parties,
+        rank: usize,
+        bits: u32,
+        fixed: Fixed,
+        one_weight: bool,
+        (secret_seed, threads): (Option<u64>, usize),
+    ) -> Result<Self> {
+        let slot = fixed.slot_bits();
+        let slots = (PublicKey::room(bits) / slot) as usize;
+        if slots == 0 {
+            return Err(Error::input(format!(
+                "--key-bits {bits}: an answer of {slot} bits does not fit; lower --quantization, --x-range or --g-scale"
+            )));
+        }
+        let rng = |purpose: u64, who: usize| secret_rng(secret_seed, mix(mix(purpose) ^ who as u64));
+        let hosted = parties.hosted(rank);
+        let mut own = Vec::new();
+        for party in hosted.clone() {
+            own.push(PrivateKey::generate(&mut rng(1, party)?, bits)?);
+        }
+        let mut workers = Vec::new();
+        for thread in 0..threads {
+            workers.push(Worker::new(rng(2, rank * 65_536 + thread)?));
+        }
+        let public = (0..parties.count).map(|_| None).collect();
+        let (largest, first, together) = (fixed.largest_answer(), hosted.start, if one_weight { slots } else { 1 });
+        Ok(Vault { bits, slot, slots, together, largest, first, own, public, workers })
+    }
+
+    /// Hands public keys over every way (party, its rank, the neighbour's rank), in this order on both sides.
+    ///
+    /// # Errors
+    /// When what a neighbour sent is no key.
+    pub fn meet(&mut self, comm: &Communicator, ways: &[(usize, usize, usize)]) -> Result<()> {
+        for &(party, from, to) in ways {
+            let mut words = match from == comm.rank() {
+                true => self.public_words(party),
+                false => vec![0; PublicKey::length(self.bits)],
+            };
+            comm.hand_over(PUBLIC_KEY, from, to, &mut words);
+            if to == comm.rank() {
+                self.learn(party, &words)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The public key of a hosted party.
+    pub fn public_words(&self, party: usize) -> Vec<u64> {
+        self.own[party - self.first].public.words()
+    }
+
+    /// Takes the public key of a neighbour.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn learn(&mut self, party: usize, words: &[u64]) -> Result<()> {
+        if self.public[party].is_none() {
+            let key = PublicKey::from_words(words, self.bits).map_err(|e| e.at(format!("party {party}")))?;
+            self.public[party] = Some(key);
+        }
+        Ok(())
+    }
+
+    /// Answers in one ciphertext.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Words of a message of so many entries.
+    pub fn message_words(&self, entries: usize) -> usize {
+        entries.div_ceil(self.together) * PublicKey::ciphertext_words(self.bits)
+    }
+
+    /// Words of an answer.
+    pub fn answer_words(&self, entries: usize) -> usize {
+        entries.div_ceil(self.slots) * PublicKey::ciphertext_words(self.bits)
+    }
+
+    /// E(−û) of every entry, for the party itself, or E(Σ_s −û_s 2^(ws)) for each pack of them.
+    pub fn seal(&mut self, party: usize, u: &[i64], message: &mut [u64]) {
+        let key = &self.own[party - self.first];
+        let words = PublicKey::ciphertext_words(self.bits);
+        let (together, slot) = (self.together, self.slot);
+        spread(&mut self.workers, message, words, |worker, pack, out| {
+            worker.x.assign(0);
+            for u in u[pack * together..].iter().take(together).rev() {
+                worker.x <<= slot;
+                worker.x -= *u;
+            }
+            key.encrypt(worker, out);
+        });
+    }
+
+    /// The answer to the message of a neighbour: E(offset − G û_i) for the own weights and offsets.
+    pub fn answer(&mut self, neighbour: usize, message: &[u64], weights: &[u64], offsets: &[i64], reply: &mut [u64]) {
+        let key = self.public[neighbour].as_ref().expect("keys were handed over at the start");
+        let words = PublicKey::ciphertext_words(self.bits);
+        let (slots, slot, together) = (self.slots, self.slot, self.together);
+        spread(&mut self.workers, reply, words, |worker, pack, out| {
+            let entries = pack * slots..((pack + 1) * slots).min(weights.len());
+            // The product by squaring and multiplying through all bits of all exponents at once, from the top.
+            worker.a.assign(1);
+            for entry in entries.clone().step_by(together).rev() {
+                let g = weights[entry];
+                worker.c.assign_digits(&message[entry / together * words..][..words], Order::Lsf);
+                power_of_two(worker, slot - (64 - g.leading_zeros()), key);
+                for bit in (0..64 - g.leading_zeros()).rev() {
+                    worker.a.square_mut();
+                    worker.b.assign(&worker.a % &key.nn);
+                    if g >> bit & 1 == 1 {
+                        worker.a.assign(&worker.b * &worker.c);
+                        worker.a %= &key.nn;
+                    } else {
+                        std::mem::swap(&mut worker.a, &mut worker.b);
+                    }
+                }
+            }
+            worker.b.assign(0);
+            for entry in entries.rev() {
+                worker.b <<= slot;
+                worker.b += i128::from(offsets[entry]) + (1i128 << (slot - 1));
+            }
+            key.add_and_refresh(worker);
+            worker.a.write_digits(out, Order::Lsf);
+        });
+    }
+
+    /// The numbers in a neighbour's answer.
+    ///
+    /// # Errors
+    /// When it is no answer: not decryptable, or a number larger than any can be.
+    pub fn open(&mut self, party: usize, answer: &[u64], out: &mut [i64]) -> Result<()> {
+        let key = &self.own[party - self.first];
+        let words = PublicKey::ciphertext_words(self.bits);
+        let wrong = || Error::failed("an answer is larger than any can be: the exchange is out of step");
+        for (cipher, out) in answer.chunks_exact(words).zip(out.chunks_mut(self.slots)) {
+            let mut packed = key.decrypt(cipher)?;
+            if packed < 0 {
+                packed += &key.public.n;
+            }
+            for out in out {
+                let slot = Integer::from(packed.keep_bits_ref(self.slot));
+                packed >>= self.slot;
+                let d = slot.to_i128().ok_or_else(wrong)? - (1i128 << (self.slot - 1));
+                *out = i64::try_from(d).ok().filter(|d| d.abs() <= self.largest).ok_or_else(wrong)?;
+            }
+            if packed != 0 {
+                return Err(wrong());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// a ← a^(2^times) mod n².
+fn power_of_two(worker: &mut Worker, times: u32, key: &PublicKey) {
+    if worker.a == 1 {
+        return;
+    }
+    for _ in 0..times {
+        worker.a.square_mut();
+        worker.b.assign(&worker.a % &key.nn);
+        std::mem::swap(&mut worker.a, &mut worker.b);
+    }
+}
+
+/// Calls f(worker, i, part i of `out`) for every part of `width` words, shared out over the workers' threads.
+fn spread(workers: &mut [Worker], out: &mut [u64], width: usize, f: impl Fn(&mut Worker, usize, &mut [u64]) + Sync) {
+    let run = |worker: &mut Worker, first: usize, out: &mut [u64]| {
+        out.chunks_exact_mut(width).enumerate().for_each(|(i, part)| f(worker, first + i, part));
+    };
+    let each = (out.len() / width).div_ceil(workers.len().max(1)).max(1);
+    match workers {
+        [worker] => run(worker, 0, out),
+        _ => std::thread::scope(|scope| {
+            for (t, (worker, out)) in workers.iter_mut().zip(out.chunks_mut(each * width)).enumerate() {
+                scope.spawn(move || run(worker, t * each, out));
+            }
+        }),
+    }
+}

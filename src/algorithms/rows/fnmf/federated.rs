@@ -1,0 +1,384 @@
+//! The rounds of federated NMF (Alg. 2), which FNMF, FedAvg, FedProx and the methods that average once have in common.
+
+use ndarray::Array2;
+
+use super::measure;
+use crate::algorithms::options::SECURE_SUM;
+use crate::algorithms::registry::{LARGEST_TERM, MessageSpec};
+use crate::algorithms::rows::fnmf::align::{Aligner, How};
+use crate::algorithms::rows::fnmf::barycenter::{DOWNLOAD, INSIDE, Kind, SUM_V, Server, UPLOAD};
+use crate::algorithms::rows::fnmf::client::{Client, Local, Pull, Work};
+use crate::algorithms::shared::dp;
+use crate::algorithms::shared::dp::{Kept, Messages};
+use crate::algorithms::shared::start;
+use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::comm::{Communicator, Parties};
+use crate::error::{Error, Result};
+use crate::linalg::{Order, Real};
+use crate::privacy::{Bound, KEYS, Releases, Summer, masked};
+use crate::random::{Purpose, Stream, uniform_rows};
+
+/// What leaves a party with a method of rounds.
+pub const MESSAGES: &[MessageSpec] = &with_private([
+    MessageSpec::new(UPLOAD, "n x k", "each round, from the parties that take part"),
+    MessageSpec::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
+    MessageSpec::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
+    MessageSpec::new(masked(SUM_V), "n x k", "each round, in the place of all these, with --secure-sum"),
+]);
+
+/// What leaves a party with a method that averages once.
+pub const MESSAGES_ONCE: &[MessageSpec] = &with_private([
+    MessageSpec::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation (not with --dp)"),
+    MessageSpec::new(DOWNLOAD, "n x k", "as often"),
+    MessageSpec::new(INSIDE, "n x k + k + 1, summed", "as often, between the ranks that play the server"),
+    MessageSpec::new(masked(SUM_V), "n x k", "as often, in the place of all these, with --secure-sum"),
+]);
+
+/// These lines, and those that are the same for both.
+const fn with_private([a, b, c, d]: [MessageSpec; 4]) -> [MessageSpec; 13] {
+    let errors = MessageSpec::new(measure::ERRORS, "9", "each evaluation");
+    let masked = MessageSpec::new(masked(measure::ERRORS), "9", "the same, with --secure-sum");
+    let keys = MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum");
+    let [e, f, g] = dp::SURVIVING;
+    [a, b, c, d, errors, masked, dp::MESSAGES, dp::MESSAGES_MASKED, keys, e, f, g, LARGEST_TERM]
+}
+
+/// When the parties exchange what they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schedule {
+    /// After every round of local steps; an iteration is a round.
+    Rounds,
+    /// Once, at the end; an iteration is a local step.
+    Once,
+}
+
+/// What tells the methods apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Method {
+    pub schedule: Schedule,
+    pub local: Local,
+    /// Weight of the pull to V̄; 0 for none.
+    pub gamma: f64,
+    /// The pull of the first round, to the mean of the starts, where all starts are independent.
+    pub pull_at_once: bool,
+    pub align: How,
+    pub barycenter: Kind,
+    /// Whether every party's V_j starts elsewhere.
+    pub independent: bool,
+    /// Share of the parties that take part in a round.
+    pub participation: f64,
+    pub personalize: bool,
+    /// Whether components are compared and averaged at norm 1.
+    pub unit: bool,
+}
+
+/// With personal components: the correlation that a party's component must surpass to be one of V̄'s. The mean of two
+/// unrelated components has 0.71 with either.
+const SAME: f64 = 0.75;
+
+struct Federated<T: Real> {
+    comm: Communicator,
+    parties: Parties,
+    summer: Summer,
+    releases: Option<Releases>,
+    kept: Kept<T>,
+    method: Method,
+    seed: u64,
+    norm2: f64,
+    /// The size of V's entries to expect.
+    scale: f64,
+    clients: Vec<Client<T>>,
+    server: Server<T>,
+    work: Work<T>,
+    /// The parties that have rows, and a draw for each of all parties.
+    working: Vec<usize>,
+    lots: Vec<(f64, usize)>,
+    iteration: usize,
+    /// The iteration whose V̄ the server has, for a method that averages once.
+    averaged_at: Option<usize>,
+}
+
+/// Puts a method together.
+///
+/// # Errors
+/// When a sparse block is refused by MKL.
+pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, options, max_iters, parties, comm, .. } = problem;
+    let (m, n) = (data.header.rows, data.header.cols);
+    check_masked(&method, options.flag(&SECURE_SUM))?;
+    let natural = method.unit.then_some(Bound::Units(k));
+    let once = method.schedule == Schedule::Once;
+    let messages = Messages { max_iters, once, length: n * k, natural, boolean: false };
+    let releases = dp::releases(options, messages, parties, &comm)?;
+    if releases.is_some() && method.personalize {
+        return Err(Error::input(
+            "--personalize: with --dp noise stands in the place of a personal component too, and nobody can tell them apart",
+        ));
+    }
+    let summer = dp::summer(&comm, parties, options)?;
+    let scale = start::scale(data.statistics.sum, (m, n), k);
+    let mut clients = Vec::new();
+    for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
+        block.prepare(kernel, k)?;
+        let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
+        start::u(seed, &client.rows, scale, client.u.view_mut());
+        if method.independent {
+            let own = Stream::new(seed, Purpose::StartV, 1 + party as u64);
+            uniform_rows(&own, 0..n, scale, client.v.view_mut());
+        } else {
+            start::v(seed, &(0..n), scale, client.v.view_mut());
+        }
+        clients.push(client);
+    }
+    let order = clients.first().map_or(Order::Rows, |c| c.block.order());
+    let mut aligner = Aligner::new(method.align, k);
+    let mut server = Server::new(&comm, parties, seed, (k, n), aligner.clone());
+    if method.personalize {
+        aligner = aligner.strict(SAME);
+    }
+    // Before the first round there is no V̄: what is reported then is a public start.
+    let mut first = Array2::zeros((n, k));
+    start::v(seed, &(0..n), scale, first.view_mut());
+    server.mean.assign(&first.t());
+    let working: Vec<usize> = (0..parties.count).filter(|&p| !data.cuts.rows[p].is_empty()).collect();
+    Ok(Box::new(Federated {
+        work: Work::new(n, k, order, aligner),
+        lots: Vec::with_capacity(parties.count),
+        norm2: data.statistics.norm2,
+        scale: if method.unit { 1.0 } else { scale },
+        averaged_at: None,
+        kept: Kept::new(releases.as_ref()),
+        releases,
+        summer,
+        iteration: 0,
+        comm,
+        parties,
+        method,
+        seed,
+        clients,
+        server,
+        working,
+    }))
+}
+
+/// Refuses what a sum that nobody sees the terms of cannot do.
+fn check_masked(method: &Method, masked: bool) -> Result<()> {
+    let wrong = |why: &str| Err(Error::input(why));
+    if method.barycenter == Kind::Mean && method.align != How::Identity && method.independent {
+        return wrong(
+            "--barycenter mean: parties align to the shared V, and with independent starts there is none at \
+                      first; add --start shared",
+        );
+    }
+    if method.barycenter == Kind::Mean && matches!(method.align, How::LapRho | How::SinkhornRho) {
+        return wrong("--barycenter mean: every component has to have a counterpart; use --align lap, sinkhorn or knn");
+    }
+    if masked && method.barycenter != Kind::Mean {
+        return wrong(
+            "--secure-sum: this barycenter is made of the single V_j, which a sum does not show; use \
+                      --barycenter mean with --start shared",
+        );
+    }
+    if masked && method.personalize {
+        return wrong("--secure-sum: which components are personal would have to be seen; leave --personalize out");
+    }
+    Ok(())
+}
+
+impl<T: Real> Federated<T> {
+    /// Draws who takes part in this round: of the parties with rows a share, rounded up, by the public seed.
+    fn open_round(&mut self) {
+        let count = (self.method.participation * self.working.len() as f64).ceil() as usize;
+        if count >= self.working.len() {
+            self.server.open(self.working.iter().copied());
+            return;
+        }
+        let lots = Stream::new(self.seed, Purpose::Participation, self.iteration as u64);
+        self.lots.clear();
+        self.lots.extend(self.working.iter().map(|&p| (lots.at(p as u128).uniform(), p)));
+        self.lots.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        self.server.open(self.lots[..count].iter().map(|l| l.1));
+    }
+
+    fn round(&mut self) -> Result<()> {
+        self.open_round();
+        let first = self.iteration == 0;
+        if first && self.pulls_at_once() && self.method.independent {
+            // Starts are public: there is nothing to hide in them.
+            self.exchange(Kind::Mean, false)?;
+        }
+        let Method { local, gamma, .. } = self.method;
+        let pulled = gamma > 0.0 && (!first || self.pulls_at_once());
+        for client in self.clients.iter_mut().filter(|c| self.server.takes_part(c.party)) {
+            if !first {
+                client.set(&self.server.mean);
+            }
+            let pull = pulled.then_some(Pull { target: &self.server.mean, gamma });
+            client.run(&self.comm, local, &mut self.work, pull.as_ref());
+            if self.method.unit {
+                client.normalise();
+            }
+        }
+        self.exchange(self.method.barycenter, true)?;
+        if self.method.align != How::Identity {
+            let (work, server) = (&mut self.work, &self.server);
+            for client in self.clients.iter_mut().filter(|c| server.takes_part(c.party)) {
+                work.aligner.reset();
+                work.aligner.align(&server.mean.view(), &client.v.t());
+                client.follow(&mut work.aligner);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the first round has something to pull to.
+    fn pulls_at_once(&self) -> bool {
+        self.method.gamma > 0.0 && (self.method.pull_at_once || !self.method.independent)
+    }
+
+    /// What was trained goes to the server, and its V̄ comes back; `trained` is false for what is public.
+    fn exchange(&mut self, kind: Kind, trained: bool) -> Result<()> {
+        let Federated { comm, summer, releases, clients, server, work, method, iteration, scale, .. } = self;
+        let mut hosted = 0;
+        for client in clients.iter() {
+            let taken = server.take(client.party, &client.v.t(), |l| client.is_own(l));
+            hosted += usize::from(taken);
+            if taken && trained && kind == Kind::Mean && method.align != How::Identity {
+                server.align_to_mean(client.party, &mut work.aligner);
+            }
+        }
+        let mut releases = releases.as_mut().filter(|_| trained);
+        if let Some(releases) = &mut releases {
+            releases.open()?;
+        }
+        let relative = method.schedule == Schedule::Rounds && *iteration > 0;
+        if summer.is_masked() {
+            return server.masked_mean(comm, summer, releases, relative, *scale);
+        }
+        if let Some(releases) = releases {
+            comm.work("noise", || server.noise(releases, relative));
+        }
+        let words = server.mean.len();
+        comm.hand_to_server::<T>(UPLOAD, hosted, words);
+        server.aggregate(kind, *iteration)?;
+        if self.releases.is_some() {
+            server.cut_below_zero();
+        }
+        comm.hand_to_server::<T>(DOWNLOAD, hosted, words);
+        Ok(())
+    }
+
+    /// The one aggregation of a method that averages once.
+    fn average_once(&mut self) -> Result<()> {
+        if self.method.schedule == Schedule::Once && self.averaged_at != Some(self.iteration) {
+            self.server.open(self.working.iter().copied());
+            self.exchange(Kind::Mean, true)?;
+            self.kept.update(self.releases.as_ref());
+            self.averaged_at = Some(self.iteration);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for Federated<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        match self.method.schedule {
+            Schedule::Rounds => {
+                for _ in 0..n {
+                    if self.done() {
+                        break;
+                    }
+                    self.round()?;
+                    self.iteration += 1;
+                }
+                self.kept.update(self.releases.as_ref());
+            }
+            Schedule::Once => {
+                let local = Local { steps: n, ..self.method.local };
+                for client in self.clients.iter_mut().filter(|c| !c.is_empty()) {
+                    client.run(&self.comm, local, &mut self.work, None);
+                }
+                self.iteration += n;
+            }
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn done(&self) -> bool {
+        self.method.schedule == Schedule::Rounds && self.releases.as_ref().is_some_and(Releases::is_spent)
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        // Under differential privacy there is one release, at the end: until then V̄ is a public start.
+        if self.releases.is_none() {
+            self.average_once()?;
+        }
+        let Federated { comm, summer, norm2, clients, server, work, releases, .. } = self;
+        let mut all = measure::measure(comm, summer, *norm2, clients, &server.mean, &mut work.aligner)?;
+        all.extend(summer.losses());
+        dp::measure(releases.as_ref(), summer, comm, &mut all)?;
+        Ok(all)
+    }
+
+    fn releases(&self) -> Option<&Releases> {
+        self.releases.as_ref()
+    }
+
+    fn conclude(&mut self) -> Result<()> {
+        self.average_once()
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let mut pieces = vec![Piece::shared("V", self.server.mean.ncols(), 0, self.server.mean.t())];
+        for client in &self.clients {
+            pieces.push(private("U", client.party, &client.u));
+            if self.method.personalize {
+                pieces.push(private("V_own", client.party, &client.own));
+            }
+        }
+        pieces
+    }
+
+    fn state(&self) -> Vec<Piece<'_, T>> {
+        let mut pieces = self.factors();
+        for client in &self.clients {
+            pieces.push(private("V_local", client.party, &client.v));
+            if self.method.schedule == Schedule::Once {
+                pieces.push(private("U_before", client.party, &client.u_before));
+                pieces.push(private("V_before", client.party, &client.v_before));
+            }
+        }
+        pieces.extend(self.kept.pieces(self.parties.hosted(self.comm.rank()).start));
+        pieces
+    }
+
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+        from.rows("V", Owner::Shared, 0, self.server.mean.view_mut().reversed_axes())?;
+        for client in &mut self.clients {
+            let owner = Owner::Party(client.party);
+            from.rows("U", owner, 0, client.u.view_mut())?;
+            from.rows("V_local", owner, 0, client.v.view_mut())?;
+            if self.method.personalize {
+                from.rows("V_own", owner, 0, client.own.view_mut())?;
+            }
+            if self.method.schedule == Schedule::Once {
+                from.rows("U_before", owner, 0, client.u_before.view_mut())?;
+                from.rows("V_before", owner, 0, client.v_before.view_mut())?;
+                client.age = iteration;
+            }
+        }
+        let first = self.parties.hosted(self.comm.rank()).start;
+        self.kept.restore(from, first, self.releases.as_mut())?;
+        self.iteration = iteration;
+        Ok(())
+    }
+}
+
+/// A matrix that only its party may see.
+fn private<'a, T>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
+    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
+}

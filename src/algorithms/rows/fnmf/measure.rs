@@ -1,0 +1,109 @@
+//! How good the shared V̄ is for every party: the paper's measures, with the last local U_j and with U_j refitted.
+
+use ndarray::Array2;
+
+use crate::algorithms::Measures;
+use crate::algorithms::rows::fnmf::align::Aligner;
+use crate::algorithms::rows::fnmf::client::Client;
+use crate::comm::{Communicator, MessageTag, Payload};
+use crate::error::Result;
+use crate::linalg::{Real, gram};
+use crate::nls::Pivoting;
+use crate::privacy::Summer;
+
+/// Single numbers of each party, summed.
+pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
+
+const COUNT: usize = 9;
+
+/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. Collective.
+///
+/// # Errors
+/// When an error is no number any more.
+pub fn measure<T: Real>(
+    comm: &Communicator,
+    summer: &mut Summer,
+    norm2: f64,
+    clients: &[Client<T>],
+    mean: &Array2<T>,
+    aligner: &mut Aligner<T>,
+) -> Result<Measures> {
+    let k = mean.nrows();
+    let mut solver = Pivoting::new(k);
+    let mut g = Array2::zeros((k, k));
+    let own: Vec<[f64; COUNT]> = clients.iter().map(|c| of_client(c, mean, aligner, &mut solver, &mut g)).collect();
+    let mut sums = [0.0; COUNT];
+    // Squares, what is as large as an entry or a norm, and the drift, which knows no bound: each kind has a scale of its own,
+    // and none can swamp another.
+    let (squares, rest) = sums.split_at_mut(1);
+    let (rest, drifts) = rest.split_at_mut(COUNT - 3);
+    let norm2 = summer.together(|summer| {
+        summer.sum(comm, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
+        summer.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..COUNT - 2]), rest)?;
+        summer.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[COUNT - 2..]), drifts)?;
+        summer.norm2(comm, ERRORS, norm2, clients.iter().map(|c| c.block.norm2()))
+    })?;
+    let [residual2, rmsd, refit, distance, gap, working, personal, drift, aligned] = sums;
+    let rel_error = if norm2 > 0.0 {
+        (residual2 / norm2).sqrt()
+    } else if residual2 > 0.0 {
+        f64::INFINITY
+    } else {
+        0.0
+    };
+    let working = working.max(1.0);
+    Ok(vec![
+        ("rel_error", rel_error),
+        ("rmsd", rmsd),
+        ("rmsd_refit", refit),
+        ("rmsd_mean", rmsd / working),
+        ("distance", distance),
+        ("drift", drift),
+        ("drift_aligned", aligned),
+        ("orthogonality_gap", gap / working),
+        ("personal_components", personal),
+    ])
+}
+
+/// The terms of one party; a party without rows has none.
+fn of_client<T: Real>(
+    client: &Client<T>,
+    mean: &Array2<T>,
+    aligner: &mut Aligner<T>,
+    solver: &mut Pivoting,
+    g: &mut Array2<T>,
+) -> [f64; COUNT] {
+    if client.is_empty() {
+        return [0.0; COUNT];
+    }
+    let block = &client.block;
+    let (rows, n) = block.shape();
+    let (order, k) = (block.order(), mean.nrows());
+    // The whole of what stands against U_j here, in the block's memory order.
+    let effective = client.effective(mean);
+    let mut v = order.zeros(n, k);
+    v.assign(&effective.t());
+    let residual2 = block.residual2(&client.u.view(), &v.view()).max(0.0);
+
+    let (mut refitted, mut rhs) = (client.u.clone(), order.zeros(rows, k));
+    block.mul(&v.view(), &mut rhs.view_mut());
+    gram(&v.view(), &mut g.view_mut());
+    solver.solve(&mut refitted.view_mut(), &rhs.view(), &g.view());
+    let refit2 = block.residual2(&refitted.view(), &v.view()).max(0.0);
+
+    let squares =
+        |f: &dyn Fn(usize, usize) -> f64| -> f64 { (0..k).map(|l| (0..n).map(|j| f(l, j).powi(2)).sum::<f64>()).sum() };
+    let drift = squares(&|l, j| client.v[[j, l]].as_f64() - mean[[l, j]].as_f64());
+    aligner.reset();
+    aligner.align(&client.v.t(), &mean.view());
+    let mut moved = Array2::zeros((k, n));
+    aligner.apply(&mean.view(), &mut moved.view_mut());
+    let aligned = squares(&|l, j| {
+        if aligner.is_aligned(l) { client.v[[j, l]].as_f64() - moved[[l, j]].as_f64() } else { 0.0 }
+    });
+    let gap = aligner.orthogonality_gap();
+    let personal = client.own_count() as f64;
+    let entries = (rows * n) as f64;
+    let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
+    [residual2, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned]
+}

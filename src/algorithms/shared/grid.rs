@@ -1,0 +1,199 @@
+//! The pr × pc grid of MPI-FAUN: rank (i, j) holds the block M_ij and a share of the rows of U_i and of V_j.
+//!
+//! For U's update every rank needs V_j whole (gathered in its grid column) and the product M V, of which it holds one
+//! term for all rows of block i (summed and scattered in its grid row); for V's update the other way round.
+//! With pc = 1 (1-D by rows) U never moves and V crosses the network twice per iteration: 2nk words in all.
+
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2};
+
+use crate::comm::{Communicator, MessageTag, Parts, even_part};
+use crate::linalg::{Block, Order, Real};
+
+/// The grid of `ranks` ranks, rows × columns, that sends the fewest words for an m × n matrix.
+///
+/// A rank sends and gets (pr − 1)/pr of the n/pc rows of V_j in an all-gather and as many in a reduce-scatter, and
+/// likewise for U: 2k ((pr − 1) n + (pc − 1) m)/p words in all. Sparse or dense makes no difference to that: factors
+/// and products are dense. Among equals the grid with the most rows of ranks.
+pub fn fewest_words(m: usize, n: usize, ranks: usize) -> (usize, usize) {
+    let words = |pr: usize| (pr as u128 - 1) * n as u128 + ((ranks / pr) as u128 - 1) * m as u128;
+    let pr = (1..=ranks).rev().filter(|pr| ranks.is_multiple_of(*pr)).min_by_key(|&pr| words(pr)).unwrap_or(ranks);
+    (pr, ranks / pr)
+}
+
+/// One side of the grid: a factor's rows of this rank's block, shared out over the ranks that have the same rows.
+pub struct Side<T: Real> {
+    /// The ranks that share these rows: the grid row for U, the grid column for V.
+    comm: Communicator,
+    /// Rows of the whole factor that this rank owns.
+    pub own_rows: Range<usize>,
+    /// The rows owned: |own_rows| × k.
+    pub own: Array2<T>,
+    /// Right-hand side of the owned rows.
+    pub rhs: Array2<T>,
+    /// All rows of the block, gathered; empty where they are all owned.
+    whole: Array2<T>,
+    parts: Parts,
+    rows: Vec<Range<usize>>,
+    stage: Vec<T>,
+}
+
+impl<T: Real> Side<T> {
+    /// The side of a factor whose rows `block` belong to this rank's block; `comm` leads to those that share them.
+    pub fn new(comm: Communicator, block: &Range<usize>, k: usize, order: Order) -> Self {
+        let rows: Vec<Range<usize>> = (0..comm.size()).map(|r| even_part(block.len(), comm.size(), r)).collect();
+        let mine = rows[comm.rank()].clone();
+        let shared = if comm.size() > 1 { block.len() } else { 0 };
+        Side {
+            own_rows: block.start + mine.start..block.start + mine.end,
+            own: order.zeros(mine.len(), k),
+            rhs: order.zeros(mine.len(), k),
+            whole: order.zeros(shared, k),
+            parts: Parts::new(&rows, k),
+            stage: if order == Order::Components { vec![T::zero(); shared * k] } else { Vec::new() },
+            rows,
+            comm,
+        }
+    }
+
+    /// All rows of the block: what is owned, where that is all, else gathered from those that share them.
+    pub fn gather(&mut self, tag: MessageTag) -> ArrayView2<'_, T> {
+        if self.comm.size() == 1 {
+            return self.own.view();
+        }
+        let own = memory(&self.own);
+        if self.stage.is_empty() {
+            let whole = self.whole.as_slice_memory_order_mut().expect("made contiguous");
+            self.comm.all_gather(tag, own, &self.parts, whole);
+        } else {
+            self.comm.all_gather(tag, own, &self.parts, &mut self.stage);
+            let k = self.own.ncols();
+            for (r, rows) in self.rows.iter().enumerate() {
+                let part = &self.stage[self.parts.range(r)];
+                for j in 0..k {
+                    let from = &part[j * rows.len()..(j + 1) * rows.len()];
+                    let mut to = self.whole.slice_mut(ndarray::s![rows.clone(), j]);
+                    to.as_slice_mut().expect("a component is contiguous").copy_from_slice(from);
+                }
+            }
+        }
+        self.whole.view()
+    }
+
+    /// The right-hand side of the owned rows: `product` computes this rank's term for all rows of the block.
+    pub fn scatter(&mut self, tag: MessageTag, product: impl FnOnce(&mut Array2<T>)) {
+        if self.comm.size() == 1 {
+            product(&mut self.rhs);
+            return;
+        }
+        product(&mut self.whole);
+        let rhs = self.rhs.as_slice_memory_order_mut().expect("made contiguous");
+        if self.stage.is_empty() {
+            let whole = self.whole.as_slice_memory_order_mut().expect("made contiguous");
+            self.comm.reduce_scatter(tag, whole, &self.parts, rhs);
+        } else {
+            for (r, rows) in self.rows.iter().enumerate() {
+                let part = &mut self.stage[self.parts.range(r)];
+                for j in 0..self.whole.ncols() {
+                    let from = self.whole.slice(ndarray::s![rows.clone(), j]);
+                    part[j * rows.len()..(j + 1) * rows.len()]
+                        .copy_from_slice(from.as_slice().expect("a component is contiguous"));
+                }
+            }
+            self.comm.reduce_scatter(tag, &mut self.stage, &self.parts, rhs);
+        }
+    }
+}
+
+/// The elements in the order they have in memory.
+fn memory<T: Real>(a: &Array2<T>) -> &[T] {
+    a.as_slice_memory_order().expect("factors are made contiguous")
+}
+
+/// The grid: this rank's block and the two sides.
+pub struct Grid<T: Real> {
+    /// Rows and columns of ranks.
+    shape: (usize, usize),
+    pub block: Block<T>,
+    pub u: Side<T>,
+    pub v: Side<T>,
+}
+
+/// The rows of U and of V that this rank will own in a [`Grid`] with these cuts.
+pub fn own_rows(comm: &Communicator, cuts: &crate::data::Cuts) -> [Range<usize>; 2] {
+    let (pr, pc) = (cuts.rows.len(), cuts.cols.len());
+    let (i, j) = (comm.rank() / pc, comm.rank() % pc);
+    // Those of a block row are shared by its pc ranks, in the order of their columns; likewise below.
+    [(&cuts.rows[i], pc, j), (&cuts.cols[j], pr, i)].map(|(block, sharers, place)| {
+        let part = even_part(block.len(), sharers, place);
+        block.start + part.start..block.start + part.end
+    })
+}
+
+impl<T: Real> Grid<T> {
+    /// The place of `comm`'s rank in a grid with `cuts`; rank i·pc + j has block (i, j).
+    pub fn new(comm: &Communicator, block: Block<T>, cuts: &crate::data::Cuts, k: usize) -> Self {
+        let pc = cuts.cols.len();
+        let (i, j) = (comm.rank() / pc, comm.rank() % pc);
+        let order = block.order();
+        Grid {
+            u: Side::new(comm.split(i), &cuts.rows[i], k, order),
+            v: Side::new(comm.split(j), &cuts.cols[j], k, order),
+            shape: (cuts.rows.len(), pc),
+            block,
+        }
+    }
+
+    /// `4x2`, as in `--grid`.
+    pub fn name(&self) -> String {
+        format!("{}x{}", self.shape.0, self.shape.1)
+    }
+
+    /// Right-hand side M V of U's owned rows.
+    pub fn product_for_u(&mut self, comm: &Communicator, gather: MessageTag, scatter: MessageTag) {
+        let v = self.v.gather(gather);
+        let block = &self.block;
+        self.u.scatter(scatter, |out| comm.work("product M V", || block.mul(&v, &mut out.view_mut())));
+    }
+
+    /// Right-hand side Mᵀ U of V's owned rows.
+    pub fn product_for_v(&mut self, comm: &Communicator, gather: MessageTag, scatter: MessageTag) {
+        let u = self.u.gather(gather);
+        let block = &self.block;
+        self.v.scatter(scatter, |out| comm.work("product M'U", || block.tmul(&u, &mut out.view_mut())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fewest_words;
+
+    #[test]
+    fn long_matrices_are_cut_by_rows_and_square_ones_both_ways() {
+        assert_eq!(fewest_words(20_000, 2_000, 1), (1, 1));
+        assert_eq!(fewest_words(20_000, 2_000, 2), (2, 1));
+        assert_eq!(fewest_words(2_000, 20_000, 7), (1, 7));
+        assert_eq!(fewest_words(1_000, 1_000, 16), (4, 4));
+        assert_eq!(fewest_words(1_000, 1_000, 2), (2, 1));
+        assert_eq!(fewest_words(4_000, 1_000, 16), (8, 2));
+        assert_eq!(fewest_words(100, 100, 7), (7, 1));
+    }
+
+    #[test]
+    fn no_other_grid_sends_less() {
+        for (m, n) in [(37, 1000), (500, 499), (1, 9), (12, 12)] {
+            for ranks in 1..40 {
+                let (pr, pc) = fewest_words(m, n, ranks);
+                assert_eq!(pr * pc, ranks);
+                // What rank (i, j) hands over to others, in rows: by loops over its partners.
+                let sent = |pr: usize, pc: usize| {
+                    let side = |parts: usize, rows: usize| (0..parts).filter(|&p| p > 0).count() * rows;
+                    side(pr, n) + side(pc, m)
+                };
+                let best = (1..=ranks).filter(|r| ranks % r == 0).map(|r| sent(r, ranks / r)).min();
+                assert_eq!(Some(sent(pr, pc)), best, "{m} x {n} on {ranks}");
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Factors of a matrix with missing entries: min Σ (m_ij − u_i·v_j)² over the observed (i, j), U, V ≥ 0, by HALS or
+//! multiplicative updates (`--missing`, `--holdout`).
+//!
+//! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]; the other factor is gathered whole
+//! for each half, (m + n) k words. Where most entries count, the update is that of the exact methods less what the missing
+//! ones add to it: work ∝ (nonzeros + missing) k. Where few do, they are gone through: work ∝ observed k.
+
+mod lists;
+mod step;
+
+use ndarray::Array2;
+
+use self::lists::{Holdout, Lists, each, kept};
+use self::step::{Listed, Row, Workspace};
+use super::start;
+use crate::algorithms::centralized::exact::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
+use crate::algorithms::options::{EXTRAPOLATION, GRID, HOLDOUT, INIT, MEASURE, MISSING, Options};
+use crate::algorithms::registry::MessageSpec;
+use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::comm::{Communicator, MessageTag, Parts, Payload};
+use crate::data::STATISTICS;
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Order, Real, gram};
+use crate::metrics;
+
+pub use step::Kind;
+
+const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
+
+/// What leaves a rank beside what the exact methods send.
+pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
+
+/// Places of the matrix (row, column) that a rank's rows, and its columns, lack.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    pub rows: Vec<(usize, usize)>,
+    pub cols: Vec<(usize, usize)>,
+}
+
+/// One factor on one rank, with the data that its update needs.
+struct Side<T: Real> {
+    /// Own rows × N, zero where missing.
+    block: Block<T>,
+    lists: Lists<T>,
+    own: Array2<T>,
+    first: usize,
+    parts: Parts,
+    /// This factor whole, in row order.
+    whole: Array2<T>,
+    rhs: Array2<T>,
+}
+
+struct Masked<T: Real> {
+    comm: Communicator,
+    kind: Kind,
+    listed: Listed,
+    u: Side<T>,
+    v: Side<T>,
+    gram: Array2<T>,
+    /// The other factor in the order that a dense product wants.
+    operand: Array2<T>,
+    space: Workspace<T>,
+    /// Own row, column and entry of what is held out.
+    held: Vec<(u32, u32, T)>,
+    count: Count,
+    iteration: usize,
+}
+
+/// Statistics of the observed entries of the whole matrix.
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    norm2: f64,
+    observed: f64,
+    held: f64,
+}
+
+/// Puts the method together.
+///
+/// # Errors
+/// On options that do not go with missing entries, or when nothing is observed.
+pub fn build<T: Real>(problem: Problem<'_, T>, kind: Kind) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, comm, options, initial, missing, .. } = problem;
+    refuse(options)?;
+    let (m, n) = (data.header.rows, data.header.cols);
+    let mut blocks = data.blocks.into_iter();
+    let [rows, cols] =
+        std::array::from_fn(|_| blocks.next().expect("the plan gives a row block and a column block").transposed());
+    let places = missing.unwrap_or_default();
+    let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
+    let sparse = matches!(rows, Block::Sparse(_));
+    let only_stored = options.word(&MISSING) == "zero-unobserved";
+    let mut share = options.number(&HOLDOUT);
+    let drawn = sparse && !only_stored;
+    if drawn {
+        // Held-out zeros cost like nonzeros: no more of them than there are of those.
+        share = share.min(data.statistics.nonzeros as f64 / (m as f64 * n as f64));
+    }
+    let holdout = Holdout { seed, share };
+    let hashed = !drawn && share > 0.0;
+    let side = |block: Block<T>, first: usize, mut gone: Vec<(u32, u32)>, by_rows: bool| {
+        let place = |a: usize, b: u32| if by_rows { (first + a, b as usize) } else { (b as usize, first + a) };
+        let own = block.shape().0;
+        for a in 0..own {
+            each(&block, a, |b, x| {
+                let (i, j) = place(a, b);
+                let counts = !only_stored || x != T::zero();
+                if x.is_nan() || !counts || (hashed && holdout.takes(i, j)) {
+                    gone.push((a as u32, b));
+                }
+            });
+        }
+        match (drawn, by_rows) {
+            (true, true) => (0..own).for_each(|a| holdout.columns(first + a, n, |j| gone.push((a as u32, j as u32)))),
+            (true, false) => (0..m).for_each(|i| {
+                holdout.columns(i, n, |j| {
+                    if (first..first + own).contains(&j) {
+                        gone.push(((j - first) as u32, i as u32));
+                    }
+                });
+            }),
+            _ => {}
+        }
+        let absent = Lists::<T>::of_places(own, gone);
+        (block, absent)
+    };
+    let local = |(i, j): (usize, usize), first: usize| ((i - first) as u32, j as u32);
+    let gone = places.rows.iter().map(|&place| local(place, of_rows.start)).collect();
+    let (rows, absent_in_rows) = side(rows, of_rows.start, gone, true);
+    let gone = places.cols.iter().map(|&(i, j)| local((j, i), of_cols.start)).collect();
+    let (cols, absent_in_cols) = side(cols, of_cols.start, gone, false);
+
+    let held = held_out(&rows, &absent_in_rows, only_stored);
+    let mut total = [absent_in_rows.len() as f64, held.len() as f64];
+    comm.sum(STATISTICS, &mut total);
+    // A list of what is observed costs about twice as much for an entry as one of what is missing, and saves the product.
+    let few = !sparse && total[0] > 2.0 / 3.0 * (m as f64 * n as f64);
+    let listed = if only_stored || few { Listed::Present } else { Listed::Absent };
+    let finish = |block: Block<T>, absent: Lists<T>| {
+        let lists = if listed == Listed::Present { Lists::of_block(&block, &absent) } else { absent };
+        let gone = |a: usize, b: u32| lists.row(a).0.binary_search(&b).is_ok() != (listed == Listed::Present);
+        (kept(block, |a, b, _| !gone(a, b)), lists)
+    };
+    let (rows, of_u) = finish(rows, absent_in_rows);
+    let (cols, of_v) = finish(cols, absent_in_cols);
+
+    let mut sums = [0.0, rows.norm2(), if listed == Listed::Present { of_u.len() as f64 } else { 0.0 }];
+    (0..rows.shape().0).for_each(|a| each(&rows, a, |_, x| sums[0] += x.as_f64()));
+    comm.sum(STATISTICS, &mut sums);
+    let observed = if listed == Listed::Present { sums[2] } else { m as f64 * n as f64 - total[0] };
+    let count = Count { norm2: sums[1], observed, held: total[1] };
+    if count.norm2 <= 0.0 || observed <= 0.0 {
+        return Err(Error::input("no observed entry is above zero: there is nothing to factorise").on_all_ranks());
+    }
+
+    let longest = of_u.longest().max(of_v.longest());
+    let build = |mut block: Block<T>, lists: Lists<T>, first: usize, total: usize, cuts: &[std::ops::Range<usize>]| {
+        if listed == Listed::Absent {
+            block.prepare(kernel, k)?;
+        }
+        let own = block.shape().0;
+        let used = if listed == Listed::Absent { own } else { 0 };
+        Ok::<_, Error>(Side {
+            own: Order::Rows.zeros(own, k),
+            whole: Order::Rows.zeros(total, k),
+            rhs: block.order().zeros(used, k),
+            parts: Parts::new(cuts, k),
+            block,
+            lists,
+            first,
+        })
+    };
+    let mut u = build(rows, of_u, of_rows.start, m, &data.cuts.rows)?;
+    let mut v = build(cols, of_v, of_cols.start, n, &data.cuts.cols)?;
+    match initial {
+        Some(given) => {
+            let read = start::given(given, [&of_rows, &of_cols], [u.own.view_mut(), v.own.view_mut()]);
+            comm.agree_on_error(read)?;
+        }
+        None => {
+            let scale = start::scale(sums[0] / observed * m as f64 * n as f64, (m, n), k);
+            start::u(seed, &of_rows, scale, u.own.view_mut());
+            start::v(seed, &of_cols, scale, v.own.view_mut());
+        }
+    }
+    let operand = if listed == Listed::Absent { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
+    let space = Workspace::new(longest, k);
+    Ok(Box::new(Masked {
+        comm,
+        kind,
+        listed,
+        u,
+        v,
+        gram: Array2::zeros((k, k)),
+        operand,
+        space,
+        held,
+        count,
+        iteration: 0,
+    }))
+}
+
+/// Options of the exact methods that do not go with missing entries.
+fn refuse(options: &Options) -> Result<()> {
+    let wrong =
+        |what: &str| Err(Error::input(format!("{what} does not go with --missing and --holdout; leave it out")));
+    let has = |name: &str, value: &str| options.to_json().get(name).is_some_and(|v| v == value);
+    if has("extrapolation", "restart") {
+        return wrong(&format!("--{} restart", EXTRAPOLATION.name));
+    }
+    if has("measure", "projected-gradient") {
+        return wrong(&format!("--{} projected-gradient", MEASURE.name));
+    }
+    if options.word(&INIT) == "nndsvd" {
+        return wrong(&format!("--{} nndsvd", INIT.name));
+    }
+    if options.grid().is_some() {
+        return wrong(&format!("--{}", GRID.name));
+    }
+    Ok(())
+}
+
+/// What is known of the entries that do not count: own row, column, entry.
+fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool) -> Vec<(u32, u32, T)> {
+    let mut held = Vec::new();
+    for a in 0..block.shape().0 {
+        for &b in absent.row(a).0 {
+            let x = match block {
+                Block::Dense(x) => x[[a, b as usize]],
+                Block::Sparse(x) => x.matrix().get(a, b as usize).copied().unwrap_or(T::zero()),
+                Block::Bits(x) => {
+                    if x.get(a, b as usize) {
+                        T::one()
+                    } else {
+                        T::zero()
+                    }
+                }
+            };
+            if x.is_finite() && (x != T::zero() || !only_stored) {
+                held.push((a as u32, b, x));
+            }
+        }
+    }
+    held
+}
+
+/// One half of an iteration: `x` by the rows of `y`.
+fn half<T: Real>(
+    (comm, kind, listed): (&Communicator, Kind, Listed),
+    (x, y): (&mut Side<T>, &mut Side<T>),
+    (gram_parcel, gather): (MessageTag, MessageTag),
+    (g, operand, space): (&mut Array2<T>, &mut Array2<T>, &mut Workspace<T>),
+) {
+    whole(comm, y, gather);
+    if listed == Listed::Absent {
+        comm.work("Gram", || gram(&y.own.view(), &mut g.view_mut()));
+        comm.sum(gram_parcel, g.as_slice_mut().expect("made contiguous"));
+        let phase = if gather == GATHER_V { "product M V" } else { "product M'U" };
+        comm.work(phase, || {
+            if x.block.order() == Order::Rows {
+                x.block.mul(&y.whole.view(), &mut x.rhs.view_mut());
+            } else {
+                let mut turned = operand.slice_mut(ndarray::s![..y.whole.nrows(), ..]);
+                turned.assign(&y.whole);
+                x.block.mul(&turned.view(), &mut x.rhs.view_mut());
+            }
+        });
+    }
+    let none = ndarray::aview1(&[]);
+    comm.work("update", || {
+        for (number, mut row) in x.own.rows_mut().into_iter().enumerate() {
+            let rhs = if listed == Listed::Absent { x.rhs.row(number) } else { none };
+            let problem = Row { listed, lists: &x.lists, number, y: &y.whole, gram: g, rhs };
+            problem.update(kind, &mut row, space);
+        }
+    });
+}
+
+/// Gathers a factor whole.
+fn whole<T: Real>(comm: &Communicator, side: &mut Side<T>, tag: MessageTag) {
+    let (own, whole) = (side.own.as_slice(), side.whole.as_slice_mut());
+    comm.all_gather(tag, own.expect("made in row order"), &side.parts, whole.expect("made in row order"));
+}
+
+impl<T: Real> Algorithm<T> for Masked<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            let Masked { comm, kind, listed, u, v, gram, operand, space, .. } = self;
+            half((comm, *kind, *listed), (u, v), (GRAM_V, GATHER_V), (gram, operand, space));
+            half((comm, *kind, *listed), (v, u), (GRAM_U, GATHER_U), (gram, operand, space));
+            self.iteration += 1;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        let Masked { comm, listed, u, v, gram, held, count, .. } = self;
+        whole(comm, v, GATHER_V);
+        let fit = |a: u32, b: u32| -> f64 {
+            u.own.row(a as usize).iter().zip(v.whole.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
+        };
+        let rows =
+            u.own.rows().into_iter().enumerate().map(|(number, x)| {
+                Row { listed: *listed, lists: &u.lists, number, y: &v.whole, gram, rhs: x }.squared(&x)
+            });
+        let listed_part: f64 = rows.sum();
+        let squared = match listed {
+            Listed::Present => listed_part,
+            // Where an entry is missing the block has a zero, and what the factors say there is no error.
+            Listed::Absent => (u.block.residual2(&u.own.view(), &v.whole.view()) - listed_part).max(0.0),
+        };
+        let mut sum = [squared];
+        comm.sum(metrics::RESIDUAL, &mut sum);
+        let mut found =
+            vec![("rel_error", metrics::relative(sum[0], count.norm2)), ("rmse", (sum[0] / count.observed).sqrt())];
+        if count.held > 0.0 {
+            let mut off: [f64; 1] = [held.iter().map(|&(a, b, x)| (x.as_f64() - fit(a, b)).powi(2)).sum()];
+            comm.sum(HELD, &mut off);
+            found.push(("heldout_rmse", (off[0] / count.held).sqrt()));
+        }
+        Ok(found)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        vec![
+            Piece::shared("U", self.u.whole.nrows(), self.u.first, self.u.own.view()),
+            Piece::shared("V", self.v.whole.nrows(), self.v.first, self.v.own.view()),
+        ]
+    }
+
+    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+        for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
+            from.rows(name, Owner::Shared, side.first, side.own.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        let listed = if self.listed == Listed::Present { "observed" } else { "missing" };
+        let passes = if let Kind::Hals { passes } = self.kind { passes } else { 1 };
+        vec![
+            ("listed", listed.into()),
+            ("observed_entries", self.count.observed.into()),
+            ("heldout_entries", self.count.held.into()),
+            ("inner_sweeps", passes.into()),
+        ]
+    }
+}

@@ -1,0 +1,146 @@
+//! The update of one row of a factor when some entries of its row of the data do not count.
+//!
+//! With Ω the observed entries of the row, x its row of the factor and y_j the rows of the other one, HALS needs for each
+//! component l the sums Σ_Ω (m_j − x·y_j) y_jl and Σ_Ω y_jl², and a multiplicative update Σ_Ω m_j y_jl and
+//! Σ_Ω (x·y_j) y_jl. They are taken over Ω, or as those over all columns, which the Gram matrix and the product with the
+//! data tell, less those over what is missing: whichever list is given.
+
+use ndarray::{Array2, ArrayView1, ArrayViewMut1};
+
+use crate::algorithms::shared::missing::lists::Lists;
+use crate::linalg::Real;
+
+/// Which method's step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Coordinate descent, so often over all components.
+    Hals { passes: usize },
+    /// Multiplicative.
+    Mu,
+}
+
+/// What the list of a row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// The observed entries.
+    Present,
+    /// The missing ones.
+    Absent,
+}
+
+/// A difference of two sums is rounding alone up to so many units in their last place.
+const LOST: f64 = 64.0;
+
+/// Memory for one row, made once.
+pub struct Workspace<T> {
+    /// The listed rows of the other factor, component after component.
+    z: Vec<T>,
+    /// For each listed entry: what is left of it (present), or what the factors say (absent).
+    e: Vec<T>,
+    squares: Vec<T>,
+    old: Vec<T>,
+}
+
+impl<T: Real> Workspace<T> {
+    pub fn new(longest: usize, k: usize) -> Self {
+        let zeros = |n: usize| vec![T::zero(); n];
+        Workspace { z: zeros(longest * k), e: zeros(longest), squares: zeros(k), old: zeros(k) }
+    }
+}
+
+/// A row's problem.
+pub struct Row<'a, T: Real> {
+    pub listed: Listed,
+    pub lists: &'a Lists<T>,
+    pub number: usize,
+    /// The other factor, all rows, in row order.
+    pub y: &'a Array2<T>,
+    /// For [`Listed::Absent`]: its Gram matrix, and the product of the data (zero where missing) with it.
+    pub gram: &'a Array2<T>,
+    pub rhs: ArrayView1<'a, T>,
+}
+
+fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    a.iter().zip(b).fold(T::zero(), |sum, (&a, &b)| sum + a * b)
+}
+
+fn add<T: Real>(to: &mut [T], scale: T, from: &[T]) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to += scale * from);
+}
+
+impl<T: Real> Row<'_, T> {
+    /// Changes the row x of the factor. A component of which no observed entry tells anything is left as it is.
+    pub fn update(&self, kind: Kind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
+        let k = x.len();
+        let (index, values) = self.lists.row(self.number);
+        let length = index.len();
+        let Workspace { z, e, squares, old } = space;
+        let (z, e) = (&mut z[..k * length], &mut e[..length]);
+        for (t, &b) in index.iter().enumerate() {
+            for (l, &y) in self.y.row(b as usize).iter().enumerate() {
+                z[l * length + t] = y;
+            }
+        }
+        let part = |l: usize| l * length..(l + 1) * length;
+        let present = self.listed == Listed::Present;
+        let lost = T::from_f64(LOST) * T::epsilon();
+        e.fill(T::zero());
+        for l in 0..k {
+            add(e, x[l], &z[part(l)]);
+            squares[l] = dot(&z[part(l)], &z[part(l)]);
+        }
+        match kind {
+            Kind::Hals { passes } => {
+                if present {
+                    e.iter_mut().zip(values).for_each(|(e, &m)| *e = m - *e);
+                }
+                for l in (0..passes).flat_map(|_| 0..k) {
+                    let own = self.gram[[l, l]];
+                    let (descent, curve) = if present {
+                        (dot(e, &z[part(l)]), squares[l])
+                    } else {
+                        let all = (0..k).fold(self.rhs[l], |sum, q| sum - self.gram[[l, q]] * x[q]);
+                        (all + dot(e, &z[part(l)]), own - squares[l])
+                    };
+                    // Nothing observed tells of the component.
+                    if curve <= T::zero() || (!present && curve <= lost * own) {
+                        continue;
+                    }
+                    let next = (x[l] + descent / curve).max(T::zero());
+                    let step = next - x[l];
+                    if next.is_finite() && step != T::zero() {
+                        x[l] = next;
+                        add(e, if present { -step } else { step }, &z[part(l)]);
+                    }
+                }
+            }
+            Kind::Mu => {
+                old.iter_mut().zip(x.iter()).for_each(|(old, &x)| *old = x);
+                for l in 0..k {
+                    let (above, below, whole) = if present {
+                        let below = dot(e, &z[part(l)]);
+                        (dot(values, &z[part(l)]), below, below)
+                    } else {
+                        let all = (0..k).fold(T::zero(), |sum, q| sum + self.gram[[l, q]] * old[q]);
+                        (self.rhs[l], all - dot(e, &z[part(l)]), all)
+                    };
+                    if below > T::zero() && (present || below > lost * whole) {
+                        x[l] = old[l] * (above.max(T::zero()) / below);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Σ over the listed entries of (value − x·y)², with values of zero where only places are listed.
+    pub fn squared(&self, x: &ArrayView1<'_, T>) -> f64 {
+        let (index, values) = self.lists.row(self.number);
+        let one = |(t, &b): (usize, &u32)| {
+            let y = self.y.row(b as usize);
+            let fit: f64 = x.iter().zip(y).map(|(x, y)| x.as_f64() * y.as_f64()).sum();
+            let off = values.get(t).map_or(0.0, |m| m.as_f64()) - fit;
+            off * off
+        };
+        index.iter().enumerate().map(one).sum()
+    }
+}

@@ -1,0 +1,324 @@
+//! What this machine does in a second: the kernels' rates on a block of the shape that is asked about, and latency and
+//! bandwidth between two ranks. Measured on all ranks at once, since they share memory and its bus.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use ndarray::Array2;
+use serde_json::{Map, Value, json};
+use sprs::CsMatI;
+
+use crate::comm::{Communicator, MessageTag, Payload};
+use crate::commands::estimate::cost::{Cost, Kernel};
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Csr, Order, Real, SparseKernel, flops, gemm, gram};
+use crate::nls::{Pivoting, Sweep, multiply, sweep};
+use crate::random::{Purpose, Stream};
+use crate::sketch;
+
+const MEASURE: MessageTag = MessageTag::new("measuring", Payload::Control);
+
+/// Where nothing is measured: two ranks on one machine, or in one rack.
+const LATENCY: f64 = 2e-6;
+const BANDWIDTH: f64 = 5e9;
+
+/// Entries of a block at most: beyond any cache, and quick to make.
+const DENSE: usize = 12 << 20;
+const STORED: usize = 4 << 20;
+
+/// Seconds that a kernel is repeated for.
+const LONG: f64 = 0.2;
+
+/// Rates of kernels (flop/s), of copying (B/s), and of messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rates {
+    kernels: BTreeMap<String, f64>,
+    /// Seconds that a message of no length takes.
+    pub latency: f64,
+    /// Bytes a second between two ranks.
+    pub bandwidth: f64,
+    /// Whether the last two were measured or given.
+    pub known: bool,
+}
+
+impl Rates {
+    /// Flop/s of a kernel, if it is known.
+    pub fn of(&self, kernel: Kernel) -> Option<f64> {
+        self.kernels.get(kernel.name()).copied()
+    }
+
+    /// Latency and bandwidth as given, where they are.
+    pub fn set(&mut self, latency: Option<f64>, bandwidth: Option<f64>) {
+        self.known |= latency.is_some() && bandwidth.is_some();
+        self.latency = latency.unwrap_or(self.latency);
+        self.bandwidth = bandwidth.unwrap_or(self.bandwidth);
+    }
+
+    /// For the report, and for `--rates`.
+    pub fn json(&self) -> Value {
+        let mut map: Map<String, Value> = self.kernels.iter().map(|(name, rate)| (name.clone(), json!(rate))).collect();
+        map.insert("latency".into(), json!(self.latency));
+        map.insert("bandwidth".into(), json!(self.bandwidth));
+        map.into()
+    }
+
+    /// Reads what [`Rates::json`] gave, or a whole report with `rates` in it.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or does not hold positive numbers.
+    pub fn read(path: &Path) -> Result<Rates> {
+        let wrong = |why: String| Error::input(format!("--rates {}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e})")))?;
+        let value: Value = serde_json::from_str(&text).map_err(|e| wrong(format!("is not JSON ({e})")))?;
+        let map = value.get("rates").unwrap_or(&value).as_object().ok_or_else(|| {
+            wrong("holds no rates; take the \"rates\" of 'fednmf estimate --json', or the whole of it".into())
+        })?;
+        let mut kernels = BTreeMap::new();
+        for (name, rate) in map {
+            let rate = rate
+                .as_f64()
+                .filter(|r| *r > 0.0 && r.is_finite())
+                .ok_or_else(|| wrong(format!("{name} is {rate}: must be a positive number")))?;
+            kernels.insert(name.clone(), rate);
+        }
+        let (latency, bandwidth) = (kernels.remove("latency"), kernels.remove("bandwidth"));
+        Ok(Rates {
+            kernels,
+            known: latency.is_some() && bandwidth.is_some(),
+            latency: latency.unwrap_or(LATENCY),
+            bandwidth: bandwidth.unwrap_or(BANDWIDTH),
+        })
+    }
+}
+
+/// How a matrix is stored, and how it is multiplied.
+#[derive(Debug, Clone, Copy)]
+pub struct Stored {
+    /// Share of the entries that are stored; `None` for dense blocks.
+    pub density: Option<f64>,
+    pub k: usize,
+    pub kernel: SparseKernel,
+}
+
+impl Stored {
+    /// Rows of a block with so many columns that it is quick to make and to go through.
+    fn fewer(&self, rows: usize, cols: usize) -> usize {
+        let per_row = (cols as f64 * self.density.unwrap_or(1.0)).max(1e-9);
+        let most = if self.density.is_some() { STORED } else { DENSE };
+        rows.min((most as f64 / per_row) as usize).max(1)
+    }
+
+    fn block<T: Real>(&self, rows: usize, cols: usize) -> Result<Block<T>> {
+        let (rows, cols) = (self.fewer(rows, cols), cols.max(1));
+        let mut block = match self.density {
+            None => Block::Dense(random(rows, cols, Order::Rows, 1)),
+            Some(density) => random_sparse(rows, cols, density),
+        };
+        block.prepare(self.kernel, self.k)?;
+        Ok(block)
+    }
+}
+
+fn random<T: Real>(rows: usize, k: usize, order: Order, purpose: u64) -> Array2<T> {
+    let mut cursor = Stream::new(purpose, Purpose::Probe, 0).at(0);
+    let mut out = order.zeros(rows, k);
+    out.iter_mut().for_each(|x| *x = T::from_f64(cursor.uniform()));
+    out
+}
+
+/// Entries anywhere, nearly as many in each row.
+fn random_sparse<T: Real>(rows: usize, cols: usize, density: f64) -> Block<T> {
+    let per_row = density * cols as f64;
+    let mut cursor = Stream::new(2, Purpose::Probe, 0).at(0);
+    let (mut starts, mut indices) = (vec![0usize], Vec::new());
+    for row in 0..rows {
+        let wanted = ((row + 1) as f64 * per_row).round() - (row as f64 * per_row).round();
+        let from = indices.len();
+        (0..wanted as usize).for_each(|_| indices.push(cursor.below(cols as u64) as i32));
+        indices[from..].sort_unstable();
+        let mut kept = from;
+        for at in from..indices.len() {
+            if at == from || indices[at] != indices[kept - 1] {
+                indices[kept] = indices[at];
+                kept += 1;
+            }
+        }
+        indices.truncate(kept);
+        starts.push(kept);
+    }
+    let values: Vec<T> = indices.iter().map(|_| T::from_f64(cursor.uniform())).collect();
+    Block::Sparse(Csr::new(CsMatI::new((rows, cols), starts, indices, values)))
+}
+
+/// Seconds of one call, the median of several on the slowest rank. Collective.
+fn seconds(comm: &Communicator, mut call: impl FnMut()) -> f64 {
+    call();
+    let mut one = [0.0];
+    let start = Instant::now();
+    call();
+    one[0] = start.elapsed().as_secs_f64();
+    comm.max(MEASURE, &mut one);
+    let times = (LONG / one[0].max(1e-9)).clamp(3.0, 1000.0) as usize;
+    let mut each: Vec<f64> = (0..times)
+        .map(|_| {
+            let start = Instant::now();
+            call();
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    each.sort_unstable_by(f64::total_cmp);
+    let mut median = [each[each.len() / 2]];
+    comm.max(MEASURE, &mut median);
+    median[0]
+}
+
+/// Measures the kernels that `cost` asks for, on blocks of its shape or on `given`, and the way between ranks.
+/// Collective.
+///
+/// # Errors
+/// When MKL refuses a block.
+pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given: Vec<Block<T>>) -> Result<Rates> {
+    let asks = |kernel: Kernel| cost.work.iter().any(|w| w.kernel == kernel && w.rank > 0.0);
+    let mut given = given.into_iter();
+    let mut kernels = BTreeMap::new();
+    let mut note = |kernel: Kernel, flops: f64, seconds: f64| {
+        kernels.insert(kernel.name().to_string(), (flops / seconds.max(1e-12)).max(1.0));
+    };
+    if asks(Kernel::Mul) || asks(Kernel::Tmul) {
+        let (rows, cols) = cost.shape.block;
+        let mut block = given.next().map_or_else(|| stored.block::<T>(rows, cols), Ok)?;
+        block.prepare(stored.kernel, stored.k)?;
+        let [mul, tmul] = products(comm, &block, stored.k);
+        let flops = 2.0 * (block.stored() * stored.k) as f64;
+        note(Kernel::Mul, flops, mul);
+        note(Kernel::Tmul, flops, tmul);
+    }
+    for (kernel, (rows, cols, d)) in [Kernel::SampledForU, Kernel::SampledForV].into_iter().zip(cost.shape.sampled) {
+        if asks(kernel) {
+            let mut block = given.next().map_or_else(|| stored.block::<T>(rows, cols), Ok)?;
+            block.prepare(stored.kernel, stored.k)?;
+            // As large a share of fewer rows, where the block was cut.
+            let share = block.shape().0 as f64 / rows as f64;
+            let own = (share * (rows / comm.size()) as f64) as usize;
+            let (flops, seconds) = sampled(comm, &block, (share * d as f64) as usize, own, stored.k);
+            note(kernel, flops, seconds);
+        }
+    }
+    let order = if stored.density.is_some() { Order::Rows } else { Order::Components };
+    for kernel in [Kernel::Gram, Kernel::Sweep, Kernel::Multiply, Kernel::Pivot] {
+        if asks(kernel) {
+            let rows = if kernel == Kernel::Gram { cost.shape.gram } else { cost.shape.updated };
+            let rows = rows.clamp(1, DENSE / stored.k.max(1));
+            let seconds = row_wise::<T>(comm, kernel, rows, stored.k, order);
+            note(kernel, 2.0 * (rows * stored.k * stored.k) as f64, seconds);
+        }
+    }
+    kernels.insert("copy".into(), copy(comm));
+    let (latency, bandwidth, known) = between(comm);
+    Ok(Rates { kernels, latency, bandwidth, known })
+}
+
+/// Seconds of X·B and of XᵀU.
+fn products<T: Real>(comm: &Communicator, block: &Block<T>, k: usize) -> [f64; 2] {
+    let ((rows, cols), order) = (block.shape(), block.order());
+    let (u, v) = (random::<T>(rows, k, order, 3), random::<T>(cols, k, order, 4));
+    let (mut out_u, mut out_v) = (order.zeros::<T>(rows, k), order.zeros::<T>(cols, k));
+    [
+        seconds(comm, || block.mul(&v.view(), &mut out_u.view_mut())),
+        seconds(comm, || block.tmul(&u.view(), &mut out_v.view_mut())),
+    ]
+}
+
+/// Flops and seconds of a sketched product with d rows of the block, drawing them and those of the factor (of which
+/// this rank has `own` rows) included.
+fn sampled<T: Real>(comm: &Communicator, block: &Block<T>, d: usize, own: usize, k: usize) -> (f64, f64) {
+    let ((rows, cols), order) = (block.shape(), block.order());
+    let d = d.clamp(1, rows);
+    let factor = random::<T>(own.clamp(1, rows), k, order, 6);
+    let (mut b, mut out) = (order.zeros::<T>(d, k), order.zeros::<T>(cols, k));
+    let mut sketch = sketch::make::<T>("subsample", rows, d, k, order);
+    // Other rows each time, as in a run: what was fetched before is of no use.
+    let mut t = 0;
+    let mut call = || {
+        sketch.draw(&sketch::stream(5, true, t));
+        sketch.sketch_rows(0, &factor.view(), &mut b.view_mut());
+        std::hint::black_box(factor.iter().map(|&x| x * x).sum::<T>());
+        sketch.product(block, &b.view(), &mut out.view_mut());
+        t += 1;
+    };
+    let before = flops::total();
+    call();
+    let flops = (flops::total() - before) as f64;
+    (flops, seconds(comm, call))
+}
+
+/// Seconds of a kernel that goes through the rows of a factor.
+fn row_wise<T: Real>(comm: &Communicator, kernel: Kernel, rows: usize, k: usize, order: Order) -> f64 {
+    let mut x = random::<T>(rows, k, order, 7);
+    let mut g = Array2::zeros((k, k));
+    gram(&random::<T>(2 * k + 10, k, order, 8).view(), &mut g.view_mut());
+    let mut r = order.zeros::<T>(rows, k);
+    gemm(T::one(), &x.view(), &g.view(), T::zero(), &mut r.view_mut());
+    match kernel {
+        Kernel::Gram => seconds(comm, || gram(&x.view(), &mut g.view_mut())),
+        Kernel::Multiply => {
+            let mut tile = Order::Components.zeros(1024, k);
+            seconds(comm, || multiply(&mut x.view_mut(), &r.view(), &g.view(), &mut tile))
+        }
+        Kernel::Pivot => {
+            // Near the solution, as in a run: the right-hand side moves a little, to and fro.
+            let mut solver = Pivoting::new(k);
+            let moved = r.mapv(|y| y * T::from_f64(0.99));
+            let mut to = false;
+            seconds(comm, || {
+                to = !to;
+                solver.solve(&mut x.view_mut(), &if to { moved.view() } else { r.view() }, &g.view());
+            })
+        }
+        _ => {
+            let once = Sweep { mu: T::zero(), passes: 1 };
+            seconds(comm, || sweep(&mut x.view_mut(), &r.view(), &g.view(), once))
+        }
+    }
+}
+
+/// Bytes a second that are read and written in a long copy. Collective.
+fn copy(comm: &Communicator) -> f64 {
+    let from = vec![1u64; 4 << 20];
+    let mut to = vec![0u64; from.len()];
+    2.0 * size_of_val(from.as_slice()) as f64 / seconds(comm, || to.copy_from_slice(std::hint::black_box(&from)))
+}
+
+/// Latency and bandwidth between the first two ranks, by ping and pong, on all ranks; else what is assumed.
+fn between(comm: &Communicator) -> (f64, f64, bool) {
+    if comm.size() == 1 {
+        return (LATENCY, BANDWIDTH, false);
+    }
+    let one_way = |words: usize, times: usize| {
+        let mut buffer = vec![0u64; words];
+        let mut best = f64::INFINITY;
+        for _ in 0..times {
+            let start = Instant::now();
+            match comm.rank() {
+                0 => {
+                    comm.send(MEASURE, 1, &buffer);
+                    comm.receive(MEASURE, 1, &mut buffer);
+                }
+                1 => {
+                    comm.receive(MEASURE, 0, &mut buffer);
+                    comm.send(MEASURE, 0, &buffer);
+                }
+                _ => {}
+            }
+            best = best.min(start.elapsed().as_secs_f64() / 2.0);
+        }
+        best
+    };
+    let short = one_way(1, 500);
+    let words = 1 << 18;
+    let long = one_way(words, 20);
+    let found = (short.max(1e-9), (8 * words) as f64 / (long - short).max(1e-9));
+    let (latency, bandwidth) = comm.broadcast_value(MEASURE, found);
+    (latency, bandwidth, true)
+}

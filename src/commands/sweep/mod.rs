@@ -1,0 +1,374 @@
+//! `fednmf sweep`: which number of components? Every k with several seeds, in one job: the ranks are split into groups,
+//! each group loads the data once and does its share of the runs. A run that is done lies in its own file, so a sweep that
+//! was stopped goes on where it was, and several jobs may share a directory.
+
+mod choice;
+mod stability;
+
+use std::path::{Path, PathBuf};
+
+use ndarray::Array2;
+use serde_json::{Map, Value, json};
+
+use self::choice::{Point, choose};
+use self::stability::stability;
+use crate::algorithms::options::{HOLDOUT, INNER_SWEEPS, MISSING, Options};
+use crate::algorithms::registry::Precision;
+use crate::algorithms::{Method, Problem, registry};
+use crate::cli::SweepArgs;
+use crate::comm::{Communicator, Parties};
+use crate::data;
+use crate::data::{InputSpec, Loaded, Plan, Share};
+use crate::driver::CONTROL;
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::linalg::SparseKernel;
+use crate::output::matrices;
+use crate::output::matrices::Stored;
+use crate::output::progress::Progress;
+use crate::report;
+
+/// Iterations between two looks at the error.
+const LOOK: usize = 10;
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Task {
+    k: usize,
+    run: usize,
+}
+
+/// What is the same for all runs.
+struct Sweep<'a> {
+    args: &'a SweepArgs,
+    method: &'static Method,
+    options: Options,
+    input: InputSpec,
+    ks: Vec<usize>,
+}
+
+impl Sweep<'_> {
+    /// Checks what was typed.
+    fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
+        let method = ["hals", "mu"].into_iter().find(|name| *name == args.algo).and_then(registry::find);
+        let method = method.ok_or_else(|| {
+            Error::input(format!("--algo {}: a sweep holds entries out, which hals and mu can do", args.algo))
+        })?;
+        let options = Options::check(method.options, |name| match name {
+            _ if name == HOLDOUT.name => Some(args.holdout.to_string()),
+            _ if name == MISSING.name => Some(args.missing.clone()),
+            _ if name == INNER_SWEEPS.name => Some("2".into()),
+            _ => None,
+        })?;
+        if options.missing_file().is_some() {
+            return Err(Error::input("--missing: a sweep takes none, nan or zero-unobserved"));
+        }
+        if args.runs == 0 || args.max_iters == 0 {
+            return Err(Error::input("--runs and --max-iters: must be at least 1"));
+        }
+        if !(args.tol >= 0.0 && args.tol.is_finite()) {
+            return Err(Error::input(format!("--tol {}: must be a number of at least 0", args.tol)));
+        }
+        let mut input = InputSpec::parse(&args.input)?;
+        input.transpose = args.transpose;
+        input.allow_nan = options.missing() == Some("nan");
+        Ok(Sweep { args, method, options, input, ks: numbers(&args.components)? })
+    }
+
+    fn file(&self, task: Task) -> PathBuf {
+        self.args.output.join(format!("k{:04}-run{:03}.h5", task.k, task.run))
+    }
+
+    /// What decides the numbers of a run.
+    fn identity(&self, task: Task, checksum: u64) -> Map<String, Value> {
+        let args = self.args;
+        let all = json!({
+            "algo": self.method.name, "k": task.k, "seed": args.seed + task.run as u64, "holdout": args.holdout,
+            "missing": args.missing, "max_iters": args.max_iters, "tol": args.tol, "transpose": u8::from(args.transpose),
+            "checksum": format!("{checksum:016x}"),
+        });
+        all.as_object().cloned().unwrap_or_default()
+    }
+
+    /// The measures of a run that is done; `None` if it is still to do.
+    ///
+    /// # Errors
+    /// When the file there is of another run.
+    fn done(&self, task: Task, checksum: u64) -> Result<Option<Map<String, Value>>> {
+        let path = self.file(task);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let stored = Stored::open(&path)?;
+        for (name, value) in self.identity(task, checksum) {
+            let found = stored.attributes().get(&name).cloned().unwrap_or(Value::Null);
+            if found != value && found.as_f64().zip(value.as_f64()).is_none_or(|(a, b)| a != b) {
+                return Err(Error::input(format!(
+                    "{}: is of another sweep: its {name} is {found}, not {value}; give another directory with --output",
+                    path.display()
+                )));
+            }
+        }
+        Ok(Some(stored.attributes().clone()))
+    }
+
+    /// Does one run and writes its file. Collective in the group.
+    fn run(&self, task: Task, loaded: &Loaded<f64>, group: &Communicator) -> Result<()> {
+        let problem = Problem {
+            data: loaded.copy(),
+            k: task.k,
+            seed: self.args.seed + task.run as u64,
+            kernel: SparseKernel::Native.into(),
+            options: &self.options,
+            parties: Parties { count: group.size(), ranks: group.size() },
+            max_iters: self.args.max_iters,
+            initial: None,
+            missing: None,
+            carry_on: false,
+            comm: group.clone(),
+        };
+        let mut algorithm = group.agree_on_error(f64::build(self.method, problem))?;
+        let mut measures = algorithm.measure()?;
+        let error = |measures: &[(&str, f64)]| measures.first().map_or(f64::NAN, |m| m.1);
+        let first = error(&measures);
+        while algorithm.iteration() < self.args.max_iters {
+            algorithm.advance(LOOK.min(self.args.max_iters - algorithm.iteration()))?;
+            let before = error(&measures);
+            measures = algorithm.measure()?;
+            if !error(&measures).is_finite() {
+                return Err(Error::failed(format!(
+                    "k = {}, run {}: the factors are no finite numbers",
+                    task.k, task.run
+                )));
+            }
+            if before - error(&measures) < self.args.tol * first {
+                break;
+            }
+        }
+        let statistics = &loaded.statistics;
+        let mut all = self.identity(task, statistics.checksum);
+        if self.options.missing().is_none() {
+            let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
+            all.insert("rmse".into(), json!(error(&measures) * (statistics.norm2 / entries).sqrt()));
+        }
+        all.extend(measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+        all.insert("iterations".into(), algorithm.iteration().into());
+        all.insert("input".into(), self.args.input.clone().into());
+        matrices::write(group, &self.file(task), &algorithm.factors(), &all)
+    }
+
+    /// The statistics of one k, from the files of its runs.
+    fn point(&self, k: usize, checksum: u64) -> Result<Point> {
+        let (mut seen, mut held, mut factors) = (Vec::new(), Vec::new(), Vec::new());
+        for run in 0..self.args.runs {
+            let task = Task { k, run };
+            let Some(found) = self.done(task, checksum)? else {
+                return Err(Error::failed(format!("{}: is not there any more", self.file(task).display())));
+            };
+            let figure = |name: &str| found.get(name).and_then(Value::as_f64);
+            seen.extend(figure("rmse"));
+            held.extend(figure("heldout_rmse"));
+            let stored = Stored::open(&self.file(task))?;
+            let mut v = Array2::zeros(stored.matrix("V")?);
+            stored.as_f64("V", 0, v.view_mut())?;
+            factors.push(v);
+        }
+        let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
+        let heldout = (!held.is_empty()).then(|| {
+            let (mean, n) = (mean(&held), held.len() as f64);
+            let squares: f64 = held.iter().map(|x| (x - mean).powi(2)).sum();
+            (mean, if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
+        });
+        Ok(Point { k, runs: self.args.runs, rmse: mean(&seen), heldout, stability: stability(&factors) })
+    }
+}
+
+/// `5..50`, `5..50:5`, `4,8,12`: numbers of components, ascending.
+fn numbers(text: &str) -> Result<Vec<usize>> {
+    let wrong = || Error::input(format!("--k {text}: must be as 5..50, 5..50:5 (in steps of 5) or 4,8,12"));
+    let count = |t: &str| t.trim().parse::<usize>().ok().filter(|&k| k > 0).ok_or_else(wrong);
+    let mut all = match text.split_once("..") {
+        Some((from, rest)) => {
+            let (to, step) = rest.split_once(':').unwrap_or((rest, "1"));
+            let (from, to, step) = (count(from)?, count(to)?, count(step)?);
+            if to - from.min(to) > 100_000 {
+                return Err(wrong());
+            }
+            (from..=to).step_by(step).collect()
+        }
+        None => text.split(',').map(count).collect::<Result<Vec<usize>>>()?,
+    };
+    all.sort_unstable();
+    all.dedup();
+    if all.is_empty() { Err(wrong()) } else { Ok(all) }
+}
+
+/// The tasks of each group: the largest first, each to the group with the least to do. The same on all ranks.
+fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {
+    tasks.sort_by(|a, b| b.k.cmp(&a.k).then(a.run.cmp(&b.run)));
+    let mut hands = vec![Vec::new(); groups];
+    let mut weights = vec![0usize; groups];
+    for task in tasks {
+        let least = (0..groups).min_by_key(|&g| weights[g]).unwrap_or(0);
+        weights[least] += task.k;
+        hands[least].push(task);
+    }
+    hands
+}
+
+/// Runs a sweep. Collective.
+///
+/// # Errors
+/// On all ranks, when anything is wrong with arguments, data, or the files of earlier runs.
+pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
+    let sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
+    let made = if comm.is_root() { std::fs::create_dir_all(&args.output) } else { Ok(()) };
+    let made = made.map_err(|e| {
+        Error::input(format!(
+            "--output {}: the directory cannot be made ({e}); choose one of your own",
+            args.output.display()
+        ))
+    });
+    comm.agree_on_error(made)?;
+    let tasks: Vec<Task> = sweep.ks.iter().flat_map(|&k| (0..args.runs).map(move |run| Task { k, run })).collect();
+    let groups = args.groups.unwrap_or(comm.size()).clamp(1, comm.size().min(tasks.len()));
+    let number = comm.rank() * groups / comm.size();
+    let group = comm.split(number);
+    let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
+    let loaded = load(&sweep, &group, &mut progress);
+    let loaded = comm.agree_on_error(loaded)?;
+    let checksum = loaded.statistics.checksum;
+
+    // Who has what is decided before anything is done: files that appear meanwhile change nothing.
+    let open = || -> Result<Vec<bool>> {
+        tasks.iter().map(|&task| sweep.done(task, checksum).map(|found| found.is_none())).collect()
+    };
+    let open = comm.agree_on_error(if comm.is_root() { open() } else { Ok(Vec::new()) })?;
+    let open = comm.broadcast_value(CONTROL, open);
+    let todo: Vec<Task> = tasks.iter().zip(open).filter(|(_, open)| *open).map(|(task, _)| *task).collect();
+    progress.note(&format!(
+        "{} of {} runs to do, by {groups} group(s) of ranks; results in {}",
+        todo.len(),
+        tasks.len(),
+        args.output.display()
+    ));
+    let mine = deal(todo, groups).swap_remove(number);
+    let count = mine.len();
+    let all = mine.into_iter().enumerate().try_for_each(|(i, task)| {
+        sweep.run(task, &loaded, &group).inspect_err(|e| {
+            if group.is_root() && groups > 1 {
+                // The job ends with it when the other groups are done.
+                eprintln!("fednmf: k = {}, run {} failed: {e}; the other groups do theirs", task.k, task.run);
+            }
+        })?;
+        progress.note(&format!("k = {}, run {} done ({} of {count} of this group)", task.k, task.run, i + 1));
+        Ok(())
+    });
+    comm.agree_on_error(all)?;
+
+    let own = sweep.ks.iter().enumerate().filter(|(i, _)| i % comm.size() == comm.rank());
+    let points = own.map(|(_, &k)| sweep.point(k, checksum)).collect::<Result<Vec<Point>>>();
+    let mut points: Vec<Point> =
+        comm.all_gather_value(CONTROL, &comm.agree_on_error(points)?).into_iter().flatten().collect();
+    points.sort_by_key(|p| p.k);
+    progress.finish();
+    comm.agree_on_error(if comm.is_root() { tell(args, &points) } else { Ok(()) })?;
+    Ok(EXIT_DONE)
+}
+
+/// Every group has the whole matrix.
+fn load(sweep: &Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<Loaded<f64>> {
+    let input = data::open(&sweep.input, group)?;
+    let (m, n) = (input.header().rows, input.header().cols);
+    if let Some(k) = sweep.ks.iter().find(|&&k| k > m.min(n)) {
+        return Err(Error::input(format!(
+            "--k: {k} components are more than the {m} x {n} matrix has rows or columns"
+        )));
+    }
+    let plan = match sweep.options.missing() {
+        Some(_) => Plan::RowsAndColumns { ranks: group.size() },
+        None => sweep.method.partition.plan((m, n), group.size(), Parties { count: 1, ranks: 1 }, Share::Even, None),
+    };
+    input.load::<f64>(&plan, group, &mut |part| progress.loading(part))
+}
+
+/// Table, files and recommendation.
+fn tell(args: &SweepArgs, points: &[Point]) -> Result<()> {
+    let chosen = choose(points);
+    let (recommended, reasons) = chosen.clone().unzip();
+    let summary = json!({"points": points, "recommended": recommended, "reasons": reasons});
+    let write = |name: &str, text: &str| -> Result<()> {
+        let path = args.output.join(name);
+        std::fs::write(&path, text).map_err(|e| Error::failed(format!("{}: cannot be written ({e})", path.display())))
+    };
+    write("sweep.json", &format!("{summary:#}\n"))?;
+    write("sweep.html", &page(points, &args.input, chosen.as_ref()))?;
+    if args.json {
+        println!("{summary}");
+        return Ok(());
+    }
+    println!("{:>6}  {:>12}  {:>12}  {:>10}  {:>10}", "k", "rmse", "held out", "silhouette", "cosine");
+    let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.6}"));
+    for p in points {
+        println!(
+            "{:>6}  {:>12}  {:>12}  {:>10.8}  {:>10.8}",
+            p.k,
+            number(Some(p.rmse)),
+            number(p.heldout.map(|h| h.0)),
+            number(p.stability.map(|s| s.mean)),
+            number(p.stability.map(|s| s.cosine))
+        );
+    }
+    match chosen {
+        Some((k, reasons)) => println!("\nrecommended: k = {k}, since {}.", reasons.join("; ")),
+        None => println!("\nno recommendation: nothing was held out, and no k is stable."),
+    }
+    println!("The page with the plots is {}.", Path::new(&args.output).join("sweep.html").display());
+    Ok(())
+}
+
+fn page(points: &[Point], input: &str, chosen: Option<&(usize, Vec<String>)>) -> String {
+    let line = |name: &str, of: &dyn Fn(&Point) -> Option<f64>| {
+        let points = points.iter().filter_map(|p| Some((p.k as f64, of(p)?))).collect();
+        (name.to_string(), points)
+    };
+    let errors = [line("seen", &|p| Some(p.rmse)), line("held out", &|p| p.heldout.map(|h| h.0))];
+    let stable = [
+        line("mean silhouette", &|p| p.stability.map(|s| s.mean)),
+        line("least stable component", &|p| p.stability.map(|s| s.least)),
+        line("mean cosine", &|p| p.stability.map(|s| s.cosine)),
+    ];
+    let words = chosen.map_or_else(
+        || "No recommendation: nothing was held out, and no k is stable.".to_string(),
+        |(k, reasons)| format!("Recommended: k = {k}, since {}.", reasons.join("; ")),
+    );
+    report::plots(
+        &format!("How many components for {input}?"),
+        &words,
+        "components k",
+        &[("elbow", "Root mean squared error", &errors), ("stability", "Stability over the runs", &stable)],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_components() {
+        assert_eq!(numbers("5..8"), Ok(vec![5, 6, 7, 8]));
+        assert_eq!(numbers("2..9:3"), Ok(vec![2, 5, 8]));
+        assert_eq!(numbers("8, 4,4"), Ok(vec![4, 8]));
+        for wrong in ["", "0..3", "5..", "5..3", "a", "3..9:0", "1..999999999"] {
+            assert!(numbers(wrong).is_err_and(|e| e.exit_code() == 2 && e.message.contains("--k")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tasks_are_dealt_evenly_by_their_size() {
+        let tasks: Vec<Task> = (1..=20).flat_map(|k| (0..3).map(move |run| Task { k, run })).collect();
+        let hands = deal(tasks.clone(), 4);
+        let weights: Vec<usize> = hands.iter().map(|hand| hand.iter().map(|t| t.k).sum()).collect();
+        assert!(weights.iter().max().unwrap() - weights.iter().min().unwrap() <= 20, "{weights:?}");
+        assert_eq!(hands.concat().len(), tasks.len());
+    }
+}

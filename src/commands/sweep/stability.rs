@@ -1,0 +1,126 @@
+//! How alike the components of several runs are: they are matched one to one, and their clusters judged by silhouettes,
+//! as NMFk does (Alexandrov and Vesselinov 2014).
+
+use ndarray::{Array2, s};
+
+use crate::algorithms::rows::fnmf::align::Assignment;
+
+/// How stable the components of one k are.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Stability {
+    /// Mean silhouette of all components, by cosine distance: 1 where every run finds the same ones.
+    pub mean: f64,
+    /// That of the least stable component.
+    pub least: f64,
+    /// Mean cosine between a component and its like in other runs.
+    pub cosine: f64,
+}
+
+/// Rounds of matching to means that have moved.
+const ROUNDS: usize = 20;
+
+/// The stability of factors V (n × k each) of at least two runs; `None` for fewer.
+pub fn stability(runs: &[Array2<f64>]) -> Option<Stability> {
+    let first = runs.first().filter(|_| runs.len() > 1)?;
+    let (n, k) = first.dim();
+    let total = runs.len() * k;
+    // All components side by side, each of length 1.
+    let mut all = Array2::<f64>::zeros((n, total));
+    for (r, v) in runs.iter().enumerate() {
+        for j in 0..k {
+            let norm = v.column(j).dot(&v.column(j)).sqrt();
+            if norm > 0.0 {
+                all.column_mut(r * k + j).assign(&(&v.column(j) / norm));
+            }
+        }
+    }
+    let cosines = all.t().dot(&all);
+    let clusters = matched(&cosines, runs.len(), k);
+    let (mut own, mut worth) = (0.0, vec![0.0; k]);
+    for c in 0..total {
+        let mut sums = vec![0.0; k];
+        for d in (0..total).filter(|&d| d != c) {
+            sums[clusters[d]] += 1.0 - cosines[[c, d]];
+        }
+        let mine = clusters[c];
+        let within = sums[mine] / (runs.len() - 1) as f64;
+        own += 1.0 - within;
+        let other = (0..k).filter(|&q| q != mine).map(|q| sums[q] / runs.len() as f64).fold(f64::INFINITY, f64::min);
+        // With one component there is no other cluster: the farthest that two components can be apart stands for it.
+        let other = if other.is_finite() { other } else { 1.0 };
+        let larger = within.max(other);
+        worth[mine] += if larger > 0.0 { (other - within) / larger } else { 0.0 };
+    }
+    worth.iter_mut().for_each(|w| *w /= runs.len() as f64);
+    Some(Stability {
+        mean: worth.iter().sum::<f64>() / k as f64,
+        least: worth.iter().copied().fold(f64::INFINITY, f64::min),
+        cosine: own / total as f64,
+    })
+}
+
+/// The cluster of every component: each has one of every run, matched so that the cosines with its members in the other
+/// runs are largest in sum, again and again until nothing changes. The first run begins.
+fn matched(cosines: &Array2<f64>, runs: usize, k: usize) -> Vec<usize> {
+    let mut clusters: Vec<usize> = (0..runs * k).map(|c| c % k).collect();
+    let mut known = 1;
+    let mut assignment = Assignment::new(k);
+    for round in 0..ROUNDS {
+        let before = clusters.clone();
+        for r in 0..runs {
+            if round == 0 && r == 0 {
+                continue;
+            }
+            let mut cost = vec![0.0; k * k];
+            for other in (0..known).filter(|&o| o != r) {
+                let block = cosines.slice(s![r * k..(r + 1) * k, other * k..(other + 1) * k]);
+                for ((j, d), cosine) in block.indexed_iter() {
+                    cost[j * k + clusters[other * k + d]] -= cosine;
+                }
+            }
+            assignment.reset();
+            clusters[r * k..(r + 1) * k].copy_from_slice(assignment.solve(&cost));
+            known = known.max(r + 1);
+        }
+        if round > 0 && clusters == before {
+            break;
+        }
+    }
+    clusters
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Purpose, Stream, uniform_factor};
+    use ndarray::Axis;
+
+    fn random(seed: u64, n: usize, k: usize) -> Array2<f64> {
+        uniform_factor(&Stream::new(seed, Purpose::Probe, 0), 0..n, k, 1.0)
+    }
+
+    #[test]
+    fn the_same_components_in_any_order_and_size_are_stable_and_others_are_not() {
+        let v = random(1, 50, 4);
+        let turned = v.select(Axis(1), &[2, 0, 3, 1]) * 7.0;
+        let found = stability(&[v.clone(), turned, v.select(Axis(1), &[3, 2, 1, 0])]).unwrap();
+        assert!(found.least > 0.999 && found.mean > 0.999 && found.cosine > 0.999, "{found:?}");
+        let found = stability(&[random(1, 50, 4), random(2, 50, 4), random(3, 50, 4)]).unwrap();
+        assert!(found.mean < 0.4, "{found:?}");
+        assert_eq!(stability(&[v]), None);
+    }
+
+    #[test]
+    fn one_unstable_component_is_the_least() {
+        let v = Array2::<f64>::eye(6);
+        let (mut a, mut b) = (v.slice(s![.., ..3]).to_owned(), v.slice(s![.., ..3]).to_owned());
+        a.column_mut(2).assign(&v.column(4));
+        b.column_mut(2).assign(&v.column(5));
+        let found = stability(&[a, b]).unwrap();
+        // Two clusters of equal vectors, and one whose two members are as far from each other as from all.
+        assert!((found.mean - 2.0 / 3.0).abs() < 1e-12 && found.least.abs() < 1e-12, "{found:?}");
+        assert!((found.cosine - 2.0 / 3.0).abs() < 1e-12);
+        let one = stability(&[v.slice(s![.., ..1]).to_owned(), v.slice(s![.., ..1]).to_owned()]).unwrap();
+        assert_eq!((one.mean, one.least), (1.0, 1.0));
+    }
+}

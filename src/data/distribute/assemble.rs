@@ -1,0 +1,248 @@
+//! From entries in any order to a tile's block. A sparse block is put together in the very memory that received it.
+
+use ndarray::Array2;
+use sprs::CsMatI;
+
+use crate::data::partition::Tile;
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Csr, Order, Real, large_pages};
+
+/// A block while it can still be changed.
+pub enum Local<T: Real> {
+    Dense(Array2<T>),
+    Sparse(CsMatI<T, i32, usize>),
+}
+
+impl<T: Real> Local<T> {
+    /// All stored values.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        match self {
+            Local::Dense(x) => x.as_slice_mut().unwrap_or_default(),
+            Local::Sparse(x) => x.data_mut(),
+        }
+    }
+
+    /// As [`Local::values_mut`].
+    pub fn values(&self) -> &[T] {
+        match self {
+            Local::Dense(x) => x.as_slice().unwrap_or_default(),
+            Local::Sparse(x) => x.data(),
+        }
+    }
+
+    /// Hands each row's number in the block and its entries to `f`: their columns in the block (none where every column
+    /// has one) and their values.
+    pub fn by_rows(&self, mut f: impl FnMut(usize, Option<&[i32]>, &[T])) {
+        match self {
+            Local::Dense(x) => {
+                x.outer_iter().enumerate().for_each(|(a, row)| f(a, None, row.to_slice().unwrap_or_default()));
+            }
+            Local::Sparse(x) => {
+                x.outer_iterator().enumerate().for_each(|(a, row)| f(a, Some(row.indices()), row.data()));
+            }
+        }
+    }
+
+    /// Drops stored zeros of a sparse block.
+    pub fn without_zeros(self) -> Self {
+        match self {
+            Local::Sparse(x) if x.data().iter().any(|v| *v == T::zero()) => {
+                let (shape, mut indptr) = (x.shape(), x.indptr().raw_storage().to_vec());
+                let (_, mut indices, mut values) = x.into_raw_storage();
+                let (mut from, mut to) = (0, 0);
+                for end in &mut indptr[1..] {
+                    while from < *end {
+                        if values[from] != T::zero() {
+                            (indices[to], values[to]) = (indices[from], values[from]);
+                            to += 1;
+                        }
+                        from += 1;
+                    }
+                    *end = to;
+                }
+                indices.truncate(to);
+                values.truncate(to);
+                Local::Sparse(CsMatI::new(shape, indptr, indices, values))
+            }
+            other => other,
+        }
+    }
+
+    /// The block for the algorithms.
+    pub fn finish(self) -> Block<T> {
+        match self {
+            Local::Dense(x) => Block::Dense(x),
+            Local::Sparse(x) => Block::Sparse(Csr::new(x)),
+        }
+    }
+}
+
+/// Collects the entries of one tile.
+pub struct Builder<T: Real> {
+    tile: Tile,
+    form: Form<T>,
+}
+
+enum Form<T: Real> {
+    Dense(Array2<T>),
+    Sparse { rows: Vec<u32>, cols: Vec<i32>, values: Vec<T> },
+}
+
+/// Rows and columns of a tile as it is stored.
+pub fn stored_shape(tile: &Tile) -> (usize, usize) {
+    let (rows, cols) = (tile.rows.len(), tile.cols.len());
+    if tile.transposed { (cols, rows) } else { (rows, cols) }
+}
+
+/// Zeros of the shape in which a tile is stored.
+pub fn zeros<T: Real>(tile: &Tile) -> Array2<T> {
+    let (rows, cols) = stored_shape(tile);
+    Order::Rows.zeros(rows, cols)
+}
+
+impl<T: Real> Builder<T> {
+    /// For a sparse tile of at most `entries` entries.
+    pub fn sparse(tile: &Tile, entries: usize) -> Self {
+        let (mut cols, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
+        large_pages(cols.spare_capacity_mut());
+        large_pages(values.spare_capacity_mut());
+        let form = Form::Sparse { rows: Vec::with_capacity(entries), cols, values };
+        Builder { tile: tile.clone(), form }
+    }
+
+    /// For a dense tile whose entries come one by one.
+    pub fn dense(tile: &Tile) -> Self {
+        Builder { tile: tile.clone(), form: Form::Dense(zeros(tile)) }
+    }
+
+    /// Takes entry (i, j) of the whole matrix.
+    #[inline]
+    pub fn push(&mut self, i: usize, j: usize, value: T) {
+        let (i, j) = (i - self.tile.rows.start, j - self.tile.cols.start);
+        let (a, b) = if self.tile.transposed { (j, i) } else { (i, j) };
+        match &mut self.form {
+            Form::Dense(x) => x[[a, b]] = value,
+            Form::Sparse { rows, cols, values } => {
+                rows.push(a as u32);
+                cols.push(b as i32);
+                values.push(value);
+            }
+        }
+    }
+
+    /// The block, and how many entries were added to another of the same place.
+    ///
+    /// # Errors
+    /// When the parts do not make a matrix, which would be a bug.
+    pub fn finish(self) -> Result<(Local<T>, u64)> {
+        let (rows, mut cols, mut values) = match self.form {
+            Form::Dense(x) => return Ok((Local::Dense(x), 0)),
+            Form::Sparse { rows, cols, values } => (rows, cols, values),
+        };
+        let shape = stored_shape(&self.tile);
+        let mut indptr = into_rows(rows, &mut cols, &mut values, shape.0);
+        let duplicates = sort_rows(&mut indptr, &mut cols, &mut values);
+        let matrix = CsMatI::try_new(shape, indptr, cols, values)
+            .map_err(|(_, _, _, e)| Error::failed(format!("a sparse block of the input: {e}")))?;
+        Ok((Local::Sparse(matrix), duplicates))
+    }
+}
+
+/// Moves the entries to their rows, in place by following cycles; where each row begins.
+fn into_rows<T: Real>(mut rows: Vec<u32>, cols: &mut [i32], values: &mut [T], count: usize) -> Vec<usize> {
+    let mut indptr = vec![0usize; count + 1];
+    rows.iter().for_each(|&r| indptr[r as usize + 1] += 1);
+    for i in 0..count {
+        indptr[i + 1] += indptr[i];
+    }
+    if rows.is_sorted() {
+        return indptr;
+    }
+    let mut next = indptr[..count].to_vec();
+    for row in 0..count {
+        while next[row] < indptr[row + 1] {
+            let at = next[row];
+            let home = rows[at] as usize;
+            let to = next[home];
+            next[home] += 1;
+            if home != row {
+                rows.swap(at, to);
+                cols.swap(at, to);
+                values.swap(at, to);
+            }
+        }
+    }
+    indptr
+}
+
+/// Sorts each row by column and adds up duplicates, in the order of their values so that the sum does not depend on the
+/// order they came in.
+fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mut Vec<T>) -> u64 {
+    let mut row: Vec<(i32, T)> = Vec::new();
+    let mut to = 0;
+    let mut begin = 0;
+    for end in indptr.iter_mut().skip(1) {
+        let range = begin..*end;
+        begin = *end;
+        if cols[range.clone()].windows(2).all(|w| w[0] < w[1]) {
+            if to != range.start {
+                cols.copy_within(range.clone(), to);
+                values.copy_within(range.clone(), to);
+            }
+            to += range.len();
+        } else {
+            row.clear();
+            row.extend(range.clone().map(|at| (cols[at], values[at])));
+            row.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.as_f64().total_cmp(&b.1.as_f64())));
+            for same in row.chunk_by(|a, b| a.0 == b.0) {
+                cols[to] = same[0].0;
+                values[to] = T::from_f64(same.iter().map(|e| e.1.as_f64()).sum());
+                to += 1;
+            }
+        }
+        *end = to;
+    }
+    let duplicates = (cols.len() - to) as u64;
+    cols.truncate(to);
+    values.truncate(to);
+    duplicates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn as_a_dense_table_adds_up(
+            entries in proptest::collection::vec((0usize..6, 0usize..5, 1u32..9), 0..60),
+            transposed in any::<bool>(),
+        ) {
+            let tile = Tile { rows: 10..16, cols: 20..25, transposed };
+            let mut builder = Builder::<f64>::sparse(&tile, entries.len());
+            let mut table = Array2::<f64>::zeros((6, 5));
+            for &(i, j, v) in &entries {
+                builder.push(10 + i, 20 + j, f64::from(v));
+                table[[i, j]] += f64::from(v);
+            }
+            let distinct = table.iter().filter(|&&x| x != 0.0).count();
+            let (local, duplicates) = builder.finish().unwrap();
+            prop_assert_eq!(duplicates as usize, entries.len() - distinct);
+            let Local::Sparse(matrix) = local else { panic!("sparse") };
+            let dense = matrix.to_dense();
+            prop_assert_eq!(if transposed { dense.reversed_axes() } else { dense }, table);
+        }
+    }
+
+    #[test]
+    fn zeros_are_dropped() {
+        let tile = Tile { rows: 0..2, cols: 0..3, transposed: false };
+        let mut builder = Builder::<f32>::sparse(&tile, 4);
+        for (i, j, v) in [(1, 2, 0.0), (1, 0, 3.0), (0, 1, 0.0), (0, 0, 1.0)] {
+            builder.push(i, j, v);
+        }
+        let Local::Sparse(x) = builder.finish().unwrap().0.without_zeros() else { panic!("sparse") };
+        assert_eq!((x.nnz(), x.get(1, 0), x.get(1, 2)), (2, Some(&3.0), None));
+    }
+}

@@ -1,0 +1,121 @@
+//! Which rank and tile an entry goes to.
+
+use std::ops::Range;
+
+use crate::data::partition::{Cuts, Plan, whole};
+
+/// A division of the whole matrix into rectangles, each with its owner. A plan whose blocks overlap has several.
+#[derive(Debug, Clone)]
+pub struct Route {
+    rows: Vec<Range<usize>>,
+    cols: Vec<Range<usize>>,
+    /// Rank, and index among its tiles, of rectangle (a, b) at a · cols + b.
+    owners: Vec<(usize, usize)>,
+}
+
+/// Part of a rectangle of the matrix that one tile owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    pub rank: usize,
+    pub tile: usize,
+    pub rows: Range<usize>,
+    pub cols: Range<usize>,
+}
+
+impl Route {
+    /// The routes of a plan; each covers the matrix once.
+    pub fn all(plan: &Plan, cuts: &Cuts) -> Vec<Route> {
+        let (m, n) = (cuts.rows.last().map_or(0, |r| r.end), cuts.cols.last().map_or(0, |c| c.end));
+        let route = |rows: &[Range<usize>], cols: &[Range<usize>], owner: &dyn Fn(usize) -> (usize, usize)| Route {
+            rows: rows.to_vec(),
+            cols: cols.to_vec(),
+            owners: (0..rows.len() * cols.len()).map(owner).collect(),
+        };
+        match *plan {
+            Plan::Grid { .. } => vec![route(&cuts.rows, &cuts.cols, &|part| (part, 0))],
+            Plan::RowsAndColumns { .. } => {
+                vec![route(&cuts.rows, &whole(n), &|part| (part, 0)), route(&whole(m), &cuts.cols, &|part| (part, 1))]
+            }
+            Plan::PartyRows { parties, .. } | Plan::PartyColumns { parties, .. } => {
+                let owners: Vec<(usize, usize)> = (0..parties.ranks)
+                    .flat_map(|r| parties.hosted(r).enumerate().map(move |(tile, _)| (r, tile)))
+                    .collect();
+                vec![route(&cuts.rows, &cuts.cols, &|part| owners[part])]
+            }
+        }
+    }
+
+    /// Number of rectangles.
+    pub fn parts(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Rank and tile of a rectangle.
+    pub fn owner(&self, part: usize) -> (usize, usize) {
+        self.owners[part]
+    }
+
+    /// The rectangle that entry (i, j) lies in.
+    #[inline]
+    pub fn part(&self, i: usize, j: usize) -> usize {
+        let find = |ranges: &[Range<usize>], at: usize| {
+            if ranges.len() == 1 { 0 } else { ranges.partition_point(|r| r.end <= at) }
+        };
+        find(&self.rows, i) * self.cols.len() + find(&self.cols, j)
+    }
+
+    /// The parts of a rectangle that the tiles own, by rows.
+    pub fn shares(&self, rows: &Range<usize>, cols: &Range<usize>) -> Vec<Share> {
+        let mut shares = Vec::new();
+        for a in overlapping(&self.rows, rows) {
+            for b in overlapping(&self.cols, cols) {
+                let (rank, tile) = self.owners[a * self.cols.len() + b];
+                let (rows, cols) = (common(&self.rows[a], rows), common(&self.cols[b], cols));
+                if !rows.is_empty() && !cols.is_empty() {
+                    shares.push(Share { rank, tile, rows, cols });
+                }
+            }
+        }
+        shares
+    }
+}
+
+fn overlapping(ranges: &[Range<usize>], with: &Range<usize>) -> Range<usize> {
+    let first = ranges.partition_point(|r| r.end <= with.start);
+    first..first.max(ranges.partition_point(|r| r.start < with.end))
+}
+
+fn common(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::Parties;
+    use crate::data::Share;
+
+    #[test]
+    fn every_entry_has_one_owner_on_each_route() {
+        let (m, n) = (7, 5);
+        for plan in [
+            Plan::Grid { pr: 2, pc: 3 },
+            Plan::RowsAndColumns { ranks: 9 },
+            Plan::PartyRows { parties: Parties { count: 5, ranks: 2 }, share: Share::First(0.6) },
+            Plan::PartyColumns { parties: Parties { count: 3, ranks: 4 }, share: Share::Even },
+        ] {
+            let cuts = plan.cuts(m, n, None, None);
+            for (pass, route) in Route::all(&plan, &cuts).iter().enumerate() {
+                for i in 0..m {
+                    for j in 0..n {
+                        let (rank, tile) = route.owner(route.part(i, j));
+                        let tile_of = &plan.tiles(&cuts, rank)[tile];
+                        assert!(tile_of.rows.contains(&i) && tile_of.cols.contains(&j), "{plan:?} {pass} {i} {j}");
+                    }
+                }
+                let area: usize = route.shares(&(1..6), &(2..5)).iter().map(|s| s.rows.len() * s.cols.len()).sum();
+                assert_eq!(area, 15);
+            }
+        }
+    }
+}

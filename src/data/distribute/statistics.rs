@@ -1,0 +1,209 @@
+//! Statistics of the whole matrix, the same bits on any number of ranks: sums are taken in fixed point, 62 bits below the
+//! largest entry, where no order can matter.
+
+use libm::ldexp;
+use pulp::{Simd, WithSimd};
+
+use crate::comm::Communicator;
+use crate::data::distribute::assemble::Local;
+use crate::data::partition::Tile;
+use crate::data::{STATISTICS, Statistics};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+use crate::linalg::simd::dispatch;
+use crate::random::mix;
+
+/// An exact sum of numbers below a known magnitude.
+struct Exact {
+    /// A power of two in two steps, since it may be larger than f64 holds.
+    scale: [f64; 2],
+    sum: i128,
+}
+
+impl Exact {
+    /// For numbers of magnitude at most `largest`, which is finite.
+    fn new(largest: f64) -> Self {
+        // 2^exponent > largest
+        let exponent = if largest > 0.0 { largest.log2().floor() as i32 + 2 } else { 0 };
+        let bits = 62 - exponent;
+        Exact { scale: [ldexp(1.0, bits / 2), ldexp(1.0, bits - bits / 2)], sum: 0 }
+    }
+
+    /// A number in units of the last place, below 2⁶².
+    #[inline(always)]
+    fn units(scale: [f64; 2], x: f64) -> i64 {
+        (x * scale[0] * scale[1]) as i64
+    }
+
+    fn limbs(&self) -> [i64; 4] {
+        std::array::from_fn(|k| {
+            let limb = self.sum >> (32 * k);
+            if k < 3 { (limb & 0xffff_ffff) as i64 } else { limb as i64 }
+        })
+    }
+
+    fn value(&self, limbs: &[i64]) -> f64 {
+        let sum: i128 = limbs.iter().enumerate().map(|(k, &limb)| i128::from(limb) << (32 * k)).sum();
+        sum as f64 / self.scale[0] / self.scale[1]
+    }
+}
+
+/// Largest magnitude, largest and smallest stored value of all ranks' blocks.
+pub fn extremes<T: Real>(comm: &Communicator, blocks: &[Local<T>]) -> (f64, f64) {
+    let mut ends = [f64::NEG_INFINITY; 2];
+    for &v in blocks.iter().flat_map(Local::values) {
+        ends[0] = ends[0].max(v.as_f64());
+        ends[1] = ends[1].max(-v.as_f64());
+    }
+    comm.max(STATISTICS, &mut ends);
+    (-ends[1], ends[0])
+}
+
+/// An entry's hash is one mixing of a sum with odd weights of its row, column and bits: every entry of the data passes
+/// here.
+const WEIGHTS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0xff51_afd7_ed55_8ccd];
+
+/// What is added up over the entries of one rank.
+struct Totals {
+    sum: Exact,
+    norm2: Exact,
+    nonzeros: u64,
+    checksum: u64,
+}
+
+/// One row of a block on its way into the totals.
+struct Row<'a, T> {
+    totals: &'a mut Totals,
+    values: &'a [T],
+    /// Each entry's place along the row, where not every place has one.
+    places: Option<&'a [i32]>,
+    /// The hash's share of the row's place, of the first place along it, and of each step along it.
+    first: u64,
+    step: u64,
+}
+
+impl<T: Real> WithSimd for Row<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match self.places {
+            None => self.add(|at| at as u64),
+            Some(places) => {
+                let places = &places[..self.values.len()];
+                self.add(|at| places[at] as u64);
+            }
+        }
+    }
+}
+
+impl<T: Real> Row<'_, T> {
+    /// Without a branch, and without a sum that a vector could not hold: zeros add nothing.
+    #[inline(always)]
+    fn add(self, place: impl Fn(usize) -> u64) {
+        let (sum, norm2) = (self.totals.sum.scale, self.totals.norm2.scale);
+        let (mut low, mut high) = ([0u64; 2], [0i64; 2]);
+        let (mut nonzeros, mut checksum) = (0u64, 0u64);
+        for (at, v) in self.values.iter().enumerate() {
+            let v = v.as_f64();
+            for (which, units) in [Exact::units(sum, v), Exact::units(norm2, v * v)].into_iter().enumerate() {
+                low[which] += units as u64 & 0xffff_ffff;
+                high[which] += units >> 32;
+            }
+            let hash = self.first.wrapping_add(place(at).wrapping_mul(self.step));
+            let hash = mix(hash.wrapping_add(v.to_bits().wrapping_mul(WEIGHTS[2])));
+            // What is missing (NaN) is no number, but belongs to what the matrix is: it adds 0 above.
+            nonzeros += u64::from(v.abs() > 0.0);
+            checksum = checksum.wrapping_add(hash & u64::from(v != 0.0).wrapping_neg());
+        }
+        self.totals.sum.sum += (i128::from(high[0]) << 32) + i128::from(low[0]);
+        self.totals.norm2.sum += (i128::from(high[1]) << 32) + i128::from(low[1]);
+        self.totals.nonzeros += nonzeros;
+        self.totals.checksum = self.totals.checksum.wrapping_add(checksum);
+    }
+}
+
+/// The statistics of an m × n matrix from blocks that cover it once.
+///
+/// # Errors
+/// When its entries are too large to be squared and added up.
+pub fn statistics<T: Real>(
+    comm: &Communicator,
+    blocks: &[Local<T>],
+    tiles: &[Tile],
+    (m, n): (usize, usize),
+) -> Result<Statistics> {
+    let (mut min, mut max) = extremes(comm, blocks);
+    let largest = max.max(-min).max(0.0);
+    if !(largest * largest * 4.0).is_finite() {
+        return Err(Error::input(format!(
+            "the largest entry is {largest:e}: its square cannot be computed; divide the data first (--scale max)"
+        )));
+    }
+    let (sum, norm2) = (Exact::new(largest), Exact::new(largest * largest));
+    let mut totals = Totals { sum, norm2, nonzeros: 0, checksum: 0 };
+    for (block, tile) in blocks.iter().zip(tiles) {
+        // The matrix's place of the block's entry (a, b) is a along `across` and b along `along`.
+        let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
+        let start = [tile.rows.start as u64, tile.cols.start as u64];
+        block.by_rows(|a, places, values| {
+            let row = (start[across] + a as u64).wrapping_mul(WEIGHTS[across]);
+            let first = row.wrapping_add(start[along].wrapping_mul(WEIGHTS[along]));
+            dispatch(Row { totals: &mut totals, values, places, first, step: WEIGHTS[along] });
+        });
+    }
+    let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
+    comm.sum(STATISTICS, &mut limbs);
+    let mut counts = [totals.nonzeros, totals.checksum];
+    comm.sum(STATISTICS, &mut counts);
+    if u128::from(counts[0]) < m as u128 * n as u128 {
+        (min, max) = (min.min(0.0), max.max(0.0));
+    }
+    let statistics = Statistics {
+        nonzeros: counts[0],
+        sum: totals.sum.value(&limbs[..4]),
+        norm2: totals.norm2.value(&limbs[4..]),
+        min,
+        max,
+        checksum: counts[1],
+    };
+    if statistics.norm2.is_finite() {
+        Ok(statistics)
+    } else {
+        Err(Error::input(
+            "the squares of the entries add up to more than f64 holds; divide the data first (--scale max)",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_exact_whatever_the_order() {
+        for scale in [1.0, 1e-300, 1e150, 5e-320] {
+            let values: Vec<f64> = (0..1000).map(|i| scale * f64::from(i * 7919 % 1000 - 300)).collect();
+            let largest = values.iter().fold(0.0f64, |a, v| a.max(v.abs()));
+            let total = |order: &mut dyn Iterator<Item = &f64>| {
+                let mut exact = Exact::new(largest);
+                order.for_each(|&x| exact.sum += i128::from(Exact::units(exact.scale, x)));
+                exact.value(&exact.limbs())
+            };
+            let forward = total(&mut values.iter());
+            assert_eq!(forward.to_bits(), total(&mut values.iter().rev()).to_bits());
+            let plain = 199_500.0 * scale;
+            assert!((forward - plain).abs() <= 1e-12 * plain, "{scale}: {forward} {plain}");
+        }
+    }
+
+    #[test]
+    fn limbs_add_up_with_their_signs() {
+        let mut parts = [Exact::new(8.0), Exact::new(8.0)];
+        for (part, numbers) in parts.iter_mut().zip([[-7.5, 0.25], [3.0, -8.0]]) {
+            part.sum = numbers.iter().map(|&x| i128::from(Exact::units(part.scale, x))).sum();
+        }
+        let limbs: Vec<i64> = parts[0].limbs().iter().zip(parts[1].limbs()).map(|(a, b)| a + b).collect();
+        assert_eq!(parts[0].value(&limbs), -12.25);
+    }
+}

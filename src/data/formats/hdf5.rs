@@ -1,0 +1,338 @@
+//! HDF5: dense datasets, and CSR or CSC groups as AnnData and 10x write them.
+
+use std::ops::Range;
+
+use hdf5::filters::Filter;
+use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5::{Dataset, File, Group, LocationType};
+use ndarray::{ArrayView2, Ix2, s};
+
+use super::compressed;
+use crate::data::distribute::dense::Lines;
+use crate::data::formats::compressed::{Store, Strips};
+use crate::data::formats::file::FileInfo;
+use crate::data::formats::lines::place_of;
+use crate::data::formats::number::Rule;
+use crate::error::{Error, Result};
+use crate::hdf5_probe;
+use crate::hdf5_probe::What;
+use crate::linalg::Real;
+
+/// Memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several times.
+const CHUNK_CACHE: usize = 64 << 20;
+
+/// What there is to read.
+pub enum Found {
+    /// Rows, columns, the dataset's name and its number type.
+    Dense(usize, usize, String, String),
+    Sparse(Strips, String),
+}
+
+fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
+    Error::input(format!("{path}: {what}"))
+}
+
+/// The library's own words, shortened to the first reason.
+fn library(path: &str, what: &str, e: &hdf5::Error) -> Error {
+    let text = e.to_string();
+    let reason = text.rsplit(": ").next().unwrap_or(&text);
+    wrong(path, format!("{what} (HDF5: {reason})"))
+}
+
+fn open(path: &str) -> Result<File> {
+    crate::data::formats::text::open(path)?;
+    let file = File::with_options().with_fapl(|p| p.chunk_cache(12_289, CHUNK_CACHE, 0.75)).open(path);
+    file.map_err(|e| library(path, "cannot be opened as HDF5: no such file, or damaged or truncated", &e))
+}
+
+/// Most bytes of a file whose numbers are all read in a rehearsal, whatever unpacks them.
+const REHEARSED: u64 = 16 << 20;
+/// Numbers that a rehearsal reads at once.
+const AT_ONCE: usize = 4 << 20;
+
+/// Reads what [`header`] reads, the index of all chunks included; and of a small file, or one whose numbers are unpacked by
+/// more than gzip's code, which stands up to any bytes, the numbers too: to find out in a process of its own whether the
+/// library survives it.
+///
+/// # Errors
+/// As [`header`], and for numbers that cannot be read.
+pub fn hdf5_probe(path: &str, inner: Option<&str>) -> Result<()> {
+    let names = match look(path, inner)? {
+        Found::Dense(_, _, name, _) => vec![name],
+        Found::Sparse(Strips { store: Store::Hdf5(name), .. }, _) => {
+            ["indptr", "indices", "data"].iter().map(|array| format!("{name}/{array}")).collect()
+        }
+        Found::Sparse(..) => Vec::new(),
+    };
+    let file = open(path)?;
+    for name in names {
+        let read = || -> hdf5::Result<()> {
+            let data = file.dataset(&name)?;
+            let sturdy =
+                data.filters().iter().all(|f| matches!(f, Filter::Deflate(_) | Filter::Shuffle | Filter::Fletcher32));
+            if sturdy && file.size() > REHEARSED {
+                return Ok(());
+            }
+            let shape = data.shape();
+            let (rows, width) = (shape[0], shape.get(1).copied().unwrap_or(1));
+            let step = (AT_ONCE / width.max(1)).max(1);
+            for first in (0..rows).step_by(step) {
+                let lines = first..rows.min(first + step);
+                if shape.len() == 2 {
+                    data.read_slice_2d::<f64, _>(s![lines, ..])?;
+                } else {
+                    data.read_slice_1d::<f64, _>(s![lines])?;
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|e| library(path, &format!("{name} cannot be read"), &e))?;
+    }
+    Ok(())
+}
+
+/// Looks for the matrix: the one named, or AnnData's `/X`, or 10x's group, or the only dataset with two dimensions.
+pub fn header(path: &str, inner: Option<&str>) -> Result<Found> {
+    crate::data::formats::text::open(path)?;
+    hdf5_probe::read(What::Matrix, path, inner)?;
+    look(path, inner)
+}
+
+fn look(path: &str, inner: Option<&str>) -> Result<Found> {
+    let file = open(path)?;
+    let name = match inner {
+        Some(name) => name.to_string(),
+        None => choose(path, &file)?,
+    };
+    match file.loc_type_by_name(&name) {
+        Ok(LocationType::Dataset) => dense(path, &file, name),
+        Ok(LocationType::Group) => sparse(path, &file, &name),
+        _ => Err(wrong(path, format!("has no dataset or group {name}; it has {}", contents(&file)))),
+    }
+}
+
+fn is_strips(group: &Group) -> bool {
+    ["data", "indices", "indptr"].iter().all(|name| group.link_exists(name))
+}
+
+fn choose(path: &str, file: &File) -> Result<String> {
+    let names = file.member_names().map_err(|e| library(path, "cannot be listed", &e))?;
+    if names.iter().any(|n| n == "X") {
+        return Ok("/X".into());
+    }
+    let fits = |name: &&String| match file.loc_type_by_name(name) {
+        Ok(LocationType::Group) => file.group(name).is_ok_and(|g| is_strips(&g)),
+        Ok(LocationType::Dataset) => file.dataset(name).is_ok_and(|d| d.ndim() == 2),
+        _ => false,
+    };
+    let mut found = names.iter().filter(fits);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(format!("/{only}")),
+        _ => Err(wrong(path, format!("say which matrix is meant, as in {path}:/name; it has {}", contents(file)))),
+    }
+}
+
+/// The first two levels of names.
+fn contents(file: &File) -> String {
+    let mut all = Vec::new();
+    for name in file.member_names().unwrap_or_default() {
+        match file.group(&name) {
+            Ok(group) if file.loc_type_by_name(&name).is_ok_and(|t| t == LocationType::Group) && !is_strips(&group) => {
+                all.extend(
+                    group.member_names().unwrap_or_default().into_iter().map(|inner| format!("/{name}/{inner}")),
+                );
+            }
+            _ => all.push(format!("/{name}")),
+        }
+    }
+    let more = all.len().saturating_sub(20);
+    all.truncate(20);
+    if all.is_empty() { "nothing".into() } else { all.join(", ") + if more > 0 { ", …" } else { "" } }
+}
+
+/// Whether a dataset holds numbers, as what.
+fn number_type(path: &str, name: &str, data: &Dataset) -> Result<String> {
+    let described = data.dtype().and_then(|t| t.to_descriptor());
+    match described {
+        Ok(TypeDescriptor::Integer(size)) => Ok(format!("i{}", 8 * size as usize)),
+        Ok(TypeDescriptor::Unsigned(size)) => Ok(format!("u{}", 8 * size as usize)),
+        Ok(TypeDescriptor::Float(size)) => Ok(format!("f{}", 8 * size as usize)),
+        Ok(TypeDescriptor::Boolean) => Ok("bool".into()),
+        Ok(other) => Err(wrong(path, format!("{name} holds {other}, not numbers"))),
+        Err(_) => Err(wrong(path, format!("{name} holds something else than numbers"))),
+    }
+}
+
+/// Refuses datasets that promise more than the file can hold.
+fn honest(path: &str, name: &str, data: &Dataset) -> Result<()> {
+    let promised = data.shape().iter().try_fold(8u64, |all, &d| all.checked_mul(d as u64)).unwrap_or(u64::MAX);
+    let held = crate::data::formats::mtx::text_bytes(data.storage_size(), true).saturating_add(64 << 20);
+    if promised > held.saturating_mul(8) {
+        return Err(wrong(
+            path,
+            format!("{name} promises {:?} numbers, but stores only {} bytes", data.shape(), data.storage_size()),
+        ));
+    }
+    Ok(())
+}
+
+fn dense(path: &str, file: &File, name: String) -> Result<Found> {
+    let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+    let number = number_type(path, &name, &data)?;
+    honest(path, &name, &data)?;
+    let (rows, cols) = match data.shape()[..] {
+        [rows] => (rows, 1),
+        [rows, cols] => (rows, cols),
+        ref shape => return Err(wrong(path, format!("{name} has {} dimensions; a matrix has two", shape.len()))),
+    };
+    crate::data::formats::mtx::shape(rows, cols, None).map_err(|what| wrong(path, format!("{name}: {what}")))?;
+    Ok(Found::Dense(rows, cols, name, number))
+}
+
+/// A text attribute.
+fn word(group: &Group, name: &str) -> Option<String> {
+    let attribute = group.attr(name).ok()?;
+    attribute
+        .read_scalar::<VarLenUnicode>()
+        .map(|s| s.to_string())
+        .or_else(|_| attribute.read_scalar::<VarLenAscii>().map(|s| s.to_string()))
+        .or_else(|_| attribute.read_scalar::<hdf5::types::FixedAscii<32>>().map(|s| s.to_string()))
+        .ok()
+}
+
+fn sparse(path: &str, file: &File, name: &str) -> Result<Found> {
+    let group = file.group(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+    if !is_strips(&group) {
+        return Err(wrong(path, format!("{name} is a group, not a matrix; the file has {}", contents(file))));
+    }
+    let kind = word(&group, "encoding-type").or_else(|| word(&group, "h5sparse_format"));
+    let shape: Option<Vec<f64>> = ["shape", "h5sparse_shape"]
+        .iter()
+        .find_map(|a| group.attr(a).ok()?.read_raw::<f64>().ok())
+        .or_else(|| group.dataset("shape").ok()?.read_raw::<f64>().ok());
+    let shape = shape.ok_or_else(|| wrong(path, format!("{name} does not say its shape")))?;
+    let mut length = [0; 3];
+    for (length, array) in length.iter_mut().zip(["indptr", "indices", "data"]) {
+        let data = group.dataset(array).map_err(|e| library(path, &format!("{name}/{array} cannot be opened"), &e))?;
+        number_type(path, &format!("{name}/{array}"), &data)?;
+        honest(path, &format!("{name}/{array}"), &data)?;
+        if data.ndim() != 1 {
+            return Err(wrong(path, format!("{name}/{array} has {} dimensions instead of one", data.ndim())));
+        }
+        *length = data.size() as u64;
+    }
+    let [starts, indices, values] = length;
+    let (by_columns, writer) = match kind.as_deref() {
+        Some("csr_matrix" | "csr") => (false, "AnnData"),
+        Some("csc_matrix" | "csc") => (true, "AnnData"),
+        Some(other) => {
+            return Err(wrong(path, format!("{name} is encoded as {other}; CSR, CSC and dense can be read")));
+        }
+        // 10x does not say: genes × cells, stored by cells
+        None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == starts as f64), "10x"),
+    };
+    let (rows, cols) = compressed::check(&shape, by_columns, starts, indices, values)
+        .map_err(|what| wrong(path, format!("{name} {what}")))?;
+    let order = if by_columns { "CSC" } else { "CSR" };
+    let strips = Strips { rows, cols, by_columns, entries: values, store: Store::Hdf5(name.to_string()) };
+    Ok(Found::Sparse(strips, format!("HDF5 {order} group {name} ({writer})")))
+}
+
+/// All row starts of a sparse group, and a reader of the rest.
+pub fn open_group(path: &str, name: &str) -> Result<(Vec<f64>, Box<dyn compressed::Arrays>)> {
+    let file = open(path)?;
+    let find = |array: &str| {
+        let full = format!("{name}/{array}");
+        file.dataset(&full).map_err(|e| library(path, &format!("{full} cannot be opened"), &e))
+    };
+    let starts =
+        find("indptr")?.read_raw::<f64>().map_err(|e| library(path, &format!("{name}/indptr cannot be read"), &e))?;
+    let reader = GroupReader { path: path.to_string(), indices: find("indices")?, data: find("data")? };
+    Ok((starts, Box::new(reader)))
+}
+
+struct GroupReader {
+    path: String,
+    indices: Dataset,
+    data: Dataset,
+}
+
+impl compressed::Arrays for GroupReader {
+    fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)> {
+        let read = |data: &Dataset| {
+            let range = range.start as usize..range.end as usize;
+            numbers_1d(data, range)
+                .map_err(|e| library(&self.path, &format!("{} cannot be read: damaged or truncated", data.name()), &e))
+        };
+        Ok((read(&self.indices)?, read(&self.data)?))
+    }
+}
+
+/// Numbers of any type, and booleans, which HDF5 does not take for numbers.
+fn numbers_1d(data: &Dataset, range: Range<usize>) -> hdf5::Result<Vec<f64>> {
+    if matches!(data.dtype()?.to_descriptor()?, TypeDescriptor::Boolean) {
+        return Ok(data.read_slice_1d::<bool, _>(s![range])?.iter().map(|&b| f64::from(u8::from(b))).collect());
+    }
+    Ok(data.read_slice_1d::<f64, _>(s![range])?.to_vec())
+}
+
+/// Reader of a dense dataset: a hyperslab at a time.
+pub struct DatasetLines<'a> {
+    info: &'a FileInfo,
+    data: Dataset,
+    boolean: bool,
+    rule: Rule,
+}
+
+impl<'a> DatasetLines<'a> {
+    pub fn open(info: &'a FileInfo, name: &str, rule: Rule) -> Result<Self> {
+        let file = open(&info.path)?;
+        let data = file.dataset(name).map_err(|e| library(&info.path, &format!("{name} cannot be opened"), &e))?;
+        let boolean = number_type(&info.path, name, &data)? == "bool";
+        Ok(DatasetLines { info, data, boolean, rule })
+    }
+
+    fn read<T: Real>(&self, lines: &Range<usize>, within: &Range<usize>, out: &mut [T]) -> hdf5::Result<()> {
+        let mut copy = |part: ArrayView2<T>| out.iter_mut().zip(part).for_each(|(out, &x)| *out = x);
+        let two = self.data.ndim() == 2;
+        if self.boolean {
+            let number = |b: &bool| if *b { T::one() } else { T::zero() };
+            if two {
+                let part = self.data.read_slice::<bool, _, Ix2>(s![lines.clone(), within.clone()])?;
+                copy(part.map(number).view());
+            } else {
+                let part = self.data.read_slice_1d::<bool, _>(s![lines.clone()])?;
+                copy(part.map(number).insert_axis(ndarray::Axis(1)).view());
+            }
+        } else if two {
+            copy(self.data.read_slice::<T, _, Ix2>(s![lines.clone(), within.clone()])?.view());
+        } else {
+            copy(self.data.read_slice_1d::<T, _>(s![lines.clone()])?.insert_axis(ndarray::Axis(1)).view());
+        }
+        Ok(())
+    }
+}
+
+/// Bytes taken from the library at once.
+const PIECE: usize = 256 << 10;
+
+impl<T: Real> Lines<T> for DatasetLines<'_> {
+    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        // What the library hands over is taken in pieces that stay in the cache; of a chunked data set every piece might
+        // unpack whole chunks again.
+        let step = if self.data.is_chunked() { lines.len() } else { PIECE / (within.len() * size_of::<T>()).max(1) };
+        let step = step.clamp(1, lines.len().max(1));
+        for (first, out) in lines.clone().step_by(step).zip(out.chunks_mut((step * within.len()).max(1))) {
+            self.read(&(first..lines.end.min(first + step)), &within, out).map_err(|e| {
+                library(&self.info.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
+            })?;
+        }
+        match self.rule.first_wrong(out) {
+            Some((at, why)) => {
+                let place = place_of(self.info, lines.start * self.info.cols + within.start + at);
+                Err(Error::input(format!("{}: the entry in {place} {why}", self.info.path)))
+            }
+            None => Ok(()),
+        }
+    }
+}

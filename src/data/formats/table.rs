@@ -1,0 +1,269 @@
+//! Tables in text: CSV, TSV and numbers separated by blanks, with or without a header line and a first column of names.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::distribute::dense::Lines;
+use crate::data::formats::file::FileInfo;
+use crate::data::formats::number::{Rule, float, place};
+use crate::data::formats::text::{Blocks, error_at, io_error, quote};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+
+/// How a table is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// What separates fields; a blank stands for any run of blanks.
+    pub separator: u8,
+    /// Each row begins with a name.
+    pub names: bool,
+    /// Where the first row of numbers begins in the (uncompressed) text.
+    pub start: u64,
+    pub cols: usize,
+}
+
+/// Looks at the first two lines.
+pub fn header(path: &str, gz: bool, tabs: bool) -> Result<Table> {
+    let mut blocks = Blocks::whole(path, gz, 0)?;
+    let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
+    'all: while let Some((text, offset)) = blocks.next()? {
+        let mut at = 0;
+        while let Some(row) = next_row(text, &mut at) {
+            lines.push((offset + row.start as u64, text[row].to_vec()));
+            if lines.len() == 2 {
+                break 'all;
+            }
+        }
+    }
+    let Some((first_offset, first)) = lines.first() else {
+        return Err(Error::input(format!("{path}: holds no line with numbers")));
+    };
+    let separator = if tabs { b'\t' } else { guess_separator(first) };
+    let first: Vec<&[u8]> = fields(first, separator).collect();
+    // A first line of numbers is a row; only its first field may be a name.
+    let titled = first.len() > 1 && first[1..].iter().any(|f| number(f).is_none())
+        || first.len() == 1 && number(first[0]).is_none()
+        || first[0].is_empty();
+    let (start, row) = match lines.get(1) {
+        Some((offset, row)) if titled => (*offset, fields(row, separator).collect()),
+        None if titled => {
+            return Err(Error::input(format!("{path}: line 1: expected numbers, found {}", quote(&lines[0].1))));
+        }
+        _ => (*first_offset, first.clone()),
+    };
+    let named = number(row[0]).is_none();
+    let names = row.len() > 1 && (named || titled && (first[0].is_empty() || first.len() + 1 == row.len()));
+    let cols = row.len() - usize::from(names);
+    Ok(Table { separator, names, start, cols })
+}
+
+/// The separator that the line has most of.
+fn guess_separator(line: &[u8]) -> u8 {
+    let count = |separator: u8| fields(line, separator).count();
+    let best = [b',', b';', b'\t'].into_iter().max_by_key(|&s| (count(s), s == b',')).unwrap_or(b',');
+    if count(best) > 1 {
+        best
+    } else if count(b' ') > 1 {
+        b' '
+    } else {
+        best
+    }
+}
+
+/// The next line that holds something, from `at` on, without its end; `#` begins a comment.
+pub fn next_row(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
+    loop {
+        if *at >= text.len() {
+            return None;
+        }
+        let start = *at;
+        let end = memchr::memchr(b'\n', &text[start..]).map_or(text.len(), |end| start + end);
+        *at = end + 1;
+        let end = if text[..end].ends_with(b"\r") && end > start { end - 1 } else { end };
+        let line = &text[start..end];
+        if line.first() != Some(&b'#') && !line.trim_ascii().is_empty() {
+            return Some(start..end);
+        }
+    }
+}
+
+/// The fields of a line, without blanks and quotation marks around them. A quoted field may hold the separator.
+fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(if separator == b' ' { line.trim_ascii() } else { line });
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let quoted = line.first() == Some(&b'"');
+        let from = if quoted { 1 + closing(&line[1..]) } else { 0 };
+        let is_end = |b: u8| b == separator || separator == b' ' && b == b'\t';
+        let end = line[from..].iter().position(|&b| is_end(b)).map(|end| from + end);
+        rest = end.map(|end| {
+            let rest = &line[end + 1..];
+            if separator == b' ' { rest.trim_ascii_start() } else { rest }
+        });
+        let field = line[..end.unwrap_or(line.len())].trim_ascii();
+        Some(field.strip_prefix(b"\"").and_then(|f| f.strip_suffix(b"\"")).unwrap_or(field))
+    })
+}
+
+/// Where a quoted field ends; two quotation marks stand for one.
+fn closing(text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        match memchr::memchr(b'"', &text[at..]) {
+            Some(mark) if text.get(at + mark + 1) == Some(&b'"') => at += mark + 2,
+            Some(mark) => return at + mark + 1,
+            None => return text.len(),
+        }
+    }
+}
+
+fn number(field: &[u8]) -> Option<f64> {
+    float(field).filter(|(_, used)| *used == field.len()).map(|(value, _)| value)
+}
+
+impl Table {
+    /// Parses a row into `out`, checking its length.
+    fn row<T: Real>(&self, line: &[u8], row: usize, rule: Rule, out: &mut [T]) -> std::result::Result<(), String> {
+        let mut count = 0;
+        for field in fields(line, self.separator).skip(usize::from(self.names)) {
+            if let Some(out) = out.get_mut(count) {
+                let Some(value) = number(field) else {
+                    let what = if field.is_empty() { "empty".to_string() } else { quote(field) };
+                    return Err(format!("the entry in {} is {what}, not a number", place(row, count)));
+                };
+                *out = rule.entry(value).map_err(|why| format!("the entry in {} {why}", place(row, count)))?;
+            }
+            count += 1;
+        }
+        if count == self.cols {
+            Ok(())
+        } else {
+            Err(format!("has {count} numbers, but the first row has {}", self.cols))
+        }
+    }
+}
+
+/// Reader of a table's rows.
+pub struct TableLines<'a> {
+    info: &'a FileInfo,
+    table: &'a Table,
+    blocks: Blocks,
+    rule: Rule,
+    text: Vec<u8>,
+    at: usize,
+    offset: u64,
+    /// The last row that was too long for one piece.
+    row: Vec<f64>,
+    /// The row that comes next.
+    next: usize,
+}
+
+impl<'a> TableLines<'a> {
+    /// Reads from `blocks`, whose first row is row `first` of the table.
+    pub fn new(info: &'a FileInfo, table: &'a Table, blocks: Blocks, first: usize, rule: Rule) -> Self {
+        TableLines { info, table, blocks, rule, text: Vec::new(), at: 0, offset: 0, row: Vec::new(), next: first }
+    }
+
+    fn next_row<T: Real>(&mut self, out: &mut [T]) -> Result<()> {
+        let range = loop {
+            if let Some(range) = next_row(&self.text, &mut self.at) {
+                break range;
+            }
+            let Some((text, offset)) = self.blocks.next()? else {
+                return Err(io_error(&self.info.path, &std::io::ErrorKind::UnexpectedEof.into()));
+            };
+            self.text.clear();
+            self.text.extend_from_slice(text);
+            (self.at, self.offset) = (0, offset);
+        };
+        let start = range.start as u64;
+        let parsed = self.table.row(&self.text[range], self.next, self.rule, out);
+        self.next += 1;
+        parsed.map_err(|what| error_at(&self.info.path, self.info.gz, self.offset + start, &what))
+    }
+}
+
+impl<T: Real> Lines<T> for TableLines<'_> {
+    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        let width = self.table.cols;
+        if within.len() == width {
+            return out.chunks_exact_mut(width).try_for_each(|row| self.next_row(row));
+        }
+        // A row too long for one piece is parsed once and handed over in parts.
+        if lines.start == self.next {
+            let mut row = std::mem::take(&mut self.row);
+            row.resize(width, 0.0);
+            self.next_row(&mut row)?;
+            self.row = row;
+        }
+        let part = &self.row[within];
+        out.iter_mut().zip(part).for_each(|(out, &x)| *out = T::from_f64(x));
+        match self.rule.first_wrong(out) {
+            Some((at, why)) => Err(Error::input(format!("{}: entry {} of a row {why}", self.info.path, at + 1))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Counts rows.
+pub fn count_rows(text: &[u8]) -> u64 {
+    let (mut at, mut rows) = (0, 0);
+    while next_row(text, &mut at).is_some() {
+        rows += 1;
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn head(text: &str) -> Result<Table> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        header(file.path().to_str().unwrap(), false, false)
+    }
+
+    #[test]
+    fn headers_and_names_are_told_from_numbers() {
+        for (text, separator, names, start, cols) in [
+            ("1,2,3\n4,5,6\n", b',', false, 0, 3),
+            ("a,b,c\n1,2,3\n", b',', false, 6, 3),
+            ("# note\n\n,a,b\ncell1,1,2\n", b',', true, 13, 2),
+            (",0,1\n0,5,6\n", b',', true, 5, 2),
+            ("a b\nr1 5 6\n", b' ', true, 4, 2),
+            ("gene;x;y\n\"one; two\";1;2\n", b';', true, 9, 2),
+            ("g1\t1\t2\ng2\t3\t4\n", b'\t', true, 0, 2),
+            ("1.5\n2.5\n", b',', false, 0, 1),
+            ("  1.0e+00   2.0e+00\n", b' ', false, 0, 2),
+            ("a,b\r\n1,2\r\n", b',', false, 5, 2),
+        ] {
+            let table = head(text).unwrap();
+            assert_eq!(table, Table { separator, names, start, cols }, "{text:?}");
+        }
+        assert!(head("").unwrap_err().message.contains("no line"));
+        assert!(head("a,b,c\n").unwrap_err().message.contains("expected numbers"));
+    }
+
+    #[test]
+    fn rows_and_what_is_wrong_with_them() {
+        let table = Table { separator: b',', names: true, start: 0, cols: 3 };
+        let rule = Rule { allow_negative: false, allow_nan: false };
+        let mut out = [0.0f64; 3];
+        table.row(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, rule, &mut out).unwrap();
+        assert_eq!(out, [1.0, 2.5, 30.0]);
+        for (line, names) in [
+            ("a,1,2", "has 2 numbers, but the first row has 3"),
+            ("a,1,2,3,4", "has 4 numbers"),
+            ("a,1,,3", "row 5, column 2 is empty"),
+            ("a,1,NA,3", "'NA', not a number"),
+            ("a,1,nan,3", "NaN"),
+            ("a,1,-2,3", "negative"),
+        ] {
+            let message = table.row(line.as_bytes(), 4, rule, &mut out).unwrap_err();
+            assert!(message.contains(names), "{line}: {message}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What must hold before a run and between its settings and its data.
+
+use crate::algorithms::options::{RECORD_ORDER, RECORD_RELEASES};
+use crate::algorithms::registry::Form;
+use crate::cli::Settings;
+use crate::comm::Communicator;
+use crate::data::{Header, Share, Statistics};
+use crate::error::{Error, Result};
+use crate::linalg;
+use crate::linalg::Block;
+use crate::output::matrices;
+
+use super::CONTROL;
+
+/// What can be known to fail before anything is read; whether there is a checkpoint to go on from.
+pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result<bool> {
+    let mut resuming = false;
+    let mut checked = Ok(());
+    if comm.is_root() {
+        let paths = [
+            ("--output", settings.output.as_deref()),
+            ("--checkpoint", settings.checkpoint.as_deref()),
+            ("--trace", settings.trace.as_deref()),
+            ("--report", settings.report.as_ref().map(|(path, _)| path.as_path())),
+            ("--record-releases", settings.options.file(&RECORD_RELEASES)),
+            ("--record-order", settings.options.file(&RECORD_ORDER)),
+        ];
+        checked = paths
+            .iter()
+            .filter_map(|(option, path)| path.map(|p| (option, p)))
+            .try_for_each(|(option, path)| matrices::check_writable(path).map_err(|e| e.at(option)));
+        resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
+    }
+    let resuming = comm.broadcast_value(CONTROL, resuming);
+    checked.map(|()| resuming)
+}
+
+/// How the data is shared out among the parties; rank 0 alone reads the file of `--split`. Collective.
+pub(super) fn share(settings: &Settings, comm: &Communicator) -> Result<Share> {
+    let Some(path) = &settings.split else {
+        return Ok(settings.skew.map_or(Share::Even, Share::First));
+    };
+    let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
+    let text = comm.broadcast_value(CONTROL, comm.is_root().then(read).unwrap_or(Ok(String::new())));
+    text.map_err(Error::input).and_then(|text| Share::parse(&text)).map_err(|e| e.at(split_name(settings)))
+}
+
+/// The file of `--split` as messages name it.
+pub(super) fn split_name(settings: &Settings) -> String {
+    settings.split.as_ref().map_or_else(String::new, |path| format!("--split {}", path.display()))
+}
+
+pub(super) fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {
+    match settings.options.grid() {
+        Some((pr, pc)) if pr.checked_mul(pc) != Some(ranks) => {
+            let product = pr.checked_mul(pc).map_or_else(|| "far too many".into(), |p| p.to_string());
+            Err(Error::input(format!(
+                "--grid {pr}x{pc}: that is for {product} ranks, and this run has {ranks}; rows times columns of the grid must \
+                 be the number of ranks (mpirun -n)"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn check_shape(settings: &Settings, header: &Header) -> Result<()> {
+    let smaller = header.rows.min(header.cols);
+    if smaller == 0 {
+        return Err(Error::input(format!("the matrix is empty ({} x {})", header.rows, header.cols)));
+    }
+    if settings.k > smaller {
+        return Err(Error::input(format!(
+            "--components {}: the matrix is {} x {}, so at most {smaller} components make sense",
+            settings.k, header.rows, header.cols
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn check_form<T: linalg::Real>(settings: &Settings, block: &Block<T>) -> Result<()> {
+    let form = match block {
+        Block::Dense(_) => Form::Dense,
+        Block::Sparse(_) => Form::Sparse,
+        Block::Bits(_) => Form::Bits,
+    };
+    if settings.method.forms.contains(&form) {
+        return Ok(());
+    }
+    Err(Error::input(format!("{} does not work on {form:?} data", settings.method.name)))
+}
+
+/// Refuses entries so small that their squares vanish: there would be no error to make smaller.
+pub(super) fn check_size(statistics: &Statistics) -> Result<()> {
+    if statistics.norm2.is_normal() {
+        return Ok(());
+    }
+    let largest = statistics.max.abs().max(statistics.min.abs());
+    Err(Error::input(format!(
+        "the largest entry is {largest:e}: its square vanishes; divide the data first (--scale max)"
+    )))
+}
