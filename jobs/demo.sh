@@ -27,6 +27,6 @@ sed -n 's/.*"event":"iter".*"rel_error":\([0-9.eE+-]*\).*/\1/p' "$out/digits.jso
     { last = $1 }
     END {
         if (NR < 2 || !(last < first)) { print "demo: the error did not fall (" first " to " last ")"; exit 1 }
-        printf "demo: relative error %.4f -> %.4f in 100 iterations on %d ranks; factors in %s/digits.h5, trace in %s/digits.jsonl\n",
-            first, last, ranks, out, out
+        printf "demo: relative error %.4f -> %.4f in 100 iterations on %d ranks\n", first, last, ranks
+        printf "demo: factors in %s/digits.h5, trace in %s/digits.jsonl\n", out, out
     }'
