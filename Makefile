@@ -1,9 +1,9 @@
-# fednmf: `make demo` and `make test` do everything by themselves on a fresh Debian or Ubuntu with Rust.
+# fednmf: `make demo` and `make test` install what they need on a fresh Debian or Ubuntu with Rust.
 #
-#   MPI=mpich        build with MPICH instead of the MPI that mpicc belongs to; in a target directory of its own
-#   TESTS='--test X' only these of the tests, in cargo's words
+#   MPI=mpich        build with MPICH instead of the MPI of mpicc, in a separate target directory
+#   TESTS='--test X' run only these tests (arguments of cargo test)
 #   MKLROOT=DIR      build with an installed MKL
-#   PREFIX=DIR       where `make install` puts things (default: /usr/local for root, else ~/.local)
+#   PREFIX=DIR       installation prefix of `make install` (default: /usr/local for root, else ~/.local)
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -15,7 +15,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 BINARY := $(TARGET)/release/fednmf
 SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 
-# What cargo and mpirun need, asked anew for every recipe: setup may just have installed it.
+# The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
 ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 
 .PHONY: help setup ready build test demo install docs bench lint audit clean
@@ -23,11 +23,11 @@ ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
-setup: ## install what is missing (or say which packages to ask for)
+setup: ## install what is missing (or print the packages to ask for)
 	@jobs/setup.sh
 
-# The same without a word when nothing is missing. The build scripts of the MPI and MKL bindings do not notice that
-# another MPI or MKL is meant: the stamp tells, and they run again.
+# The same, but silent if nothing is missing. The build scripts of the MPI, MKL and HDF5 bindings do not notice
+# a change of library; the stamp detects it and makes them run again.
 ready:
 	@FEDNMF_QUIET=1 jobs/setup.sh
 	@$(ENV) new="$$MKLROOT $${HDF5_DIR:-} $$("$${MPICC:-mpicc}" -show 2>/dev/null || true)"; stamp='$(TARGET)/.libraries'; \
@@ -44,11 +44,11 @@ test: ## all tests
 	@$(MAKE) ready
 	@$(ENV) cargo test --release --no-fail-fast $(TESTS)
 
-demo: build ## the main job on real data, with 4 ranks
+demo: build ## dsanls on real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'
 
-# Under sudo what was built before is installed: root has another cargo and another cache.
-install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## binary, man page and completions below PREFIX
+# Under sudo, install the existing build: root has another cargo and another cache.
+install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## install binary, man page and completions below PREFIX
 	@d='$(DESTDIR)$(PREFIX)'; \
 	install -d "$$d/bin" "$$d/share/man/man1" "$$d/share/bash-completion/completions" \
 	    "$$d/share/zsh/site-functions" "$$d/share/fish/vendor_completions.d"; \
@@ -60,7 +60,7 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## binary, man p
 	echo "installed $$d/bin/fednmf; try: mpirun -n $$(nproc) fednmf --algo dsanls"; \
 	case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "add it to the PATH:  export PATH=$(PREFIX)/bin:\$$PATH" ;; esac
 
-docs: build ## docs/reference.md and the README's table, from the registry
+docs: build ## generate docs/reference.md and the table in README.md
 	@mkdir -p docs; '$(BINARY)' list --markdown >docs/reference.md; \
 	sed -n '/^## Algorithms/,/^## Options of every/p' docs/reference.md | grep '^|' >'$(TARGET)/algorithms.md'; \
 	sed -i -e '/<!-- list: begin/,/<!-- list: end/{//!d}' -e '/<!-- list: begin/r $(TARGET)/algorithms.md' README.md
@@ -68,14 +68,14 @@ docs: build ## docs/reference.md and the README's table, from the registry
 bench: ready ## micro-benchmarks
 	@$(ENV) cargo bench
 
-lint: ready ## formatting, clippy without warnings, shellcheck where it is there
+lint: ready ## formatting, clippy without warnings, shellcheck if available
 	@$(ENV) cargo fmt --check
 	@$(ENV) cargo clippy --release --all-targets -- -D warnings
 	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_FILES); else echo "no shellcheck: skipped"; fi
 
-audit: ## known faults, licences and sources of the dependencies; needs cargo-deny and the network
+audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-deny and the network
 	@command -v cargo-deny >/dev/null || { echo "no cargo-deny: cargo install --locked cargo-deny"; exit 1; }
 	@cargo deny check
 
-clean: ## remove what was built
+clean: ## remove all build products
 	@rm -rf target target-mpich

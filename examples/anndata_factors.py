@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Components of an AnnData object, and back into it: anndata_factors.py [cells.h5ad [k]]. Needs anndata, and fednmf on the PATH (or $FEDNMF)."""
+"""Factorises an AnnData object and stores the factors in it.
+
+Usage: anndata_factors.py [cells.h5ad [k]]. Needs anndata, and fednmf on the PATH (or in $FEDNMF).
+"""
 
 import os
 import subprocess
@@ -26,7 +29,7 @@ with tempfile.TemporaryDirectory() as folder:
     subprocess.run([fednmf, "--input", source, "-k", k, "--tol", "1e-5", "--output", factors, "--quiet"], check=True)
     found = anndata.read_h5ad(factors)
 
-# The same cells and genes in the same order: the arrays fit.
+# Cells and genes are the same and in the same order, so the arrays can be assigned.
 assert (found.obs_names == adata.obs_names).all() and (found.var_names == adata.var_names).all()
 adata.obsm["X_nmf"], adata.varm["NMF"] = found.obsm["X_nmf"], found.varm["NMF"]
 adata.uns["nmf"] = found.uns["nmf"]

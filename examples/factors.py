@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""From a NumPy array to factors and back: factors.py [ranks]. Needs numpy and h5py, and fednmf on the PATH (or $FEDNMF)."""
+"""Factorises a NumPy array and reads the factors back.
+
+Usage: factors.py [ranks]. Needs numpy and h5py, and fednmf on the PATH (or in $FEDNMF).
+"""
 
 import os
 import subprocess
@@ -22,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
     command = [fednmf, "--input", data, "-k", "5", "--max-iters", "500", "--tol", "1e-9", "--output", factors, "--quiet"]
     subprocess.run(launch + command, check=True, stdout=subprocess.DEVNULL)
     with h5py.File(factors) as f:
-        # W = U and H = V' in scikit-learn's words
+        # In scikit-learn's notation W = U and H = Vᵀ.
         W, H = f["U"][:], f["V"][:].T
         print("algorithm", f.attrs["algo"], "version", f.attrs["version"])
 
@@ -30,5 +33,5 @@ error = np.linalg.norm(X - W @ H) / np.linalg.norm(X)
 print(f"relative error {error:.6f}")
 assert error < 0.02 and (W >= 0).all() and (H >= 0).all()
 
-# Into AnnData, where cells are rows and genes columns:
+# For AnnData, where rows are cells and columns are genes:
 #   adata.obsm["X_nmf"], adata.varm["NMF"] = W, H.T

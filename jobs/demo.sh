@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job on real data: DSANLS on 1797 handwritten digits with 4 ranks.  make demo  calls it as
+# DSANLS on real data: 1797 handwritten digits on 4 ranks. `make demo` calls it as
 #
 #   jobs/demo.sh target/release/fednmf target/demo
 set -euo pipefail
@@ -9,7 +9,7 @@ binary=${1:-$here/target/release/fednmf}
 out=${2:-$here/target/demo}
 ranks=4
 
-# Ranks that wait have to give way to those that work, when there are more of them than cores.
+# With more ranks than cores, waiting ranks must yield to working ones.
 [ "$(nproc)" -ge "$ranks" ] || export OMPI_MCA_mpi_yield_when_idle=1
 
 mkdir -p "$out"
@@ -18,15 +18,15 @@ run=("${FEDNMF_MPIRUN:-mpirun}" -n "$ranks" "$binary" --algo dsanls --input "$he
     --max-iters 100 --eval-every 10 --seed 1 --trace "$out/digits.jsonl" --output "$out/digits.h5")
 printf '%s ' '$' "${run[@]}"
 echo
-# Through a pipe the progress comes as lines, one for each evaluation, instead of a bar.
+# Through a pipe the progress is one line per evaluation instead of a bar.
 "${run[@]}" 2>&1 </dev/null | cat
 
-# the first and the last error of the trace
+# The first and the last error of the trace.
 sed -n 's/.*"event":"iter".*"rel_error":\([0-9.eE+-]*\).*/\1/p' "$out/digits.jsonl" | awk -v out="$out" -v ranks="$ranks" '
     NR == 1 { first = $1 }
     { last = $1 }
     END {
         if (NR < 2 || !(last < first)) { print "demo: the error did not fall (" first " to " last ")"; exit 1 }
-        printf "demo: relative error %.4f -> %.4f in 100 iterations on %d ranks; factors in %s/digits.h5, trace in %s/digits.jsonl\n",
-            first, last, ranks, out, out
+        printf "demo: relative error %.4f -> %.4f in 100 iterations on %d ranks\n", first, last, ranks
+        printf "demo: factors in %s/digits.h5, trace in %s/digits.jsonl\n", out, out
     }'

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs what fednmf needs to be built and run, and is missing; harmless to run again.
+# Installs whatever is missing to build and run fednmf. Running it again is harmless.
 #
-#   jobs/setup.sh           install (system packages need root or sudo; else it says which ones to ask for)
-#   jobs/setup.sh --tests   the same, and python3 and shellcheck for the tests (shellcheck where it is there)
-#   jobs/setup.sh --env     only print the exports that cargo and mpirun need
+#   jobs/setup.sh           install (system packages need root or sudo; otherwise prints the packages to ask for)
+#   jobs/setup.sh --tests   the same, and python3 and shellcheck for the tests (shellcheck if available)
+#   jobs/setup.sh --env     only print the exports needed by cargo and mpirun
 #
-# Nothing is installed where it is already there. Environment modules do: an MPI whose `mpicc` is on the PATH, an HDF5
-# named by HDF5_DIR (or HDF5_ROOT, HDF5_HOME, EBROOTHDF5, or its h5cc on the PATH), an MKL named by MKLROOT.
+# What is present is used, environment modules included: an MPI whose `mpicc` is on the PATH, an HDF5 given by HDF5_DIR
+# (or HDF5_ROOT, HDF5_HOME, EBROOTHDF5, or its h5cc on the PATH), an MKL given by MKLROOT.
 #
-#   MPI=openmpi|mpich       which MPI to build with (default: the one that mpicc belongs to, else Open MPI)
-#   FEDNMF_MKL=DIR          where MKL goes (default: ~/.cache/fednmf/mkl-VERSION)
-#   FEDNMF_QUIET=1          say nothing when nothing was missing
+#   MPI=openmpi|mpich       which MPI to build with (default: that of mpicc, else Open MPI)
+#   FEDNMF_MKL=DIR          where to install MKL (default: ~/.cache/fednmf/mkl-VERSION)
+#   FEDNMF_QUIET=1          print nothing if nothing was missing
 set -euo pipefail
 shopt -s nullglob
 
@@ -22,14 +22,14 @@ MKL_LIBS=(libmkl_intel_lp64.a libmkl_sequential.a libmkl_core.a)
 MKL_WHEELS="mkl-static==$MKL_VERSION --hash=sha256:090e439bf202b45579c75d2ba50ff7ead05752d553a06aba79c3ed2b5247921b
 mkl-include==$MKL_VERSION --hash=sha256:889cc72057a1671fee1e9a8beb2fc4e0d222ba78c08b6d69584dae03fbec4822"
 
-work="" # a scratch directory, removed on the way out
+work="" # a scratch directory, removed on exit
 trap '[ -z "$work" ] || rm -rf "$work"' EXIT
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# --- what is there -----------------------------------------------------------------------------------------------
+# --- what is present -----------------------------------------------------------------------------------------------
 
 cargo_bin() { # the directory of cargo
     local c
@@ -44,7 +44,7 @@ mkl_root() { # the MKLROOT to build with
     printf '%s' "${MKLROOT:-$MKL_DIR}"
 }
 
-mkl_complete() { # does this MKLROOT hold the static libraries (old releases: in lib/intel64) and the header?
+mkl_complete() { # does this MKLROOT have the static libraries (old releases: in lib/intel64) and the header?
     local lib dir
     [ -f "$1/include/mkl.h" ] || return 1
     for dir in "$1/lib" "$1/lib/intel64"; do
@@ -60,9 +60,9 @@ cc_works() { # a compiler with the C library's headers
     have cc && printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1
 }
 
-mpi_found() { # openmpi | mpich | other | nothing, by the mpicc of the PATH
+mpi_found() { # openmpi | mpich | other | nothing, from the mpicc on the PATH
     have mpicc || return 0
-    # A wrapper without its headers (a run-time package) is no MPI to build with.
+    # A wrapper without headers (a run-time package) cannot build.
     if cc_works && ! printf '#include <mpi.h>\n' | mpicc -E -x c - >/dev/null 2>&1; then return 0; fi
     case "$(mpicc -show 2>/dev/null; mpirun --version 2>/dev/null)" in
         *"Open MPI"* | *openmpi* | *open-mpi* | *"Open RTE"*) echo openmpi ;;
@@ -71,7 +71,7 @@ mpi_found() { # openmpi | mpich | other | nothing, by the mpicc of the PATH
     esac
 }
 
-libclang_found() { # the library that bindgen loads, and the compiler's own headers beside it
+libclang_found() { # the library that bindgen loads, and its compiler headers
     local lib dir
     [ -n "${LIBCLANG_PATH:-}" ] && return 0
     local dirs=(/usr/lib/llvm-*/lib /usr/lib/*-linux-gnu /usr/lib64/llvm*/lib* /usr/lib64 /usr/lib /usr/local/lib*
@@ -86,7 +86,7 @@ libclang_found() { # the library that bindgen loads, and the compiler's own head
     return 1
 }
 
-hdf5_dir() { # the HDF5_DIR to export: one that the bindings' build would not find by itself
+hdf5_dir() { # the HDF5_DIR to export, if the bindings' build would not find HDF5 by itself
     local dir tool
     for dir in "${HDF5_DIR:-}" "${HDF5_ROOT:-}" "${HDF5_HOME:-}" "${EBROOTHDF5:-}"; do
         [ -n "$dir" ] && [ -f "$dir/include/H5pubconf.h" ] && { printf '%s' "$dir"; return 0; }
@@ -94,7 +94,7 @@ hdf5_dir() { # the HDF5_DIR to export: one that the bindings' build would not fi
     for tool in h5cc h5pcc; do
         dir=$(command -v "$tool") || continue
         dir=$(dirname "$(dirname "$dir")")
-        # A conda environment's library would not be found at run time.
+        # The library of a conda environment would not be found at run time.
         [ "$dir" = /usr ] || [ "$dir" = "${CONDA_PREFIX:-}" ] && continue
         [ -f "$dir/include/H5pubconf.h" ] && { printf '%s' "$dir"; return 0; }
     done
@@ -117,16 +117,16 @@ env_lines() {
     if ! have cargo && dir=$(cargo_bin); then printf 'export PATH=%q\n' "$dir:$PATH"; fi
     printf 'export MKLROOT=%q\n' "$(mkl_root)"
     if dir=$(hdf5_dir); then printf 'export HDF5_DIR=%q\n' "$dir"; fi
-    # The wrapper that the MPI bindings ask for their flags, and the launcher that belongs to it.
+    # The compiler wrapper that the MPI bindings query, and its launcher.
     case "${MPI:-}" in
         openmpi | mpich)
             have "mpicc.$MPI" && printf 'export MPICC=mpicc.%s\n' "$MPI"
             have "mpirun.$MPI" && printf 'export FEDNMF_MPIRUN=mpirun.%s\n' "$MPI"
             ;;
     esac
-    # More ranks than cores, for Open MPI up to 4 and from 5 on; MPICH always allows it.
+    # Allow more ranks than cores in Open MPI, up to 4 and from 5 on; MPICH always allows it.
     printf 'export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe\n'
-    # Containers and CI run as root; without this Open MPI refuses to.
+    # Containers and CI run as root, which Open MPI refuses without these.
     if [ "$(id -u)" = 0 ]; then
         printf 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n'
         printf 'export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1\n'
@@ -137,16 +137,17 @@ env_lines() {
 
 check_machine() {
     local dir need got
-    [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || die "MKL exists for Linux on x86-64 only, this is $(uname -s) on $(uname -m)"
-    case "${MPI:-}" in "" | openmpi | mpich) ;; *) die "MPI=$MPI: openmpi or mpich" ;; esac
+    [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || die "MKL requires Linux on x86-64, not $(uname -s) on $(uname -m)"
+    case "${MPI:-}" in "" | openmpi | mpich) ;; *) die "MPI=$MPI: must be openmpi or mpich" ;; esac
     need=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$here/Cargo.toml")
     dir=$(cargo_bin) || die "no cargo: install Rust $need or later (https://rustup.rs), then run this again"
     got=$("$dir/cargo" --version 2>/dev/null | cut -d' ' -f2) || got=""
-    [ -n "$got" ] || die "$dir/cargo does not run; 'rustup default stable' chooses a toolchain, then run this again"
+    [ -n "$got" ] || die "$dir/cargo does not run; choose a toolchain with 'rustup default stable', then run this again"
     printf '%s\n%s\n' "$need" "${got%%-*}" | sort -V -C \
-        || die "$dir/cargo is $got, Rust $need or later is needed: 'rustup update stable' (https://rustup.rs; the distribution's cargo is often too old)"
+        || die "$dir/cargo is $got, but Rust $need or later is required: run 'rustup update stable'" \
+            "(https://rustup.rs; the cargo of a distribution is often too old)"
     if [ -n "${HDF5_DIR:-}" ] && [ ! -f "$HDF5_DIR/include/H5pubconf.h" ]; then
-        die "HDF5_DIR=$HDF5_DIR holds no include/H5pubconf.h; load the HDF5 module, or unset HDF5_DIR to have one installed"
+        die "HDF5_DIR=$HDF5_DIR has no include/H5pubconf.h; load the HDF5 module, or unset HDF5_DIR to install one"
     fi
     if [ -n "${MKLROOT:-}" ] && ! mkl_complete "$MKLROOT"; then
         die "MKLROOT=$MKLROOT lacks one of ${MKL_LIBS[*]} or include/mkl.h; unset MKLROOT to have MKL installed"
@@ -159,7 +160,7 @@ missing_packages() {
     local want="" found
     cc_works || want="$want gcc libc6-dev"
     have make || want="$want make"
-    have m4 || want="$want m4" # GMP's build
+    have m4 || want="$want m4" # for building GMP
     have diff || want="$want diffutils"
     have pkg-config || want="$want pkg-config"
     libclang_found || want="$want libclang-dev"
@@ -169,8 +170,8 @@ missing_packages() {
             || want="$want libopenmpi-dev openmpi-bin" ;;
         mpich) have mpicc.mpich && have mpirun.mpich || [ "$found" = mpich ] && launcher \
             || want="$want libmpich-dev mpich" ;;
-        other) launcher || say "no mpirun, mpiexec or srun on the PATH: building works, running does not" ;;
-        # explicit choices and Cray's front end are asked by the bindings' build itself
+        other) launcher || say "no mpirun, mpiexec or srun on the PATH: fednmf can be built but not run" ;;
+        # the bindings' build handles explicit choices and Cray's front end
         *) [ -n "${MPICC:-}${MPI_PKG_CONFIG:-}${CRAY_MPICH_DIR:-}" ] || want="$want libopenmpi-dev openmpi-bin" ;;
     esac
     hdf5_found || want="$want libhdf5-dev"
@@ -181,7 +182,7 @@ missing_packages() {
     printf '%s' "$want"
 }
 
-install_packages() { # the packages' names; returns 1 where the user may not
+install_packages() { # the packages' names; returns 1 if the user lacks the permission
     local sudo=() hint=""
     if [ "$(id -u)" != 0 ]; then
         have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; } || return 1
@@ -190,20 +191,21 @@ install_packages() { # the packages' names; returns 1 where the user may not
     say "installing $*"
     grep -qs '^ID=ubuntu' /etc/os-release && hint="; on Ubuntu they are in 'universe': add-apt-repository universe"
     sudo+=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
-    "${sudo[@]}" update >/dev/null || say "apt-get update failed; going on with the lists that are there"
+    "${sudo[@]}" update >/dev/null || say "apt-get update failed; continuing with the existing package lists"
     "${sudo[@]}" install -y --no-install-recommends "$@" >/dev/null </dev/null || die "apt-get could not install $*$hint"
 }
 
 install_mkl() {
     local lib wheel
-    say "installing MKL $MKL_VERSION into $MKL_DIR (250 MB to load, 0.6 GB on disk)"
+    say "installing MKL $MKL_VERSION into $MKL_DIR (250 MB to download, 0.6 GB on disk)"
     mkdir -p "$(dirname "$MKL_DIR")"
     work=$(mktemp -d "$MKL_DIR.XXXXXX")
-    # A wheel is a zip file. Unpacked by hand, every pip's own install scheme is out of the way.
+    # A wheel is a zip file; unpacking it directly avoids the install schemes of different pips.
     printf '%s\n' "$MKL_WHEELS" >"$work/requirements"
     PIP_REQUIRE_VIRTUALENV=0 python3 -m pip download -q --no-deps --only-binary :all: --disable-pip-version-check \
         --require-hashes -r "$work/requirements" -d "$work" \
-        || die "MKL did not arrive from the package index; behind a proxy set https_proxy, or set MKLROOT to an installed MKL"
+        || die "cannot download MKL from the Python package index; behind a proxy set https_proxy," \
+            "or set MKLROOT to an installed MKL"
     for wheel in "$work"/*.whl; do
         python3 -m zipfile -e "$wheel" "$work/unpacked"
         rm "$wheel"
@@ -214,7 +216,7 @@ install_mkl() {
     done
     mv "$work"/unpacked/mkl_include-*.data/data/include "$work/root/include"
     mv "$work"/unpacked/mkl_static-*.dist-info/LICENSE.txt "$work/root/"
-    # Whole or not at all; a second one that ran meanwhile may have been first.
+    # Complete or not at all; a concurrent setup may have finished first.
     mkl_complete "$MKL_DIR" || { rm -rf "$MKL_DIR"; mv -T "$work/root" "$MKL_DIR"; }
 }
 
@@ -229,21 +231,23 @@ main() {
     check_machine
     want=$(missing_packages)
     if [ -n "$want" ]; then
-        have apt-get || die "missing:$want (names as on Debian); install their counterparts or load them as modules, then run this again"
+        have apt-get || die "missing:$want (Debian package names); install the equivalents or load them as modules," \
+            "then run this again"
         # shellcheck disable=SC2086  # a list of words
         install_packages $want \
-            || die "you are not root here; ask for these packages, or load MPI and HDF5 as modules, then run this again:
+            || die "installing needs root or sudo; ask for these packages, or load MPI and HDF5 as modules," \
+                "then run this again:
     apt-get install --no-install-recommends$want"
         did=1
         want=$(missing_packages)
-        [ -z "$want" ] || die "still missing after the installation:$want"
+        [ -z "$want" ] || die "still missing after installation:$want"
     fi
     if ! mkl_complete "$(mkl_root)"; then install_mkl; did=1; fi
     if [ -n "$tests" ] && ! have python3 && have apt-get; then
         install_packages python3 || say "no python3: the test of bench/reproduce will fail"
     fi
     if [ -n "$tests" ] && ! have shellcheck && have apt-get; then
-        install_packages shellcheck || say "no shellcheck: the tests go on without it"
+        install_packages shellcheck || say "no shellcheck: the scripts will not be linted"
     fi
     { [ -n "${FEDNMF_QUIET:-}" ] && [ -z "$did" ]; } || say "ready (MKLROOT=$(mkl_root))"
 }

@@ -1,26 +1,25 @@
-"""Spack package of fednmf; packaging/spack is a repository of its own (`spack repo add packaging/spack`)."""
+"""Spack package of fednmf. packaging/spack is a Spack repository (`spack repo add packaging/spack`)."""
 
 from spack.package import *
 
 
 class Fednmf(Package):
-    """Nonnegative and Boolean matrix factorisation over MPI ranks, and over parties that may not show each other
-    their data."""
+    """Nonnegative and Boolean matrix factorisation over MPI ranks and private parties."""
 
     license("MIT OR Apache-2.0")
 
-    # Without a release there is only the source tree: `spack dev-build fednmf@main` in it.
+    # There is no release yet: run `spack dev-build fednmf@main` in the source tree.
     version("main")
 
     depends_on("c", type="build")
     depends_on("rust@1.89:", type="build")
-    # bindgen reads mpi.h and mkl.h with libclang; GMP is built from source and wants m4.
+    # bindgen parses mpi.h and mkl.h with libclang; GMP is built from source with m4.
     depends_on("llvm+clang", type="build")
     depends_on("m4", type="build")
     depends_on("gmake", type="build")
     depends_on("mpi")
     depends_on("hdf5~mpi")
-    # Linked statically: nothing of it is needed at run time.
+    # Linked statically, so not needed at run time.
     depends_on("intel-oneapi-mkl threads=none", type="build")
 
     def setup_build_environment(self, env):
