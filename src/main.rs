@@ -4,14 +4,11 @@
 
 use std::io::Write as _;
 
-use self::cli;
-use self::comm;
-use self::hdf5_probe;
-use self::{data, driver, output};
-use fednmf::cli::Typed;
-use fednmf::comm::Communicator;
-use fednmf::error::{EXIT_DONE, EXIT_FAILED};
-use fednmf::hdf5_probe::What;
+use fednmf::cli;
+use fednmf::comm::{self, Communicator};
+use fednmf::error::{EXIT_DONE, EXIT_FAILED, Error};
+use fednmf::hdf5_probe::{self, What};
+use fednmf::{data, output};
 
 fn main() {
     if let Some((what, path, dataset)) = hdf5_probe::asked() {
@@ -28,14 +25,10 @@ fn main() {
     }
     hdf5_probe::arm();
     // Help, lists and the like need no MPI: they work on a login node too.
-    let typed = cli::parse(std::env::args_os());
-    let text = match &typed {
-        Ok(Typed::Text(text)) => Ok(Some(text.clone())),
-        Ok(Typed::Command(command)) => cli::print_info(command),
-        _ => Ok(None),
-    };
-    if let Ok(Some(text)) = &text {
-        // Nobody reads any more (`fednmf list | head`): that is no error.
+    let request = cli::parse(std::env::args_os());
+    let request = request.and_then(|request| Ok((cli::answer(&request)?, request)));
+    if let Ok((Some(text), _)) = &request {
+        // A reader that has gone (`fednmf list | head`) is no error.
         let _ = if comm::launched_rank() == 0 { std::io::stdout().write_all(text.as_bytes()) } else { Ok(()) };
         std::process::exit(EXIT_DONE);
     }
@@ -46,7 +39,8 @@ fn main() {
         std::process::exit(EXIT_FAILED);
     };
     let comm = Communicator::new(universe.world());
-    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| driver::perform(typed, &comm)) {
+    let done = request.map_err(Error::on_all_ranks).and_then(|(_, request)| cli::perform(request, &comm));
+    let code = match done {
         Ok(code) => code,
         Err(e) => {
             if !e.everywhere || comm.is_root() {

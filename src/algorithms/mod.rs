@@ -7,7 +7,10 @@ pub mod boolean;
 pub mod centralized;
 pub mod columns;
 pub mod network;
-pub mod options;
+pub mod cost;
+pub mod description;
+pub mod method;
+pub mod parameters;
 pub mod registry;
 pub mod rows;
 pub mod shared;
@@ -20,8 +23,6 @@ use crate::error::Result;
 use crate::linalg::{Real, SparseKernels};
 use crate::privacy::Releases;
 
-pub use options::{Check, Opt, Options};
-pub use registry::{MessageSpec, Method, Unit};
 
 /// Everything an algorithm is built from.
 pub struct Problem<'a, T: Real> {
@@ -31,7 +32,6 @@ pub struct Problem<'a, T: Real> {
     /// The public seed.
     pub seed: u64,
     pub kernel: SparseKernels,
-    pub options: &'a Options,
     /// Iterations that the run may have in all.
     pub max_iters: usize,
     /// Who owns which block, for the algorithms whose blocks are parties'.

@@ -1,12 +1,12 @@
 //! `fednmf project`: the factor U of new rows, for the V of an earlier run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ndarray::Array2;
+use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::algorithms::{Piece, registry};
-use crate::cli::ProjectArgs;
 use crate::comm::Communicator;
 use crate::data;
 use crate::data::{InputSpec, Plan};
@@ -18,6 +18,28 @@ use crate::output::attributes;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
+
+/// `fednmf project`.
+#[derive(Debug, Args)]
+pub struct ProjectArgs {
+    /// File with V, as --output writes it (.h5, .h5ad, .npz)
+    pub factors: PathBuf,
+    /// The new matrix: any input that a run takes, with the columns of the old one
+    #[arg(long, value_name = "PATH")]
+    pub input: String,
+    /// Write the new U, and V as it was, to this file (.h5, .h5ad, .npz)
+    #[arg(long, value_name = "F.h5")]
+    pub output: Option<PathBuf>,
+    /// Transpose the new matrix
+    #[arg(long)]
+    pub transpose: bool,
+    /// No progress on stderr
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Rows that are solved at a time: the solver keeps its state for each.
 const STEP: usize = 4096;
@@ -101,7 +123,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
 
 /// Whether the factors are of a kind for which least squares is the right question.
 fn usable(stored: &Stored, path: &Path) -> Result<()> {
-    let algo = stored.attributes().get("algo").and_then(Value::as_str).and_then(registry::find);
+    let algo = stored.attributes().get("algo").and_then(Value::as_str).and_then(registry::find).map(|entry| entry.description());
     match algo {
         Some(method) if method.is_boolean() => Err(Error::input(format!(
             "{}: holds Boolean factors (of {}); only real ones can be projected on",

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::CONTROL;
 use crate::algorithms::{Algorithm, Measures, Owner, Piece};
-use crate::cli::Every;
+use super::settings::Every;
 use crate::comm::Communicator;
 use crate::error::{Error, Result};
 use crate::linalg::Real;

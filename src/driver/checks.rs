@@ -1,8 +1,8 @@
 //! What must hold before a run and between its settings and its data.
 
-use crate::algorithms::options::{RECORD_ORDER, RECORD_RELEASES};
-use crate::algorithms::registry::Form;
-use crate::cli::Settings;
+use super::settings::Settings;
+use crate::algorithms::description::Form;
+use crate::algorithms::parameters::GridShape;
 use crate::comm::Communicator;
 use crate::data::{Header, Share, Statistics};
 use crate::error::{Error, Result};
@@ -22,8 +22,8 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
             ("--checkpoint", settings.checkpoint.as_deref()),
             ("--trace", settings.trace.as_deref()),
             ("--report", settings.report.as_ref().map(|(path, _)| path.as_path())),
-            ("--record-releases", settings.options.file(&RECORD_RELEASES)),
-            ("--record-order", settings.options.file(&RECORD_ORDER)),
+            ("--record-releases", settings.method.groups().record_releases),
+            ("--record-order", settings.method.groups().record_order),
         ];
         checked = paths
             .iter()
@@ -51,8 +51,8 @@ pub(super) fn split_name(settings: &Settings) -> String {
 }
 
 pub(super) fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {
-    match settings.options.grid() {
-        Some((pr, pc)) if pr.checked_mul(pc) != Some(ranks) => {
+    match settings.method.groups().grid.and_then(|group| group.grid.given()) {
+        Some(GridShape { rows: pr, cols: pc }) if pr.checked_mul(pc) != Some(ranks) => {
             let product = pr.checked_mul(pc).map_or_else(|| "far too many".into(), |p| p.to_string());
             Err(Error::input(format!(
                 "--grid {pr}x{pc}: that is for {product} ranks, and this run has {ranks}; rows times columns of the grid must \
@@ -83,10 +83,10 @@ pub(super) fn check_form<T: linalg::Real>(settings: &Settings, block: &Block<T>)
         Block::Sparse(_) => Form::Sparse,
         Block::Bits(_) => Form::Bits,
     };
-    if settings.method.forms.contains(&form) {
+    if settings.description().forms.contains(&form) {
         return Ok(());
     }
-    Err(Error::input(format!("{} does not work on {form:?} data", settings.method.name)))
+    Err(Error::input(format!("{} does not work on {form:?} data", settings.description().name)))
 }
 
 /// Refuses entries so small that their squares vanish: there would be no error to make smaller.

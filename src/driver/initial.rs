@@ -17,16 +17,19 @@ impl Initial {
     ///
     /// # Errors
     /// When the file has none, or of another shape.
-    pub fn open(path: &str, (m, n): (usize, usize), k: usize) -> Result<Self> {
+    pub fn open(path: &std::path::Path, (m, n): (usize, usize), k: usize) -> Result<Self> {
         let at = |e: Error| e.at("--init");
-        let stored = Stored::open(path.as_ref()).map_err(at)?;
+        let stored = Stored::open(path).map_err(at)?;
         for (name, rows) in [("U", m), ("V", n)] {
             let found = stored.matrix(name).map_err(at)?;
             if found != (rows, k) {
                 return Err(at(Error::input(format!(
-                    "{path}: {name} is {} x {}, but this run needs {rows} x {k}; give the matrix of these factors and -k {1} \
+                    "{}: {name} is {} x {}, but this run needs {rows} x {k}; give the matrix of these factors and -k {} \
                      ('fednmf project' makes a U for other rows)",
-                    found.0, found.1
+                    path.display(),
+                    found.0,
+                    found.1,
+                    found.1
                 ))));
             }
         }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::CONTROL;
 use crate::algorithms::{Algorithm, Measures};
-use crate::cli::{Every, Settings};
+use super::settings::{Every, Settings};
 use crate::comm::{Communicator, Signals, watchdog};
 use crate::driver::checkpointer::{Checkpointer, diverged};
 use crate::error::{Error, Result};

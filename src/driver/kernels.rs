@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::CONTROL;
-use crate::cli::Settings;
+use super::settings::Settings;
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::{Block, Real, SparseKernel, SparseKernels};

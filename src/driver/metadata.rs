@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::report;
-use crate::cli::Settings;
+use super::settings::Settings;
 use crate::comm::Communicator;
 use crate::data::{InputSpec, names};
 use crate::output::matrices::{Cells, Kind};

@@ -9,6 +9,7 @@ mod kernels;
 pub mod metadata;
 mod missing;
 mod report;
+pub mod settings;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -19,11 +20,10 @@ use self::checkpointer::{Checkpointer, Good, all_finite};
 use self::checks::{before_reading, check_form, check_grid, check_shape, check_size, share, split_name};
 use self::initial::Initial;
 use self::iterate::{Course, Stop};
-use crate::algorithms::options::{RECORD_ORDER, RECORD_RELEASES, SECURE_SUM};
-use crate::algorithms::registry::Partition;
-use crate::algorithms::shared::dp;
+use crate::algorithms::description::Partition;
+use crate::algorithms::shared::{dp, grid};
 use crate::algorithms::{Algorithm, Problem, Restore};
-use crate::cli::{Precision, SAMPLE_INPUT, Settings};
+use self::settings::{Precision, SAMPLE_INPUT, Settings};
 use crate::comm::watchdog;
 use crate::comm::watchdog::Watchdog;
 use crate::comm::{Communicator, MessageTag, Parties, Payload, Signals, end_without_the_lost};
@@ -53,7 +53,7 @@ pub fn run(settings: &Settings, comm: &Communicator) -> Result<i32> {
     }
 }
 
-fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: &Communicator) -> Result<i32> {
+fn run_in<T: crate::algorithms::method::Precision>(settings: &Settings, comm: &Communicator) -> Result<i32> {
     let signals = Signals::catch().map_err(|e| Error::failed(format!("cannot catch signals: {e}")))?;
     watchdog::enter("opening the files");
     let _watch = Watchdog::start(comm.rank(), settings.stall_timeout)
@@ -68,14 +68,14 @@ fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: 
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
     let lines = report::lines(settings, &header).map_err(Error::on_all_ranks)?;
-    let settings = &settings.settled(header.rows, header.cols, header.sparse).map_err(Error::on_all_ranks)?;
+    let settings = &settings.settled(header.rows, header.cols, header.sparse);
 
     let mut progress = Progress::new(comm.is_root() && !settings.quiet, Some(settings.max_iters));
     if settings.input_text == SAMPLE_INPUT {
         progress.note("the data: a synthetic matrix with a known answer; --input FILE is for your own");
     }
     if let Some(why) = settings.automatic {
-        progress.note(&format!("--algo auto: {} ({why})", settings.method.name));
+        progress.note(&format!("--algo auto: {} ({why})", settings.description().name));
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if settings.threads > cores {
@@ -88,7 +88,7 @@ fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: 
     if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
         progress.note(&format!("warning: --secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
     }
-    if let Some(path) = settings.options.file(&RECORD_RELEASES) {
+    if let Some(path) = settings.method.groups().record_releases {
         progress.note(&format!(
             "warning: --record-releases: whoever reads {} knows of the data what every party does, with enough releases all",
             path.display()
@@ -97,14 +97,16 @@ fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: 
     let counted = if let Share::Counts(counts) = &share { Some(counts.len()) } else { None };
     let count = settings.parties.or(counted).unwrap_or(comm.size());
     let parties = Parties { count, ranks: comm.size() };
-    let partition = settings.method.partition;
+    let partition = settings.description().partition;
     let shape = (header.rows, header.cols);
     let (items, what) = if partition == Partition::PartyRows { (shape.0, "rows") } else { (shape.1, "columns") };
     share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;
     let shared_out = share.counts();
-    let plan = match settings.options.missing() {
+    let groups = settings.method.groups();
+    let missing = groups.missing.filter(|group| group.any());
+    let plan = match missing {
         Some(_) => Plan::RowsAndColumns { ranks: comm.size() },
-        None => partition.plan(shape, comm.size(), parties, share, settings.options.grid()),
+        None => grid::plan(partition, shape, comm.size(), parties, share, groups.grid.and_then(|g| g.grid.given())),
     };
     let loaded = input.load::<T>(&plan, comm, &mut |part| {
         watchdog::step();
@@ -128,9 +130,9 @@ fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: 
     let mut cells = metadata::cells(settings.output.as_deref(), &settings.input, comm);
     let sample = lines.and_then(|lines| report::sample_of(settings, lines, &plan, &loaded, comm));
     let sparse_kernels = kernels::choose(settings, resuming, &loaded.blocks, comm)?;
-    let initial = settings.options.init_file().map(|path| Initial::open(path, (header.rows, header.cols), settings.k));
+    let initial = groups.init.and_then(|group| group.file()).map(|path| Initial::open(path, (header.rows, header.cols), settings.k));
     let initial = comm.agree_on_error(initial.transpose())?;
-    let file = settings.options.missing_file();
+    let file = missing.and_then(|group| group.missing.marks());
     let missing = file.map(|path| missing::read(path, shape, &loaded.cuts, comm)).transpose()?;
     let problem = Problem {
         missing,
@@ -139,13 +141,12 @@ fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: 
         k: settings.k,
         seed: settings.seed,
         kernel: sparse_kernels,
-        options: &settings.options,
         max_iters: settings.max_iters,
         parties,
         carry_on: settings.carry_on,
         comm: comm.clone(),
     };
-    let mut algorithm = comm.agree_on_error(T::build(settings.method, problem))?;
+    let mut algorithm = comm.agree_on_error(T::build(&*settings.method, problem))?;
 
     let mut identity = settings.deciding();
     identity.insert("m".into(), header.rows.into());
@@ -165,7 +166,7 @@ fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: 
         );
     }
     let start = json!({
-        "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.method.name,
+        "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.description().name,
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": header.rows, "n": header.cols,
         "nnz": statistics.nonzeros, "k": settings.k, "seed": settings.seed, "precision": T::NAME, "host": attributes::hostname(),
         "time": attributes::now(), "params": parameters(settings, &*algorithm, threshold), "format": header.format,
@@ -206,11 +207,11 @@ fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: 
         all.extend(privacy.clone().map(|table| ("privacy".to_string(), table)));
         matrices::write_factors(comm, path, &algorithm.factors(), &all, &cells)?;
     }
-    if let Some(path) = settings.options.file(&RECORD_RELEASES) {
+    if let Some(path) = settings.method.groups().record_releases {
         let all = provenance(settings, comm, &start, &course, stop.name());
         matrices::write(comm, path, &algorithm.seen(), &all)?;
     }
-    if let Some(path) = settings.options.file(&RECORD_ORDER) {
+    if let Some(path) = settings.method.groups().record_order {
         comm.agree_on_error(if comm.is_root() { write_order(path, &algorithm.order()) } else { Ok(()) })?;
     }
     let profile = summary::profile(comm);
@@ -253,7 +254,7 @@ fn write_order(path: &Path, order: &[usize]) -> Result<()> {
 fn not_covered(settings: &Settings, course: &Course<'_>) -> Vec<String> {
     let mut all = vec!["sum, norm, range, number and hash of all entries, once while loading".to_string()];
     if course.evaluations > 0 {
-        let whose = if settings.options.flag(&SECURE_SUM) { "sums of the parties'" } else { "each party's" };
+        let whose = if settings.method.groups().secure_sum.is_some_and(|sum| sum.secure_sum) { "sums of the parties'" } else { "each party's" };
         all.push(format!("{whose} errors in {} evaluation(s)", course.evaluations));
     }
     all
@@ -273,7 +274,7 @@ fn tell(settings: &Settings, start: &Value, end: &Value, profile: &summary::Prof
         let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
         let output = settings.output.as_ref().map(|p| p.display().to_string());
         let facts = summary::Facts {
-            algo: settings.method.name,
+            algo: settings.description().name,
             shape: (count(&start["m"]), count(&start["n"])),
             k: settings.k,
             ranks: count(&start["ranks"]),

@@ -6,8 +6,10 @@ use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use super::CONTROL;
+use crate::algorithms::description::Partition;
 use crate::algorithms::{Owner, Piece, registry};
-use crate::cli::{ReportArgs, Settings};
+use super::settings::Settings;
+use crate::commands::report::ReportArgs;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
 use crate::data::{Header, InputSpec, Loaded, Plan, Source, Stack, Threshold, names};
@@ -42,7 +44,7 @@ pub fn sample_of<T: Real>(
     loaded: &Loaded<T>,
     comm: &Communicator,
 ) -> Option<Sample> {
-    let (_, wishes) = settings.report.as_ref().filter(|_| !settings.method.partition.is_private())?;
+    let (_, wishes) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private())?;
     Some(sample(lines, wishes.rows, plan, loaded, comm))
 }
 
@@ -81,7 +83,7 @@ pub fn course(settings: &Settings, trace: &Trace) -> Result<Course> {
     match settings.trace.as_ref().filter(|p| p.is_file() && settings.resume) {
         // The course before the resume is there too.
         Some(trace) => Course::read(trace),
-        None => Course::new(settings.method.name.to_string(), trace.kept().iter().cloned(), PathBuf::new()),
+        None => Course::new(settings.description().name.to_string(), trace.kept().iter().cloned(), PathBuf::new()),
     }
 }
 
@@ -114,7 +116,7 @@ pub fn of_run<T: Real>(
         let course = course(settings, trace)?;
         let wishes = with_names(wishes, &settings.input, course.count("n"));
         let mut notes = Vec::new();
-        if settings.method.partition.is_private() {
+        if settings.description().partition.is_private() {
             notes.push("The rows of the matrix are the parties' own: they are not shown.".to_string());
         }
         let factors = Stored::open(&file).map_err(|e| format!("The components are not shown: {e}."));
@@ -158,7 +160,7 @@ fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
     let by_columns = start["algo"]
         .as_str()
         .and_then(registry::find)
-        .is_some_and(|m| m.partition == registry::Partition::PartyColumns);
+        .is_some_and(|entry| entry.description().partition == Partition::PartyColumns);
     spec.stack = if by_columns { Stack::Columns } else { Stack::Rows };
     Ok(spec)
 }

@@ -109,10 +109,12 @@ mod tests {
     use super::*;
     use crate::linalg::Order;
     use crate::random::{Purpose, Stream};
-    use crate::sketch::{self, KINDS};
+    use clap::ValueEnum as _;
+
+    use crate::sketch::{self, Kind};
 
     /// The error and the columns known after each of `releases` sketches of a random m × n matrix.
-    fn course(kind: &str, (m, n, d): (usize, usize, usize), releases: usize) -> Vec<(usize, f64, usize)> {
+    fn course(kind: Kind, (m, n, d): (usize, usize, usize), releases: usize) -> Vec<(usize, f64, usize)> {
         let mut cursor = Stream::new(3, Purpose::Probe, 0).at(0);
         let data = Array2::from_shape_fn((m, n), |_| cursor.normal().abs());
         let mut recovery = Recovery::new(m, n);
@@ -131,16 +133,16 @@ mod tests {
 
     #[test]
     fn theorem_3_holds_for_dense_sketches() {
-        for kind in KINDS.iter().filter(|kind| !["subsample", "count"].contains(*kind)) {
+        for &kind in Kind::value_variants().iter().filter(|kind| !matches!(kind, Kind::Subsample | Kind::Count)) {
             // 7 · 9 = 63 equations for 60 unknowns; 6 · 9 = 54 leave a tenth of M's norm² unknown.
             let course = course(kind, (20, 60, 9), 7);
             for (t, &(rank, error, known)) in course[..6].iter().enumerate() {
                 let expected = (1.0 - 9.0 * (t + 1) as f64 / 60.0).sqrt();
-                assert_eq!((rank, known), (9 * (t + 1), 0), "{kind}");
-                assert!(error > 0.05 && error < 1.5 * expected + 0.2, "{kind}: {error} for {expected}");
+                assert_eq!((rank, known), (9 * (t + 1), 0), "{kind:?}");
+                assert!(error > 0.05 && error < 1.5 * expected + 0.2, "{kind:?}: {error} for {expected}");
             }
             let (rank, error, known) = course[6];
-            assert!(rank == 60 && error < 1e-9 && known == 60, "{kind}: {rank} {error} {known}");
+            assert!(rank == 60 && error < 1e-9 && known == 60, "{kind:?}: {rank} {error} {known}");
         }
     }
 

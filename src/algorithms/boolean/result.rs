@@ -11,6 +11,16 @@ use crate::error::Result;
 use crate::linalg::{Bits, Real};
 use crate::privacy::Summer;
 
+/// Rows of U for the shared components.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refit {
+    /// Each row of the data takes those that cover it best
+    Greedy,
+    /// Those of the factorisation itself
+    None,
+}
+
 /// Numbers of wrong, covered and rightly covered entries of the parties' rows, summed.
 pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Payload::Scalar);
 

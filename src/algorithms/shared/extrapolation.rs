@@ -9,6 +9,16 @@ use ndarray::{Array2, ArrayView2, Zip};
 
 use crate::linalg::Real;
 
+/// Where a factor's update starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Extrapolation {
+    /// At the last iterate
+    None,
+    /// Beyond it, as far as the objective keeps falling (Ang and Gillis)
+    Restart,
+}
+
 /// β at the start. Of 0.2 to 0.7, tried on planted, word-count and image data, this was never far from the best; from 0.5
 /// on, the first steps can overshoot. The other three are those of the paper.
 const START: f64 = 0.4;

@@ -6,16 +6,21 @@ mod choice;
 mod stability;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ndarray::Array2;
+use clap::Args;
 use serde_json::{Map, Value, json};
 
 use self::choice::{Point, choose};
 use self::stability::stability;
-use crate::algorithms::options::{HOLDOUT, INNER_SWEEPS, MISSING, Options};
-use crate::algorithms::registry::Precision;
-use crate::algorithms::{Method, Problem, registry};
-use crate::cli::SweepArgs;
+use crate::algorithms::Problem;
+use crate::algorithms::centralized::hals::HalsArgs;
+use crate::algorithms::centralized::mu::MuArgs;
+use crate::algorithms::method::{ConfiguredMethod, Precision, defaults};
+use crate::algorithms::parameters::{self, Auto, Missing};
+use crate::algorithms::shared::grid;
+use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{Communicator, Parties};
 use crate::data;
 use crate::data::{InputSpec, Loaded, Plan, Share};
@@ -26,6 +31,83 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::report;
+
+/// The methods that a sweep can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SweepMethod {
+    Hals,
+    Mu,
+}
+
+/// The entries that a sweep can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SweepMissing {
+    None,
+    /// NaN
+    Nan,
+    /// Zeros: only stored entries count
+    ZeroUnobserved,
+}
+
+impl From<SweepMissing> for Missing {
+    fn from(missing: SweepMissing) -> Missing {
+        match missing {
+            SweepMissing::None => Missing::None,
+            SweepMissing::Nan => Missing::Nan,
+            SweepMissing::ZeroUnobserved => Missing::ZeroUnobserved,
+        }
+    }
+}
+
+/// `fednmf sweep`.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Numbers of components: 5..50, 5..50:5 (in steps of 5) or 4,8,12
+    #[arg(long = "k", short = 'k', value_name = "KS")]
+    pub components: String,
+    /// Matrix: any input that a run takes
+    #[arg(long, value_name = "PATH")]
+    pub input: String,
+    /// Directory for the results: the factors of each run, sweep.json and sweep.html. What is there already is not done
+    /// again
+    #[arg(long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Runs for each k, with different starts and entries held out
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub runs: usize,
+    /// Method: a sweep holds entries out, which these can do
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = SweepMethod::Hals)]
+    pub algo: SweepMethod,
+    /// Share of the observed entries that a run does not see; 0: none, and each run is faster
+    #[arg(long, value_name = "SHARE", default_value = "0.05", allow_hyphen_values = true,
+          value_parser = parameters::number(0.0, 0.9))]
+    pub holdout: f64,
+    /// Missing entries
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = SweepMissing::None)]
+    pub missing: SweepMissing,
+    /// Most iterations of a run
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub max_iters: usize,
+    /// A run ends when in ten iterations the error falls by less than X times the first error
+    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    pub tol: f64,
+    /// Seed of the first run; the next ones count on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Groups of ranks, each with the whole matrix and one run at a time [default: one for each rank]
+    #[arg(long, value_name = "N")]
+    pub groups: Option<usize>,
+    /// Factorise the transposed matrix
+    #[arg(long)]
+    pub transpose: bool,
+    /// No progress on stderr
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Iterations between two looks at the error.
 const LOOK: usize = 10;
@@ -40,8 +122,7 @@ struct Task {
 /// What is the same for all runs.
 struct Sweep<'a> {
     args: &'a SweepArgs,
-    method: &'static Method,
-    options: Options,
+    method: Arc<dyn ConfiguredMethod>,
     input: InputSpec,
     ks: Vec<usize>,
 }
@@ -49,19 +130,13 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     /// Checks what was typed.
     fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
-        let method = ["hals", "mu"].into_iter().find(|name| *name == args.algo).and_then(registry::find);
-        let method = method.ok_or_else(|| {
-            Error::input(format!("--algo {}: a sweep holds entries out, which hals and mu can do", args.algo))
-        })?;
-        let options = Options::check(method.options, |name| match name {
-            _ if name == HOLDOUT.name => Some(args.holdout.to_string()),
-            _ if name == MISSING.name => Some(args.missing.clone()),
-            _ if name == INNER_SWEEPS.name => Some("2".into()),
-            _ => None,
-        })?;
-        if options.missing_file().is_some() {
-            return Err(Error::input("--missing: a sweep takes none, nan or zero-unobserved"));
-        }
+        let missing = MissingArgs { missing: args.missing.into(), holdout: args.holdout };
+        let method: Arc<dyn ConfiguredMethod> = match args.algo {
+            SweepMethod::Hals => {
+                Arc::new(HalsArgs { inner_sweeps: Auto::Given(2), missing, ..defaults::<HalsArgs>() })
+            }
+            SweepMethod::Mu => Arc::new(MuArgs { missing, ..defaults::<MuArgs>() }),
+        };
         if args.runs == 0 || args.max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));
         }
@@ -70,8 +145,12 @@ impl Sweep<'_> {
         }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
-        input.allow_nan = options.missing() == Some("nan");
-        Ok(Sweep { args, method, options, input, ks: numbers(&args.components)? })
+        input.allow_nan = args.missing == SweepMissing::Nan;
+        Ok(Sweep { args, method, input, ks: numbers(&args.components)? })
+    }
+
+    fn has_missing(&self) -> bool {
+        self.method.groups().missing.is_some_and(MissingArgs::any)
     }
 
     fn file(&self, task: Task) -> PathBuf {
@@ -82,7 +161,7 @@ impl Sweep<'_> {
     fn identity(&self, task: Task, checksum: u64) -> Map<String, Value> {
         let args = self.args;
         let all = json!({
-            "algo": self.method.name, "k": task.k, "seed": args.seed + task.run as u64, "holdout": args.holdout,
+            "algo": self.method.description().name, "k": task.k, "seed": args.seed + task.run as u64, "holdout": args.holdout,
             "missing": args.missing, "max_iters": args.max_iters, "tol": args.tol, "transpose": u8::from(args.transpose),
             "checksum": format!("{checksum:016x}"),
         });
@@ -118,7 +197,6 @@ impl Sweep<'_> {
             k: task.k,
             seed: self.args.seed + task.run as u64,
             kernel: SparseKernel::Native.into(),
-            options: &self.options,
             parties: Parties { count: group.size(), ranks: group.size() },
             max_iters: self.args.max_iters,
             initial: None,
@@ -126,7 +204,7 @@ impl Sweep<'_> {
             carry_on: false,
             comm: group.clone(),
         };
-        let mut algorithm = group.agree_on_error(f64::build(self.method, problem))?;
+        let mut algorithm = group.agree_on_error(f64::build(&*self.method, problem))?;
         let mut measures = algorithm.measure()?;
         let error = |measures: &[(&str, f64)]| measures.first().map_or(f64::NAN, |m| m.1);
         let first = error(&measures);
@@ -146,7 +224,7 @@ impl Sweep<'_> {
         }
         let statistics = &loaded.statistics;
         let mut all = self.identity(task, statistics.checksum);
-        if self.options.missing().is_none() {
+        if !self.has_missing() {
             let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
             all.insert("rmse".into(), json!(error(&measures) * (statistics.norm2 / entries).sqrt()));
         }
@@ -284,9 +362,11 @@ fn load(sweep: &Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Res
             "--k: {k} components are more than the {m} x {n} matrix has rows or columns"
         )));
     }
-    let plan = match sweep.options.missing() {
-        Some(_) => Plan::RowsAndColumns { ranks: group.size() },
-        None => sweep.method.partition.plan((m, n), group.size(), Parties { count: 1, ranks: 1 }, Share::Even, None),
+    let partition = sweep.method.description().partition;
+    let plan = if sweep.has_missing() {
+        Plan::RowsAndColumns { ranks: group.size() }
+    } else {
+        grid::plan(partition, (m, n), group.size(), Parties { count: 1, ranks: 1 }, Share::Even, None)
     };
     input.load::<f64>(&plan, group, &mut |part| progress.loading(part))
 }

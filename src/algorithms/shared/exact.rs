@@ -6,17 +6,18 @@ use std::mem::swap;
 
 use ndarray::{Array2, ArrayViewMut2, s};
 
-use crate::algorithms::options::{GRID, INIT, MEASURE, Taken};
-use crate::algorithms::registry::MessageSpec;
-use crate::algorithms::shared::extrapolation::{Momentum, extrapolate, inner};
-use crate::algorithms::shared::grid;
-use crate::algorithms::shared::grid::Grid;
-use crate::algorithms::shared::start;
-use crate::algorithms::shared::start::Init;
-use crate::algorithms::shared::{missing, nndsvd, stationarity};
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
+use crate::algorithms::description::MessageSpec;
+use crate::algorithms::parameters::Init;
+use super::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
+use super::missing::MissingArgs;
+use super::start::{self, InitArgs, Start};
+use super::stationarity::{Measure, MeasureArgs};
+use super::{missing, nndsvd, stationarity};
 use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram};
 use crate::metrics;
 
@@ -47,12 +48,86 @@ pub trait Step<T: Real> {
 }
 
 /// What every exact method takes.
-pub const OPTIONS: &[Taken] = &[GRID.or("auto"), MEASURE.or("error"), INIT.or("random")];
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ExactArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub grid: GridArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub measure: MeasureArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub init: InitArgs,
+}
 
-pub const GRAM_V: MessageTag = MessageTag::new("Gram of V", Payload::Gram);
-pub const GRAM_U: MessageTag = MessageTag::new("Gram of U", Payload::Gram);
-pub const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
-pub const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
+impl ExactArgs {
+    /// Refuses what cannot be combined with missing entries, where there are some.
+    ///
+    /// # Errors
+    /// Naming the option.
+    pub fn check_missing(&self, missing: &MissingArgs, extrapolation: Extrapolation) -> Result<()> {
+        let wrong = [
+            ("--extrapolation restart", extrapolation == Extrapolation::Restart),
+            ("--measure projected-gradient", self.measure.measure == Measure::ProjectedGradient),
+            ("--init nndsvd", self.init.init == Init::Nndsvd),
+            ("--grid", self.grid.grid.given().is_some()),
+        ];
+        match wrong.into_iter().find(|(_, given)| *given && missing.any()) {
+            Some((what, _)) => {
+                Err(Error::input(format!("{what} cannot be combined with --missing and --holdout; leave it out")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What an iteration costs on `ranks` ranks, whose update is `kernel` with so many passes over U and V.
+    pub fn cost(
+        &self,
+        extrapolation: Extrapolation,
+        (kernel, [of_u, of_v]): (Kernel, [usize; 2]),
+        workload: &Workload,
+        ranks: usize,
+    ) -> Cost {
+        let Workload { m, n, k, word, stored: all, sparse, .. } = *workload;
+        let asked = self.grid.grid.given().map(|grid| (grid.rows, grid.cols));
+        let (pr, pc) = asked.filter(|(pr, pc)| pr * pc == ranks).unwrap_or_else(|| grid::fewest_words(m, n, ranks));
+        let (rows, cols) = (m.div_ceil(pr), n.div_ceil(pc));
+        let (own_u, own_v) = (rows.div_ceil(pc), cols.div_ceil(pr));
+        let stored = workload.part(rows, cols);
+        let mut cost = Cost { grid: Some((pr, pc)), ..Cost::default() };
+        let product = 2.0 * k as f64;
+        cost.add(Kernel::Mul, product * stored, product * all);
+        cost.add(Kernel::Tmul, product * stored, product * all);
+        let square = 2.0 * (k * k) as f64;
+        let beyond = extrapolation == Extrapolation::Restart;
+        // Beyond U there is a second U, whose Gram matrix is needed too, and the objective.
+        let (times, words) = if beyond { (2, WORDS) } else { (1, 0) };
+        cost.add(Kernel::Gram, square * (times * own_u + own_v) as f64, square * (times * m + n) as f64);
+        cost.add(kernel, square * (of_u * own_u + of_v * own_v) as f64, square * (of_u * m + of_v * n) as f64);
+        if beyond {
+            cost.about = Some("an iteration after which the objective has risen sums the Gram matrix of U once more");
+        }
+        for (gram, gather, sum, groups, size, length, words) in
+            [("Gram of V", "gather V", "sum M'U", pc, pr, n, 0), ("Gram of U", "gather U", "sum M V", pr, pc, m, words)]
+        {
+            cost.messages.push(Message::all_reduce(gram, ranks, k * k + words, word, 1));
+            let out = |kind, pattern| Message::shared_out(kind, pattern, (groups, size), length * k, word);
+            cost.messages.extend(out(gather, Pattern::AllGather));
+            cost.messages.extend(out(sum, Pattern::ReduceScatter));
+        }
+        cost.data = workload.block(rows, stored);
+        cost.shape =
+            Shape { block: (rows, cols), updated: own_u.max(own_v), gram: own_u.max(own_v), ..Shape::default() };
+        // Rows owned and their right-hand sides; blocks gathered, once more in the other memory order if dense.
+        let copies = if sparse { 1 } else { 2 };
+        let whole = usize::from(pc > 1) * rows + usize::from(pr > 1) * cols;
+        let owned = if beyond { 3 } else { 2 };
+        cost.factors = workload.bytes((owned * (own_u + own_v) + copies * whole + 3 * k) * k);
+        cost
+    }
+}
+
 const RHS_U: MessageTag = MessageTag::new("sum M V", Payload::Product);
 const RHS_V: MessageTag = MessageTag::new("sum M'U", Payload::Product);
 
@@ -127,17 +202,18 @@ pub struct Sizes {
     pub k: usize,
 }
 
-/// Puts the method together; `step` is made for the sizes, `extrapolate` as in [`crate::algorithms::shared::extrapolation`].
+/// Puts the method together; `step` is made for the sizes, extrapolated as in [`super::extrapolation`].
 ///
 /// # Errors
 /// When a sparse block is refused by MKL.
 pub fn build<T: Real, S: Step<T> + 'static>(
     problem: Problem<'_, T>,
-    extrapolate: bool,
+    args: &ExactArgs,
+    extrapolation: Extrapolation,
     step: impl FnOnce(&Sizes) -> S,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, options, initial, .. } = problem;
-    let gradient = options.word(&MEASURE) == "projected-gradient";
+    let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
+    let gradient = args.measure.measure == Measure::ProjectedGradient;
     let shape = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
     let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.statistics.nonzeros as f64 };
@@ -146,13 +222,13 @@ pub fn build<T: Real, S: Step<T> + 'static>(
     let step = step(&sizes);
     let rows = grid::own_rows(&comm, &data.cuts);
     let task = nndsvd::Task { comm: &comm, cuts: &data.cuts, shape, k, kernel, seed };
-    let init = Init::of(options, initial);
+    let start = Start::new(&args.init, initial);
     let (mut block, u, v) =
-        start::on_grid(init, &task, data.statistics.sum, step.keeps_zeros(), block, rows.each_ref())?;
+        start::on_grid(start, &task, data.statistics.sum, step.keeps_zeros(), block, rows.each_ref())?;
     block.prepare(kernel, k)?;
     let mut grid = Grid::new(&comm, block, &data.cuts, k);
     (grid.u.own, grid.v.own) = (u, v);
-    let extrapolated = extrapolate.then(|| Extrapolated {
+    let extrapolated = (extrapolation == Extrapolation::Restart).then(|| Extrapolated {
         momentum: Momentum::default(),
         u: grid.u.own.clone(),
         v: grid.v.own.clone(),

@@ -1,4 +1,4 @@
-//! The frame of FELB's rivals (its paper's Alg. 2): every party factorises its own rows by itself, then the Boolean
+//! The frame of FELB's baselines (its paper's Alg. 2): every party factorises its own rows by itself, then the Boolean
 //! components are made shared ones by vote, rounded average or logical or, component by component; that is all that is
 //! ever exchanged, k n entries a party. With `--parties 1` it is the method itself on all the data.
 
@@ -6,10 +6,11 @@ use ndarray::Array2;
 
 use super::{COUNTS, Client, Components, Counts, Outcome, clients};
 use crate::algorithms::boolean::result::private;
-use crate::algorithms::options::{AGGREGATE, DP, REFIT};
-use crate::algorithms::registry::{LARGEST_TERM, MessageSpec};
-use crate::algorithms::shared::dp;
-use crate::algorithms::shared::dp::{Kept, Messages};
+use crate::algorithms::boolean::result::Refit;
+use crate::algorithms::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::method::Groups;
+use crate::algorithms::shared::dp::{self, DpArgs, Kept, Messages, Noise};
+use crate::algorithms::shared::secure_sum::{self, SecureSumArgs};
 use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
@@ -46,11 +47,76 @@ pub trait Local<T: Real> {
 }
 
 /// How the parties' components become shared ones.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Aggregate {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aggregate {
+    /// The mean, rounded: more than half of the parties
     Average,
+    /// Half of the parties suffice
     Vote,
+    /// One party suffices
     Or,
+}
+
+/// What all methods with a vote take.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct VoteArgs {
+    /// How the parties' Boolean components become shared ones
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Aggregate::Vote)]
+    pub aggregate: Aggregate,
+    /// Rows of U for the shared components
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Refit::Greedy)]
+    pub refit: Refit,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: DpArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sum: SecureSumArgs,
+}
+
+impl VoteArgs {
+    /// # Errors
+    /// Naming the option that is wrong.
+    pub fn check(&self) -> Result<()> {
+        let name = match self.dp.dp {
+            Noise::None | Noise::Xor => None,
+            Noise::Gaussian => Some("gaussian"),
+            Noise::Laplace => Some("laplace"),
+        };
+        if let Some(name) = name {
+            return Err(Error::input(format!(
+                "--dp {name}: this method's components are Boolean, and with noise they would no longer be; use --dp xor"
+            )));
+        }
+        if self.dp.is_on() && self.aggregate == Aggregate::Or {
+            return Err(Error::input(
+                "--aggregate or: with --dp xor nearly every entry is flipped to 1 by some party; use vote or average",
+            ));
+        }
+        self.dp.check()
+    }
+
+    pub fn groups(&self) -> Groups<'_> {
+        Groups { secure_sum: Some(&self.sum), dp: Some(&self.dp), ..Groups::default() }
+    }
+}
+
+/// The description of a method with a vote.
+pub const fn describe(name: &'static str, summary: &'static str, paper: &'static str, unit: Unit) -> Description {
+    Description {
+        name,
+        aliases: &[],
+        summary,
+        paper,
+        partition: Partition::PartyRows,
+        unit,
+        forms: &[Form::Dense, Form::Sparse, Form::Bits],
+        allows_negative: false,
+        dp: DifferentialPrivacy::Offered,
+        limits: Some(super::LIMITS),
+        messages: MESSAGES,
+    }
 }
 
 impl Aggregate {
@@ -64,7 +130,7 @@ impl Aggregate {
     }
 }
 
-struct Rival<T: Real, L> {
+struct Vote<T: Real, L> {
     comm: Communicator,
     parties: usize,
     summer: Summer,
@@ -83,49 +149,34 @@ struct Rival<T: Real, L> {
     concluded: Option<usize>,
 }
 
-/// Puts a rival together that has nothing left to do after `most` iterations; `local` is made for each hosted party with
+/// Puts a method together that has nothing left to do after `most` iterations; `local` is made for each hosted party with
 /// its first row of all.
 ///
 /// # Errors
 /// When the data is not Boolean.
 pub fn build<T: Real, L: Local<T> + 'static>(
     problem: Problem<'_, T>,
+    args: &VoteArgs,
     most: Option<usize>,
     mut local: impl FnMut(&Client<T>, usize) -> L,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, options, max_iters, parties, comm, .. } = problem;
+    let Problem { data, k, max_iters, parties, comm, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
-    if !matches!(options.word(&DP), "none" | "xor") {
-        return Err(Error::input(format!(
-            "--dp {}: this method's components are Boolean, and noise would leave them so no longer; use --dp xor",
-            options.word(&DP)
-        )));
-    }
     let messages = Messages { max_iters, once: true, length: n * k, natural: Some(Bound::Box), boolean: true };
-    let releases = dp::releases(options, messages, parties, &comm)?;
-    if releases.is_some() && options.word(&AGGREGATE) == "or" {
-        return Err(Error::input(
-            "--aggregate or: with --dp xor nearly every entry is flipped to 1 by some party; use vote or average",
-        ));
-    }
-    let summer = dp::summer(&comm, parties, options)?;
+    let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
+    let summer = secure_sum::summer(&comm, parties, &args.sum, None)?;
     let rows = data.cuts.rows.clone();
     let clients = clients(data, parties, &comm)?;
     let locals = clients.iter().map(|c| local(c, rows[c.party].start)).collect();
-    let aggregate = match options.word(&AGGREGATE) {
-        "average" => Aggregate::Average,
-        "vote" => Aggregate::Vote,
-        _ => Aggregate::Or,
-    };
-    let outcome = Outcome::new(&clients, (m, n), k, options.word(&REFIT) == "greedy");
+    let outcome = Outcome::new(&clients, (m, n), k, args.refit == Refit::Greedy);
     let (parties, shape) = (parties.count, (k, n));
-    Ok(Box::new(Rival {
+    Ok(Box::new(Vote {
         comm,
         parties,
         kept: Kept::new(releases.as_ref()),
         releases,
         summer,
-        aggregate,
+        aggregate: args.aggregate,
         shape,
         most,
         clients,
@@ -136,7 +187,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
     }))
 }
 
-impl<T: Real, L: Local<T>> Rival<T, L> {
+impl<T: Real, L: Local<T>> Vote<T, L> {
     fn first_party(&self) -> usize {
         self.clients.first().map_or(0, |c| c.party)
     }
@@ -184,7 +235,7 @@ impl<T: Real, L: Local<T>> Rival<T, L> {
     }
 }
 
-impl<T: Real, L: Local<T>> Algorithm<T> for Rival<T, L> {
+impl<T: Real, L: Local<T>> Algorithm<T> for Vote<T, L> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             if self.done() {

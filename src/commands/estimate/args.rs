@@ -1,14 +1,14 @@
-//! What `fednmf estimate` can be asked.
+//! What `fednmf estimate` can be asked: beside these arguments, those of the method.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 
-use super::{Kernel, Precision};
-use crate::algorithms::centralized::auto;
-use crate::algorithms::options::Options;
-use crate::algorithms::registry;
-use crate::commands::estimate::{Matrix, Question};
+use super::{Matrix, Question};
+use crate::algorithms::method::ConfiguredMethod;
+use crate::algorithms::parameters::GridShape;
+use crate::driver::settings::{Kernel, Precision};
 use crate::data::InputSpec;
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
@@ -16,7 +16,7 @@ use crate::linalg::SparseKernel;
 /// The arguments of `fednmf estimate`.
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
-    /// Algorithm
+    /// Method
     #[arg(long, value_name = "NAME", default_value = "auto")]
     algo: String,
     /// Rows of the matrix
@@ -43,24 +43,6 @@ pub struct EstimateArgs {
     /// Number of parties [default: one for each rank]
     #[arg(long, value_name = "N")]
     parties: Option<usize>,
-    /// As for a run
-    #[arg(long, value_name = "PRxPC")]
-    grid: Option<String>,
-    /// As for a run
-    #[arg(long, value_name = "KIND")]
-    sketch: Option<String>,
-    /// As for a run
-    #[arg(long, value_name = "D_U[,D_V]")]
-    sketch_size: Option<String>,
-    /// As for a run
-    #[arg(long, value_name = "N")]
-    local_iters: Option<String>,
-    /// As for a run
-    #[arg(long, value_name = "N")]
-    inner_sweeps: Option<String>,
-    /// As for a run
-    #[arg(long, value_name = "HOW")]
-    extrapolation: Option<String>,
     /// As for a run
     #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64)]
     precision: Precision,
@@ -92,52 +74,32 @@ impl EstimateArgs {
     ///
     /// # Errors
     /// Naming the option that is wrong, and what it should be.
-    pub fn check(self) -> Result<Question> {
-        let auto = self.algo == "auto";
-        let method = if auto { Some(&auto::ACCELERATED) } else { registry::find(&self.algo) };
-        let method = method
-            .ok_or_else(|| Error::input(format!("--algo {}: no such algorithm; see 'fednmf list'", self.algo)))?;
-        let own = [
-            ("grid", &self.grid),
-            ("sketch", &self.sketch),
-            ("sketch-size", &self.sketch_size),
-            ("local-iters", &self.local_iters),
-            ("inner-sweeps", &self.inner_sweeps),
-            ("extrapolation", &self.extrapolation),
-        ];
-        for (name, value) in own {
-            if value.is_some() && !method.options.iter().any(|t| t.opt.name == name) {
-                return Err(Error::input(format!("--{name}: {} does not take it", method.name)));
-            }
-        }
-        let options = Options::check(method.options, |name| {
-            own.iter().find(|(option, _)| *option == name).and_then(|(_, value)| (*value).clone())
-        })?;
+    pub fn check(self, method: Arc<dyn ConfiguredMethod>) -> Result<Question> {
+        let description = method.description();
         let counts = [("--components", Some(self.components)), ("--ranks", self.ranks), ("--parties", self.parties)];
         for (name, value) in counts.into_iter().chain([("--threads", Some(self.threads))]) {
             if value.is_some_and(|v| v == 0 || v > 1 << 24) {
                 return Err(Error::input(format!("{name}: must be from 1 to {}", 1 << 24)));
             }
         }
-        if self.parties.is_some() && !method.partition.is_private() {
-            return Err(Error::input(format!("--parties: {} splits the data over ranks, not parties", method.name)));
+        if self.parties.is_some() && !description.partition.is_private() {
+            return Err(Error::input(format!("--parties: {} splits the data over ranks, not parties", description.name)));
         }
         for (name, value) in [("--latency", self.latency), ("--bandwidth", self.bandwidth)] {
             if let Some(x) = value.filter(|x| !(*x > 0.0 && x.is_finite())) {
                 return Err(Error::input(format!("{name} {x}: must be a number above 0")));
             }
         }
-        match (options.grid(), self.ranks) {
-            (Some((pr, pc)), Some(ranks)) if pr.checked_mul(pc) != Some(ranks) => {
-                return Err(Error::input(format!("--grid {pr}x{pc}: that is not a grid of --ranks {ranks}")));
+        let grid = method.groups().grid.and_then(|group| group.grid.given());
+        match (grid, self.ranks) {
+            (Some(GridShape { rows, cols }), Some(ranks)) if rows.checked_mul(cols) != Some(ranks) => {
+                return Err(Error::input(format!("--grid {rows}x{cols}: that is not a grid of --ranks {ranks}")));
             }
             (Some(_), None) => return Err(Error::input("--grid: give --ranks too")),
             _ => {}
         }
         Ok(Question {
             method,
-            auto,
-            options,
             matrix: self.matrix()?,
             k: self.components,
             ranks: self.ranks,

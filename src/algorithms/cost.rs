@@ -1,9 +1,8 @@
-//! What an iteration costs: work by kernel, messages by purpose, memory; and what that takes on a machine.
-
-use std::collections::BTreeMap;
+//! What an iteration costs on a number of ranks: work by kernel, messages by kind, memory. Each method has its formula
+//! beside its code; tests hold bytes, messages and flops to what the ledger counts.
 
 use crate::comm::LARGEST;
-use crate::commands::estimate::machine::Rates;
+use crate::sketch;
 
 /// A kernel whose rate is measured. The names are those of the rates file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,21 +148,6 @@ impl Message {
             party_bytes: times * (2 * parties * words * word) as u64,
         }
     }
-
-    /// Seconds in an iteration, by the usual algorithms: halving and doubling.
-    pub fn seconds(&self, rates: &Rates) -> f64 {
-        if self.group == 1 {
-            return 0.0;
-        }
-        let steps = (self.group as f64).log2().ceil();
-        let share = (self.group - 1) as f64 / self.group as f64 * self.vector / rates.bandwidth;
-        let once = match self.pattern {
-            Pattern::AllReduce | Pattern::PartySum => 2.0 * (steps * rates.latency + share),
-            Pattern::AllGather | Pattern::ReduceScatter => steps * rates.latency + share,
-            Pattern::Local => 0.0,
-        };
-        self.times as f64 * once
-    }
 }
 
 /// Sizes on one rank, on which the kernels' rates are measured.
@@ -212,16 +196,6 @@ impl Cost {
         self.messages.push(message);
     }
 
-    /// Seconds of each part of an iteration; `None` where a kernel of it is not measured.
-    pub fn seconds(&self, rates: &Rates) -> Option<BTreeMap<&'static str, f64>> {
-        let mut parts = BTreeMap::new();
-        for work in self.work.iter().filter(|w| w.rank > 0.0) {
-            *parts.entry(work.kernel.name()).or_insert(0.0) += work.rank / rates.of(work.kernel)?;
-        }
-        parts.insert("messages", self.messages.iter().map(|m| m.seconds(rates)).sum());
-        Some(parts)
-    }
-
     /// The most memory that a rank needs beside the program itself: loading holds up to 2.5 times the data.
     pub fn peak(&self) -> f64 {
         2.5 * self.data + self.factors
@@ -231,5 +205,82 @@ impl Cost {
     pub fn traffic(&self) -> [u64; 3] {
         let sum = |f: fn(&Message) -> u64| self.messages.iter().map(f).sum();
         [sum(|m| m.mpi_bytes), sum(|m| m.messages), sum(|m| m.party_bytes)]
+    }
+}
+
+/// What is to be factorised.
+#[derive(Debug, Clone, Copy)]
+pub struct Workload {
+    pub m: usize,
+    pub n: usize,
+    /// Stored entries: all of them for dense data.
+    pub stored: f64,
+    pub sparse: bool,
+    pub k: usize,
+    /// Parties, where their number is not that of the ranks.
+    pub parties: Option<usize>,
+    /// Bytes of a number.
+    pub word: usize,
+}
+
+/// Sizes of the sketched products of a rank, or of all.
+pub struct Sketched {
+    /// Extent of the data across the sketched dimension, all products together.
+    pub across: usize,
+    /// Rows of factors that are sketched.
+    pub own: usize,
+    /// Number of products.
+    pub products: usize,
+}
+
+impl Workload {
+    /// Number of parties on `ranks` ranks, and the most that one rank hosts.
+    pub fn parties(&self, ranks: usize) -> (usize, usize) {
+        let parties = self.parties.unwrap_or(ranks);
+        (parties, parties.div_ceil(ranks))
+    }
+
+    /// Bytes of a block with `rows` rows and `stored` entries.
+    pub fn block(&self, rows: usize, stored: f64) -> f64 {
+        if self.sparse { stored * (self.word + 4) as f64 + 8.0 * (rows + 1) as f64 } else { stored * self.word as f64 }
+    }
+
+    /// The stored entries of a `rows` × `cols` part.
+    pub fn part(&self, rows: usize, cols: usize) -> f64 {
+        let share = rows as f64 * cols as f64;
+        if self.sparse { self.stored * share / (self.m as f64 * self.n as f64) } else { share }
+    }
+
+    /// Bytes of `words` numbers.
+    pub fn bytes(&self, words: usize) -> f64 {
+        (words * self.word) as f64
+    }
+
+    /// Flops of `times` sketched products over a dimension of `dim`, sketched to d.
+    pub fn sketched(
+        &self,
+        cost: &mut Cost,
+        kind: sketch::Kind,
+        kernel: Kernel,
+        (dim, d): (usize, usize),
+        times: f64,
+        [rank, all]: [Sketched; 2],
+    ) {
+        let each = rank.across / rank.products.max(1);
+        cost.shape.sampled[usize::from(kernel == Kernel::SampledForV)] = (dim, each, d);
+        let k = self.k as f64;
+        let mut add = |kernel, flops: &dyn Fn(&Sketched) -> f64| {
+            cost.add(kernel, times * flops(&rank), times * flops(&all));
+        };
+        let exact = |x: &Sketched| 2.0 * self.part(dim, x.across) * k;
+        match (kind, self.sparse) {
+            (sketch::Kind::Subsample, _) => add(kernel, &|x| 2.0 * self.part(d, x.across) * k),
+            (sketch::Kind::Count, false) => add(Kernel::Other, &|x| 2.0 * (d * x.across) as f64 * k),
+            (sketch::Kind::Count | sketch::Kind::Srht, _) => add(Kernel::Other, &exact),
+            _ => {
+                let mixed = |x: &Sketched| 2.0 * ((x.own + x.products * dim) * d) as f64 * k;
+                add(Kernel::Other, &|x| exact(x) + mixed(x));
+            }
+        }
     }
 }
