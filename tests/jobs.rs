@@ -245,7 +245,8 @@ fn scaling_runs_here_with_a_prediction() {
     fs::write(&rates, found.stdout).expect("a written file");
     let run = Command::new("python3")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/run"))
-        .args(["scaling", "--weak", "--ranks", "1", "--repeats", "1", "--iterations", "2", "--rows", "90", "--cols", "70"])
+        .args(["scaling", "--weak"])
+        .args(["--ranks", "1", "--repeats", "1", "--iterations", "2", "--rows", "90", "--cols", "70"])
         .args(["--binary", FEDNMF, "--rates"])
         .arg(&rates)
         // One rank needs no launcher; this one drops its -n 1.

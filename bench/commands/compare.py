@@ -224,6 +224,6 @@ def main(argv):
             with open(os.path.join(out, "curves.csv"), "w", newline="") as file:
                 write_curves(file, results_by_case)
             with open(os.path.join(out, "summary.md"), "w") as file:
-                file.write(summary(described_command(argv), f"{setup[0]}, {setup[1]}, {setup[2]}.", results_by_case))
+                file.write(summary(described_command(argv), [f"- {line}" for line in setup[:3]], results_by_case))
         case.release()
     print(os.path.join(out, "summary.md"))

@@ -2,6 +2,8 @@
 
 from statistics import median
 
+from .report import wrap
+
 EXPLANATION = (
     "Seconds are each program's own solver time, without loading and evaluation. The time per iteration is the time "
     "between two evaluations divided by the iterations between them; PLANC and scikit-learn evaluate every iteration, "
@@ -112,7 +114,7 @@ def summary(command, setup, results_by_case):
     for (case, _), results in results_by_case.items():
         errors = [error for _, _, points in results for _, _, error in points]
         best[case] = min([best.get(case, float("inf")), *errors])
-    lines = ["# Comparison with other programs", "", "```sh", command, "```", "", setup, "", EXPLANATION, ""]
+    lines = ["# Comparison with other programs", "", "```sh", command, "```", "", *setup, "", wrap(EXPLANATION), ""]
     for (case, ranks), results in results_by_case.items():
         lines += case_summary(case, ranks, results, best[case])
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 
 from .results import Results
@@ -12,6 +13,12 @@ SOURCES = {
     "prototype": "an independent single-process prototype of the algorithm, mean ± standard deviation over its seeds",
     "paper": "printed in the paper, measured on its data and machine",
 }
+
+
+def wrap(text: str) -> str:
+    """Wraps a paragraph or list item."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def number(x: float) -> str:
@@ -28,9 +35,9 @@ def verdicts(figure: Figure, results: Results) -> list[str]:
     for claim in figure.claims:
         try:
             holds, measured = claim.check(results)
-            lines.append(f"- **{'holds' if holds else 'does not hold'}**: {claim.text} Measured: {measured}")
+            lines.append(wrap(f"- **{'holds' if holds else 'does not hold'}**: {claim.text} Measured: {measured}"))
         except Missing as missing:
-            lines.append(f"- **not checked**: {claim.text} ({missing})")
+            lines.append(wrap(f"- **not checked**: {claim.text} ({missing})"))
     return lines
 
 
@@ -77,24 +84,24 @@ def seeds(results: Results) -> str:
 
 
 def write_summary(path: Path, figure: Figure, panels, results: Results, setup: dict) -> None:
-    lines = [f"# {figure.name}: {figure.title}", "", f"{figure.paper}.", "", "```sh"]
+    lines = [f"# {figure.name}: {figure.title}", "", wrap(f"{figure.paper}."), "", "```sh"]
     lines += [f"bench/run reproduce {figure.name} --data DIR", "```", ""]
     lines += [f"- Machine: {setup['machine']}, {setup['date']}", f"- Version: fednmf {setup['version']}"]
-    lines += [f"- Data: {figure.data}", f"- Seeds: {seeds(results)}"]
-    lines += [f"- {setup['note']}"] * bool(setup["note"])
+    lines += [wrap(f"- Data: {figure.data}"), f"- Seeds: {seeds(results)}"]
+    lines += [wrap(f"- {setup['note']}")] * bool(setup["note"])
     if figure.note:
-        lines += ["", " ".join(figure.note.split())]
+        lines += ["", wrap(figure.note)]
     lines.append("")
     for reason in dict.fromkeys(results.missing.values()):
         names = ", ".join(f"*{name}*" for name, other in results.missing.items() if other == reason)
-        lines += [f"Omitted: {names}. {reason}.", ""]
+        lines += [wrap(f"Omitted: {names}. {reason}."), ""]
     if claims := verdicts(figure, results):
         lines += ["## Claims", "", *claims, ""]
     if compared := comparisons(figure, results):
         head = ["| quantity | measured | reference | within 3 sd | source |", "| --- | --- | --- | --- | --- |"]
         lines += ["## Reference values", "", *head, *compared, ""]
         used = dict.fromkeys(r.source for r in figure.references)
-        lines += [" ".join(f"*{source}*: {SOURCES[source]}." for source in used), ""]
+        lines += [wrap(" ".join(f"*{source}*: {SOURCES[source]}." for source in used)), ""]
     lines += ["## Results", ""]
     shown = [p for p in panels if p.name in results.panels]
     for quantity in dict.fromkeys(p.ylabel for p in shown if p.table):
