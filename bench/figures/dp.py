@@ -5,7 +5,7 @@ import math
 from figures.felb import FELB, PAPER, tiles
 from figures.fnmf import PAPER as FNMF_PAPER
 from lib.datasets import generated
-from lib.spec import Claim, Curve, Figure, Panel, Reference, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, findings, run
 
 PRINTED = (0.5, 1, 2, 5, 10)
 SEEDS = 3
@@ -83,13 +83,11 @@ REFERENCES = [
 ]
 
 
+@findings(prefix=f"F1* of FELB/FELB-MU at epsilon {', '.join(map(str, PRINTED))}: ")
 def robust(results):
-    parts, ok = [], True
     for how in MECHANISMS:
         pairs = [(results.at("F1*", f"FELB, {how}", e), results.at("F1*", f"FELB-MU, {how}", e)) for e in PRINTED]
-        ok &= sum(b >= a - 0.02 for a, b in pairs) >= 4
-        parts.append(f"{how}: " + ", ".join(f"{a:.3f}/{b:.3f}" for a, b in pairs))
-    return ok, f"F1* of FELB/FELB-MU at epsilon {', '.join(map(str, PRINTED))}: " + "; ".join(parts) + "."
+        yield sum(b >= a - 0.02 for a, b in pairs) >= 4, f"{how}: " + ", ".join(f"{a:.3f}/{b:.3f}" for a, b in pairs)
 
 
 def honest(results):
@@ -129,15 +127,17 @@ def fnmf4():
     return panels
 
 
+@findings(prefix=f"At {'/'.join(map(str, LEVELS))}: ")
 def resilient(results):
-    parts, ok = [], True
     for panel in results.present():
         ends = {m: [results.at(panel, m, e) for e in LEVELS] for m in FEDERATED}
-        ok &= all(a <= 1.05 * min(ends["FedAvg"][i], ends["FedProx"][i]) for i, a in enumerate(ends["FNMF"]))
-        parts.append(
-            f"{panel.split(':')[0]}: " + ", ".join(f"{m} " + "/".join(f"{x:.3g}" for x in e) for m, e in ends.items())
+        yield (
+            all(a <= 1.05 * min(ends["FedAvg"][i], ends["FedProx"][i]) for i, a in enumerate(ends["FNMF"])),
+            (
+                f"{panel.split(':')[0]}: "
+                + ", ".join(f"{m} " + "/".join(f"{x:.3g}" for x in e) for m, e in ends.items())
+            ),
         )
-    return ok, f"At {'/'.join(map(str, LEVELS))}: " + "; ".join(parts) + "."
 
 
 BUDGETS = (1, 2, 4, 8, 16, 64)

@@ -3,7 +3,7 @@
 import math
 
 from lib import model
-from lib.spec import Claim, Curve, Figure, Panel, Reference, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, findings, run
 
 PAPER = "Qian et al., Fast and Secure Distributed Nonnegative Matrix Factorization"
 METHODS = {
@@ -140,56 +140,49 @@ def leads(results):
     return not lost, "; ".join(won + lost) + "."
 
 
+@findings
 def early(results):
     """Checks that DSANLS/S reaches the error of an early evaluation of HALS sooner."""
-    parts, ok = [], True
     for panel in results.present():
         goal = results[panel]["HALS"][min(2, len(results[panel]["HALS"]) - 1)]
         there = results.reach(panel, "DSANLS/S", goal.y)
-        ok &= there < goal.x
-        there = "never" if math.isinf(there) else f"{there:.2g} s"
-        parts.append(f"{panel}: {goal.y:.3f} after {there} (HALS {goal.x:.2g} s)")
-    return ok, "; ".join(parts) + "."
+        after = "never" if math.isinf(there) else f"after {there:.2g} s"
+        yield there < goal.x, f"{panel}: {goal.y:.3f} {after} (HALS {goal.x:.2g} s)"
 
 
+@findings(prefix="Speedup of 16 nodes over 2, at most 8: ", separator=", ")
 def scales_linearly(results):
-    parts, ok = [], True
     for panel in results.present():
         for curve in METHODS:
             gain = results.at(panel, curve, 16) / results.at(panel, curve, 2)
-            ok &= gain > 4
-            parts.append(f"{panel.split(',')[0]} {curve} {gain:.1f}")
-    return ok, "Speedup of 16 nodes over 2, at most 8: " + ", ".join(parts) + "."
+            yield gain > 4, f"{panel.split(',')[0]} {curve} {gain:.1f}"
 
 
+@findings
 def cheapest(results):
-    parts, ok = [], True
     for panel in results.present():
         rates = {c: results.at(panel, c, 16) for c in METHODS}
         best = max(rates, key=rates.get)
-        ok &= best == "DSANLS/S"
-        parts.append(f"{panel.split(',')[0]}: {best} ({rates[best]:.3g}/s; DSANLS/S {rates['DSANLS/S']:.3g}/s)")
-    return ok, "; ".join(parts) + "."
+        yield (
+            best == "DSANLS/S",
+            f"{panel.split(',')[0]}: {best} ({rates[best]:.3g}/s; DSANLS/S {rates['DSANLS/S']:.3g}/s)",
+        )
 
 
+@findings
 def solver(results):
-    parts, ok = [], True
     for panel in results.present():
         for kind in ("subsampling", "Gaussian"):
             a, b = (results.last(panel, f"{s}, {kind}") for s in ("RCD", "PGD"))
-            ok &= a < b
-            parts.append(f"{panel} {kind} {a:.4f} against {b:.4f}")
-    return ok, "; ".join(parts) + "."
+            yield a < b, f"{panel} {kind} {a:.4f} against {b:.4f}"
 
 
+@findings
 def grid_wins(results):
-    parts, ok = [], True
     for panel in results.present():
         best = min((c for c in results[panel] if c.startswith("abs")), key=lambda c: results.last(panel, c))
         a, b = results.last(panel, "scaled (default)"), results.last(panel, best)
-        ok &= b <= a
-        parts.append(f"{panel}: {best} {b:.4f}, scaled {a:.4f}")
-    return ok, "; ".join(parts) + "."
+        yield b <= a, f"{panel}: {best} {b:.4f}, scaled {a:.4f}"
 
 
 # Independent prototypes, 5 seeds: relative error after 10, 30 and 100 iterations.

@@ -1,6 +1,6 @@
 """FELB (Dalleiger, Vreeken and Kamp), Figures 1 to 3 and 5 to 9, Tables 1 and 3."""
 
-from lib.spec import Claim, Curve, Figure, Panel, Reference, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, findings, run
 
 PAPER = "Dalleiger, Vreeken, Kamp, Federated Binary Matrix Factorization using Proximal Optimization"
 FELB = {"FELB": dict(algo="felb"), "FELB-MU": dict(algo="felb-mu")}
@@ -190,23 +190,22 @@ def gammas():
     ]
 
 
+@findings(prefix="FELB, ")
 def decreasing_wins(results):
-    parts, ok = [], True
     for noise in NOISES[:-1]:
         ends = {g: results.at("FELB: F1*", g, noise) for g in GAMMAS}
-        ok &= ends["falling"] >= max(ends.values()) - 0.02
-        parts.append(f"noise {noise}: " + ", ".join(f"{g} {e:.3f}" for g, e in ends.items()))
-    return ok, "FELB, " + "; ".join(parts) + "."
+        yield (
+            ends["falling"] >= max(ends.values()) - 0.02,
+            f"noise {noise}: " + ", ".join(f"{g} {e:.3f}" for g, e in ends.items()),
+        )
 
 
+@findings
 def robust(results):
-    parts, ok = [], True
     for noise in NOISES[:-1]:
         ends = sorted(((results.at("F1*", m, noise), m) for m in METHODS), reverse=True)
         best = max(results.at("F1*", m, noise) for m in FELB)
-        ok &= ends[0][1] in FELB
-        parts.append(f"noise {noise}: {ends[0][1]} {ends[0][0]:.3f}, FELB or FELB-MU {best:.3f}")
-    return ok, "; ".join(parts) + "."
+        yield ends[0][1] in FELB, f"noise {noise}: {ends[0][1]} {ends[0][0]:.3f}, FELB or FELB-MU {best:.3f}"
 
 
 def faster(results):
@@ -217,18 +216,17 @@ def faster(results):
 
 
 def crowds(name):
+    @findings
     def check(results):
         panel = f"{name}: F1*"
         last = results[panel]["FELB"][-1].x
-        parts, ok = [], True
         for x in [p.x for p in results[panel]["FELB"]]:
             ends = sorted(((results.at(panel, m, x), m) for m in METHODS), reverse=True)
-            ok &= ends[0][1] in FELB or x == last and name == "scarce"
-            parts.append(
+            yield (
+                ends[0][1] in FELB or x == last and name == "scarce",
                 f"{x} clients: {ends[0][1]} {ends[0][0]:.3f}, FELB {results.at(panel, 'FELB', x):.3f}, "
-                f"FELB-MU {results.at(panel, 'FELB-MU', x):.3f}"
+                f"FELB-MU {results.at(panel, 'FELB-MU', x):.3f}",
             )
-        return ok, "; ".join(parts) + "."
 
     return check
 
@@ -268,31 +266,32 @@ def alike(results):
     return ok, "RMSD of FELB over that of FELB-MU with 1, 10, 50 local iterations: " + "; ".join(parts) + "."
 
 
+@findings(prefix="32 clients, RMSD: ")
 def worse_or(results):
-    parts, ok = [], True
     for panel in results.present():
         if "RMSD" in panel:
             ends = {a: results.last(panel, a) for a in ("average", "vote", "or")}
-            ok &= ends["or"] > max(ends["average"], ends["vote"])
-            parts.append(f"{panel.split(':')[0]} " + ", ".join(f"{a} {e:.3f}" for a, e in ends.items()))
-    return ok, "32 clients, RMSD: " + "; ".join(parts) + "."
+            yield (
+                ends["or"] > max(ends["average"], ends["vote"]),
+                f"{panel.split(':')[0]} " + ", ".join(f"{a} {e:.3f}" for a, e in ends.items()),
+            )
 
 
+@findings
 def settles(results):
-    parts, ok = [], True
     for m in FELB:
         points = results["RMSD"][m]
         low = min(p.y for p in points)
-        ok &= points[-1].y <= 1.05 * low
-        parts.append(f"{m}: lowest {low:.4f}, end {points[-1].y:.4f}, gap {results.last('integrality gap', m):.3g}")
-    return ok, "; ".join(parts) + "."
+        yield (
+            points[-1].y <= 1.05 * low,
+            f"{m}: lowest {low:.4f}, end {points[-1].y:.4f}, gap {results.last('integrality gap', m):.3g}",
+        )
 
 
 def patient(results):
     parts = [f"{m} " + ", ".join(f"{results.at('F1*', m, b):.3f}" for b in (1, 10, 50)) for m in FELB]
-    return all(results.at("F1*", m, 50) > 0.8 for m in FELB), "F1* with 1, 10, 50 local iterations: " + "; ".join(
-        parts
-    ) + "."
+    holds = all(results.at("F1*", m, 50) > 0.8 for m in FELB)
+    return holds, "F1* with 1, 10, 50 local iterations: " + "; ".join(parts) + "."
 
 
 # Independent prototypes, 5 seeds; F1* with refitted U, components aggregated by vote.

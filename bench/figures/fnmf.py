@@ -1,7 +1,7 @@
 """FNMF (Dalleiger and Gionis), Figures 1 to 3 and Table 1."""
 
 from lib.datasets import generated
-from lib.spec import Claim, Curve, Figure, Panel, Reference, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, findings, run
 
 PAPER = "Dalleiger and Gionis, Creating Coherence in Federated Non-Negative Matrix Factorization"
 FNMF = {
@@ -176,17 +176,16 @@ def sizes():
     return panels
 
 
+@findings
 def exact_wins(results):
-    parts, ok = [], True
     for name in ("ideal", "noisy"):
         panel = f"{name}: sum of RMSD"
         lap, kmc = results.last(panel, "LAP"), results.last(panel, "KMC")
-        ok &= lap < kmc
-        parts.append(
+        yield (
+            lap < kmc,
             f"{name}, 48 clients: LAP {lap:.3f}, SK {results.last(panel, 'SK'):.3f}, KMC {kmc:.3f}, "
-            f"FCM {results.last(panel, 'FCM'):.3f}"
+            f"FCM {results.last(panel, 'FCM'):.3f}",
         )
-    return ok, "; ".join(parts) + "."
 
 
 def slow(results):
@@ -201,25 +200,19 @@ def soft(results):
     return max(a, c) < b, f"SK {a:.3f}, k-NN {c:.3f}, LAP {b:.3f}."
 
 
+@findings
 def scale(results):
-    parts, ok = [], True
     for name in ("fixed data", "growing data"):
         ends = {m: results.last(f"{name}: mean RMSD", m) for m in METHODS}
         best, baseline = min(ends[m] for m in FNMF), min(ends[m] for m in BASELINES)
-        ok &= best < baseline
-        parts.append(f"{name}, 64 clients: FNMF {best:.4f}, FedAvg or FedProx {baseline:.4f}")
-    return ok, "; ".join(parts) + "."
+        yield best < baseline, f"{name}, 64 clients: FNMF {best:.4f}, FedAvg or FedProx {baseline:.4f}"
 
 
+@findings
 def personal(results):
-    parts, ok = [], True
     for absent in (0.3, 0.6):
-        a, b = (results.at("differing clients", m, absent) for m in ("FNMF-SK-rho", "FNMF-SK"))
-        ok &= a < b
-        parts.append(
-            f"at {absent}: SK-rho {a:.3f}, SK {b:.3f}, FedAvg {results.at('differing clients', 'FedAvg', absent):.3f}"
-        )
-    return ok, "; ".join(parts) + "."
+        a, b, c = (results.at("differing clients", m, absent) for m in ("FNMF-SK-rho", "FNMF-SK", "FedAvg"))
+        yield a < b, f"at {absent}: SK-rho {a:.3f}, SK {b:.3f}, FedAvg {c:.3f}"
 
 
 def subpar(results):
@@ -249,25 +242,27 @@ def wins(results):
     return won > len(parts) / 2, f"on {won} of {len(parts)}. " + "; ".join(parts) + "."
 
 
+@findings
 def once(results):
-    parts, ok = [], True
     for name in SETS:
         panel = f"{name}, rmsd"
         if panel in results.panels:
             ends = {m: results.last(panel, m) for m in SHOWN}
             best = min(ends[m] for m in ("iPALM", "MUR"))
-            ok &= best > max(ends[m] for m in SHOWN[2:])
-            parts.append(f"{name} {best:.4g}, worst federated {max(ends[m] for m in SHOWN[2:]):.4g}")
-    return ok, "; ".join(parts) + "."
+            yield (
+                best > max(ends[m] for m in SHOWN[2:]),
+                f"{name} {best:.4g}, worst federated {max(ends[m] for m in SHOWN[2:]):.4g}",
+            )
 
 
+@findings(prefix="above central HALS, ")
 def near_central(results):
-    parts, ok = [], True
     for k in (20, 50, 100):
         above = {m: results.at("MNIST test", m, k) / results.at("MNIST test", "HALS, central", k) - 1 for m in SIZES}
-        ok &= above["FNMF, HALS steps"] <= 0.02 and above["FedAvg"] >= 0.2
-        parts.append(f"k = {k}: " + ", ".join(f"{m} {e:+.1%}" for m, e in above.items()))
-    return ok, "above central HALS, " + "; ".join(parts) + "."
+        yield (
+            above["FNMF, HALS steps"] <= 0.02 and above["FedAvg"] >= 0.2,
+            f"k = {k}: " + ", ".join(f"{m} {e:+.1%}" for m, e in above.items()),
+        )
 
 
 CONVERGENCE, DRIFT = "100 local steps", f"{STEPS} local steps in all"

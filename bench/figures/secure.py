@@ -2,7 +2,7 @@
 
 from lib import model
 from lib.datasets import generated
-from lib.spec import Claim, Curve, Figure, Panel, Reference, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, findings, run
 
 PAPER = "Qian et al., Fast and Secure Distributed Nonnegative Matrix Factorization"
 SYN = {"Syn-SD": "syn-sd", "Syn-SSD-U": "syn-ssd-u", "Syn-SSD-V": "syn-ssd-v", "Syn-SSD-UV": "syn-ssd-uv"}
@@ -171,34 +171,31 @@ def ranking(results, panel, candidates):
 
 
 def first_is(wanted, candidates=PAPER_METHODS):
+    @findings
     def check(results):
-        parts, ok = [], True
         for panel in results.present():
             order = ranking(results, panel, candidates)
-            ok &= order[0][1] in wanted
-            parts.append(f"{panel}: " + ", ".join(f"{c} {e:.4f}" for e, c in order[:3]))
-        return ok, "; ".join(parts) + "."
+            yield order[0][1] in wanted, f"{panel}: " + ", ".join(f"{c} {e:.4f}" for e, c in order[:3])
 
     return check
 
 
+@findings
 def last_is(results):
-    parts, ok = [], True
     for panel in results.present():
         ends = sorted((results.last(panel, c), c) for c in PAPER_METHODS)
-        ok &= {c for _, c in ends[-2:]} == {"Syn-SD", "Asyn-SD"}
-        parts.append(f"{panel}: " + ", ".join(f"{c} {e:.4f}" for e, c in ends[-2:]))
-    return ok, "; ".join(parts) + "."
+        yield (
+            {c for _, c in ends[-2:]} == {"Syn-SD", "Asyn-SD"},
+            f"{panel}: " + ", ".join(f"{c} {e:.4f}" for e, c in ends[-2:]),
+        )
 
 
+@findings
 def asyn_v(results):
-    parts, ok = [], True
     for panel in results.present():
         a = results.last(panel, "Asyn-SSD-V")
         others = [results.last(panel, c) for c in ("Syn-SD", "Asyn-SD")]
-        ok &= a < min(others)
-        parts.append(f"{panel}: {a:.4f} against {others[0]:.4f} and {others[1]:.4f}")
-    return ok, "; ".join(parts) + "."
+        yield a < min(others), f"{panel}: {a:.4f} against {others[0]:.4f} and {others[1]:.4f}"
 
 
 def gain(results, panel, curve):
@@ -211,23 +208,22 @@ def scales(results):
     return ok, "Speedup of 16 nodes over 2, at most 8: " + ", ".join(parts) + "."
 
 
+@findings
 def fastest(results):
-    parts, ok = [], True
     for panel in results.present():
         rates = {c: results.at(panel, c, 16) for c in PAPER_METHODS}
         best = max(rates, key=rates.get)
-        ok &= best == "Syn-SSD-UV"
-        parts.append(f"{panel}: {best} {rates[best]:.3g}/s, Syn-SSD-UV {rates['Syn-SSD-UV']:.3g}/s")
-    return ok, "; ".join(parts) + "."
+        yield best == "Syn-SSD-UV", f"{panel}: {best} {rates[best]:.3g}/s, Syn-SSD-UV {rates['Syn-SSD-UV']:.3g}/s"
 
 
+@findings(prefix="Speedup of 16 nodes over 2: ")
 def flat(results):
-    parts, ok = [], True
     for panel in results.present():
         syn, asyn = (max(gain(results, panel, c) for c in group) for group in (SYN, ASYN))
-        ok &= syn < 2 < min(gain(results, panel, c) for c in ASYN)
-        parts.append(f"{panel}: synchronous at most {syn:.1f}, asynchronous up to {asyn:.1f}")
-    return ok, "Speedup of 16 nodes over 2: " + "; ".join(parts) + "."
+        yield (
+            syn < 2 < min(gain(results, panel, c) for c in ASYN),
+            f"{panel}: synchronous at most {syn:.1f}, asynchronous up to {asyn:.1f}",
+        )
 
 
 def ahead(results):

@@ -71,6 +71,18 @@ class Claim:
     check: Callable[[Any], tuple[bool, str]]
 
 
+def findings(check=None, *, prefix: str = "", separator: str = "; "):
+    """Makes the check of a claim from a generator of (holds, finding); the claim holds if all of them do."""
+    if check is None:
+        return lambda check: findings(check, prefix=prefix, separator=separator)
+
+    def checked(results):
+        pairs = list(check(results))
+        return all(holds for holds, _ in pairs), prefix + separator.join(finding for _, finding in pairs) + "."
+
+    return checked
+
+
 @dataclass
 class Reference:
     """A value `value` ± `sd` from `source`, compared with the measured one."""
