@@ -49,14 +49,14 @@ def felb4():
 
     return [
         Panel(
-            words,
+            quantity,
             [Curve(f"{m}, {how}", points=points(m, how)) for m in FELB for how in MECHANISMS],
             "epsilon as printed",
-            words,
+            quantity,
             y=y,
-            log="x" + ("y" if "run" in words else ""),
+            log="x" + ("y" if "run" in quantity else ""),
         )
-        for words, y in (("F1*", "f1_signal"), ("RMSD", rmsd_per_party), ("epsilon of the run", spent))
+        for quantity, y in (("F1*", "f1_signal"), ("RMSD", rmsd_per_party), ("epsilon of the run", spent))
     ]
 
 
@@ -146,14 +146,14 @@ BUDGETS = (1, 2, 4, 8, 16, 64)
 def gain():
     data = "synthetic:tiles,m=4000,n=40,k=3,density=0.9,noise=0.05"
 
-    def of(**rest):
+    def method_run(**rest):
         return run("felb-mu", data, 3, 8, parties=200, seeds=SEEDS, **rest)
 
     private = dict(dp="gaussian", delta="1e-5")
     curves = [
-        Curve("each party its own noise", points=[(e, of(epsilon=e, **private)) for e in BUDGETS]),
-        Curve("noise on the sum", points=[(e, of(epsilon=e, secure_sum=True, **private)) for e in BUDGETS]),
-        Curve("no noise", points=[(e, of()) for e in BUDGETS]),
+        Curve("each party its own noise", points=[(e, method_run(epsilon=e, **private)) for e in BUDGETS]),
+        Curve("noise on the sum", points=[(e, method_run(epsilon=e, secure_sum=True, **private)) for e in BUDGETS]),
+        Curve("no noise", points=[(e, method_run()) for e in BUDGETS]),
     ]
     return [Panel("F1*", curves, "epsilon of the run", "F1*", y="f1_signal", log="x")]
 
@@ -170,41 +170,40 @@ def gained(results):
 FIGURES = [
     Figure(
         "felb-fig4",
-        PAPER + ", Figures 4, 10 and 11",
-        "noise on the messages of FELB's parties",
-        "synthetic tiles, 200 columns, k = 10",
-        6,
-        felb4,
-        f"Noise 0.1, 10 clients of 100 rows, 100 rounds, {SEEDS} seeds. The axis is the printed epsilon: sensitivity "
-        f"1 per "
-        "entry, each message on its own. Clipped: noisy entries are clipped to [0, 1] before they are sent.",
-        [
+        paper=PAPER + ", Figures 4, 10 and 11",
+        title="noise on the messages of FELB's parties",
+        data="synthetic tiles, 200 columns, k = 10",
+        minutes=6,
+        panels=felb4,
+        note=f"Noise 0.1, 10 clients of 100 rows, 100 rounds, {SEEDS} seeds. The axis is the printed epsilon: "
+        "sensitivity 1 per entry, each message on its own. Clipped: noisy entries are clipped to [0, 1] "
+        "before they are sent.",
+        claims=[
             Claim("FELB-MU is the most robust.", robust),
             Claim("The printed epsilon is a guarantee for the run.", honest),
         ],
-        REFERENCES,
+        references=REFERENCES,
     ),
     Figure(
         "fnmf-fig4",
-        FNMF_PAPER + ", Figure 4",
-        "noise on the messages of FNMF's parties",
-        "synthetic blocks, 10 clients",
-        4,
-        fnmf4,
-        "The axis is the printed epsilon, as in felb-fig4. Components of FNMF have norm 1, so the same noise is "
-        "larger for them.",
-        [Claim("FNMF is at least as resilient as FedAvg and FedProx.", resilient)],
+        paper=FNMF_PAPER + ", Figure 4",
+        title="noise on the messages of FNMF's parties",
+        data="synthetic blocks, 10 clients",
+        minutes=4,
+        panels=fnmf4,
+        note="The axis is the printed epsilon, as in felb-fig4. Components of FNMF have norm 1, so the same "
+        "noise is larger for them.",
+        claims=[Claim("FNMF is at least as resilient as FedAvg and FedProx.", resilient)],
     ),
     Figure(
         "dp-gain",
-        "Not in a paper",
-        "noise on the sum against per-party noise",
-        "synthetic tiles, 40 columns, k = 3",
-        3,
-        gain,
-        f"FELB-MU with --secure-sum and --dp, 200 parties of 20 rows, 8 rounds, delta 1e-5, {SEEDS} seeds. The unit "
-        f"of privacy is "
-        "a party's whole data.",
-        [Claim("At equal epsilon, noise on the sum costs less accuracy.", gained)],
+        paper="Not in a paper",
+        title="noise on the sum against per-party noise",
+        data="synthetic tiles, 40 columns, k = 3",
+        minutes=3,
+        panels=gain,
+        note=f"FELB-MU with --secure-sum and --dp, 200 parties of 20 rows, 8 rounds, delta 1e-5, {SEEDS} seeds. "
+        "The unit of privacy is a party's whole data.",
+        claims=[Claim("At equal epsilon, noise on the sum costs less accuracy.", gained)],
     ),
 ]

@@ -16,7 +16,7 @@ METHODS = {
 GRID = [(a, b) for a in (0.1, 1, 10) for b in (0.1, 1, 10)]
 
 
-def of(method, data, k, iters, **rest):
+def method_run(method, data, k, iters, **rest):
     options = dict(METHODS[method])
     return run(options.pop("algo"), data, k, iters, **{**options, **rest})
 
@@ -24,7 +24,7 @@ def of(method, data, k, iters, **rest):
 def timed(method, data, k, iters):
     """Two ranks for at most six seconds; DSANLS/S gets five times as many of its cheap iterations."""
     more, every = (5, 5) if method == "DSANLS/S" else (1, 2)
-    return of(method, data, k, iters * more, ranks=2, time_limit=6, every=every)
+    return method_run(method, data, k, iters * more, ranks=2, time_limit=6, every=every)
 
 
 def figure2():
@@ -46,7 +46,10 @@ def figure3():
     return [
         Panel(
             f"{name}, k = {k}",
-            [Curve(m, points=[(p, of(m, name, k, 2, ranks=p, every=0)) for p in (2, 4, 8, 16)]) for m in METHODS],
+            [
+                Curve(m, points=[(p, method_run(m, name, k, 2, ranks=p, every=0)) for p in (2, 4, 8, 16)])
+                for m in METHODS
+            ],
             "nodes",
             "iterations per second (model)",
             y=lambda end, job: 1 / model.seconds_per_iteration(end, job),
@@ -217,74 +220,76 @@ NAMES = "faces, MNIST, KOS, single cells; RCV1 if available"
 FIGURES = [
     Figure(
         "dsanls-fig2",
-        PAPER + ", Figure 2",
-        "relative error over time",
-        NAMES,
-        5,
-        figure2,
-        "Two ranks on one machine. The seconds exclude evaluation. --mu scaled, the default, replaces the paper's "
-        "grid search, "
-        "which is in dsanls-mu. DSANLS/S subsamples, DSANLS/G is Gaussian.",
-        [Claim("DSANLS/S performs best on all sets.", leads), Claim("DSANLS/S is initially the fastest.", early)],
+        paper=PAPER + ", Figure 2",
+        title="relative error over time",
+        data=NAMES,
+        minutes=5,
+        panels=figure2,
+        note="Two ranks on one machine. The seconds exclude evaluation. --mu scaled, the default, replaces the "
+        "paper's grid search, which is in dsanls-mu. DSANLS/S subsamples, DSANLS/G is Gaussian.",
+        claims=[
+            Claim("DSANLS/S performs best on all sets.", leads),
+            Claim("DSANLS/S is initially the fastest.", early),
+        ],
     ),
     Figure(
         "dsanls-fig3",
-        PAPER + ", Figure 3",
-        "iterations per second over nodes",
-        "faces, MNIST test, KOS",
-        2,
-        figure3,
-        f"Modelled: multiplications counted from the sizes, bytes and messages counted in runs with that many ranks "
-        f"({model.DESCRIPTION}). The cost of BPP's pivoting is the ratio of times in its run on two ranks. Drawing "
-        f"Gaussian numbers is "
-        "not counted.",
-        [
+        paper=PAPER + ", Figure 3",
+        title="iterations per second over nodes",
+        data="faces, MNIST test, KOS",
+        minutes=2,
+        panels=figure3,
+        note="Modelled: multiplications counted from the sizes, bytes and messages counted in runs with that "
+        f"many ranks ({model.DESCRIPTION}). The cost of BPP's pivoting is the ratio of times in its run on "
+        "two ranks. Drawing Gaussian numbers is not counted.",
+        claims=[
             Claim("All algorithms scale nearly linearly, except on the smallest set.", scales_linearly),
             Claim("DSANLS/S has the lowest cost per iteration.", cheapest),
         ],
     ),
     Figure(
         "dsanls-fig4",
-        PAPER + ", Figure 4",
-        "relative error over time, k = 20 to 500",
-        "KOS; RCV1 if available",
-        3,
-        figure4,
-        "Two ranks on one machine, KOS instead of RCV1; k = 100 is in dsanls-fig2.",
-        [Claim("DSANLS/S outperforms the others for all k.", leads)],
+        paper=PAPER + ", Figure 4",
+        title="relative error over time, k = 20 to 500",
+        data="KOS; RCV1 if available",
+        minutes=3,
+        panels=figure4,
+        note="Two ranks on one machine, KOS instead of RCV1; k = 100 is in dsanls-fig2.",
+        claims=[Claim("DSANLS/S outperforms the others for all k.", leads)],
     ),
     Figure(
         "dsanls-fig5",
-        PAPER + ", Figure 5",
-        "solvers of the sketched subproblem",
-        "digits, faces, KOS",
-        3,
-        figure5,
-        "RCD is --solver pcd.",
-        [Claim("Proximal coordinate descent converges faster than projected gradient, whatever the sketch.", solver)],
+        paper=PAPER + ", Figure 5",
+        title="solvers of the sketched subproblem",
+        data="digits, faces, KOS",
+        minutes=3,
+        panels=figure5,
+        note="RCD is --solver pcd.",
+        claims=[
+            Claim("Proximal coordinate descent converges faster than projected gradient, whatever the sketch.", solver)
+        ],
     ),
     Figure(
         "dsanls-iterations",
-        PAPER + ", section 5.2",
-        "relative error per iteration against reference values",
-        "planted 300 x 200, digits",
-        0.5,
-        iterations,
-        "Not a figure of the paper. k = 10, 5 seeds; sketches of 20 % (planted), of 50 % of the columns and 10 % of "
-        "the rows "
-        "(digits).",
-        [],
-        REFERENCES,
+        paper=PAPER + ", section 5.2",
+        title="relative error per iteration against reference values",
+        data="planted 300 x 200, digits",
+        minutes=0.5,
+        panels=iterations,
+        note="Not a figure of the paper. k = 10, 5 seeds; sketches of 20 % (planted), of 50 % of the columns and "
+        "10 % of the rows (digits).",
+        claims=[],
+        references=REFERENCES,
     ),
     Figure(
         "dsanls-mu",
-        PAPER + ", section 5.1",
-        "the grid of absolute mu",
-        "planted 300 x 200, digits, faces, KOS",
-        2,
-        grid,
-        "mu_t = alpha + beta t with alpha and beta in {0.1, 1, 10}, as printed, against the default, which scales "
-        "with the data.",
-        [Claim("The best absolute mu of the grid is at least as good as the default.", grid_wins)],
+        paper=PAPER + ", section 5.1",
+        title="the grid of absolute mu",
+        data="planted 300 x 200, digits, faces, KOS",
+        minutes=2,
+        panels=grid,
+        note="mu_t = alpha + beta t with alpha and beta in {0.1, 1, 10}, as printed, against the default, which "
+        "scales with the data.",
+        claims=[Claim("The best absolute mu of the grid is at least as good as the default.", grid_wins)],
     ),
 ]

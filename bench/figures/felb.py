@@ -15,7 +15,7 @@ METHODS = {**BASELINES, **FELB}
 SEEDS = 10
 
 
-def of(label, data, k, parties, rounds=100, **rest):
+def method_run(label, data, k, parties, rounds=100, **rest):
     """Returns a run of a method.
 
     FELB does `rounds` rounds of 10 local iterations. ELBMF and ZHANG do as many local iterations, as in the paper. The
@@ -42,22 +42,26 @@ def seconds_per_client(end, job):
 def figure1():
     data = tiles(1000, 0.2)
     methods = {
-        "ASSO, logical or": of("ASSO", data, 10, 10, aggregate="or", seeds=SEEDS),
-        "ASSO, vote": of("ASSO", data, 10, 10, seeds=SEEDS),
-        "FELB": of("FELB", data, 10, 10, seeds=SEEDS),
-        "FELB-MU": of("FELB-MU", data, 10, 10, seeds=SEEDS),
+        "ASSO, logical or": method_run("ASSO", data, 10, 10, aggregate="or", seeds=SEEDS),
+        "ASSO, vote": method_run("ASSO", data, 10, 10, seeds=SEEDS),
+        "FELB": method_run("FELB", data, 10, 10, seeds=SEEDS),
+        "FELB-MU": method_run("FELB-MU", data, 10, 10, seeds=SEEDS),
     }
     return [
-        Panel(words, [Curve(m, points=[(words, r)]) for m, r in methods.items()], "", "10 clients", y=y, table=True)
-        for words, y in (("F1 against the data", "f1"), ("F1* against the signal", "f1_signal"))
+        Panel(
+            quantity, [Curve(m, points=[(quantity, r)]) for m, r in methods.items()], "", "10 clients", y=y, table=True
+        )
+        for quantity, y in (("F1 against the data", "f1"), ("F1* against the signal", "f1_signal"))
     ]
 
 
 def figure2():
     panels = []
-    for words, y in {**MEASURES, "seconds for each client": seconds_per_client}.items():
-        curves = [Curve(m, points=[(n, of(m, tiles(1000, n), 10, 10, seeds=SEEDS)) for n in NOISES]) for m in METHODS]
-        panels.append(Panel(words, curves, "noise", words, y=y, log="y" if "sec" in words else ""))
+    for quantity, y in {**MEASURES, "seconds for each client": seconds_per_client}.items():
+        curves = [
+            Curve(m, points=[(n, method_run(m, tiles(1000, n), 10, 10, seeds=SEEDS)) for n in NOISES]) for m in METHODS
+        ]
+        panels.append(Panel(quantity, curves, "noise", quantity, y=y, log="y" if "sec" in quantity else ""))
     return panels
 
 
@@ -66,9 +70,15 @@ def figure3():
     abundant = {c: tiles(500 * c, 0.1) for c in (4, 16, 32)}
     panels = []
     for name, data in (("scarce", scarce), ("abundant", abundant)):
-        curves = [Curve(m, points=[(c, of(m, d, 10, c, seeds=2)) for c, d in data.items()]) for m in METHODS]
-        for words, y in (("RMSD", "rmsd_mean"), ("F1*", "f1_signal"), ("seconds for each client", seconds_per_client)):
-            panels.append(Panel(f"{name}: {words}", curves, "clients", words, y=y, log="xy" if "sec" in words else "x"))
+        curves = [Curve(m, points=[(c, method_run(m, d, 10, c, seeds=2)) for c, d in data.items()]) for m in METHODS]
+        for quantity, y in (
+            ("RMSD", "rmsd_mean"),
+            ("F1*", "f1_signal"),
+            ("seconds for each client", seconds_per_client),
+        ):
+            panels.append(
+                Panel(f"{name}: {quantity}", curves, "clients", quantity, y=y, log="xy" if "sec" in quantity else "x")
+            )
     return panels
 
 
@@ -87,9 +97,11 @@ def real(measures):
     def panels():
         made = []
         for name, (data, k) in REAL.items():
-            for words, y in measures.items():
-                curves = [Curve(m, points=[(name, of(m, data, k, 50, 50))]) for m in METHODS if (m, name) not in SLOW]
-                made.append(Panel(f"{name}, {words}", curves, "", words, y=y, table=True))
+            for quantity, y in measures.items():
+                curves = [
+                    Curve(m, points=[(name, method_run(m, data, k, 50, 50))]) for m in METHODS if (m, name) not in SLOW
+                ]
+                made.append(Panel(f"{name}, {quantity}", curves, "", quantity, y=y, table=True))
         return made
 
     return panels
@@ -103,7 +115,10 @@ def figure5():
         Panel(
             name,
             [
-                Curve(f"{m}, {name}", points=[(f"{b} local", of(m, data, k, 50, 50, local_iters=b)) for b in LOCAL])
+                Curve(
+                    f"{m}, {name}",
+                    points=[(f"{b} local", method_run(m, data, k, 50, 50, local_iters=b)) for b in LOCAL],
+                )
                 for m in FELB
             ],
             "",
@@ -120,32 +135,32 @@ def figure6():
     data = {c: tiles(500 * c, 0.1) for c in (4, 16, 32)}
     return [
         Panel(
-            f"{m}: {words}",
+            f"{m}: {quantity}",
             [
-                Curve(a, points=[(c, of(m, d, 10, c, seeds=2, aggregate=a)) for c, d in data.items()])
+                Curve(a, points=[(c, method_run(m, d, 10, c, seeds=2, aggregate=a)) for c, d in data.items()])
                 for a in ("average", "vote", "or")
             ],
             "clients",
-            words,
+            quantity,
             y=y,
             log="x",
         )
         for m in ("ASSO", "GRECOND", "MEBF", "ELBMF")
-        for words, y in (("RMSD", "rmsd_mean"), ("F1*", "f1_signal"))
+        for quantity, y in (("RMSD", "rmsd_mean"), ("F1*", "f1_signal"))
     ]
 
 
 def figure8():
     return [
         Panel(
-            words,
-            [Curve(m, of(m, tiles(1000, 0.1), 10, 10, seeds=SEEDS, every=2)) for m in FELB],
+            quantity,
+            [Curve(m, method_run(m, tiles(1000, 0.1), 10, 10, seeds=SEEDS, every=2)) for m in FELB],
             "round",
-            words,
+            quantity,
             y=y,
-            log="y" if "gap" in words else "",
+            log="y" if "gap" in quantity else "",
         )
-        for words, y in (("RMSD", "rmsd_mean"), ("F1*", "f1_signal"), ("integrality gap", "integrality_gap"))
+        for quantity, y in (("RMSD", "rmsd_mean"), ("F1*", "f1_signal"), ("integrality gap", "integrality_gap"))
     ]
 
 
@@ -153,16 +168,16 @@ def figure9():
     locals_ = (1, 5, 10, 25, 50)
     return [
         Panel(
-            words,
+            quantity,
             [
-                Curve(m, points=[(b, of(m, tiles(1000, 0.1), 10, 10, seeds=5, local_iters=b)) for b in locals_])
+                Curve(m, points=[(b, method_run(m, tiles(1000, 0.1), 10, 10, seeds=5, local_iters=b)) for b in locals_])
                 for m in FELB
             ],
             "local iterations",
-            words,
+            quantity,
             y=y,
         )
-        for words, y in (
+        for quantity, y in (
             ("RMSD", "rmsd_mean"),
             ("F1", "f1"),
             ("F1*", "f1_signal"),
@@ -179,7 +194,7 @@ def gammas():
         Panel(
             f"{m}: F1*",
             [
-                Curve(g, points=[(n, of(m, tiles(1000, n), 10, 10, seeds=5, **o)) for n in NOISES[:-1]])
+                Curve(g, points=[(n, method_run(m, tiles(1000, n), 10, 10, seeds=5, **o)) for n in NOISES[:-1]])
                 for g, o in GAMMAS.items()
             ],
             "noise",
@@ -224,8 +239,8 @@ def crowds(name):
             ends = sorted(((results.at(panel, m, x), m) for m in METHODS), reverse=True)
             yield (
                 ends[0][1] in FELB or x == last and name == "scarce",
-                f"{x} clients: {ends[0][1]} {ends[0][0]:.3f}, FELB {results.at(panel, 'FELB', x):.3f}, "
-                f"FELB-MU {results.at(panel, 'FELB-MU', x):.3f}",
+                f"{x} clients: {ends[0][1]} {ends[0][0]:.3f}, FELB {results.at(panel, 'FELB', x):.3f}, FELB-MU "
+                f"{results.at(panel, 'FELB-MU', x):.3f}",
             )
 
     return check
@@ -312,19 +327,19 @@ REFERENCES = [
 SYNTHETIC = "synthetic tiles, 200 columns, k = 10"
 SETS = "mushroom, MNIST test, digits, KOS, single cells (Boolean)"
 REAL_NOTE = (
-    "50 clients, k = 20, 50 rounds of 10 local iterations; the paper's own sets are not available. Omitted as too "
-    "slow: " + ", ".join(f"{m} on {s}" for m, s in sorted(SLOW)) + "."
+    "50 clients, k = 20, 50 rounds of 10 local iterations; the paper's own sets are not available. "
+    "Omitted as too slow: " + ", ".join(f"{m} on {s}" for m, s in sorted(SLOW)) + "."
 )
 FIGURES = [
     Figure(
         "felb-fig1",
-        PAPER + ", Figure 1",
-        "FELB against ASSO with a logical OR",
-        SYNTHETIC,
-        0.5,
-        figure1,
-        "Numbers instead of the paper's images; noise 0.2.",
-        [
+        paper=PAPER + ", Figure 1",
+        title="FELB against ASSO with a logical OR",
+        data=SYNTHETIC,
+        minutes=0.5,
+        panels=figure1,
+        note="Numbers instead of the paper's images; noise 0.2.",
+        claims=[
             Claim(
                 "FELB reconstructs the signal, ASSO with a logical OR does not.",
                 lambda r: (
@@ -337,42 +352,41 @@ FIGURES = [
     ),
     Figure(
         "felb-fig2",
-        PAPER + ", Figure 2",
-        "robustness against noise",
-        SYNTHETIC,
-        4,
-        figure2,
-        f"10 clients of 100 rows, {SEEDS} seeds.",
-        [
+        paper=PAPER + ", Figure 2",
+        title="robustness against noise",
+        data=SYNTHETIC,
+        minutes=4,
+        panels=figure2,
+        note=f"10 clients of 100 rows, {SEEDS} seeds.",
+        claims=[
             Claim("FELB and FELB-MU reconstruct the signal best at all levels of noise.", robust),
             Claim("ASSO, GRECOND and MEBF are faster.", faster),
         ],
-        REFERENCES,
+        references=REFERENCES,
     ),
     Figure(
         "felb-fig3",
-        PAPER + ", Figure 3",
-        "scarce and abundant data over the number of clients",
-        SYNTHETIC,
-        4,
-        figure3,
-        "Noise 0.1, 2 seeds; 4096 rows (in the paper 65536) divided among the clients, and 500 rows for each of up "
-        "to 32 clients "
-        "(in the paper 512).",
-        [
+        paper=PAPER + ", Figure 3",
+        title="scarce and abundant data over the number of clients",
+        data=SYNTHETIC,
+        minutes=4,
+        panels=figure3,
+        note="Noise 0.1, 2 seeds; 4096 rows (in the paper 65536) divided among the clients, and 500 rows for "
+        "each of up to 32 clients (in the paper 512).",
+        claims=[
             Claim("With scarce data FELB and FELB-MU are best, except for the smallest shares.", crowds("scarce")),
             Claim("With abundant data they are best.", crowds("abundant")),
         ],
     ),
     Figure(
         "felb-fig5",
-        PAPER + ", Figure 5",
-        "rare and frequent communication on real data",
-        "mushroom, digits, single cells (Boolean)",
-        2,
-        figure5,
-        "50 clients, k = 20, 50 rounds.",
-        [
+        paper=PAPER + ", Figure 5",
+        title="rare and frequent communication on real data",
+        data="mushroom, digits, single cells (Boolean)",
+        minutes=2,
+        panels=figure5,
+        note="50 clients, k = 20, 50 rounds.",
+        claims=[
             Claim(
                 "FELB and FELB-MU perform alike with frequent communication and differ with rare communication.", alike
             )
@@ -380,64 +394,63 @@ FIGURES = [
     ),
     Figure(
         "felb-fig6",
-        PAPER + ", Figures 6 and 7",
-        "aggregation by average, vote, logical OR",
-        SYNTHETIC,
-        3,
-        figure6,
-        "500 rows per client, noise 0.1.",
-        [Claim("Rounded average and vote outperform the logical OR.", worse_or)],
+        paper=PAPER + ", Figures 6 and 7",
+        title="aggregation by average, vote, logical OR",
+        data=SYNTHETIC,
+        minutes=3,
+        panels=figure6,
+        note="500 rows per client, noise 0.1.",
+        claims=[Claim("Rounded average and vote outperform the logical OR.", worse_or)],
     ),
     Figure(
         "felb-fig8",
-        PAPER + ", Figure 8",
-        "convergence",
-        SYNTHETIC,
-        1,
-        figure8,
-        f"Noise 0.1, {SEEDS} seeds.",
-        [Claim("The loss falls fast and rises only slightly as the factors become Boolean.", settles)],
+        paper=PAPER + ", Figure 8",
+        title="convergence",
+        data=SYNTHETIC,
+        minutes=1,
+        panels=figure8,
+        note=f"Noise 0.1, {SEEDS} seeds.",
+        claims=[Claim("The loss falls fast and rises only slightly as the factors become Boolean.", settles)],
     ),
     Figure(
         "felb-fig9",
-        PAPER + ", Figure 9",
-        "client drift",
-        SYNTHETIC,
-        1,
-        figure9,
-        "Noise 0.1, 100 rounds, 5 seeds.",
-        [Claim("F1* stays reasonably high even with rare communication.", patient)],
+        paper=PAPER + ", Figure 9",
+        title="client drift",
+        data=SYNTHETIC,
+        minutes=1,
+        panels=figure9,
+        note="Noise 0.1, 100 rounds, 5 seeds.",
+        claims=[Claim("F1* stays reasonably high even with rare communication.", patient)],
     ),
     Figure(
         "felb-gamma",
-        "Not in the paper",
-        "weight of the proximal term towards the shared factor",
-        SYNTHETIC,
-        2,
-        gammas,
-        "10 clients of 100 rows, 5 seeds. The paper does not give gamma. At noise 0.4, gamma = 10 ends in a factor "
-        "of ones, and "
-        "the F1* of ones alone is 0.355.",
-        [Claim("A decreasing gamma is as good as the better of two fixed ones, to 0.02.", decreasing_wins)],
+        paper="Not in the paper",
+        title="weight of the proximal term towards the shared factor",
+        data=SYNTHETIC,
+        minutes=2,
+        panels=gammas,
+        note="10 clients of 100 rows, 5 seeds. The paper does not give gamma. At noise 0.4, gamma = 10 ends in a "
+        "factor of ones, and the F1* of ones alone is 0.355.",
+        claims=[Claim("A decreasing gamma is as good as the better of two fixed ones, to 0.02.", decreasing_wins)],
     ),
     Figure(
         "felb-table1",
-        PAPER + ", Table 1",
-        "F1 on real data, 50 clients",
-        SETS,
-        5,
-        real({"F1": "f1"}),
-        REAL_NOTE,
-        [Claim("FELB or FELB-MU is first or second on every set.", ranks("F1", max))],
+        paper=PAPER + ", Table 1",
+        title="F1 on real data, 50 clients",
+        data=SETS,
+        minutes=5,
+        panels=real({"F1": "f1"}),
+        note=REAL_NOTE,
+        claims=[Claim("FELB or FELB-MU is first or second on every set.", ranks("F1", max))],
     ),
     Figure(
         "felb-table3",
-        PAPER + ", Table 3",
-        "RMSD on real data, 50 clients",
-        SETS,
-        5,
-        real({"RMSD": "rmsd"}),
-        REAL_NOTE,
-        [Claim("FELB or FELB-MU is first or second on every set.", ranks("RMSD", min))],
+        paper=PAPER + ", Table 3",
+        title="RMSD on real data, 50 clients",
+        data=SETS,
+        minutes=5,
+        panels=real({"RMSD": "rmsd"}),
+        note=REAL_NOTE,
+        claims=[Claim("FELB or FELB-MU is first or second on every set.", ranks("RMSD", min))],
     ),
 ]

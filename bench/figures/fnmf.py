@@ -15,7 +15,7 @@ ONE_SHOT = {"iPALM": dict(algo="ipalm"), "MUR": dict(algo="mur")}
 METHODS = {**FNMF, **BASELINES, **ONE_SHOT}
 
 
-def of(label, data, k, local, rounds, **rest):
+def method_run(label, data, k, local, rounds, **rest):
     """Returns a run with `rounds` rounds of `local` steps; the one-shot baselines do as many steps in total."""
     options = dict(METHODS[label])
     algo = options.pop("algo")
@@ -48,7 +48,7 @@ def figure1():
     panels = []
     for name, noise in (("ideal", 0.0), ("noisy", 0.3)):
         data = {c: generated("blocks", clients=c, rows=50, n=100, noise=noise) for c in (4, 16, 48)}
-        for words, y in (
+        for quantity, y in (
             ("sum of RMSD", "rmsd"),
             ("orthogonality gap", "orthogonality_gap"),
             ("seconds per round", aligning),
@@ -62,7 +62,9 @@ def figure1():
                 )
                 for s, o in SERVERS.items()
             ]
-            panels.append(Panel(f"{name}: {words}", curves, "clients", words, y=y, log="x" if "gap" in words else "xy"))
+            panels.append(
+                Panel(f"{name}: {quantity}", curves, "clients", quantity, y=y, log="x" if "gap" in quantity else "xy")
+            )
     return panels
 
 
@@ -70,15 +72,16 @@ def figure2():
     panels = []
     for name, rows in (("fixed data", lambda c: 1024 // c), ("growing data", lambda c: 100)):
         data = {c: generated("blocks", clients=c, rows=rows(c), n=100) for c in (4, 16, 64)}
-        for words, y in (("mean RMSD", "rmsd_mean"), ("seconds", "seconds")):
+        for quantity, y in (("mean RMSD", "rmsd_mean"), ("seconds", "seconds")):
             curves = [
-                Curve(m, points=[(c, of(m, d, 10, 50, 10, parties=c, seeds=2)) for c, d in data.items()])
+                Curve(m, points=[(c, method_run(m, d, 10, 50, 10, parties=c, seeds=2)) for c, d in data.items()])
                 for m in METHODS
             ]
-            panels.append(Panel(f"{name}: {words}", curves, "clients", words, y=y, log="xy"))
+            panels.append(Panel(f"{name}: {quantity}", curves, "clients", quantity, y=y, log="xy"))
     data = {a: generated("blocks", absent=a) for a in (0.0, 0.3, 0.6)}
     curves = [
-        Curve(m, points=[(a, of(m, d, 10, 100, 20, parties=10, seeds=3)) for a, d in data.items()]) for m in METHODS
+        Curve(m, points=[(a, method_run(m, d, 10, 100, 20, parties=10, seeds=3)) for a, d in data.items()])
+        for m in METHODS
     ]
     panels.append(
         Panel("differing clients", curves, "share of components that a client lacks", "sum of RMSD", y="rmsd")
@@ -93,20 +96,23 @@ STEPS = 2000
 def figure3():
     drift = [
         Curve(
-            m, points=[(t, of(m, BLOCKS, 10, t, STEPS // t, parties=10, seeds=3)) for t in (1, 10, 50, 100, 200, 500)]
+            m,
+            points=[
+                (t, method_run(m, BLOCKS, 10, t, STEPS // t, parties=10, seeds=3)) for t in (1, 10, 50, 100, 200, 500)
+            ],
         )
         for m in (*FNMF, *BASELINES)
     ] + [
         Curve(
             f"{m}, no inertia",
-            points=[(t, of(m, BLOCKS, 10, t, STEPS // t, parties=10, seeds=3, inertia=0)) for t in (10, 50)],
+            points=[(t, method_run(m, BLOCKS, 10, t, STEPS // t, parties=10, seeds=3, inertia=0)) for t in (10, 50)],
         )
         for m in BASELINES
     ]
     convergence = [
         Curve(
             m,
-            of(m, BLOCKS, 10, 100, 20, parties=10, seeds=3, every=1 if m not in ONE_SHOT else 100),
+            method_run(m, BLOCKS, 10, 100, 20, parties=10, seeds=3, every=1 if m not in ONE_SHOT else 100),
             x=(lambda e, j: e["iter"] / 100) if m in ONE_SHOT else None,
         )
         for m in METHODS
@@ -130,7 +136,7 @@ SHOWN = ["iPALM", "MUR", "FedAvg", "FedProx", "FNMF-LAP", "FNMF-LAP-rho"]
 
 
 def cell(method, data):
-    return of(method, data, 20, 50, 5, parties=50, scale="max")
+    return method_run(method, data, 20, 50, 5, parties=50, scale="max")
 
 
 def table1():
@@ -156,7 +162,7 @@ SIZES = {
 
 def sizes():
     panels = []
-    for panel, words, y in (
+    for panel, quantity, y in (
         ("MNIST test", "relative error, k =", "rel_error"),
         ("MNIST test, summed", "sum of RMSD, k =", "rmsd"),
     ):
@@ -164,7 +170,8 @@ def sizes():
             Curve(
                 name,
                 points=[
-                    (k, of(m, "mnist-test", k, local, rounds, parties=50, scale="max", **rest)) for k in (20, 50, 100)
+                    (k, method_run(m, "mnist-test", k, local, rounds, parties=50, scale="max", **rest))
+                    for k in (20, 50, 100)
                 ],
             )
             for name, (m, local, rounds, rest) in SIZES.items()
@@ -172,7 +179,7 @@ def sizes():
         if y == "rel_error":
             central = [(k, run("hals", "mnist-test", k, 200, scale="max")) for k in (20, 50, 100)]
             curves.append(Curve("HALS, central", points=central))
-        panels.append(Panel(panel, curves, "k", words, y=y, table=True))
+        panels.append(Panel(panel, curves, "k", quantity, y=y, table=True))
     return panels
 
 
@@ -183,8 +190,8 @@ def exact_wins(results):
         lap, kmc = results.last(panel, "LAP"), results.last(panel, "KMC")
         yield (
             lap < kmc,
-            f"{name}, 48 clients: LAP {lap:.3f}, SK {results.last(panel, 'SK'):.3f}, KMC {kmc:.3f}, "
-            f"FCM {results.last(panel, 'FCM'):.3f}",
+            f"{name}, 48 clients: LAP {lap:.3f}, SK {results.last(panel, 'SK'):.3f}, KMC {kmc:.3f}, FCM "
+            f"{results.last(panel, 'FCM'):.3f}",
         )
 
 
@@ -243,7 +250,7 @@ def wins(results):
 
 
 @findings
-def once(results):
+def one_shot_loses(results):
     for name in SETS:
         panel = f"{name}, rmsd"
         if panel in results.panels:
@@ -310,15 +317,14 @@ BLOCKS_NOTE = "Blocks at random places, 10 clients x 100 rows x 200 columns, k =
 FIGURES = [
     Figure(
         "fnmf-fig1",
-        PAPER + ", Figure 1",
-        "barycenters: error, orthogonality gap, time",
-        "synthetic blocks",
-        3,
-        figure1,
-        "The paper computes barycenters of permuted copies of one matrix. Here they are the server's step in whole "
-        "runs: 10 rounds "
-        "of 50 local steps, 50 rows per client, without noise and with noise 0.3.",
-        [
+        paper=PAPER + ", Figure 1",
+        title="barycenters: error, orthogonality gap, time",
+        data="synthetic blocks",
+        minutes=3,
+        panels=figure1,
+        note="The paper computes barycenters of permuted copies of one matrix. Here they are the server's step "
+        "in whole runs: 10 rounds of 50 local steps, 50 rows per client, without noise and with noise 0.3.",
+        claims=[
             Claim("Alignments find better barycenters than k-means.", exact_wins),
             Claim("Soft alignments (SK, k-NN) improve over LAP on realistic data.", soft),
             Claim("Fuzzy c-means is much slower.", slow),
@@ -326,19 +332,19 @@ FIGURES = [
     ),
     Figure(
         "fnmf-fig2",
-        PAPER + ", Figure 2",
-        "error and time over the number of clients",
-        "synthetic blocks",
-        3,
-        figure2,
-        "1024 rows divided among the clients, and 100 rows for each; 10 rounds of 50 local steps. Differing clients: "
-        "10 clients, "
-        "20 rounds of 100. The reference for LAP-rho has rows of unit norm, which is the default here.",
-        [
+        paper=PAPER + ", Figure 2",
+        title="error and time over the number of clients",
+        data="synthetic blocks",
+        minutes=3,
+        panels=figure2,
+        note="1024 rows divided among the clients, and 100 rows for each; 10 rounds of 50 local steps. Differing "
+        "clients: 10 clients, 20 rounds of 100. The reference for LAP-rho has rows of unit norm, which is "
+        "the default here.",
+        claims=[
             Claim("FNMF often outperforms FedProx and FedAvg.", scale),
             Claim("Personalised alignment helps where clients differ.", personal),
         ],
-        [
+        references=[
             Reference(
                 f"{m}, {a} of the components absent", v, None, get=lambda r, m=m, a=a: r.at("differing clients", m, a)
             )
@@ -347,33 +353,33 @@ FIGURES = [
     ),
     Figure(
         "fnmf-fig3",
-        PAPER + ", Figure 3",
-        "convergence, and client drift with rare communication",
-        "synthetic blocks",
-        3,
-        figure3,
-        BLOCKS_NOTE
-        + " Inertia lengthens the local steps, and with them the drift of the averaging methods: with 10 steps "
-        "between rounds the reference values are met without inertia (`--inertia 0`).",
-        [
+        paper=PAPER + ", Figure 3",
+        title="convergence, and client drift with rare communication",
+        data="synthetic blocks",
+        minutes=3,
+        panels=figure3,
+        note=BLOCKS_NOTE
+        + " Inertia lengthens the local steps, and with them the drift of the averaging methods: with 10 "
+        "steps between rounds the reference values are met without inertia (`--inertia 0`).",
+        claims=[
             Claim("FedAvg and FedProx converge to a worse solution than FNMF.", subpar),
             Claim("With more local steps FedAvg and FedProx deteriorate, while FNMF stays low.", drifts),
         ],
-        REFERENCES,
+        references=REFERENCES,
     ),
     Figure(
         "fnmf-table1",
-        PAPER + ", Table 1",
-        "sum of RMSD on real data, 50 clients",
-        "MNIST test, faces, digits, KOS, single cells, mushroom; Fashion MNIST if available",
-        3,
-        table1,
-        "k = 20 (the paper does not give k), 5 rounds of 50 local steps, entries divided by the maximum.",
-        [
+        paper=PAPER + ", Table 1",
+        title="sum of RMSD on real data, 50 clients",
+        data="MNIST test, faces, digits, KOS, single cells, mushroom; Fashion MNIST if available",
+        minutes=3,
+        panels=table1,
+        note="k = 20 (the paper does not give k), 5 rounds of 50 local steps, entries divided by the maximum.",
+        claims=[
             Claim("FNMF is best in the majority of cases.", wins),
-            Claim("One-shot NMF (iPALM, MUR) is outperformed by all federated methods.", once),
+            Claim("One-shot NMF (iPALM, MUR) is outperformed by all federated methods.", one_shot_loses),
         ],
-        [
+        references=[
             Reference(
                 f"MNIST (here the test images), {m}",
                 v,
@@ -386,23 +392,22 @@ FIGURES = [
     ),
     Figure(
         "fnmf-mnist",
-        PAPER + ", Table 1",
-        "FNMF and FedAvg against central HALS at several k",
-        "MNIST test",
-        3,
-        sizes,
-        "50 clients, 50 rounds of 20 of the paper's local steps, entries divided by the maximum; HALS does 200 "
-        "iterations. HALS "
-        "steps (`--update hals --local-iters 3`, 200 rounds; FNMF with `--gamma 1`) are 600 steps instead of 1000. "
-        "The paper, "
-        "which does not give k, reports 6.526 for FNMF and 11.791 for FedAvg.",
-        [
+        paper=PAPER + ", Table 1",
+        title="FNMF and FedAvg against central HALS at several k",
+        data="MNIST test",
+        minutes=3,
+        panels=sizes,
+        note="50 clients, 50 rounds of 20 of the paper's local steps, entries divided by the maximum; HALS does "
+        "200 iterations. HALS steps (`--update hals --local-iters 3`, 200 rounds; FNMF with `--gamma 1`) "
+        "are 600 steps instead of 1000. The paper, which does not give k, reports 6.526 for FNMF and 11.791 "
+        "for FedAvg.",
+        claims=[
             Claim(
                 "FNMF (HALS steps) is within 2 % of central HALS, FedAvg (the paper's steps) at least 20 % above.",
                 near_central,
             )
         ],
-        [
+        references=[
             Reference(
                 f"{m}, k = 50: sum of RMSD",
                 PRINTED[p],

@@ -53,11 +53,11 @@ def encrypted():
         ),
     }
     panels = [Panel("NMSE", [Curve(name, r) for name, r in runs.items()], "iteration", "NMSE", y="nmse")]
-    for words, y in (("seconds", "seconds"), ("bytes of an agent", lambda e, j: j.sent() / j.start["parties"])):
+    for quantity, y in (("seconds", "seconds"), ("bytes of an agent", lambda e, j: j.sent() / j.start["parties"])):
         panels.append(
             Panel(
-                words,
-                [Curve(name, points=[(words, r)]) for name, r in runs.items()],
+                quantity,
+                [Curve(name, points=[(quantity, r)]) for name, r in runs.items()],
                 "",
                 "2 x 3 steps",
                 y=y,
@@ -106,19 +106,18 @@ NUMBERS = [
 FIGURES = [
     Figure(
         "ppdnmf-fig1a",
-        PAPER + ", Figure 1 (a)",
-        "NMSE over iterations, synthetic",
-        "30 x 200, 10 agents with 4 to 36 columns",
-        2,
-        figure1a,
-        "K = 5, mu = 0.1, eta = 1, g = 0.033, 30 ADMM iterations, 5 seeds; --plain, which reproduces an encrypted "
-        "run bit by bit "
-        "(see ppdnmf-keys).",
-        [
+        paper=PAPER + ", Figure 1 (a)",
+        title="NMSE over iterations, synthetic",
+        data="30 x 200, 10 agents with 4 to 36 columns",
+        minutes=2,
+        panels=figure1a,
+        note="K = 5, mu = 0.1, eta = 1, g = 0.033, 30 ADMM iterations, 5 seeds; --plain, which reproduces an "
+        "encrypted run bit by bit (see ppdnmf-keys).",
+        claims=[
             Claim("PPDNMF reaches the error of the centralised algorithm.", reaches_centralised("synthetic")),
             Claim("A finer quantisation comes closer.", finer),
         ],
-        [
+        references=[
             Reference(f"NMSE, {c}, iteration {x}", v, sd, get=lambda r, c=c, x=x: r.at("synthetic", c, x))
             for c, x, v, sd in NUMBERS
         ]
@@ -129,27 +128,25 @@ FIGURES = [
     ),
     Figure(
         "ppdnmf-fig1b",
-        PAPER + ", Figure 1 (b)",
-        "NMSE over iterations, images",
-        "digits; MIT-CBCL faces if available",
-        3,
-        figure1b,
-        "K = 49; digits are 64 x 1797, with an image per column, 30 ADMM iterations, --plain. The paper uses g = "
-        "0.05 with "
-        "mu = eta = 2 for its faces. On the digits this g is too small for the agents to reach consensus, so g = 0.5 "
-        "with "
-        "mu = eta = 0.5 is also run. 49 components of 64 rows leave little error, and all curves still decrease at "
-        "their end.",
-        [Claim("PPDNMF reaches the error of the centralised algorithm.", reaches_centralised("digits"))],
+        paper=PAPER + ", Figure 1 (b)",
+        title="NMSE over iterations, images",
+        data="digits; MIT-CBCL faces if available",
+        minutes=3,
+        panels=figure1b,
+        note="K = 49; digits are 64 x 1797, with an image per column, 30 ADMM iterations, --plain. The paper "
+        "uses g = 0.05 with mu = eta = 2 for its faces. On the digits this g is too small for the agents to "
+        "reach consensus, so g = 0.5 with mu = eta = 0.5 is also run. 49 components of 64 rows leave little "
+        "error, and all curves still decrease at their end.",
+        claims=[Claim("PPDNMF reaches the error of the centralised algorithm.", reaches_centralised("digits"))],
     ),
     Figure(
         "ppdnmf-keys",
-        PAPER + ", section IV",
-        "encrypted with 128 and 2048 bits",
-        "30 x 200, 10 agents with 4 to 36 columns",
-        2,
-        encrypted,
-        "As ppdnmf-fig1a, with 2 iterations of 3 ADMM steps. The seconds cover all ten agents on one core.",
-        [Claim("Encryption does not change the result.", same)],
+        paper=PAPER + ", section IV",
+        title="encrypted with 128 and 2048 bits",
+        data="30 x 200, 10 agents with 4 to 36 columns",
+        minutes=2,
+        panels=encrypted,
+        note="As ppdnmf-fig1a, with 2 iterations of 3 ADMM steps. The seconds cover all ten agents on one core.",
+        claims=[Claim("Encryption does not change the result.", same)],
     ),
 ]

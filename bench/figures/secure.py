@@ -19,7 +19,7 @@ SETS = {
 }
 
 
-def of(label, data, k, transpose, skew, rounds=ROUNDS, parties=PARTIES, every=None, **rest):
+def method_run(label, data, k, transpose, skew, rounds=ROUNDS, parties=PARTIES, every=None, **rest):
     """Returns a run of a method; all methods do equally many local iterations in total."""
     options = dict(parties=parties, transpose=transpose, **({"skew": 0.5} if skew else {}), **rest)
     if label.startswith(SECURE):
@@ -34,7 +34,7 @@ def over_time(skew):
     return lambda: [
         Panel(
             name,
-            [Curve(label, of(label, *given, skew)) for label in (*SYN, *ASYN, SECURE)],
+            [Curve(label, method_run(label, *given, skew)) for label in (*SYN, *ASYN, SECURE)],
             "seconds (model)",
             "relative error",
             x=model.seconds,
@@ -49,7 +49,7 @@ def over_nodes(skew):
         Panel(
             name,
             [
-                Curve(label, points=[(p, of(label, *given, skew, 2, p, 0)) for p in (2, 4, 8, 16)])
+                Curve(label, points=[(p, method_run(label, *given, skew, 2, p, 0)) for p in (2, 4, 8, 16)])
                 for label in (*SYN, *ASYN, SECURE)
             ],
             "nodes",
@@ -75,7 +75,7 @@ def traffic():
     panels = []
     for name, given in SETS.items():
         for x, xlabel in ((model.party_bytes, "bytes of a party"), (model.seconds, "seconds (model)")):
-            curves = [Curve(label, of(label, *given, False)) for label in (*SYN, *ASYN)]
+            curves = [Curve(label, method_run(label, *given, False)) for label in (*SYN, *ASYN)]
             for v, o in VARIANTS.items():
                 # A sketched iteration sends a tenth of the rows, and the Gram matrix.
                 iters, every = (360, 3) if "sketch" in o else (60, 2)
@@ -109,9 +109,9 @@ def rounds():
     def curves(given, skew):
         for label in (*SYN, *ASYN):
             sizes = dict(sketch_size="30%,20%") if "SSD" in label else {}
-            yield Curve(label, of(label, *given, skew, 20, seeds=5, **sizes))
+            yield Curve(label, method_run(label, *given, skew, 20, seeds=5, **sizes))
             if skew and label in SYN:
-                yield Curve(label + EQUAL, of(label, *given, skew, 20, seeds=5, weights="equal", **sizes))
+                yield Curve(label + EQUAL, method_run(label, *given, skew, 20, seeds=5, weights="equal", **sizes))
 
     return [
         Panel(
@@ -250,13 +250,13 @@ MODEL = (
 FIGURES = [
     Figure(
         "dsanls-fig6",
-        PAPER + ", Figure 6",
-        "secure: relative error over time, uniform",
-        NAMES,
-        4,
-        over_time(False),
-        MODEL + " k = 20 (digits 10), T2 = 10. secure-hals is not in the paper.",
-        [
+        paper=PAPER + ", Figure 6",
+        title="secure: relative error over time, uniform",
+        data=NAMES,
+        minutes=4,
+        panels=over_time(False),
+        note=MODEL + " k = 20 (digits 10), T2 = 10. secure-hals is not in the paper.",
+        claims=[
             Claim(
                 "Syn-SSD-UV performs best (on MNIST: Syn-SSD-U and Syn-SSD-V).",
                 first_is(("Syn-SSD-UV", "Syn-SSD-U", "Syn-SSD-V")),
@@ -268,13 +268,13 @@ FIGURES = [
     ),
     Figure(
         "dsanls-fig7",
-        PAPER + ", Figure 7",
-        "secure: relative error over time, half of the columns at party 0",
-        NAMES,
-        4,
-        over_time(True),
-        MODEL + " k = 20 (digits 10), T2 = 10. secure-hals is not in the paper.",
-        [
+        paper=PAPER + ", Figure 7",
+        title="secure: relative error over time, half of the columns at party 0",
+        data=NAMES,
+        minutes=4,
+        panels=over_time(True),
+        note=MODEL + " k = 20 (digits 10), T2 = 10. secure-hals is not in the paper.",
+        claims=[
             Claim(
                 "Asyn-SSD-V gives the best result over time (on FACE: Asyn-SD).", first_is(("Asyn-SSD-V", "Asyn-SD"))
             ),
@@ -283,55 +283,51 @@ FIGURES = [
     ),
     Figure(
         "dsanls-fig8",
-        PAPER + ", Figure 8",
-        "secure: iterations per second over nodes, uniform",
-        NODES,
-        2,
-        over_nodes(False),
-        MODEL.replace("10 parties", "2 to 16 parties") + " Rate of local iterations, averaged over parties.",
-        [
+        paper=PAPER + ", Figure 8",
+        title="secure: iterations per second over nodes, uniform",
+        data=NODES,
+        minutes=2,
+        panels=over_nodes(False),
+        note=MODEL.replace("10 parties", "2 to 16 parties") + " Rate of local iterations, averaged over parties.",
+        claims=[
             Claim("All algorithms scale nearly linearly, except on the smallest set.", scales),
             Claim("Syn-SSD-UV has the lowest time per iteration.", fastest),
         ],
     ),
     Figure(
         "dsanls-fig9",
-        PAPER + ", Figure 9",
-        "secure: iterations per second over nodes, skewed",
-        NODES,
-        2,
-        over_nodes(True),
-        MODEL.replace("10 parties", "2 to 16 parties") + " Rate of local iterations, averaged over parties.",
-        [Claim("Synchronous curves are nearly flat, asynchronous ones keep rising.", flat)],
+        paper=PAPER + ", Figure 9",
+        title="secure: iterations per second over nodes, skewed",
+        data=NODES,
+        minutes=2,
+        panels=over_nodes(True),
+        note=MODEL.replace("10 parties", "2 to 16 parties") + " Rate of local iterations, averaged over parties.",
+        claims=[Claim("Synchronous curves are nearly flat, asynchronous ones keep rising.", flat)],
     ),
     Figure(
         "secure-rounds",
-        PAPER + ", section 5.3",
-        "secure: error per local iteration against reference values",
-        "planted 300 x 200, the first 1000 digits",
-        2,
-        rounds,
-        "Not a figure of the paper. k = 10, 10 parties, 5 seeds; sketches of 30 % of a party's columns and 20 % of "
-        "the rows. "
-        "Measured is the error of the averaged U with the current V, before the final local refit. The prototypes "
-        "weighted "
-        "all copies of U equally in the skewed runs; weighted by the parties' columns, the default, Syn-SD and "
-        "Syn-SSD-V end "
-        "far lower. The standard deviations of the prototypes are of three seeds; those of eight seeds of another "
-        "prototype, "
-        "with either weighting, are 0.003 to 0.009 on the digits and up to 0.03 on the planted matrix, around the "
-        "same means.",
-        [],
-        REFERENCES,
+        paper=PAPER + ", section 5.3",
+        title="secure: error per local iteration against reference values",
+        data="planted 300 x 200, the first 1000 digits",
+        minutes=2,
+        panels=rounds,
+        note="Not a figure of the paper. k = 10, 10 parties, 5 seeds; sketches of 30 % of a party's columns and "
+        "20 % of the rows. Measured is the error of the averaged U with the current V, before the final "
+        "local refit. The prototypes weighted all copies of U equally in the skewed runs; weighted by the "
+        "parties' columns, the default, Syn-SD and Syn-SSD-V end far lower. The standard deviations of the "
+        "prototypes are of three seeds; those of eight seeds of another prototype, with either weighting, "
+        "are 0.003 to 0.009 on the digits and up to 0.03 on the planted matrix, around the same means.",
+        claims=[],
+        references=REFERENCES,
     ),
     Figure(
         "secure-bytes",
-        "Not in the paper",
-        "secure-hals: error over bytes of a party, and over time",
-        NAMES,
-        4,
-        traffic,
-        MODEL,
-        [Claim("Some secure-hals is ahead at every point.", ahead)],
+        paper="Not in the paper",
+        title="secure-hals: error over bytes of a party, and over time",
+        data=NAMES,
+        minutes=4,
+        panels=traffic,
+        note=MODEL,
+        claims=[Claim("Some secure-hals is ahead at every point.", ahead)],
     ),
 ]
