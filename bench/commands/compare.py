@@ -141,7 +141,7 @@ def described_command(argv):
             skip = not skip and word in LOCAL
         else:
             words.append(word)
-    return without_directories(shlex.join(["bench/run", "compare", *words]))
+    return "bench/run compare " + without_directories(shlex.join(words))
 
 
 def setup_lines(options):

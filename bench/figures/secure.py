@@ -73,27 +73,14 @@ VARIANTS = {
 
 def traffic():
     panels = []
-    for name, given in SETS.items():
+    for name, (data, k, rows) in SETS.items():
         for x, xlabel in ((model.party_bytes, "bytes of a party"), (model.seconds, "seconds (model)")):
-            curves = [Curve(label, method_run(label, *given, False)) for label in (*SYN, *ASYN)]
+            curves = [Curve(label, method_run(label, data, k, rows, False)) for label in (*SYN, *ASYN)]
             for v, o in VARIANTS.items():
                 # A sketched iteration sends a tenth of the rows, and the Gram matrix.
                 iters, every = (360, 3) if "sketch" in o else (60, 2)
-                curves.append(
-                    Curve(
-                        v,
-                        run(
-                            "secure-hals",
-                            given[0],
-                            given[1],
-                            iters,
-                            parties=PARTIES,
-                            transpose=given[2],
-                            every=every,
-                            **o,
-                        ),
-                    )
-                )
+                options = dict(o, parties=PARTIES, transpose=rows, every=every)
+                curves.append(Curve(v, run("secure-hals", data, k, iters, **options)))
             panels.append(Panel(f"{name}: {xlabel.split(' (')[0]}", curves, xlabel, "relative error", x=x, log="x"))
     return panels
 
