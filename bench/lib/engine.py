@@ -86,7 +86,10 @@ class Engine:
             print("  " + " ".join(["fednmf", *args]) + (f"  # {run.ranks} ranks" * (run.ranks > 1)), flush=True)
         self.started += 1
         limit = SMOKE_TIME_LIMIT if self.smoke else TIME_LIMIT
-        env = {**self.env, **(SINGLE_RANK if run.ranks == 1 else {})}
+        env = dict(self.env)
+        if run.ranks == 1:
+            # All isolated ranks use the same session directory and remove it at their end: other jobs need another one.
+            env |= SINGLE_RANK | {"OMPI_MCA_orte_tmpdir_base": str(self.scratch)}
         try:
             done = subprocess.run(
                 command, env=env, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
