@@ -207,7 +207,7 @@ fn wire_tables_and_limits_are_told() {
     }
 }
 
-/// The statistics of `bench/reproduce dp-gain`, one of them: with 200 parties and ε = 16 for the whole run.
+/// The figures of `bench/run reproduce dp-gain`, one of them: with 200 parties and ε = 16 for the whole run.
 #[test]
 fn noise_on_the_sum_is_worth_more_than_noise_of_each_party() {
     let run = |more: &str| {

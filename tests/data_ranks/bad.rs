@@ -74,7 +74,7 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
     cases.iter().for_each(|(name, _, names)| refused(comm, &format!("{dir}/bad/{name}"), names));
     // What they promise is never asked for: none of them holds more than some kilobytes.
     assert!(peak() < before + (32 << 10), "{} KiB more", peak() - before);
-    // What a reader might not stand up to (bench/safety): no panic, whatever becomes of it.
+    // What a reader might not stand up to (`bench/run safety fuzz`): no panic, whatever becomes of it.
     let bent = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bent");
     for entry in std::fs::read_dir(bent).unwrap() {
         let path = entry.unwrap().path();

@@ -1,4 +1,4 @@
-"""The data: public sets below --data, and matrices that are made up here because `synthetic:` has no such kind."""
+"""Data of the figures: public sets below --data, and generated matrices that `synthetic:` does not offer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BUNDLED = Path(__file__).resolve().parents[2] / "tests" / "data" / "digits.npy"
 @dataclass(frozen=True)
 class Set:
     file: str  # below --data
-    what: str
-    options: tuple = ()  # of fednmf, wherever this set is read
+    description: str
+    options: tuple = ()  # options of fednmf whenever it reads this set
     boolean: bool = False
 
 
@@ -33,30 +33,37 @@ SETS = {
     "rcv1": Set("rcv1/rcv1.mtx.gz", "RCV1 documents, 804414 x 47236, sparse"),
     "kos-01": Set("kos/kos_3430x6906.mtx.gz", "KOS, words that occur", (("binarize", "1"),), True),
     "cells-01": Set("sc_10x_tiny/matrix.mtx.gz", "single-cell counts, genes that occur", (("binarize", "1"),), True),
-    "mnist-01": Set("mnist/t10k-images-idx3-ubyte.gz", "MNIST test pixels of 128 or more", (("binarize", "128"),), True),
+    "mnist-01": Set(
+        "mnist/t10k-images-idx3-ubyte.gz", "MNIST test pixels of 128 or more", (("binarize", "128"),), True
+    ),
     "digits-01": Set("digits/digits_1797x64_u8.npy", "digits, pixels of 8 or more", (("binarize", "8"),), True),
 }
 
 
 @dataclass(frozen=True)
-class Made:
-    """A matrix that is written to a file first. `kind` names one of the functions below."""
+class Generated:
+    """A matrix that is first written to a file. `kind` names one of the functions below."""
 
     kind: str
-    keys: tuple = ()
+    parameters: tuple = ()
 
     def write(self, folder: Path, seed: int) -> str:
-        """The --input for this seed; the file is made where it is not there yet."""
-        name = "-".join([self.kind, *(f"{k}{v}" for k, v in self.keys), f"seed{seed}"])
-        return KINDS[self.kind](folder / name, random.Random(f"{self.kind} {seed}"), **dict(self.keys))
+        """Returns the --input for this seed, generating the file if necessary."""
+        name = "-".join([self.kind, *(f"{k}{v}" for k, v in self.parameters), f"seed{seed}"])
+        return KINDS[self.kind](folder / name, random.Random(f"{self.kind} {seed}"), **dict(self.parameters))
 
 
-def made(kind: str, **keys) -> Made:
-    return Made(kind, tuple(sorted(keys.items())))
+def generated(kind: str, **parameters) -> Generated:
+    return Generated(kind, tuple(sorted(parameters.items())))
+
+
+def npy(path: Path) -> Path:
+    """Appends the suffix; `with_suffix` would cut a name that ends in 0.3."""
+    return path.with_name(path.name + ".npy")
 
 
 def save(path: Path, rows: list) -> None:
-    """Rows of numbers as .npy."""
+    """Writes rows of numbers as .npy."""
     shape = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({len(rows)}, {len(rows[0])}), }}"
     head = f"{shape:<117}\n".encode()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,20 +74,21 @@ def save(path: Path, rows: list) -> None:
 
 
 def blocks(path: Path, rng, clients=10, rows=100, n=200, k=10, noise=0.1, absent=0.0) -> str:
-    """Dense blocks at random places, stacked clients x rows: each component on 10 to 30 % of the rows and 5 to 20 % of
-    the columns, entries of both factors from U(.5, 1.5), plus the positive part of normal noise. A component is absent
-    from a client with probability `absent`. (FNMF's synthetic data.)"""
-    file = path.with_name(path.name + ".npy")  # not with_suffix: a name may end in 0.3
+    """Generates the synthetic data of FNMF: dense blocks at random places, stacked clients x rows.
+
+    Each component covers 10 to 30 % of the rows and 5 to 20 % of the columns, with entries of both factors from
+    U(0.5, 1.5). The positive part of normal noise is added. A client lacks a component with probability `absent`.
+    """
+    file = npy(path)
     if file.exists():
         return str(file)
-    m, data = clients * rows, []
-    components = []
+    m, data, components = clients * rows, [], []
     for _ in range(k):
         u = dict.fromkeys(rng.sample(range(m), max(1, round(rng.uniform(0.1, 0.3) * m))), 0.0)
         v = dict.fromkeys(rng.sample(range(n), max(1, rng.randint(n // 20, n // 5))), 0.0)
         u, v = ({i: rng.uniform(0.5, 1.5) for i in sorted(x)} for x in (u, v))
-        gone = {c for c in range(clients) if rng.random() < absent}
-        components.append(({i: x for i, x in u.items() if i // rows not in gone}, v))
+        lacking = {c for c in range(clients) if rng.random() < absent}
+        components.append(({i: x for i, x in u.items() if i // rows not in lacking}, v))
     for i in range(m):
         row = [max(0.0, rng.gauss(0.0, noise)) for _ in range(n)]
         for u, v in components:
@@ -92,19 +100,21 @@ def blocks(path: Path, rng, clients=10, rows=100, n=200, k=10, noise=0.1, absent
     return str(file)
 
 
-AGENTS = [4, 8, 12, 16, 20, 20, 24, 28, 32, 36]
+AGENT_COLUMNS = [4, 8, 12, 16, 20, 20, 24, 28, 32, 36]
 
 
 def spectra(path: Path, rng, m=30, k=5, noise=3.6e-4) -> str:
-    """PPDNMF's synthetic data: XY + N(0, noise), X of mean .033 and Y of mean .8 exponential, negatives kept; columns
-    split over ten agents that hold 4 to 36 of them, one file each."""
+    """Generates the synthetic data of PPDNMF, one file for each of ten agents with 4 to 36 columns.
+
+    XY + N(0, noise) with exponential entries, of mean 0.033 in X and 0.8 in Y; negative entries are kept.
+    """
     pattern = f"{path}-{{party}}.npy"
     if Path(pattern.replace("{party}", "9")).exists():
         return pattern
     x = [[rng.expovariate(1 / 0.033) for _ in range(k)] for _ in range(m)]
-    y = [[rng.expovariate(1 / 0.8) for _ in range(k)] for _ in range(sum(AGENTS))]
+    y = [[rng.expovariate(1 / 0.8) for _ in range(k)] for _ in range(sum(AGENT_COLUMNS))]
     first = 0
-    for party, columns in enumerate(AGENTS):
+    for party, columns in enumerate(AGENT_COLUMNS):
         own = y[first : first + columns]
         part = [[sum(a * b for a, b in zip(xi, yj)) + rng.gauss(0.0, noise**0.5) for yj in own] for xi in x]
         save(Path(pattern.replace("{party}", str(party))), part)
@@ -113,14 +123,13 @@ def spectra(path: Path, rng, m=30, k=5, noise=3.6e-4) -> str:
 
 
 def images(path: Path, rng, count=1000) -> str:
-    """The first digits that are bundled, as .npy of bytes: with --transpose, the columns that parties hold."""
-    file = path.with_name(path.name + ".npy")  # not with_suffix: a name may end in 0.3
+    """Extracts the first of the bundled digits, as .npy of bytes."""
+    file = npy(path)
     whole = BUNDLED.read_bytes()
     head = 10 + int.from_bytes(whole[8:10], "little")
     text = whole[10:head].decode().replace("(1797, 64)", f"({count}, 64)").rstrip()
     file.parent.mkdir(parents=True, exist_ok=True)
-    body = whole[head : head + 64 * count]
-    file.write_bytes(whole[:10] + f"{text:<{head - 11}}\n".encode() + body)
+    file.write_bytes(whole[:10] + f"{text:<{head - 11}}\n".encode() + whole[head : head + 64 * count])
     return str(file)
 
 
@@ -128,9 +137,12 @@ KINDS = {"images": images, "blocks": blocks, "spectra": spectra}
 
 
 def resolve(data, seed: int, folder: Path, scratch: Path, smoke: bool, scaled: bool) -> tuple[str, tuple]:
-    """The --input of a run and the options that belong to it. Raises Missing where the set is not there."""
-    if isinstance(data, Made):
-        return data.write(scratch / "made", seed), ()
+    """Returns the --input of a run and the options of its data set.
+
+    A smoke test reads the bundled digits instead of any public set. Raises Missing if the set is not available.
+    """
+    if isinstance(data, Generated):
+        return data.write(scratch / "generated", seed), ()
     if data.startswith("synthetic:"):
         return f"{data},seed={seed + 1}", ()
     known = SETS[data]
@@ -140,5 +152,5 @@ def resolve(data, seed: int, folder: Path, scratch: Path, smoke: bool, scaled: b
     if data in ("digits", "digits-01") and not (path and path.exists()):
         path = BUNDLED
     if not path or not path.exists():
-        raise Missing(f"{known.what}: no {known.file} below --data DIR (or FEDNMF_DATA)")
+        raise Missing(f"{known.description}: no {known.file} below --data DIR (or FEDNMF_DATA)")
     return str(path), known.options
