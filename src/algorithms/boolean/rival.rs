@@ -14,7 +14,7 @@ use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Bits, Real};
-use crate::privacy::{Bound, KEYS, Releases, Summer, masked};
+use crate::privacy::{Bound, KEYS, Releases, PartySum, masked};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
 
@@ -67,7 +67,7 @@ impl Aggregate {
 struct Rival<T: Real, L> {
     comm: Communicator,
     parties: usize,
-    summer: Summer,
+    party_sum: PartySum,
     releases: Option<Releases>,
     kept: Kept<T>,
     aggregate: Aggregate,
@@ -108,7 +108,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
             "--aggregate or: with --dp xor nearly every entry is flipped to 1 by some party; use vote or average",
         ));
     }
-    let summer = dp::summer(&comm, parties, options)?;
+    let party_sum = dp::party_sum(&comm, parties, options)?;
     let rows = data.cuts.rows.clone();
     let clients = clients(data, parties, &comm)?;
     let locals = clients.iter().map(|c| local(c, rows[c.party].start)).collect();
@@ -124,7 +124,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
         parties,
         kept: Kept::new(releases.as_ref()),
         releases,
-        summer,
+        party_sum,
         aggregate,
         shape,
         most,
@@ -164,7 +164,7 @@ impl<T: Real, L: Local<T>> Rival<T, L> {
             votes.iter_mut().enumerate().for_each(|(hosted, votes)| releases.noised(hosted, votes, None));
             self.kept.update(self.releases.as_ref());
         }
-        self.summer.sum(&self.comm, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?;
+        self.party_sum.sum(&self.comm, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?;
         let mut shared = Bits::zeros(k, n);
         for (at, _) in sum.iter().enumerate().filter(|(_, votes)| self.aggregate.accepts(**votes, self.parties)) {
             shared.set(at / n, at % n);
@@ -216,8 +216,8 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Rival<T, L> {
         if self.releases.is_none() {
             self.vote()?;
         }
-        let mut all = self.outcome.measures(&mut self.summer, &self.comm, self.parties)?;
-        dp::measure(self.releases.as_ref(), &mut self.summer, &self.comm, &mut all)?;
+        let mut all = self.outcome.measures(&mut self.party_sum, &self.comm, self.parties)?;
+        dp::measure(self.releases.as_ref(), &mut self.party_sum, &self.comm, &mut all)?;
         Ok(all)
     }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use ndarray::{Array2, Axis, s};
 
-use super::{FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, relative_error, summed, summer};
+use super::{FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, relative_error, summed, party_sum};
 use crate::algorithms::columns::local::{Draws, Scratch, trace};
 use crate::algorithms::options::{I_KNOW, MAX_RELEASES, Options, RECORD_RELEASES, SKETCH, SKETCH_SIZE};
 use crate::algorithms::registry::{LARGEST_TERM, MessageSpec, Method, Partition, Unit};
@@ -26,7 +26,7 @@ use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gemm, gram};
 use crate::metrics;
-use crate::privacy::{KEYS, Summer};
+use crate::privacy::{KEYS, PartySum};
 use crate::random::Stream;
 use crate::sketch;
 use crate::sketch::Sketch;
@@ -102,7 +102,7 @@ struct Member<T: Real> {
 
 struct DsanlsSecure<T: Real> {
     comm: Communicator,
-    summer: Summer,
+    party_sum: PartySum,
     facts: Facts,
     draws: Draws,
     step: Step,
@@ -188,7 +188,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         }
     };
     Ok(Box::new(DsanlsSecure {
-        summer: summer(&comm, who, options)?,
+        party_sum: party_sum(&comm, who, options)?,
         draws: Draws { seed, parties: who.count },
         step: Step::new(options),
         limit,
@@ -249,7 +249,7 @@ impl<T: Real> DsanlsSecure<T> {
         let t = self.iteration;
         let number = t % self.limit;
         self.draw(number);
-        let DsanlsSecure { comm, summer, facts, draws, step, members, down, released, release, fixed, scratch, .. } =
+        let DsanlsSecure { comm, party_sum, facts, draws, step, members, down, released, release, fixed, scratch, .. } =
             self;
         let Facts { m, n, scale, .. } = *facts;
         let [fixed_v, fixed_u] = fixed;
@@ -261,7 +261,7 @@ impl<T: Real> DsanlsSecure<T> {
                 }
             });
             let expected = (facts.norm2 / m as f64 / fixed_v.nrows() as f64).sqrt();
-            summer.sum(comm, RELEASE, expected, members.iter().map(|x| entries(&x.release)), entries_mut(release))?;
+            party_sum.sum(comm, RELEASE, expected, members.iter().map(|x| entries(&x.release)), entries_mut(release))?;
             released.slice_mut(lies).assign(release);
         }
 
@@ -269,7 +269,7 @@ impl<T: Real> DsanlsSecure<T> {
             gemm(T::one(), &sketch.t(), &party.v.view(), T::zero(), &mut shares[0].view_mut());
         }
         let expected = scale * n as f64 / fixed_v.nrows() as f64;
-        summer.sum(comm, SKETCHED_V, expected, members.iter().map(|x| entries(&x.shares[0])), entries_mut(fixed_v))?;
+        party_sum.sum(comm, SKETCHED_V, expected, members.iter().map(|x| entries(&x.shares[0])), entries_mut(fixed_v))?;
         comm.work("U's step", || {
             let g = &mut scratch.gram;
             gram(&fixed_v.view(), &mut g.view_mut());
@@ -289,7 +289,7 @@ impl<T: Real> DsanlsSecure<T> {
             }
         });
         let expected = scale * m as f64 / fixed_u.nrows() as f64;
-        summer.sum(comm, SKETCHED_U, expected, members.iter().map(|x| entries(&x.shares[1])), entries_mut(fixed_u))?;
+        party_sum.sum(comm, SKETCHED_U, expected, members.iter().map(|x| entries(&x.shares[1])), entries_mut(fixed_u))?;
         comm.work("V's step", || {
             let g = &mut scratch.gram;
             gram(&fixed_u.view(), &mut g.view_mut());
@@ -324,7 +324,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
         let mut whole = Array2::zeros((m, k));
         self.comm.all_gather(GATHER_U, entries(&own), &self.u_parts, entries_mut(&mut whole));
         let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
-        let error = relative_error(&self.comm, &mut self.summer, norm2, parts, &whole.view())?;
+        let error = relative_error(&self.comm, &mut self.party_sum, norm2, parts, &whole.view())?;
         Ok(vec![("rel_error", error)])
     }
 

@@ -6,7 +6,7 @@
 //! * `dsanls-secure` ([`dsanls`]): sketches of the data are summed, which is safe for a few iterations only;
 //! * `secure-hals` ([`hals`]): no copies; the parties sum what U's update needs, and run exact HALS.
 //!
-//! Every sum over parties goes through a [`Summer`], so all of them can be masked (`--secure-sum`); the asynchronous
+//! Every sum over parties goes through a [`PartySum`], so all of them can be masked (`--secure-sum`); the asynchronous
 //! methods have none.
 
 pub mod asyn;
@@ -24,7 +24,7 @@ use ndarray::{Array2, ArrayView2};
 use super::{Owner, Piece, Restore};
 use crate::algorithms::options::{HEADROOM, SECURE_SUM, SECURE_THRESHOLD, Taken};
 use crate::algorithms::registry::{Form, MessageSpec};
-use crate::algorithms::shared::dp::summer;
+use crate::algorithms::shared::dp::party_sum;
 use crate::algorithms::shared::start;
 use crate::comm::Communicator;
 use crate::data::Loaded;
@@ -32,13 +32,13 @@ use crate::error::Result;
 use crate::linalg::{Block, Order, Real, SparseKernels, gram};
 use crate::metrics;
 use crate::nls::Pivoting;
-use crate::privacy::{Summer, masked};
+use crate::privacy::{PartySum, masked};
 
 const PAPER: &str =
     "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
 const FORMS: &[Form] = &[Form::Dense, Form::Sparse];
 
-/// The options of every method that sums through a [`Summer`].
+/// The options of every method that sums through a [`PartySum`].
 const SUMMING: [Taken; 3] = [SECURE_SUM.or("false"), HEADROOM.or("16"), SECURE_THRESHOLD.or("none")];
 
 /// The two lines of a wire table for what is summed over parties.
@@ -140,16 +140,16 @@ impl<T: Real> Refitted<T> {
 /// Collective.
 fn relative_error<'a, T: Real>(
     comm: &Communicator,
-    summer: &mut Summer,
+    party_sum: &mut PartySum,
     norm2: f64,
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
     u: &ArrayView2<T>,
 ) -> Result<f64> {
     let each: Vec<([f64; 1], f64)> = parts.map(|(p, v)| ([p.block.residual2(u, &v.view())], p.block.norm2())).collect();
     let mut sum = [0.0];
-    let norm2 = summer.together(|summer| {
-        summer.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.0.as_slice()), &mut sum)?;
-        summer.norm2(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.1))
+    let norm2 = party_sum.together(|party_sum| {
+        party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.0.as_slice()), &mut sum)?;
+        party_sum.norm2(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.1))
     })?;
     Ok(metrics::relative(sum[0], norm2))
 }
@@ -183,8 +183,8 @@ fn restore<'a, T: Real>(
 }
 
 /// A sum of weighted shares ← their mean, where parties have vanished.
-fn of_those_left<T: Real>(summer: &Summer, weights: &[f64], sum: &mut Array2<T>) {
-    let weight = summer.weight(weights.iter().copied());
+fn of_those_left<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &mut Array2<T>) {
+    let weight = party_sum.weight(weights.iter().copied());
     if weight > 0.0 && weight != 1.0 {
         sum.mapv_inplace(|x| x / T::from_f64(weight));
     }

@@ -15,7 +15,7 @@ use ndarray::Array2;
 
 use super::{
     FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, private, relative_error, restore,
-    start_u, summed, summer,
+    start_u, summed, party_sum,
 };
 use crate::algorithms::columns::local::sketch_sizes;
 use crate::algorithms::columns::rows::Rows;
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::nls::{Pivoting, Sweep, sweep};
-use crate::privacy::{KEYS, Summer};
+use crate::privacy::{KEYS, PartySum};
 
 pub static METHOD: Method = Method {
     name: "secure-hals",
@@ -88,7 +88,7 @@ struct Member<T: Real> {
 
 struct SecureHals<T: Real> {
     comm: Communicator,
-    summer: Summer,
+    party_sum: PartySum,
     facts: Facts,
     passes: usize,
     exact: Option<Pivoting>,
@@ -166,7 +166,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         gram: Array2::zeros((k, k)),
         stored: Momentum::default().stored(),
     });
-    let summer = summer(&comm, who, options)?;
+    let party_sum = party_sum(&comm, who, options)?;
     let exact = (options.word(&UPDATE) == "bpp").then(|| Pivoting::new(k));
     let whole = if rows.is_some() { 0 } else { facts.m };
     let (rhs, gram) = (facts.order.zeros(whole, k), Array2::zeros((k, k)));
@@ -174,7 +174,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let iteration = 0;
     Ok(Box::new(SecureHals {
         comm,
-        summer,
+        party_sum,
         facts,
         passes,
         exact,
@@ -202,16 +202,16 @@ fn gram_size(facts: &Facts) -> f64 {
 /// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, over the same parties.
 fn sums<T: Real>(
     comm: &Communicator,
-    summer: &mut Summer,
+    party_sum: &mut PartySum,
     facts: &Facts,
     members: &[Member<T>],
     rhs: &mut Array2<T>,
     g: &mut Array2<T>,
 ) -> Result<()> {
-    summer.together(|summer| {
+    party_sum.together(|party_sum| {
         let products = members.iter().map(|x| entries(&x.product));
-        summer.sum(comm, PRODUCT, product_size(facts), products, entries_mut(rhs))?;
-        summer.sum(comm, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))
+        party_sum.sum(comm, PRODUCT, product_size(facts), products, entries_mut(rhs))?;
+        party_sum.sum(comm, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))
     })
 }
 
@@ -227,7 +227,7 @@ impl<T: Real> SecureHals<T> {
     /// An iteration for the rows of U whose turn it is.
     fn iterate_rows(&mut self) -> Result<()> {
         let t = self.iteration;
-        let SecureHals { comm, summer, facts, passes, exact, members, u, rows, gram: g, .. } = self;
+        let SecureHals { comm, party_sum, facts, passes, exact, members, u, rows, gram: g, .. } = self;
         let Some(rows) = rows else { return Ok(()) };
         rows.turn_to(t);
         comm.work("product", || {
@@ -236,7 +236,7 @@ impl<T: Real> SecureHals<T> {
                 gram(&party.v.view(), &mut share.view_mut());
             }
         });
-        sums(comm, summer, facts, members, &mut rows.rhs, g)?;
+        sums(comm, party_sum, facts, members, &mut rows.rhs, g)?;
         comm.work("update", || {
             rows.pick(u);
             update(exact, *passes, &mut rows.u, &rows.rhs, g);
@@ -262,7 +262,7 @@ impl<T: Real> SecureHals<T> {
         if self.rows.is_some() {
             return self.iterate_rows();
         }
-        let SecureHals { comm, summer, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
+        let SecureHals { comm, party_sum, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
             for Member { party, v_beyond, product, gram: share, .. } in members.iter_mut() {
                 let v = v_beyond.as_ref().unwrap_or(&party.v).view();
@@ -270,7 +270,7 @@ impl<T: Real> SecureHals<T> {
                 gram(&v, &mut share.view_mut());
             }
         });
-        sums(comm, summer, facts, members, rhs, g)?;
+        sums(comm, party_sum, facts, members, rhs, g)?;
         comm.work("update", || {
             update(exact, *passes, u, rhs, g);
             if let Some(x) = extrapolated
@@ -321,8 +321,8 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
-        let error = relative_error(&self.comm, &mut self.summer, self.facts.norm2, parts, &self.u.view())?;
-        Ok([("rel_error", error)].into_iter().chain(self.summer.losses()).collect())
+        let error = relative_error(&self.comm, &mut self.party_sum, self.facts.norm2, parts, &self.u.view())?;
+        Ok([("rel_error", error)].into_iter().chain(self.party_sum.losses()).collect())
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

@@ -12,7 +12,7 @@ use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::privacy::{
-    ANSWERS, Asked, Bound, Mechanism, NOISE_KEY, Plan, ROUND_KEYS, Releases, SEALED_SHARES, Summer, masked,
+    ANSWERS, Asked, Bound, Mechanism, NOISE_KEY, Plan, ROUND_KEYS, Releases, SEALED_SHARES, PartySum, masked,
 };
 use crate::random::secret_rng;
 use ndarray::Array2;
@@ -195,24 +195,24 @@ const NOISE: u64 = 0x6e6f_6973_6500_0000;
 /// Sums in the clear or masked, as the options say. Collective.
 ///
 /// # Errors
-/// As [`Summer::masked`].
-pub fn summer(comm: &Communicator, parties: Parties, options: &Options) -> Result<Summer> {
+/// As [`PartySum::masked`].
+pub fn party_sum(comm: &Communicator, parties: Parties, options: &Options) -> Result<PartySum> {
     if !options.flag(&SECURE_SUM) {
-        return Ok(Summer::plain(comm, parties));
+        return Ok(PartySum::plain(comm, parties));
     }
     match options.count_or_none(&SECURE_THRESHOLD) {
-        Some(threshold) => Summer::surviving(comm, parties, options.count(&HEADROOM), threshold),
-        None => Summer::masked(comm, parties, options.count(&HEADROOM)),
+        Some(threshold) => PartySum::surviving(comm, parties, options.count(&HEADROOM), threshold),
+        None => PartySum::masked(comm, parties, options.count(&HEADROOM)),
     }
 }
 
 /// Adds to the measures how many releases were cut, of all parties. Collective.
 ///
 /// # Errors
-/// As [`Summer::sum`].
+/// As [`PartySum::sum`].
 pub fn measure(
     releases: Option<&Releases>,
-    summer: &mut Summer,
+    party_sum: &mut PartySum,
     comm: &Communicator,
     measures: &mut Measures,
 ) -> Result<()> {
@@ -220,7 +220,7 @@ pub fn measure(
     let shares: Vec<[f64; 1]> = releases.cut().map(|cut| [cut as f64]).collect();
     let mut sum = [0.0];
     let most = (releases.done() as f64).max(1.0);
-    summer.sum(comm, CUT, most, shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+    party_sum.sum(comm, CUT, most, shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
     measures.push(("clipped_releases", sum[0]));
     Ok(())
 }

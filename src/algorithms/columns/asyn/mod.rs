@@ -34,7 +34,7 @@ use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics;
-use crate::privacy::Summer;
+use crate::privacy::PartySum;
 
 const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
 const FROM_SERVER: MessageTag = MessageTag::new("the server's U to a party", Payload::SharedFactor);
@@ -114,7 +114,7 @@ struct Asyn<T: Real> {
     who: Parties,
     /// By rank: whether it hosts a party with data.
     busy: Vec<bool>,
-    summer: Summer,
+    party_sum: PartySum,
     facts: Facts,
     draws: Draws,
     step: Step,
@@ -166,7 +166,7 @@ fn build<T: Real, const SKETCHED: bool>(problem: Problem<'_, T>) -> Result<Box<d
     let mine = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
     let member = |party| Member::new(party, &u, &facts, SKETCHED.then_some((kind, &d_u)));
     Ok(Box::new(Asyn {
-        summer: Summer::plain(&comm, who),
+        party_sum: PartySum::plain(&comm, who),
         draws: Draws { seed, parties: who.count },
         step: Step::new(options),
         local_iters: options.count(&LOCAL_ITERS),
@@ -250,7 +250,7 @@ impl<T: Real> Asyn<T> {
         let each: Vec<[f64; 1]> = self.members.iter().map(|x| [x.party.block.norm2()]).collect();
         let mut sum = [0.0];
         let shares = each.iter().map(<[f64; 1]>::as_slice);
-        self.summer.sum(&self.meeting, LEFT, self.facts.norm2, shares, &mut sum)?;
+        self.party_sum.sum(&self.meeting, LEFT, self.facts.norm2, shares, &mut sum)?;
         self.facts.norm2 = sum[0];
         Ok(())
     }
@@ -325,15 +325,15 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         if !self.shown {
             self.show_u(SHOW_U);
         }
-        let Asyn { meeting: comm, summer, facts, members, u, refitted, live, .. } = self;
+        let Asyn { meeting: comm, party_sum, facts, members, u, refitted, live, .. } = self;
         let each = || members.iter().map(|x| &x.party);
         let fitted = each().zip(refitted.get(each(), &u.view()));
-        let error = relative_error(comm, summer, facts.norm2, fitted, &u.view())?;
+        let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
         if live.is_some() {
             // The parties are in the midst of a turn: their V is nobody's result.
             return Ok(vec![("rel_error", error)]);
         }
-        let unfitted = relative_error(comm, summer, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
+        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
         Ok(vec![("rel_error", error), ("rel_error_unfitted", unfitted)])
     }
 

@@ -15,7 +15,7 @@ use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
 use crate::linalg::{Order, Real};
-use crate::privacy::{Bound, KEYS, Releases, Summer, masked};
+use crate::privacy::{Bound, KEYS, Releases, PartySum, masked};
 use crate::random::{Purpose, Stream, uniform_rows};
 
 /// What leaves a party with a method of rounds.
@@ -79,7 +79,7 @@ const SAME: f64 = 0.75;
 struct Federated<T: Real> {
     comm: Communicator,
     parties: Parties,
-    summer: Summer,
+    party_sum: PartySum,
     releases: Option<Releases>,
     kept: Kept<T>,
     method: Method,
@@ -115,7 +115,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn
             "--personalize: with --dp noise stands in the place of a personal component too, and nobody can tell them apart",
         ));
     }
-    let summer = dp::summer(&comm, parties, options)?;
+    let party_sum = dp::party_sum(&comm, parties, options)?;
     let scale = start::scale(data.statistics.sum, (m, n), k);
     let mut clients = Vec::new();
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
@@ -149,7 +149,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn
         averaged_at: None,
         kept: Kept::new(releases.as_ref()),
         releases,
-        summer,
+        party_sum,
         iteration: 0,
         comm,
         parties,
@@ -238,7 +238,7 @@ impl<T: Real> Federated<T> {
 
     /// What was trained goes to the server, and its V̄ comes back; `trained` is false for what is public.
     fn exchange(&mut self, kind: Kind, trained: bool) -> Result<()> {
-        let Federated { comm, summer, releases, clients, server, work, method, iteration, scale, .. } = self;
+        let Federated { comm, party_sum, releases, clients, server, work, method, iteration, scale, .. } = self;
         let mut hosted = 0;
         for client in clients.iter() {
             let taken = server.take(client.party, &client.v.t(), |l| client.is_own(l));
@@ -252,8 +252,8 @@ impl<T: Real> Federated<T> {
             releases.open()?;
         }
         let relative = method.schedule == Schedule::Rounds && *iteration > 0;
-        if summer.is_masked() {
-            return server.masked_mean(comm, summer, releases, relative, *scale);
+        if party_sum.is_masked() {
+            return server.masked_mean(comm, party_sum, releases, relative, *scale);
         }
         if let Some(releases) = releases {
             comm.work("noise", || server.noise(releases, relative));
@@ -317,10 +317,10 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         if self.releases.is_none() {
             self.average_once()?;
         }
-        let Federated { comm, summer, norm2, clients, server, work, releases, .. } = self;
-        let mut all = measure::measure(comm, summer, *norm2, clients, &server.mean, &mut work.aligner)?;
-        all.extend(summer.losses());
-        dp::measure(releases.as_ref(), summer, comm, &mut all)?;
+        let Federated { comm, party_sum, norm2, clients, server, work, releases, .. } = self;
+        let mut all = measure::measure(comm, party_sum, *norm2, clients, &server.mean, &mut work.aligner)?;
+        all.extend(party_sum.losses());
+        dp::measure(releases.as_ref(), party_sum, comm, &mut all)?;
         Ok(all)
     }
 
