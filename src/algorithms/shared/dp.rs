@@ -12,7 +12,7 @@ use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::privacy::{
-    ANSWERS, Asked, Bound, Mechanism, NOISE_KEY, Plan, ROUND_KEYS, Releases, SEALED_SHARES, PartySum, masked,
+    ANSWERS, NoiseRequest, Bound, Mechanism, NOISE_KEY, NoisePlan, ROUND_KEYS, Releases, SEALED_SHARES, PartySum, masked,
 };
 use crate::random::secret_rng;
 use ndarray::Array2;
@@ -164,7 +164,7 @@ pub fn releases(
         return Err(Error::input("--dp xor: flips bits, and this method sends numbers; use gaussian or laplace"));
     }
     let noise = options.number_or_auto(&DP_NOISE);
-    let asked = Asked {
+    let asked = NoiseRequest {
         mechanism,
         epsilon: options.number_or_auto(&EPSILON),
         delta: options.number(&DELTA),
@@ -178,7 +178,7 @@ pub fn releases(
     };
     // Flipped bits are noise of each party's own, whoever adds them up.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
-    let plan = Plan::new(asked, bound, messages.length, sharing)?;
+    let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
     let secret_seed = options.seed(&SECRET_SEED);
     let key = |party: usize| {
         let mut key = [0; NOISE_KEY];
