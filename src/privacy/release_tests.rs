@@ -80,7 +80,7 @@ fn samples(releases: &mut Releases, pair: &[Vec<f64>; 2], which: usize) -> Vec<f
         .map(|_| {
             releases.done += 1;
             message.copy_from_slice(&pair[which]);
-            releases.noised(0, &mut message, None);
+            releases.release(0, &mut message, None);
             evidence(&releases.plan, &cut, &message)
         })
         .collect()
@@ -131,14 +131,14 @@ fn messages_are_cut_to_their_bound_and_counted() {
     let mut message = vec![3.0, -4.0, f64::NAN, 0.0];
     let mut all = releases(tiny(Bound::Ball(2.5)), 2);
     all.open().unwrap();
-    all.noised(1, &mut message, Some(&[0.0, 0.0, 7.0, 0.0]));
+    all.release(1, &mut message, Some(&[0.0, 0.0, 7.0, 0.0]));
     let expected = [1.5, -2.0, 7.0, 0.0];
     assert!(message.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{message:?}");
     assert_eq!(all.cut().collect::<Vec<_>>(), [0, 1]);
     let mut units = releases(tiny(Bound::Units(2)), 1);
     units.open().unwrap();
     let mut message = vec![3.0, 4.0, 0.6, -9.0];
-    units.noised(0, &mut message, None);
+    units.release(0, &mut message, None);
     assert!(message.iter().zip([0.6f64, 0.8, 0.6, 0.0]).all(|(a, b)| (a - b).abs() < 1e-6), "{message:?}");
 }
 
@@ -225,7 +225,7 @@ fn a_resumed_run_repeats_its_noise() {
     let next = |all: &mut Releases| {
         all.open().unwrap();
         let mut message = vec![0.5; 4];
-        all.noised(1, &mut message, None);
+        all.release(1, &mut message, None);
         message
     };
     assert_eq!(next(&mut first), next(&mut second));

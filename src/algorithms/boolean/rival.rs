@@ -161,7 +161,7 @@ impl<T: Real, L: Local<T>> Rival<T, L> {
         let mut sum = vec![0.0f32; k * n];
         if let Some(releases) = &mut self.releases {
             releases.open()?;
-            votes.iter_mut().enumerate().for_each(|(hosted, votes)| releases.noised(hosted, votes, None));
+            votes.iter_mut().enumerate().for_each(|(hosted, votes)| releases.release(hosted, votes, None));
             self.kept.update(self.releases.as_ref());
         }
         self.party_sum.sum(&self.comm, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?;

@@ -147,7 +147,7 @@ fn relative_error<'a, T: Real>(
 ) -> Result<f64> {
     let each: Vec<([f64; 1], f64)> = parts.map(|(p, v)| ([p.block.residual2(u, &v.view())], p.block.norm2())).collect();
     let mut sum = [0.0];
-    let norm2 = party_sum.together(|party_sum| {
+    let norm2 = party_sum.over_same_parties(|party_sum| {
         party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.0.as_slice()), &mut sum)?;
         party_sum.norm2(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.1))
     })?;

@@ -208,7 +208,7 @@ fn sums<T: Real>(
     rhs: &mut Array2<T>,
     g: &mut Array2<T>,
 ) -> Result<()> {
-    party_sum.together(|party_sum| {
+    party_sum.over_same_parties(|party_sum| {
         let products = members.iter().map(|x| entries(&x.product));
         party_sum.sum(comm, PRODUCT, product_size(facts), products, entries_mut(rhs))?;
         party_sum.sum(comm, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))

@@ -287,13 +287,13 @@ impl<T: Real> Syn<T> {
         }
         if party_sum.is_masked() {
             let fill =
-                |hosted: usize, out: &mut [u64]| releases.words(hosted, Some(entries(&members[hosted].u)), None, out);
-            let sum = party_sum.words(comm, AVERAGE_U, u.len(), fill);
+                |hosted: usize, out: &mut [u64]| releases.release_words(hosted, Some(entries(&members[hosted].u)), None, out);
+            let sum = party_sum.sum_words(comm, AVERAGE_U, u.len(), fill);
             entries_mut(u).iter_mut().zip(sum).for_each(|(x, sum)| *x += T::from_f64(releases.decode(*sum)));
         } else {
             comm.work("noise", || {
                 for (hosted, member) in members.iter_mut().enumerate() {
-                    releases.noised(hosted, entries_mut(&mut member.u), None);
+                    releases.release(hosted, entries_mut(&mut member.u), None);
                 }
             });
             let mut moved = u.clone();

@@ -201,7 +201,7 @@ pub fn party_sum(comm: &Communicator, parties: Parties, options: &Options) -> Re
         return Ok(PartySum::plain(comm, parties));
     }
     match options.count_or_none(&SECURE_THRESHOLD) {
-        Some(threshold) => PartySum::surviving(comm, parties, options.count(&HEADROOM), threshold),
+        Some(threshold) => PartySum::dropout_resilient(comm, parties, options.count(&HEADROOM), threshold),
         None => PartySum::masked(comm, parties, options.count(&HEADROOM)),
     }
 }

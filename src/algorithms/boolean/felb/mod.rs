@@ -271,9 +271,9 @@ impl<T: Real> Felb<T> {
             releases.open()?;
             if party_sum.is_masked() && releases.plan().mechanism() != Mechanism::Xor {
                 let fill = |hosted: usize, out: &mut [u64]| {
-                    releases.words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out);
+                    releases.release_words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out);
                 };
-                let total = party_sum.words(comm, SUM_V, shared.len(), fill);
+                let total = party_sum.sum_words(comm, SUM_V, shared.len(), fill);
                 let known = if releases.is_relative() { T::from_f64(*parties as f64) } else { T::zero() };
                 for (x, sum) in slice_mut(shared).iter_mut().zip(total) {
                     *x = known * *x + T::from_f64(releases.decode(*sum));
@@ -282,7 +282,7 @@ impl<T: Real> Felb<T> {
             }
             comm.work("noise", || {
                 for (hosted, v) in v.iter_mut().enumerate() {
-                    releases.noised(hosted, slice_mut(v), Some(slice(shared)));
+                    releases.release(hosted, slice_mut(v), Some(slice(shared)));
                     if *clamp {
                         v.mapv_inplace(|x| x.max(T::zero()).min(T::one()));
                     }

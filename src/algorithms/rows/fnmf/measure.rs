@@ -37,7 +37,7 @@ pub fn measure<T: Real>(
     // and none can swamp another.
     let (squares, rest) = sums.split_at_mut(1);
     let (rest, drifts) = rest.split_at_mut(COUNT - 3);
-    let norm2 = party_sum.together(|party_sum| {
+    let norm2 = party_sum.over_same_parties(|party_sum| {
         party_sum.sum(comm, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
         party_sum.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..COUNT - 2]), rest)?;
         party_sum.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[COUNT - 2..]), drifts)?;

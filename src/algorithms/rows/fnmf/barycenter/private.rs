@@ -27,7 +27,7 @@ impl<T: Real> Server<T> {
     pub fn noise(&mut self, releases: &mut Releases, relative: bool) {
         let known = relative.then(|| self.mean.as_slice().expect("in row order"));
         for (hosted, upload) in self.uploads.iter_mut().enumerate().filter(|(_, u)| u.active) {
-            releases.noised(hosted, upload.values.as_slice_mut().expect("in row order"), known);
+            releases.release(hosted, upload.values.as_slice_mut().expect("in row order"), known);
         }
     }
 
@@ -57,9 +57,9 @@ impl<T: Real> Server<T> {
                 let fill = |hosted: usize, out: &mut [u64]| {
                     let upload = &uploads[hosted];
                     let message = upload.active.then(|| upload.values.as_slice().expect("in row order"));
-                    releases.words(hosted, message, known, out);
+                    releases.release_words(hosted, message, known, out);
                 };
-                let sum = party_sum.words(comm, SUM_V, total.len(), fill);
+                let sum = party_sum.sum_words(comm, SUM_V, total.len(), fill);
                 let count = active.len().max(1) as f64;
                 // Differences from V̄ were added up, or the V_j themselves.
                 let known = if releases.is_relative() && relative { T::one() } else { T::zero() };
@@ -72,7 +72,7 @@ impl<T: Real> Server<T> {
                 let shares = uploads.iter().map(|u| u.values.as_slice().expect("in row order"));
                 party_sum.sum(comm, SUM_V, scale, shares, total)?;
                 // Without any that has something to say, V̄ stays.
-                let count = active.iter().filter(|&&party| party_sum.has(party)).count();
+                let count = active.iter().filter(|&&party| party_sum.includes(party)).count();
                 if count > 0 {
                     mean.iter_mut().zip(&*total).for_each(|(x, sum)| *x = *sum / T::from_f64(count as f64));
                 }
