@@ -22,7 +22,7 @@ use std::time::Instant;
 use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::Communicator as _;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::linalg::flops;
 
 pub use crate::linalg::even_part;
@@ -164,7 +164,7 @@ impl Communicator {
     /// # Errors
     /// On all ranks, when any rank has an error.
     pub fn agree_on_error<R>(&self, result: Result<R>) -> Result<R> {
-        let mine: Option<(bool, String)> = result.as_ref().err().map(|e| (e.kind == Kind::Input, e.message.clone()));
+        let mine: Option<(bool, String)> = result.as_ref().err().map(|e| (e.kind == ErrorKind::Input, e.message.clone()));
         let mut any = [u32::from(mine.is_some())];
         self.max(AGREEMENT, &mut any);
         if any[0] == 0 {

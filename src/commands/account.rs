@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::privacy::Loss;
+use crate::privacy::PrivacyLoss;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
@@ -66,11 +66,11 @@ impl AccountArgs {
         Ok(())
     }
 
-    fn loss(&self, noise: f64) -> Loss {
+    fn loss(&self, noise: f64) -> PrivacyLoss {
         match self.dp {
-            Kind::Gaussian => Loss::Gaussian { mu: 1.0 / noise },
-            Kind::Laplace => Loss::Pure { epsilon: 1.0 / noise, pieces: 1.0 },
-            Kind::Xor => Loss::Pure { epsilon: ((1.0 - noise) / noise).ln(), pieces: self.bits as f64 },
+            Kind::Gaussian => PrivacyLoss::Gaussian { mu: 1.0 / noise },
+            Kind::Laplace => PrivacyLoss::Pure { epsilon: 1.0 / noise, pieces: 1.0 },
+            Kind::Xor => PrivacyLoss::Pure { epsilon: ((1.0 - noise) / noise).ln(), pieces: self.bits as f64 },
         }
     }
 
@@ -78,13 +78,13 @@ impl AccountArgs {
     fn noise_for(&self, epsilon: f64) -> f64 {
         let pieces = if self.dp == Kind::Xor { self.bits as f64 } else { 1.0 };
         let loss = match self.dp {
-            Kind::Gaussian => Loss::gaussian(epsilon, self.delta, self.releases),
-            _ => Loss::pure(epsilon, self.delta, self.releases, pieces),
+            Kind::Gaussian => PrivacyLoss::gaussian(epsilon, self.delta, self.releases),
+            _ => PrivacyLoss::pure(epsilon, self.delta, self.releases, pieces),
         };
         match (loss, self.dp) {
-            (Loss::Gaussian { mu }, _) => 1.0 / mu,
-            (Loss::Pure { epsilon, .. }, Kind::Xor) => 1.0 / (1.0 + epsilon.exp()),
-            (Loss::Pure { epsilon, .. }, _) => 1.0 / epsilon,
+            (PrivacyLoss::Gaussian { mu }, _) => 1.0 / mu,
+            (PrivacyLoss::Pure { epsilon, .. }, Kind::Xor) => 1.0 / (1.0 + epsilon.exp()),
+            (PrivacyLoss::Pure { epsilon, .. }, _) => 1.0 / epsilon,
         }
     }
 

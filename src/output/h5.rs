@@ -14,6 +14,12 @@ use crate::output::plan::{Matrix, block_rows};
 use crate::output::seal::Seal;
 use crate::output::values::Scalar;
 
+impl From<hdf5::Error> for Error {
+    fn from(e: hdf5::Error) -> Self {
+        Error::failed(format!("HDF5: {e}"))
+    }
+}
+
 /// The temporary name beside `path`: always the same, so that what a killed run left is overwritten by the next.
 pub(super) fn part_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();

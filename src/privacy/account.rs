@@ -4,7 +4,7 @@ use super::gaussian;
 
 /// The loss of one release.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Loss {
+pub enum PrivacyLoss {
     /// Gaussian noise with μ = sensitivity over standard deviation.
     Gaussian { mu: f64 },
     /// `pieces` independent pieces, all of which may differ between two neighbours, each `epsilon`-private with δ = 0:
@@ -12,13 +12,13 @@ pub enum Loss {
     Pure { epsilon: f64, pieces: f64 },
 }
 
-impl Loss {
+impl PrivacyLoss {
     /// The least ε that can be shown for so many releases one after the other, each of which may depend on those before.
     pub fn epsilon(self, releases: u64, delta: f64) -> f64 {
         let releases = releases as f64;
         match self {
-            Loss::Gaussian { mu } => gaussian::epsilon(mu * releases.sqrt(), delta),
-            Loss::Pure { epsilon, pieces } => {
+            PrivacyLoss::Gaussian { mu } => gaussian::epsilon(mu * releases.sqrt(), delta),
+            PrivacyLoss::Pure { epsilon, pieces } => {
                 let count = pieces * releases;
                 (count * epsilon).min(from_renyi(|alpha| count * renyi(epsilon, alpha), delta))
             }
@@ -26,13 +26,13 @@ impl Loss {
     }
 
     /// The loss of Gaussian noise that a release may have so that `releases` of them stay within (ε, δ).
-    pub fn gaussian(epsilon: f64, delta: f64, releases: u64) -> Loss {
-        Loss::Gaussian { mu: gaussian::mu(epsilon, delta) / (releases.max(1) as f64).sqrt() }
+    pub fn gaussian(epsilon: f64, delta: f64, releases: u64) -> PrivacyLoss {
+        PrivacyLoss::Gaussian { mu: gaussian::mu(epsilon, delta) / (releases.max(1) as f64).sqrt() }
     }
 
     /// The same for pure noise in so many pieces.
-    pub fn pure(epsilon: f64, delta: f64, releases: u64, pieces: f64) -> Loss {
-        let loss = |each: f64| Loss::Pure { epsilon: each, pieces };
+    pub fn pure(epsilon: f64, delta: f64, releases: u64, pieces: f64) -> PrivacyLoss {
+        let loss = |each: f64| PrivacyLoss::Pure { epsilon: each, pieces };
         let inverse = gaussian::least(|inverse| loss(1.0 / inverse).epsilon(releases, delta) <= epsilon);
         loss(1.0 / inverse)
     }
@@ -78,18 +78,18 @@ mod tests {
 
     #[test]
     fn gaussian_releases_add_up_in_squares() {
-        let one = Loss::gaussian(1.0, 1e-5, 1);
+        let one = PrivacyLoss::gaussian(1.0, 1e-5, 1);
         assert!((one.epsilon(1, 1e-5) - 1.0).abs() < 1e-9);
-        let hundred = Loss::gaussian(1.0, 1e-5, 100);
+        let hundred = PrivacyLoss::gaussian(1.0, 1e-5, 100);
         assert!((hundred.epsilon(100, 1e-5) - 1.0).abs() < 1e-9);
         match (one, hundred) {
-            (Loss::Gaussian { mu: a }, Loss::Gaussian { mu: b }) => assert!((a / b - 10.0).abs() < 1e-12),
+            (PrivacyLoss::Gaussian { mu: a }, PrivacyLoss::Gaussian { mu: b }) => assert!((a / b - 10.0).abs() < 1e-12),
             _ => panic!("Gaussian"),
         }
         // The known bound by zCDP is above it: ρ + 2 √(ρ ln 1/δ).
         let rho = 100.0 * (0.1f64).powi(2) / 2.0;
         let bound = rho + 2.0 * (rho * 1e5f64.ln()).sqrt();
-        let found = Loss::Gaussian { mu: 0.1 }.epsilon(100, 1e-5);
+        let found = PrivacyLoss::Gaussian { mu: 0.1 }.epsilon(100, 1e-5);
         assert!(found < bound && found > 0.8 * bound, "{found} {bound}");
     }
 
@@ -109,14 +109,14 @@ mod tests {
                 assert!(right, "{epsilon} {alpha}: {found} {expected}");
             }
         }
-        let loss = Loss::Pure { epsilon: 0.1, pieces: 1.0 };
+        let loss = PrivacyLoss::Pure { epsilon: 0.1, pieces: 1.0 };
         // Without a δ only the plain sum is left; with many releases the other bound wins.
         assert!((loss.epsilon(7, 0.0) - 0.7).abs() < 1e-12);
         let one = loss.epsilon(1, 1e-5);
         assert!(one <= 0.1 && one > 0.099, "{one}");
         assert!(loss.epsilon(1000, 1e-5) < 30.0);
         for (epsilon, releases, pieces) in [(1.0, 1, 1.0), (2.0, 50, 1.0), (10.0, 3, 400.0), (0.2, 1000, 7.0)] {
-            let loss = Loss::pure(epsilon, 1e-6, releases, pieces);
+            let loss = PrivacyLoss::pure(epsilon, 1e-6, releases, pieces);
             assert!((loss.epsilon(releases, 1e-6) - epsilon).abs() < 1e-6 * epsilon);
         }
     }
@@ -139,14 +139,14 @@ mod tests {
                 })
                 .sum()
         };
-        let bound = Loss::Pure { epsilon: each, pieces: bits.into() }.epsilon(1, 1e-5);
+        let bound = PrivacyLoss::Pure { epsilon: each, pieces: bits.into() }.epsilon(1, 1e-5);
         let least = gaussian::least(|e| exact(e) <= 1e-5);
         assert!(bound >= least && bound < 1.15 * least, "{bound} {least}");
     }
 
     #[test]
     fn a_budget_lasts_for_so_many_releases() {
-        let loss = Loss::gaussian(2.0, 1e-6, 17);
+        let loss = PrivacyLoss::gaussian(2.0, 1e-6, 17);
         assert_eq!(loss.releases(2.0 + 1e-9, 1e-6, 1000), 17);
         assert_eq!(loss.releases(2.0 + 1e-9, 1e-6, 5), 5);
         assert_eq!(loss.releases(0.01, 1e-6, 1000), 0);

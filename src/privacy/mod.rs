@@ -11,13 +11,13 @@ pub mod paillier;
 mod plan;
 mod release;
 mod shamir;
-mod summer;
+mod party_sum;
 mod survivors;
 
-pub use account::Loss;
+pub use account::PrivacyLoss;
 pub use masking::FixedPoint;
 pub use noise::NOISE_KEY;
-pub use plan::{Asked, Bound, Mechanism, Plan};
+pub use plan::{NoiseRequest, Bound, Mechanism, NoisePlan};
 pub use release::Releases;
-pub use summer::{KEYS, Summer, masked};
+pub use party_sum::{KEYS, PartySum, masked};
 pub use survivors::{ANSWERS, DROP, ROUND_KEYS, SEALED_SHARES};

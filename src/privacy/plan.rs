@@ -7,14 +7,14 @@
 //!
 //! Numbers are rounded to multiples of a step g far below noise and sensitivity, and the noise is a whole number of steps
 //! ([`Noise`]); the rounding is part of the sensitivity. The discrete Gaussian on such a grid is the Gaussian of the
-//! exact trade-off but for a factor e^±η on its probabilities, which is added to ε ([`Plan::epsilon`]).
+//! exact trade-off but for a factor e^±η on its probabilities, which is added to ε ([`NoisePlan::epsilon`]).
 
 use libm::ldexp;
 use serde_json::{Value, json};
 
 use super::gaussian;
 use crate::error::{Error, Result};
-use crate::privacy::account::Loss;
+use crate::privacy::account::PrivacyLoss;
 use crate::privacy::noise::{LARGEST_SCALE, Noise};
 
 /// The kind of noise.
@@ -42,7 +42,7 @@ pub enum Bound {
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Asked {
+pub struct NoiseRequest {
     pub mechanism: Mechanism,
     /// Budget of the whole run.
     pub epsilon: Option<f64>,
@@ -57,8 +57,8 @@ pub struct Asked {
 
 /// How a run's messages are made private.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
-    asked: Asked,
+pub struct NoisePlan {
+    asked: NoiseRequest,
     bound: Bound,
     /// Entries of a message.
     length: usize,
@@ -70,21 +70,21 @@ pub struct Plan {
     scale: u64,
     /// Parties whose shares make up the noise of a sum; 0 where each message has its own.
     sharing: usize,
-    loss: Loss,
+    loss: PrivacyLoss,
     releases: u64,
 }
 
-impl Plan {
+impl NoisePlan {
     /// For messages of `length` entries within `bound`. `parties` is given where only sums of all parties' messages are
     /// seen: each then adds a share of the noise, so large that the shares of all others but one are enough (a party
     /// knows its own share).
     ///
     /// # Errors
     /// When what is asked for cannot be had, with the reason.
-    pub fn new(asked: Asked, bound: Bound, length: usize, parties: Option<usize>) -> Result<Self> {
+    pub fn new(asked: NoiseRequest, bound: Bound, length: usize, parties: Option<usize>) -> Result<Self> {
         let sharing = parties.map_or(0, |p| p.max(2) - 1);
         let (exact, spread) = sensitivity(asked.mechanism, bound, length);
-        let mut plan = Plan {
+        let mut plan = NoisePlan {
             asked,
             bound,
             length,
@@ -92,7 +92,7 @@ impl Plan {
             grid: 1.0,
             scale: 1,
             sharing,
-            loss: Loss::Gaussian { mu: 0.0 },
+            loss: PrivacyLoss::Gaussian { mu: 0.0 },
             releases: asked.releases,
         };
         let mut noise = match (asked.noise, asked.epsilon) {
@@ -130,7 +130,7 @@ impl Plan {
 
     /// The noise that the budget asks for.
     fn wanted(&self, epsilon: f64, sensitivity: f64) -> Result<f64> {
-        let Asked { mechanism, delta, classic, releases, .. } = self.asked;
+        let NoiseRequest { mechanism, delta, classic, releases, .. } = self.asked;
         let wrong = |why: String| Err(Error::input(why));
         if epsilon <= 0.0 {
             return wrong(format!("--epsilon {epsilon}: must be above 0"));
@@ -149,9 +149,9 @@ impl Plan {
                 }
                 Ok(sensitivity * gaussian::classic(each, delta / releases as f64))
             }
-            Mechanism::Gaussian => match Loss::gaussian(epsilon, delta, releases) {
-                Loss::Gaussian { mu } => Ok(sensitivity / mu),
-                Loss::Pure { .. } => unreachable!("a Gaussian loss"),
+            Mechanism::Gaussian => match PrivacyLoss::gaussian(epsilon, delta, releases) {
+                PrivacyLoss::Gaussian { mu } => Ok(sensitivity / mu),
+                PrivacyLoss::Pure { .. } => unreachable!("a Gaussian loss"),
             },
             Mechanism::Laplace => Ok(sensitivity / self.pure(epsilon, 1.0)),
             Mechanism::Xor => Ok(1.0 / (1.0 + self.pure(epsilon, sensitivity).exp())),
@@ -160,9 +160,9 @@ impl Plan {
 
     /// The ε of each piece that a release of pure noise may have.
     fn pure(&self, epsilon: f64, pieces: f64) -> f64 {
-        match Loss::pure(epsilon, self.asked.delta, self.asked.releases, pieces) {
-            Loss::Pure { epsilon, .. } => epsilon,
-            Loss::Gaussian { .. } => unreachable!("a pure loss"),
+        match PrivacyLoss::pure(epsilon, self.asked.delta, self.asked.releases, pieces) {
+            PrivacyLoss::Pure { epsilon, .. } => epsilon,
+            PrivacyLoss::Gaussian { .. } => unreachable!("a pure loss"),
         }
     }
 
@@ -176,7 +176,7 @@ impl Plan {
             }
             self.scale = (ldexp(noise, 64).ceil() as u64).clamp(1, 1 << 63);
             let p = ldexp(self.scale as f64, -64);
-            self.loss = Loss::Pure { epsilon: ((1.0 - p) / p).ln(), pieces: exact };
+            self.loss = PrivacyLoss::Pure { epsilon: ((1.0 - p) / p).ln(), pieces: exact };
             return Ok(());
         }
         if !(noise > 0.0 && noise.is_finite()) {
@@ -200,8 +200,8 @@ impl Plan {
         self.scale = share as u64;
         let ratio = self.sensitivity / self.noise();
         self.loss = match self.asked.mechanism {
-            Mechanism::Gaussian => Loss::Gaussian { mu: ratio },
-            _ => Loss::Pure { epsilon: ratio, pieces: 1.0 },
+            Mechanism::Gaussian => PrivacyLoss::Gaussian { mu: ratio },
+            _ => PrivacyLoss::Pure { epsilon: ratio, pieces: 1.0 },
         };
         Ok(())
     }

@@ -5,11 +5,11 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::privacy::noise::{NOISE_KEY, Noise};
-use crate::privacy::plan::{Bound, Mechanism, Plan};
+use crate::privacy::plan::{Bound, Mechanism, NoisePlan};
 
 /// The releases of the hosted parties in a run.
 pub struct Releases {
-    plan: Plan,
+    plan: NoisePlan,
     /// Each hosted party's key of noise.
     keys: Vec<[u8; NOISE_KEY]>,
     /// Releases of each party so far.
@@ -20,12 +20,12 @@ pub struct Releases {
 
 impl Releases {
     /// Nothing released yet; a key for each hosted party.
-    pub fn new(plan: Plan, keys: Vec<[u8; NOISE_KEY]>) -> Self {
+    pub fn new(plan: NoisePlan, keys: Vec<[u8; NOISE_KEY]>) -> Self {
         Releases { cut: vec![0; keys.len()], plan, keys, done: 0 }
     }
 
     /// The plan.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &NoisePlan {
         &self.plan
     }
 
@@ -162,7 +162,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn of<T: Real>(plan: &Plan, message: &[T], reference: Option<&[T]>) -> Self {
+    fn of<T: Real>(plan: &NoisePlan, message: &[T], reference: Option<&[T]>) -> Self {
         let mut cuts = message.iter().any(|x| !x.is_finite());
         let (mut factors, mut component) = (vec![1.0], message.len().max(1));
         match plan.bound() {

@@ -3,18 +3,18 @@
 use rand::Rng;
 
 use super::*;
-use crate::privacy::{Asked, gaussian};
+use crate::privacy::{NoiseRequest, gaussian};
 use crate::random::{normal_quantile, secret_rng};
 
 /// Chance that a right mechanism fails a test.
 const ERROR_RATE: f64 = 1e-6;
 const TRIALS: usize = 40_000;
 
-fn asked(mechanism: Mechanism, epsilon: f64, releases: u64) -> Asked {
-    Asked { mechanism, epsilon: Some(epsilon), delta: 1e-5, noise: None, classic: false, releases }
+fn asked(mechanism: Mechanism, epsilon: f64, releases: u64) -> NoiseRequest {
+    NoiseRequest { mechanism, epsilon: Some(epsilon), delta: 1e-5, noise: None, classic: false, releases }
 }
 
-fn releases(plan: Plan, parties: usize) -> Releases {
+fn releases(plan: NoisePlan, parties: usize) -> Releases {
     let mut random = secret_rng(None, 1).unwrap();
     let keys = (0..parties).map(|_| {
         let mut key = [0; NOISE_KEY];
@@ -48,7 +48,7 @@ fn neighbours(mechanism: Mechanism, bound: Bound, length: usize) -> [Vec<f64>; 2
 }
 
 /// How far a release lies towards the second of two messages, by the best test there is, or nearly (for Laplace noise).
-fn evidence(plan: &Plan, [a, b]: &[Vec<f64>; 2], released: &[f64]) -> f64 {
+fn evidence(plan: &NoisePlan, [a, b]: &[Vec<f64>; 2], released: &[f64]) -> f64 {
     let laplace = plan.mechanism() == Mechanism::Laplace;
     let each = released.iter().zip(a.iter().zip(b));
     each.map(|(x, (a, b))| if laplace { (x - a).abs() - (x - b).abs() } else { (b - a) * (x - 0.5 * (a + b)) }).sum()
@@ -80,7 +80,7 @@ fn samples(releases: &mut Releases, pair: &[Vec<f64>; 2], which: usize) -> Vec<f
         .map(|_| {
             releases.done += 1;
             message.copy_from_slice(&pair[which]);
-            releases.noised(0, &mut message, None);
+            releases.release(0, &mut message, None);
             evidence(&releases.plan, &cut, &message)
         })
         .collect()
@@ -99,12 +99,12 @@ const CASES: [(Mechanism, Bound); 7] = [
 #[test]
 fn a_release_keeps_its_promise_and_less_noise_does_not() {
     for (mechanism, bound) in CASES {
-        let plan = Plan::new(asked(mechanism, 1.0, 1), bound, 6, None).unwrap();
+        let plan = NoisePlan::new(asked(mechanism, 1.0, 1), bound, 6, None).unwrap();
         assert!(plan.epsilon(1) <= 1.0 && plan.epsilon(1) > 0.99, "{mechanism:?} {bound:?}: {}", plan.epsilon(1));
         let pair = neighbours(mechanism, bound, 6);
         let found = |noise: f64| {
-            let asked = Asked { noise: Some(noise), epsilon: None, ..asked(mechanism, 1.0, 1) };
-            let mut releases = releases(Plan::new(asked, bound, 6, None).unwrap(), 1);
+            let asked = NoiseRequest { noise: Some(noise), epsilon: None, ..asked(mechanism, 1.0, 1) };
+            let mut releases = releases(NoisePlan::new(asked, bound, 6, None).unwrap(), 1);
             [0, 1].map(|which| samples(&mut releases, &pair, which))
         };
         let [a, b] = found(plan.noise());
@@ -117,9 +117,9 @@ fn a_release_keeps_its_promise_and_less_noise_does_not() {
 /// What is cut must not depend on what was in it: a message that was not brought within its bound is told apart.
 #[test]
 fn a_message_beyond_its_bound_would_be_seen() {
-    let plan = Plan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Ball(0.3), 6, None).unwrap();
-    let wide = Asked { noise: Some(plan.noise()), epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 1) };
-    let mut releases = releases(Plan::new(wide, Bound::Ball(1.2), 6, None).unwrap(), 1);
+    let plan = NoisePlan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Ball(0.3), 6, None).unwrap();
+    let wide = NoiseRequest { noise: Some(plan.noise()), epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 1) };
+    let mut releases = releases(NoisePlan::new(wide, Bound::Ball(1.2), 6, None).unwrap(), 1);
     let pair = neighbours(Mechanism::Gaussian, Bound::Ball(0.3), 6);
     let [a, b] = [0, 1].map(|which| samples(&mut releases, &pair, which));
     assert!(breaks(1.0, 1e-5, &a, &b));
@@ -127,31 +127,31 @@ fn a_message_beyond_its_bound_would_be_seen() {
 
 #[test]
 fn messages_are_cut_to_their_bound_and_counted() {
-    let tiny = |bound| Asked { noise: Some(1e-9), epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 9) }.plan(bound);
+    let tiny = |bound| NoiseRequest { noise: Some(1e-9), epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 9) }.plan(bound);
     let mut message = vec![3.0, -4.0, f64::NAN, 0.0];
     let mut all = releases(tiny(Bound::Ball(2.5)), 2);
     all.open().unwrap();
-    all.noised(1, &mut message, Some(&[0.0, 0.0, 7.0, 0.0]));
+    all.release(1, &mut message, Some(&[0.0, 0.0, 7.0, 0.0]));
     let expected = [1.5, -2.0, 7.0, 0.0];
     assert!(message.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{message:?}");
     assert_eq!(all.cut().collect::<Vec<_>>(), [0, 1]);
     let mut units = releases(tiny(Bound::Units(2)), 1);
     units.open().unwrap();
     let mut message = vec![3.0, 4.0, 0.6, -9.0];
-    units.noised(0, &mut message, None);
+    units.release(0, &mut message, None);
     assert!(message.iter().zip([0.6f64, 0.8, 0.6, 0.0]).all(|(a, b)| (a - b).abs() < 1e-6), "{message:?}");
 }
 
-impl Asked {
-    fn plan(self, bound: Bound) -> Plan {
-        Plan::new(self, bound, 4, None).unwrap()
+impl NoiseRequest {
+    fn plan(self, bound: Bound) -> NoisePlan {
+        NoisePlan::new(self, bound, 4, None).unwrap()
     }
 }
 
 #[test]
 fn shares_of_all_but_one_party_are_the_noise_that_is_promised() {
     let parties = 9;
-    let plan = Plan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Box, 8, Some(parties)).unwrap();
+    let plan = NoisePlan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Box, 8, Some(parties)).unwrap();
     let mut all = releases(plan, parties);
     let mut words = vec![0u64; 8];
     let (mut squares, trials) = (0.0, 4000);
@@ -169,7 +169,7 @@ fn shares_of_all_but_one_party_are_the_noise_that_is_promised() {
     let z = normal_quantile(1.0 - ERROR_RATE);
     assert!((ratio - 1.0).abs() < z * (2.0 / (8.0 * f64::from(trials))).sqrt(), "{ratio}");
     // As if one place had all data, where each party alone needs as much noise as that for its own message.
-    let local = Plan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Box, 8, None).unwrap();
+    let local = NoisePlan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Box, 8, None).unwrap();
     assert!((plan.noise() / local.noise() - 1.0).abs() < 1e-3, "{} {}", plan.noise(), local.noise());
 }
 
@@ -177,7 +177,7 @@ fn shares_of_all_but_one_party_are_the_noise_that_is_promised() {
 fn the_budget_is_the_whole_runs_and_is_not_exceeded() {
     for (mechanism, bound) in CASES {
         for (epsilon, count) in [(0.5, 1), (1.0, 20), (8.0, 300)] {
-            let plan = Plan::new(asked(mechanism, epsilon, count), bound, 40, None).unwrap();
+            let plan = NoisePlan::new(asked(mechanism, epsilon, count), bound, 40, None).unwrap();
             let spent = plan.epsilon(count);
             assert!(spent <= epsilon && spent > 0.99 * epsilon, "{mechanism:?} {bound:?} {epsilon} {count}: {spent}");
             let mut run = releases(plan, 1);
@@ -187,37 +187,37 @@ fn the_budget_is_the_whole_runs_and_is_not_exceeded() {
         }
     }
     let classic = |epsilon| {
-        let asked = Asked { classic: true, ..asked(Mechanism::Gaussian, epsilon, 2) };
-        Plan::new(asked, Bound::Ball(1.0), 4, None)
+        let asked = NoiseRequest { classic: true, ..asked(Mechanism::Gaussian, epsilon, 2) };
+        NoisePlan::new(asked, Bound::Ball(1.0), 4, None)
     };
     assert!(classic(2.5).is_err_and(|e| e.message.contains("below 1")));
     let plan = classic(1.0).unwrap();
     assert!((plan.noise() / (2.0 * gaussian::classic(0.5, 5e-6)) - 1.0).abs() < 1e-3);
     assert!(plan.epsilon(2) < 1.0);
     // Noise and budget together give the number of releases.
-    let both = Asked { noise: Some(20.0), ..asked(Mechanism::Gaussian, 1.0, 1000) };
-    let plan = Plan::new(both, Bound::Ball(1.0), 4, None).unwrap();
+    let both = NoiseRequest { noise: Some(20.0), ..asked(Mechanism::Gaussian, 1.0, 1000) };
+    let plan = NoisePlan::new(both, Bound::Ball(1.0), 4, None).unwrap();
     let most = plan.releases();
     assert!(most > 1 && plan.epsilon(most) <= 1.0 && plan.epsilon(most + 1) > 1.0, "{most}");
 }
 
 #[test]
 fn what_cannot_be_had_is_refused() {
-    let refused = |asked: Asked, word: &str| {
-        let error = Plan::new(asked, Bound::Ball(1.0), 100, None).unwrap_err();
+    let refused = |asked: NoiseRequest, word: &str| {
+        let error = NoisePlan::new(asked, Bound::Ball(1.0), 100, None).unwrap_err();
         assert!(error.message.contains(word) && error.exit_code() == 2, "{error}");
     };
     refused(asked(Mechanism::Gaussian, 0.0, 1), "--epsilon 0");
-    refused(Asked { delta: 0.0, ..asked(Mechanism::Gaussian, 1.0, 1) }, "--delta");
-    refused(Asked { epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 1) }, "--epsilon");
-    refused(Asked { noise: Some(0.7), ..asked(Mechanism::Xor, 1.0, 1) }, "--dp-noise 0.7");
-    refused(Asked { noise: Some(0.01), ..asked(Mechanism::Gaussian, 1.0, 1) }, "one release costs");
-    refused(Asked { delta: 0.0, ..asked(Mechanism::Laplace, 1e-12, 1000) }, "grid");
+    refused(NoiseRequest { delta: 0.0, ..asked(Mechanism::Gaussian, 1.0, 1) }, "--delta");
+    refused(NoiseRequest { epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 1) }, "--epsilon");
+    refused(NoiseRequest { noise: Some(0.7), ..asked(Mechanism::Xor, 1.0, 1) }, "--dp-noise 0.7");
+    refused(NoiseRequest { noise: Some(0.01), ..asked(Mechanism::Gaussian, 1.0, 1) }, "one release costs");
+    refused(NoiseRequest { delta: 0.0, ..asked(Mechanism::Laplace, 1e-12, 1000) }, "grid");
 }
 
 #[test]
 fn a_resumed_run_repeats_its_noise() {
-    let plan = Plan::new(asked(Mechanism::Gaussian, 1.0, 10), Bound::Box, 4, None).unwrap();
+    let plan = NoisePlan::new(asked(Mechanism::Gaussian, 1.0, 10), Bound::Box, 4, None).unwrap();
     let (mut first, mut second) = (releases(plan, 2), releases(plan, 2));
     first.open().unwrap();
     let state: Vec<u8> = first.state(1).collect();
@@ -225,7 +225,7 @@ fn a_resumed_run_repeats_its_noise() {
     let next = |all: &mut Releases| {
         all.open().unwrap();
         let mut message = vec![0.5; 4];
-        all.noised(1, &mut message, None);
+        all.release(1, &mut message, None);
         message
     };
     assert_eq!(next(&mut first), next(&mut second));

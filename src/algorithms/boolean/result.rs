@@ -9,7 +9,7 @@ use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
-use crate::privacy::Summer;
+use crate::privacy::PartySum;
 
 /// Rows of U for the shared components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -110,13 +110,13 @@ impl<T: Real> Outcome<T> {
     /// The statistics of all parties together. Collective.
     ///
     /// # Errors
-    /// As [`Summer::sum`].
-    pub fn measures(&self, summer: &mut Summer, comm: &Communicator, parties: usize) -> Result<Measures> {
+    /// As [`PartySum::sum`].
+    pub fn measures(&self, party_sum: &mut PartySum, comm: &Communicator, parties: usize) -> Result<Measures> {
         let shares: Vec<[f64; 9]> = self.fits.iter().zip(&self.u).map(|(f, u)| self.share(f, u.nrows())).collect();
         let mut sum = [0.0; 9];
         // No party's statistics are larger than the number of entries: no room is needed above it.
-        let most = summer.without_headroom(self.shape.0 as f64 * self.shape.1 as f64);
-        summer.sum(comm, COUNTS, most, shares.iter().map(<[f64; 9]>::as_slice), &mut sum)?;
+        let most = party_sum.without_headroom(self.shape.0 as f64 * self.shape.1 as f64);
+        party_sum.sum(comm, COUNTS, most, shares.iter().map(<[f64; 9]>::as_slice), &mut sum)?;
         let [ones, covered, both, signal, signal_both, local, refit, own, own_parties] = sum;
         let errors = ones + covered - 2.0 * both;
         let share = |a: f64, of: f64| if of > 0.0 { a / of } else { 1.0 };

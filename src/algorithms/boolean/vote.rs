@@ -15,7 +15,7 @@ use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Bits, Real};
-use crate::privacy::{Bound, KEYS, Releases, Summer, masked};
+use crate::privacy::{Bound, KEYS, Releases, PartySum, masked};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
 
@@ -133,7 +133,7 @@ impl Aggregate {
 struct Vote<T: Real, L> {
     comm: Communicator,
     parties: usize,
-    summer: Summer,
+    party_sum: PartySum,
     releases: Option<Releases>,
     kept: Kept<T>,
     aggregate: Aggregate,
@@ -164,7 +164,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
     let (m, n) = (data.header.rows, data.header.cols);
     let messages = Messages { max_iters, once: true, length: n * k, natural: Some(Bound::Box), boolean: true };
     let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
-    let summer = secure_sum::summer(&comm, parties, &args.sum, None)?;
+    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, None)?;
     let rows = data.cuts.rows.clone();
     let clients = clients(data, parties, &comm)?;
     let locals = clients.iter().map(|c| local(c, rows[c.party].start)).collect();
@@ -175,7 +175,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
         parties,
         kept: Kept::new(releases.as_ref()),
         releases,
-        summer,
+        party_sum,
         aggregate: args.aggregate,
         shape,
         most,
@@ -212,10 +212,10 @@ impl<T: Real, L: Local<T>> Vote<T, L> {
         let mut sum = vec![0.0f32; k * n];
         if let Some(releases) = &mut self.releases {
             releases.open()?;
-            votes.iter_mut().enumerate().for_each(|(hosted, votes)| releases.noised(hosted, votes, None));
+            votes.iter_mut().enumerate().for_each(|(hosted, votes)| releases.release(hosted, votes, None));
             self.kept.update(self.releases.as_ref());
         }
-        self.summer.sum(&self.comm, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?;
+        self.party_sum.sum(&self.comm, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?;
         let mut shared = Bits::zeros(k, n);
         for (at, _) in sum.iter().enumerate().filter(|(_, votes)| self.aggregate.accepts(**votes, self.parties)) {
             shared.set(at / n, at % n);
@@ -267,8 +267,8 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Vote<T, L> {
         if self.releases.is_none() {
             self.vote()?;
         }
-        let mut all = self.outcome.measures(&mut self.summer, &self.comm, self.parties)?;
-        dp::measure(self.releases.as_ref(), &mut self.summer, &self.comm, &mut all)?;
+        let mut all = self.outcome.measures(&mut self.party_sum, &self.comm, self.parties)?;
+        dp::measure(self.releases.as_ref(), &mut self.party_sum, &self.comm, &mut all)?;
         Ok(all)
     }
 

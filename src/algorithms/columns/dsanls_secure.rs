@@ -20,7 +20,7 @@ use crate::algorithms::columns::local::{Draws, Scratch, trace};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, OrNone, Sizes};
-use crate::algorithms::shared::secure_sum::{SecureSumArgs, summer};
+use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{Step, StepArgs};
 use crate::algorithms::shared::start;
 use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
@@ -28,7 +28,7 @@ use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gemm, gram};
 use crate::metrics;
-use crate::privacy::{KEYS, Summer};
+use crate::privacy::{KEYS, PartySum};
 use crate::random::Stream;
 use crate::sketch::{self, Kind, Sketch};
 
@@ -151,7 +151,7 @@ struct Member<T: Real> {
 
 struct DsanlsSecure<T: Real> {
     comm: Communicator,
-    summer: Summer,
+    party_sum: PartySum,
     facts: Facts,
     draws: Draws,
     step: Step,
@@ -229,7 +229,7 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
         }
     };
     Ok(Box::new(DsanlsSecure {
-        summer: summer(&comm, who, &args.secure_sum, None)?,
+        party_sum: party_sum(&comm, who, &args.secure_sum, None)?,
         draws: Draws { seed, parties: who.count },
         step: Step::new(&args.step),
         limit,
@@ -290,7 +290,7 @@ impl<T: Real> DsanlsSecure<T> {
         let t = self.iteration;
         let number = t % self.limit;
         self.draw(number);
-        let DsanlsSecure { comm, summer, facts, draws, step, members, down, released, release, fixed, scratch, .. } =
+        let DsanlsSecure { comm, party_sum, facts, draws, step, members, down, released, release, fixed, scratch, .. } =
             self;
         let Facts { m, n, scale, .. } = *facts;
         let [fixed_v, fixed_u] = fixed;
@@ -302,7 +302,7 @@ impl<T: Real> DsanlsSecure<T> {
                 }
             });
             let expected = (facts.norm2 / m as f64 / fixed_v.nrows() as f64).sqrt();
-            summer.sum(comm, RELEASE, expected, members.iter().map(|x| entries(&x.release)), entries_mut(release))?;
+            party_sum.sum(comm, RELEASE, expected, members.iter().map(|x| entries(&x.release)), entries_mut(release))?;
             released.slice_mut(lies).assign(release);
         }
 
@@ -310,7 +310,7 @@ impl<T: Real> DsanlsSecure<T> {
             gemm(T::one(), &sketch.t(), &party.v.view(), T::zero(), &mut shares[0].view_mut());
         }
         let expected = scale * n as f64 / fixed_v.nrows() as f64;
-        summer.sum(comm, SKETCHED_V, expected, members.iter().map(|x| entries(&x.shares[0])), entries_mut(fixed_v))?;
+        party_sum.sum(comm, SKETCHED_V, expected, members.iter().map(|x| entries(&x.shares[0])), entries_mut(fixed_v))?;
         comm.work("U's step", || {
             let g = &mut scratch.gram;
             gram(&fixed_v.view(), &mut g.view_mut());
@@ -330,7 +330,7 @@ impl<T: Real> DsanlsSecure<T> {
             }
         });
         let expected = scale * m as f64 / fixed_u.nrows() as f64;
-        summer.sum(comm, SKETCHED_U, expected, members.iter().map(|x| entries(&x.shares[1])), entries_mut(fixed_u))?;
+        party_sum.sum(comm, SKETCHED_U, expected, members.iter().map(|x| entries(&x.shares[1])), entries_mut(fixed_u))?;
         comm.work("V's step", || {
             let g = &mut scratch.gram;
             gram(&fixed_u.view(), &mut g.view_mut());
@@ -365,7 +365,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
         let mut whole = Array2::zeros((m, k));
         self.comm.all_gather(GATHER_U, entries(&own), &self.u_parts, entries_mut(&mut whole));
         let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
-        let error = relative_error(&self.comm, &mut self.summer, norm2, parts, &whole.view())?;
+        let error = relative_error(&self.comm, &mut self.party_sum, norm2, parts, &whole.view())?;
         Ok(vec![("rel_error", error)])
     }
 

@@ -6,7 +6,7 @@
 //! * `dsanls-secure` ([`dsanls_secure`]): sketches of the data are summed, which is safe for a few iterations only;
 //! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS.
 //!
-//! Every sum over parties goes through a [`Summer`], so that all of them can be masked (`--secure-sum`). The
+//! Every sum over parties goes through a [`PartySum`], so that all of them can be masked (`--secure-sum`). The
 //! asynchronous methods have no such sums.
 
 pub mod asyn;
@@ -30,7 +30,7 @@ use crate::error::Result;
 use crate::linalg::{Block, Order, Real, SparseKernels, gram};
 use crate::metrics;
 use crate::nls::Pivoting;
-use crate::privacy::{Summer, masked};
+use crate::privacy::{PartySum, masked};
 
 const PAPER: &str =
     "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
@@ -135,16 +135,16 @@ impl<T: Real> Refitted<T> {
 /// vanished. Collective.
 fn relative_error<'a, T: Real>(
     comm: &Communicator,
-    summer: &mut Summer,
+    party_sum: &mut PartySum,
     norm2: f64,
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
     u: &ArrayView2<T>,
 ) -> Result<f64> {
     let each: Vec<([f64; 1], f64)> = parts.map(|(p, v)| ([p.block.residual2(u, &v.view())], p.block.norm2())).collect();
     let mut sum = [0.0];
-    let norm2 = summer.together(|summer| {
-        summer.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.0.as_slice()), &mut sum)?;
-        summer.norm2(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.1))
+    let norm2 = party_sum.over_same_parties(|party_sum| {
+        party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.0.as_slice()), &mut sum)?;
+        party_sum.norm2(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.1))
     })?;
     Ok(metrics::relative(sum[0], norm2))
 }
@@ -178,8 +178,8 @@ fn restore<'a, T: Real>(
 }
 
 /// Divides a sum of weighted terms by the weight of the parties in it, if some have vanished.
-fn of_those_left<T: Real>(summer: &Summer, weights: &[f64], sum: &mut Array2<T>) {
-    let weight = summer.weight(weights.iter().copied());
+fn of_those_left<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &mut Array2<T>) {
+    let weight = party_sum.weight(weights.iter().copied());
     if weight > 0.0 && weight != 1.0 {
         sum.mapv_inplace(|x| x / T::from_f64(weight));
     }

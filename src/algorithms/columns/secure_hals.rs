@@ -25,14 +25,14 @@ use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_T
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
-use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, summer};
+use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::nls::{Pivoting, Sweep, sweep};
-use crate::privacy::{KEYS, Summer};
+use crate::privacy::{KEYS, PartySum};
 
 /// Update of a factor from its sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -178,7 +178,7 @@ struct Member<T: Real> {
 
 struct SecureHals<T: Real> {
     comm: Communicator,
-    summer: Summer,
+    party_sum: PartySum,
     facts: Facts,
     passes: usize,
     exact: Option<Pivoting>,
@@ -252,7 +252,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
     });
     let rhs_rows = if rows.is_some() { 0 } else { facts.m };
     Ok(Box::new(SecureHals {
-        summer: summer(&comm, who, &args.secure_sum, Some(&args.threshold))?,
+        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
         comm,
         passes: args.local_iters,
         exact: (args.update == Update::Bpp).then(|| Pivoting::new(k)),
@@ -281,16 +281,16 @@ fn gram_size(facts: &Facts) -> f64 {
 /// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, both over the same parties.
 fn sums<T: Real>(
     comm: &Communicator,
-    summer: &mut Summer,
+    party_sum: &mut PartySum,
     facts: &Facts,
     members: &[Member<T>],
     rhs: &mut Array2<T>,
     g: &mut Array2<T>,
 ) -> Result<()> {
-    summer.together(|summer| {
+    party_sum.over_same_parties(|party_sum| {
         let products = members.iter().map(|x| entries(&x.product));
-        summer.sum(comm, PRODUCT, product_size(facts), products, entries_mut(rhs))?;
-        summer.sum(comm, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))
+        party_sum.sum(comm, PRODUCT, product_size(facts), products, entries_mut(rhs))?;
+        party_sum.sum(comm, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))
     })
 }
 
@@ -306,7 +306,7 @@ impl<T: Real> SecureHals<T> {
     /// An iteration for the chosen rows of U.
     fn iterate_rows(&mut self) -> Result<()> {
         let t = self.iteration;
-        let SecureHals { comm, summer, facts, passes, exact, members, u, rows, gram: g, .. } = self;
+        let SecureHals { comm, party_sum, facts, passes, exact, members, u, rows, gram: g, .. } = self;
         let Some(rows) = rows else { return Ok(()) };
         rows.turn_to(t);
         comm.work("product", || {
@@ -315,7 +315,7 @@ impl<T: Real> SecureHals<T> {
                 gram(&party.v.view(), &mut term.view_mut());
             }
         });
-        sums(comm, summer, facts, members, &mut rows.rhs, g)?;
+        sums(comm, party_sum, facts, members, &mut rows.rhs, g)?;
         comm.work("update", || {
             rows.pick(u);
             update(exact, *passes, &mut rows.u, &rows.rhs, g);
@@ -341,7 +341,7 @@ impl<T: Real> SecureHals<T> {
         if self.rows.is_some() {
             return self.iterate_rows();
         }
-        let SecureHals { comm, summer, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
+        let SecureHals { comm, party_sum, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
             for Member { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
                 let v = v_beyond.as_ref().unwrap_or(&party.v).view();
@@ -349,7 +349,7 @@ impl<T: Real> SecureHals<T> {
                 gram(&v, &mut term.view_mut());
             }
         });
-        sums(comm, summer, facts, members, rhs, g)?;
+        sums(comm, party_sum, facts, members, rhs, g)?;
         comm.work("update", || {
             update(exact, *passes, u, rhs, g);
             if let Some(x) = extrapolated
@@ -400,8 +400,8 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
-        let error = relative_error(&self.comm, &mut self.summer, self.facts.norm2, parts, &self.u.view())?;
-        Ok([("rel_error", error)].into_iter().chain(self.summer.losses()).collect())
+        let error = relative_error(&self.comm, &mut self.party_sum, self.facts.norm2, parts, &self.u.view())?;
+        Ok([("rel_error", error)].into_iter().chain(self.party_sum.losses()).collect())
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

@@ -26,14 +26,14 @@ use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Sketched, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::dp::{self, DpArgs, Kept, Messages};
-use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, summer};
+use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchArgs, Step};
 use crate::algorithms::{Algorithm, Measures, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
-use crate::privacy::{KEYS, Releases, Summer};
+use crate::privacy::{KEYS, Releases, PartySum};
 use crate::sketch;
 use crate::sketch::Sketch;
 
@@ -370,7 +370,7 @@ struct Exchange<T: Real> {
 
 struct Syn<T: Real> {
     comm: Communicator,
-    summer: Summer,
+    party_sum: PartySum,
     releases: Option<Releases>,
     kept: Kept<T>,
     /// The first hosted party.
@@ -428,7 +428,7 @@ fn build<T: Real>(
         kept: Kept::new(releases.as_ref()),
         releases,
         first: who.hosted(comm.rank()).start,
-        summer: summer(&comm, who, &args.secure_sum, Some(&args.threshold))?,
+        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
         comm,
         draws: Draws { seed, parties: who.count },
         weights,
@@ -448,7 +448,7 @@ fn build<T: Real>(
 impl<T: Real> Syn<T> {
     /// V's step of all parties: each against its own copy of U, or against the average of the sketched copies.
     fn step_v(&mut self, t: usize) -> Result<()> {
-        let Syn { comm, summer, facts, draws, weights, step, members, exchange, scratch, .. } = self;
+        let Syn { comm, party_sum, facts, draws, weights, step, members, exchange, scratch, .. } = self;
         let Some(Exchange { sketch, shares, fixed }) = exchange else {
             comm.work("V's step", || members.iter_mut().for_each(|x| x.step_v(step, t, scratch)));
             return Ok(());
@@ -462,8 +462,8 @@ impl<T: Real> Syn<T> {
             }
         });
         let expected = facts.scale * facts.m as f64 / sketch.size() as f64;
-        summer.sum(comm, AVERAGE_SKETCH, expected, shares.iter().map(entries), entries_mut(fixed))?;
-        of_those_left(summer, weights, fixed);
+        party_sum.sum(comm, AVERAGE_SKETCH, expected, shares.iter().map(entries), entries_mut(fixed))?;
+        of_those_left(party_sum, weights, fixed);
         comm.work("V's step", || {
             gram(&fixed.view(), &mut scratch.gram.view_mut());
             let norm2 = trace(&scratch.gram);
@@ -484,38 +484,38 @@ impl<T: Real> Syn<T> {
 
     /// U ← weighted mean of all U_r.
     fn average(&mut self) -> Result<()> {
-        let Syn { comm, summer, facts, weights, members, u, .. } = self;
+        let Syn { comm, party_sum, facts, weights, members, u, .. } = self;
         for member in members.iter_mut() {
             let weight = T::from_f64(weights[member.party.index]);
             member.u.mapv_inplace(|x| x * weight);
         }
-        summer.sum(comm, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))?;
-        of_those_left(summer, weights, u);
+        party_sum.sum(comm, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))?;
+        of_those_left(party_sum, weights, u);
         Ok(())
     }
 
     /// The same by each party's weighted change of the mean, w_r (U_r − U), which is clipped and noised.
     fn average_noised(&mut self) -> Result<()> {
-        let Syn { comm, summer, releases, facts, weights, members, u, .. } = self;
+        let Syn { comm, party_sum, releases, facts, weights, members, u, .. } = self;
         let Some(releases) = releases else { return Ok(()) };
         releases.open()?;
         for member in members.iter_mut() {
             let weight = T::from_f64(weights[member.party.index]);
             member.u.zip_mut_with(u, |own, mean| *own = weight * (*own - *mean));
         }
-        if summer.is_masked() {
+        if party_sum.is_masked() {
             let fill =
-                |hosted: usize, out: &mut [u64]| releases.words(hosted, Some(entries(&members[hosted].u)), None, out);
-            let sum = summer.words(comm, AVERAGE_U, u.len(), fill);
+                |hosted: usize, out: &mut [u64]| releases.release_words(hosted, Some(entries(&members[hosted].u)), None, out);
+            let sum = party_sum.sum_words(comm, AVERAGE_U, u.len(), fill);
             entries_mut(u).iter_mut().zip(sum).for_each(|(x, sum)| *x += T::from_f64(releases.decode(*sum)));
         } else {
             comm.work("noise", || {
                 for (hosted, member) in members.iter_mut().enumerate() {
-                    releases.noised(hosted, entries_mut(&mut member.u), None);
+                    releases.release(hosted, entries_mut(&mut member.u), None);
                 }
             });
             let mut moved = u.clone();
-            summer.sum(comm, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(&mut moved))?;
+            party_sum.sum(comm, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(&mut moved))?;
             *u += &moved;
         }
         u.mapv_inplace(|x| x.max(T::zero()));
@@ -567,14 +567,14 @@ impl<T: Real> Algorithm<T> for Syn<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         self.refitted();
-        let Syn { comm, summer, facts, members, u, refitted, .. } = self;
+        let Syn { comm, party_sum, facts, members, u, refitted, .. } = self;
         let each = || members.iter().map(|x| &x.party);
         let fitted = each().zip(refitted.get(each(), &u.view()));
-        let error = relative_error(comm, summer, facts.norm2, fitted, &u.view())?;
-        let unfitted = relative_error(comm, summer, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
+        let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
+        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
         let mut all = vec![("rel_error", error), ("rel_error_unfitted", unfitted)];
-        all.extend(summer.losses());
-        dp::measure(self.releases.as_ref(), summer, comm, &mut all)?;
+        all.extend(party_sum.losses());
+        dp::measure(self.releases.as_ref(), party_sum, comm, &mut all)?;
         Ok(all)
     }
 

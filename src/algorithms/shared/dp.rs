@@ -9,7 +9,7 @@ use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::privacy::{
-    Asked, Bound, Mechanism, NOISE_KEY, Plan, Releases, Summer, masked,
+    NoiseRequest, Bound, Mechanism, NOISE_KEY, NoisePlan, Releases, PartySum, masked,
 };
 use crate::random::secret_rng;
 use ndarray::Array2;
@@ -178,7 +178,7 @@ pub fn releases(
         return Err(Error::input("--dp xor: flips bits, and this method sends numbers; use gaussian or laplace"));
     }
     let noise = args.dp_noise.given();
-    let asked = Asked {
+    let asked = NoiseRequest {
         mechanism,
         epsilon: args.epsilon.given(),
         delta: args.delta,
@@ -192,7 +192,7 @@ pub fn releases(
     };
     // Flipped bits are noise of each party's own, whoever adds them up.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
-    let plan = Plan::new(asked, bound, messages.length, sharing)?;
+    let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
     let secret_seed = args.secret_seed.seed();
     let key = |party: usize| {
         let mut key = [0; NOISE_KEY];
@@ -209,10 +209,10 @@ const NOISE: u64 = 0x6e6f_6973_6500_0000;
 /// Adds to the measures how many releases were cut, of all parties. Collective.
 ///
 /// # Errors
-/// As [`Summer::sum`].
+/// As [`PartySum::sum`].
 pub fn measure(
     releases: Option<&Releases>,
-    summer: &mut Summer,
+    party_sum: &mut PartySum,
     comm: &Communicator,
     measures: &mut Measures,
 ) -> Result<()> {
@@ -220,7 +220,7 @@ pub fn measure(
     let shares: Vec<[f64; 1]> = releases.cut().map(|cut| [cut as f64]).collect();
     let mut sum = [0.0];
     let most = (releases.done() as f64).max(1.0);
-    summer.sum(comm, CUT, most, shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+    party_sum.sum(comm, CUT, most, shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
     measures.push(("clipped_releases", sum[0]));
     Ok(())
 }

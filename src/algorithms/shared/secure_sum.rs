@@ -4,7 +4,7 @@ use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, OrNone};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
-use crate::privacy::{ANSWERS, ROUND_KEYS, SEALED_SHARES, Summer};
+use crate::privacy::{ANSWERS, ROUND_KEYS, SEALED_SHARES, PartySum};
 
 /// Whether sums over parties are masked.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -57,18 +57,18 @@ pub const SURVIVING: [MessageSpec; 3] = [
 /// The sums that were asked for. Collective.
 ///
 /// # Errors
-/// As [`Summer::masked`].
-pub fn summer(
+/// As [`PartySum::masked`].
+pub fn party_sum(
     comm: &Communicator,
     parties: Parties,
     args: &SecureSumArgs,
     threshold: Option<&ThresholdArgs>,
-) -> Result<Summer> {
+) -> Result<PartySum> {
     if !args.secure_sum {
-        return Ok(Summer::plain(comm, parties));
+        return Ok(PartySum::plain(comm, parties));
     }
     match threshold.and_then(|t| t.secure_threshold.as_ref()) {
-        Some(&threshold) => Summer::surviving(comm, parties, args.headroom, threshold),
-        None => Summer::masked(comm, parties, args.headroom),
+        Some(&threshold) => PartySum::dropout_resilient(comm, parties, args.headroom, threshold),
+        None => PartySum::masked(comm, parties, args.headroom),
     }
 }

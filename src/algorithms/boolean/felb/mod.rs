@@ -31,7 +31,7 @@ use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::privacy::{Bound, KEYS, Mechanism, Releases, Summer, masked};
+use crate::privacy::{Bound, KEYS, Mechanism, Releases, PartySum, masked};
 
 const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
 
@@ -204,7 +204,7 @@ struct Work<T> {
 struct Felb<T: Real> {
     comm: Communicator,
     parties: usize,
-    summer: Summer,
+    party_sum: PartySum,
     releases: Option<Releases>,
     kept: Kept<T>,
     clamp: bool,
@@ -244,7 +244,7 @@ fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: Rule) -> Resul
         },
         inertia: args.inertia,
     };
-    let summer = secure_sum::summer(&comm, parties, &args.sum, None)?;
+    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, None)?;
     let cuts = data.cuts.rows.clone();
     let clients = clients(data, parties, &comm)?;
     let mut u: Vec<Array2<T>> = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
@@ -267,7 +267,7 @@ fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: Rule) -> Resul
         clamp: args.clamp,
         kept: Kept::new(releases.as_ref()),
         releases,
-        summer,
+        party_sum,
         comm,
         plan,
         seed,
@@ -332,14 +332,14 @@ fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
 impl<T: Real> Felb<T> {
     /// V̂ ← Σ V_i, the release of a round.
     fn sum(&mut self) -> Result<()> {
-        let Felb { comm, parties, summer, releases, clamp, v, shared, .. } = self;
+        let Felb { comm, parties, party_sum, releases, clamp, v, shared, .. } = self;
         if let Some(releases) = releases {
             releases.open()?;
-            if summer.is_masked() && releases.plan().mechanism() != Mechanism::Xor {
+            if party_sum.is_masked() && releases.plan().mechanism() != Mechanism::Xor {
                 let fill = |hosted: usize, out: &mut [u64]| {
-                    releases.words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out);
+                    releases.release_words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out);
                 };
-                let total = summer.words(comm, SUM_V, shared.len(), fill);
+                let total = party_sum.sum_words(comm, SUM_V, shared.len(), fill);
                 let known = if releases.is_relative() { T::from_f64(*parties as f64) } else { T::zero() };
                 for (x, sum) in slice_mut(shared).iter_mut().zip(total) {
                     *x = known * *x + T::from_f64(releases.decode(*sum));
@@ -348,14 +348,14 @@ impl<T: Real> Felb<T> {
             }
             comm.work("noise", || {
                 for (hosted, v) in v.iter_mut().enumerate() {
-                    releases.noised(hosted, slice_mut(v), Some(slice(shared)));
+                    releases.release(hosted, slice_mut(v), Some(slice(shared)));
                     if *clamp {
                         v.mapv_inplace(|x| x.max(T::zero()).min(T::one()));
                     }
                 }
             });
         }
-        summer.sum(comm, SUM_V, 1.0, v.iter().map(slice), slice_mut(shared))
+        party_sum.sum(comm, SUM_V, 1.0, v.iter().map(slice), slice_mut(shared))
     }
 
     /// The largest distance of an entry of V̂ from {0, 1}.
@@ -418,9 +418,9 @@ impl<T: Real> Algorithm<T> for Felb<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         self.round_off();
-        let mut all = self.outcome.measures(&mut self.summer, &self.comm, self.parties)?;
+        let mut all = self.outcome.measures(&mut self.party_sum, &self.comm, self.parties)?;
         all.push(("integrality_gap", self.gap()));
-        dp::measure(self.releases.as_ref(), &mut self.summer, &self.comm, &mut all)?;
+        dp::measure(self.releases.as_ref(), &mut self.party_sum, &self.comm, &mut all)?;
         Ok(all)
     }
 

@@ -35,7 +35,7 @@ use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics;
-use crate::privacy::Summer;
+use crate::privacy::PartySum;
 
 const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
 const FROM_SERVER: MessageTag = MessageTag::new("the server's U to a party", Payload::SharedFactor);
@@ -198,7 +198,7 @@ struct Asyn<T: Real> {
     who: Parties,
     /// By rank: whether it hosts a party with data.
     busy: Vec<bool>,
-    summer: Summer,
+    party_sum: PartySum,
     facts: Facts,
     draws: Draws,
     step: Step,
@@ -258,7 +258,7 @@ fn build<T: Real>(
     let own = sketch.map(|args| (args.sketch, &d_u as &dyn Fn(usize) -> usize));
     let member = |party| Member::new(party, &u, &facts, own);
     Ok(Box::new(Asyn {
-        summer: Summer::plain(&comm, who),
+        party_sum: PartySum::plain(&comm, who),
         draws: Draws { seed, parties: who.count },
         step: Step::new(&args.local.step),
         local_iters: args.local.local_iters,
@@ -342,7 +342,7 @@ impl<T: Real> Asyn<T> {
         let each: Vec<[f64; 1]> = self.members.iter().map(|x| [x.party.block.norm2()]).collect();
         let mut sum = [0.0];
         let shares = each.iter().map(<[f64; 1]>::as_slice);
-        self.summer.sum(&self.survivors, LEFT, self.facts.norm2, shares, &mut sum)?;
+        self.party_sum.sum(&self.survivors, LEFT, self.facts.norm2, shares, &mut sum)?;
         self.facts.norm2 = sum[0];
         Ok(())
     }
@@ -417,15 +417,15 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         if !self.shown {
             self.show_u(SHOW_U);
         }
-        let Asyn { survivors: comm, summer, facts, members, u, refitted, live, .. } = self;
+        let Asyn { survivors: comm, party_sum, facts, members, u, refitted, live, .. } = self;
         let each = || members.iter().map(|x| &x.party);
         let fitted = each().zip(refitted.get(each(), &u.view()));
-        let error = relative_error(comm, summer, facts.norm2, fitted, &u.view())?;
+        let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
         if live.is_some() {
             // The parties are in the middle of a turn, so their V belongs to no result.
             return Ok(vec![("rel_error", error)]);
         }
-        let unfitted = relative_error(comm, summer, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
+        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
         Ok(vec![("rel_error", error), ("rel_error_unfitted", unfitted)])
     }
 

@@ -16,7 +16,7 @@ use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
 use crate::linalg::{Order, Real};
-use crate::privacy::{Bound, KEYS, Releases, Summer, masked};
+use crate::privacy::{Bound, KEYS, Releases, PartySum, masked};
 use crate::random::{Purpose, Stream, uniform_rows};
 
 /// How the parties' V start.
@@ -190,7 +190,7 @@ const SAME: f64 = 0.75;
 struct Federated<T: Real> {
     comm: Communicator,
     parties: Parties,
-    summer: Summer,
+    party_sum: PartySum,
     releases: Option<Releases>,
     kept: Kept<T>,
     method: Settings,
@@ -230,7 +230,7 @@ pub fn build<T: Real>(
             "--personalize: with --dp noise stands in the place of a personal component too, and nobody can tell them apart",
         ));
     }
-    let summer = secure_sum::summer(&comm, parties, &args.sum, Some(&args.threshold))?;
+    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
     let scale = start::scale(data.statistics.sum, (m, n), k);
     let mut clients = Vec::new();
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
@@ -264,7 +264,7 @@ pub fn build<T: Real>(
         averaged_at: None,
         kept: Kept::new(releases.as_ref()),
         releases,
-        summer,
+        party_sum,
         iteration: 0,
         comm,
         parties,
@@ -353,7 +353,7 @@ impl<T: Real> Federated<T> {
 
     /// What was trained goes to the server, and its V̄ comes back; `trained` is false for what is public.
     fn exchange(&mut self, kind: Kind, trained: bool) -> Result<()> {
-        let Federated { comm, summer, releases, clients, server, work, method, iteration, scale, .. } = self;
+        let Federated { comm, party_sum, releases, clients, server, work, method, iteration, scale, .. } = self;
         let mut hosted = 0;
         for client in clients.iter() {
             let taken = server.take(client.party, &client.v.t(), |l| client.is_own(l));
@@ -367,8 +367,8 @@ impl<T: Real> Federated<T> {
             releases.open()?;
         }
         let relative = method.schedule == Schedule::Rounds && *iteration > 0;
-        if summer.is_masked() {
-            return server.masked_mean(comm, summer, releases, relative, *scale);
+        if party_sum.is_masked() {
+            return server.masked_mean(comm, party_sum, releases, relative, *scale);
         }
         if let Some(releases) = releases {
             comm.work("noise", || server.noise(releases, relative));
@@ -432,10 +432,10 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         if self.releases.is_none() {
             self.average_once()?;
         }
-        let Federated { comm, summer, norm2, clients, server, work, releases, .. } = self;
-        let mut all = measure::measure(comm, summer, *norm2, clients, &server.mean, &mut work.aligner)?;
-        all.extend(summer.losses());
-        dp::measure(releases.as_ref(), summer, comm, &mut all)?;
+        let Federated { comm, party_sum, norm2, clients, server, work, releases, .. } = self;
+        let mut all = measure::measure(comm, party_sum, *norm2, clients, &server.mean, &mut work.aligner)?;
+        all.extend(party_sum.losses());
+        dp::measure(releases.as_ref(), party_sum, comm, &mut all)?;
         Ok(all)
     }
 

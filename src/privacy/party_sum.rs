@@ -1,4 +1,4 @@
-//! Sums over parties, in the clear or masked, behind one interface: an algorithm that sums through a [`Summer`] has
+//! Sums over parties, in the clear or masked, behind one interface: an algorithm that sums through a [`PartySum`] has
 //! `--secure-sum` for nothing.
 
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub const fn masked(tag: MessageTag) -> MessageTag {
 }
 
 /// Sums shares of all parties. Both kinds give the same bits on any number of ranks.
-pub struct Summer {
+pub struct PartySum {
     parties: usize,
     hosted: Range<usize>,
     masks: Option<Masking>,
@@ -47,10 +47,10 @@ enum Kind {
     Survivors(Survivors),
 }
 
-impl Summer {
+impl PartySum {
     /// Sums in the clear.
     pub fn plain(comm: &Communicator, parties: Parties) -> Self {
-        Summer { parties: parties.count, hosted: parties.hosted(comm.rank()), masks: None }
+        PartySum { parties: parties.count, hosted: parties.hosted(comm.rank()), masks: None }
     }
 
     /// Masked sums whose entries may be 2^`headroom` times as large as expected. Exchanges keys: collective.
@@ -70,22 +70,22 @@ impl Summer {
         let mut all = vec![0u8; KEY * parties.count];
         comm.all_gather(KEYS, &mine, &Parts::new(&ranges, KEY), &mut all);
         let masks = comm.agree_on_error(masking::all(hosted.clone(), &own, all.as_chunks::<KEY>().0))?;
-        Ok(Summer::by(Kind::Pairs { masks, next: 0 }, hosted, parties, headroom))
+        Ok(PartySum::by(Kind::Pairs { masks, next: 0 }, hosted, parties, headroom))
     }
 
-    /// [`Summer::masked`] that goes on without parties which vanish, while `threshold` of them are left.
+    /// [`PartySum::masked`] that goes on without parties which vanish, while `threshold` of them are left.
     ///
     /// # Errors
     /// On all ranks for a threshold that fits no number of parties.
     pub fn surviving(comm: &Communicator, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
         let kind = Kind::Survivors(Survivors::new(comm, parties, threshold)?);
-        Ok(Summer::by(kind, parties.hosted(comm.rank()), parties, headroom))
+        Ok(PartySum::by(kind, parties.hosted(comm.rank()), parties, headroom))
     }
 
     fn by(kind: Kind, hosted: Range<usize>, parties: Parties, headroom: usize) -> Self {
         let headroom = i32::try_from(headroom).unwrap_or(i32::MAX).min(48);
         let masks = Masking { kind, headroom, share: Vec::new(), total: Vec::new() };
-        Summer { parties: parties.count, hosted, masks: Some(masks) }
+        PartySum { parties: parties.count, hosted, masks: Some(masks) }
     }
 
     fn survivors(&self) -> Option<&Survivors> {
@@ -135,7 +135,7 @@ impl Summer {
     /// `norm2` as long as all are there.
     ///
     /// # Errors
-    /// As [`Summer::sum`].
+    /// As [`PartySum::sum`].
     pub fn norm2(
         &mut self,
         comm: &Communicator,
@@ -157,7 +157,7 @@ impl Summer {
         self.masks.is_some()
     }
 
-    /// What to expect ([`Summer::sum`]) of entries whose magnitude is known to be `most` at most.
+    /// What to expect ([`PartySum::sum`]) of entries whose magnitude is known to be `most` at most.
     pub fn without_headroom(&self, most: f64) -> f64 {
         self.masks.as_ref().map_or(most, |m| ldexp(most, -m.headroom))
     }
