@@ -14,8 +14,8 @@
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, pieces, private, relative_error, restore,
-    start_u, summed, party_sum,
+    FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, party_sum, pieces, private, relative_error,
+    restore, start_u, summed,
 };
 use crate::algorithms::columns::local::sketch_sizes;
 use crate::algorithms::columns::rows::Rows;

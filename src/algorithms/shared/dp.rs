@@ -12,7 +12,8 @@ use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::privacy::{
-    ANSWERS, NoiseRequest, Bound, Mechanism, NOISE_KEY, NoisePlan, ROUND_KEYS, Releases, SEALED_SHARES, PartySum, masked,
+    ANSWERS, Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PartySum, ROUND_KEYS, Releases, SEALED_SHARES,
+    masked,
 };
 use crate::random::secret_rng;
 use ndarray::Array2;
@@ -44,7 +45,7 @@ pub const MESSAGES_MASKED: MessageSpec =
 /// What a party says beside its masked values where sums go on without lost parties.
 pub const SURVIVING: [MessageSpec; 3] = [
     MessageSpec::new(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
-    MessageSpec::new(SEALED_SHARES, "80 bytes for each other party", "each sum, with --secure-threshold"),
+    MessageSpec::new(SEALED_SHARES, "96 bytes for each other party", "each sum, with --secure-threshold"),
     MessageSpec::new(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
 ];
 
@@ -134,7 +135,7 @@ pub struct Messages {
 /// The releases of a run, where the options ask for privacy.
 ///
 /// # Errors
-/// When what is asked for cannot be had, with the reason.
+/// If the request cannot be met, with the reason.
 pub fn releases(
     options: &Options,
     messages: Messages,
@@ -164,7 +165,7 @@ pub fn releases(
         return Err(Error::input("--dp xor: flips bits, and this method sends numbers; use gaussian or laplace"));
     }
     let noise = options.number_or_auto(&DP_NOISE);
-    let asked = NoiseRequest {
+    let request = NoiseRequest {
         mechanism,
         epsilon: options.number_or_auto(&EPSILON),
         delta: options.number(&DELTA),
@@ -178,7 +179,7 @@ pub fn releases(
     };
     // Flipped bits are noise of each party's own, whoever adds them up.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
-    let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
+    let plan = NoisePlan::new(request, bound, messages.length, sharing)?;
     let secret_seed = options.seed(&SECRET_SEED);
     let key = |party: usize| {
         let mut key = [0; NOISE_KEY];
@@ -217,7 +218,7 @@ pub fn measure(
     measures: &mut Measures,
 ) -> Result<()> {
     let Some(releases) = releases else { return Ok(()) };
-    let shares: Vec<[f64; 1]> = releases.cut().map(|cut| [cut as f64]).collect();
+    let shares: Vec<[f64; 1]> = releases.clipped().map(|cut| [cut as f64]).collect();
     let mut sum = [0.0];
     let most = (releases.done() as f64).max(1.0);
     party_sum.sum(comm, CUT, most, shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
@@ -231,7 +232,7 @@ pub struct Kept<T>(Vec<Array2<T>>);
 impl<T: Real> Kept<T> {
     /// Room for the hosted parties.
     pub fn new(releases: Option<&Releases>) -> Self {
-        let hosted = releases.map_or(0, |r| r.cut().count());
+        let hosted = releases.map_or(0, |r| r.clipped().count());
         Kept((0..hosted).map(|_| Array2::zeros((Releases::STATE, 1))).collect())
     }
 
