@@ -164,7 +164,8 @@ impl Communicator {
     /// # Errors
     /// On all ranks, when any rank has an error.
     pub fn agree_on_error<R>(&self, result: Result<R>) -> Result<R> {
-        let mine: Option<(bool, String)> = result.as_ref().err().map(|e| (e.kind == ErrorKind::Input, e.message.clone()));
+        let mine: Option<(bool, String)> =
+            result.as_ref().err().map(|e| (e.kind == ErrorKind::Input, e.message.clone()));
         let mut any = [u32::from(mine.is_some())];
         self.max(AGREEMENT, &mut any);
         if any[0] == 0 {

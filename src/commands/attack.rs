@@ -85,7 +85,7 @@ fn on_rank_0(args: &AttackArgs, alone: &Communicator) -> Result<String> {
     let mut recovery = Recovery::new(released.m, released.n);
     let course = course(&released, &m, &mut recovery);
     if let Some(path) = &args.output {
-        let found = Piece::shared("M", released.m, 0, recovery.found().view());
+        let found = Piece::shared("M", released.m, 0, recovery.estimate().view());
         matrices::write(alone, path, &[found], &Map::new())?;
     }
     Ok(if args.json { format!("{}\n", as_json(&released, &course)) } else { table(&released, &course) })
@@ -172,7 +172,7 @@ fn course(released: &Released, m: &Array2<f64>, recovery: &mut Recovery) -> Vec<
         made.draw(&sketch::stream(released.seed, true, t));
         made.sketch_rows(0, &identity.view(), &mut across.view_mut());
         let mut release = released.all.slice(s![t * released.m..(t + 1) * released.m, ..]).t().to_owned();
-        recovery.learn(&mut across.view_mut(), &mut release.view_mut());
+        recovery.add(&mut across.view_mut(), &mut release.view_mut());
         let (error, columns) = recovery.compare(&m.view(), released.tolerance);
         Known { releases: t + 1, independent: recovery.rank(), error, columns }
     });

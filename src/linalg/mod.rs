@@ -6,6 +6,7 @@
 
 mod bits;
 mod block;
+mod cholesky;
 mod csr;
 mod csr_native;
 mod dense;
@@ -22,6 +23,7 @@ mod threads;
 
 pub use bits::Bits;
 pub use block::Block;
+pub use cholesky::Cholesky;
 pub use csr::{Csr, SparseKernel, SparseKernels};
 pub use dense::{Dense, gemm, gram};
 pub(crate) use mkl::prefetch;

@@ -1,19 +1,20 @@
-//! Sums over parties, in the clear or masked, behind one interface: an algorithm that sums through a [`PartySum`] has
-//! `--secure-sum` for nothing.
+//! Sums over parties, in the clear or masked, behind one interface: a method that sums through [`PartySum`] supports
+//! `--secure-sum` without further code.
 
 use std::ops::Range;
 
 use libm::ldexp;
 
-use super::masking;
+use super::dropout::ResilientSum;
+use super::fixed_point::FixedPoint;
+use super::key_agreement::KEY;
+use super::masking::{KeyPair, Masks, masks};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::privacy::masking::{FixedPoint, KEY, KeyPair, Masks};
-use crate::privacy::survivors::Survivors;
 use crate::random::secret_rng;
 
-/// What is sent before the first masked sum.
+/// The message before the first masked sum.
 pub const KEYS: MessageTag = MessageTag::new("public keys", Payload::Control);
 
 /// The tag of a sum when it is masked.
@@ -21,42 +22,73 @@ pub const fn masked(tag: MessageTag) -> MessageTag {
     MessageTag::new(tag.kind, Payload::Masked)
 }
 
-/// Sums shares of all parties. Both kinds give the same bits on any number of ranks.
+/// Sums over all parties; plain and masked ones give the same bits on any number of ranks.
 pub struct PartySum {
     parties: usize,
     hosted: Range<usize>,
-    masks: Option<Masking>,
+    masked: Option<MaskedSum>,
 }
 
-struct Masking {
-    kind: Kind,
-    /// Entries may be 2^headroom times as large as expected.
+/// The masked sums of a run, modulo 2⁶⁴.
+struct MaskedSum {
+    protocol: Protocol,
+    /// Entries may be up to 2^headroom times as large as expected.
     headroom: i32,
-    share: Vec<u64>,
+    term: Vec<u64>,
     total: Vec<u64>,
 }
 
-enum Kind {
-    /// Masks for each pair, from keys of the whole run.
-    Pairs {
+enum Protocol {
+    /// Pairwise masks from keys of the whole run.
+    Pairwise {
         masks: Vec<Masks>,
         /// Number of the next sum.
         next: u64,
     },
-    /// A sum goes on without parties that vanish.
-    Survivors(Survivors),
+    /// Sums that tolerate parties that drop out.
+    Resilient(ResilientSum),
+}
+
+impl MaskedSum {
+    /// Sums terms of `length` words; `fill` writes the term of a hosted party, given by its place among the hosted ones.
+    fn sum(
+        &mut self,
+        comm: &Communicator,
+        tag: MessageTag,
+        length: usize,
+        mut fill: impl FnMut(usize, &mut [u64]) -> Result<()>,
+    ) -> Result<&[u64]> {
+        let MaskedSum { protocol, term, total, .. } = self;
+        for words in [&mut *term, &mut *total] {
+            words.clear();
+            words.resize(length, 0);
+        }
+        match protocol {
+            Protocol::Pairwise { masks, next } => {
+                for (hosted, masks) in masks.iter_mut().enumerate() {
+                    fill(hosted, term)?;
+                    masks.apply(*next, term);
+                    total.iter_mut().zip(&*term).for_each(|(t, s)| *t = t.wrapping_add(*s));
+                }
+                *next += 1;
+                comm.sum_masked(masked(tag), masks.len(), total);
+            }
+            Protocol::Resilient(sum) => sum.sum(comm, masked(tag), total, fill)?,
+        }
+        Ok(&self.total)
+    }
 }
 
 impl PartySum {
     /// Sums in the clear.
     pub fn plain(comm: &Communicator, parties: Parties) -> Self {
-        PartySum { parties: parties.count, hosted: parties.hosted(comm.rank()), masks: None }
+        PartySum { parties: parties.count, hosted: parties.hosted(comm.rank()), masked: None }
     }
 
-    /// Masked sums whose entries may be 2^`headroom` times as large as expected. Exchanges keys: collective.
+    /// Masked sums whose entries may be up to 2^`headroom` times as large as expected. Collective: exchanges keys.
     ///
     /// # Errors
-    /// On all ranks for fewer than two parties; when there is no secret randomness.
+    /// On all ranks, if there are fewer than two parties or no secret randomness.
     pub fn masked(comm: &Communicator, parties: Parties, headroom: usize) -> Result<Self> {
         if parties.count < 2 {
             return Err(Error::input("--secure-sum: one party has nobody to hide its share from; give --parties")
@@ -69,59 +101,59 @@ impl PartySum {
         let ranges: Vec<Range<usize>> = (0..parties.ranks).map(|r| parties.hosted(r)).collect();
         let mut all = vec![0u8; KEY * parties.count];
         comm.all_gather(KEYS, &mine, &Parts::new(&ranges, KEY), &mut all);
-        let masks = comm.agree_on_error(masking::all(hosted.clone(), &own, all.as_chunks::<KEY>().0))?;
-        Ok(PartySum::by(Kind::Pairs { masks, next: 0 }, hosted, parties, headroom))
+        let masks = comm.agree_on_error(masks(hosted, &own, all.as_chunks::<KEY>().0))?;
+        Ok(PartySum::with(Protocol::Pairwise { masks, next: 0 }, comm, parties, headroom))
     }
 
-    /// [`PartySum::masked`] that goes on without parties which vanish, while `threshold` of them are left.
+    /// As [`PartySum::masked`], for sums that continue without parties that drop out as long as `threshold` are left.
     ///
     /// # Errors
-    /// On all ranks for a threshold that fits no number of parties.
-    pub fn surviving(comm: &Communicator, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
-        let kind = Kind::Survivors(Survivors::new(comm, parties, threshold)?);
-        Ok(PartySum::by(kind, parties.hosted(comm.rank()), parties, headroom))
+    /// On all ranks, if the threshold is below 2 or above the number of parties.
+    pub fn dropout_resilient(comm: &Communicator, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
+        let protocol = Protocol::Resilient(ResilientSum::new(comm, parties, threshold)?);
+        Ok(PartySum::with(protocol, comm, parties, headroom))
     }
 
-    fn by(kind: Kind, hosted: Range<usize>, parties: Parties, headroom: usize) -> Self {
+    fn with(protocol: Protocol, comm: &Communicator, parties: Parties, headroom: usize) -> Self {
         let headroom = i32::try_from(headroom).unwrap_or(i32::MAX).min(48);
-        let masks = Masking { kind, headroom, share: Vec::new(), total: Vec::new() };
-        PartySum { parties: parties.count, hosted, masks: Some(masks) }
+        let masked = Some(MaskedSum { protocol, headroom, term: Vec::new(), total: Vec::new() });
+        PartySum { masked, ..PartySum::plain(comm, parties) }
     }
 
-    fn survivors(&self) -> Option<&Survivors> {
-        match &self.masks {
-            Some(Masking { kind: Kind::Survivors(survivors), .. }) => Some(survivors),
+    fn resilient(&self) -> Option<&ResilientSum> {
+        match &self.masked {
+            Some(MaskedSum { protocol: Protocol::Resilient(sum), .. }) => Some(sum),
             _ => None,
         }
     }
 
-    /// How many parties have vanished, equal on all ranks.
+    /// Number of parties that have dropped out, equal on all ranks.
     pub fn lost(&self) -> usize {
-        self.survivors().map_or(0, |s| self.parties - s.left())
+        self.resilient().map_or(0, |sum| self.parties - sum.left())
     }
 
-    /// The same as a figure of a run, where parties may vanish at all.
+    /// [`PartySum::lost`] as a measure of the run, if parties may drop out.
     pub fn losses(&self) -> Option<(&'static str, f64)> {
-        self.survivors().map(|_| ("lost_parties", self.lost() as f64))
+        self.resilient().map(|_| ("lost_parties", self.lost() as f64))
     }
 
-    /// Whether the share of `party` is in the last sum.
-    pub fn has(&self, party: usize) -> bool {
-        self.survivors().is_none_or(|s| s.has(party))
+    /// Whether the last sum includes the term of `party`.
+    pub fn includes(&self, party: usize) -> bool {
+        self.resilient().is_none_or(|sum| sum.includes(party))
     }
 
-    /// What the `weights` of the parties in the last sum add up to, where those of all are 1: exactly 1 when all are in it.
+    /// Sum of the `weights` of the parties in the last sum; exactly 1 if all are in it. The weights of all sum to 1.
     pub fn weight(&self, weights: impl ExactSizeIterator<Item = f64>) -> f64 {
-        let missing = (0..weights.len()).any(|party| !self.has(party));
-        let present = || weights.enumerate().filter(|(party, _)| self.has(*party)).map(|(_, w)| w).sum();
+        let missing = (0..weights.len()).any(|party| !self.includes(party));
+        let present = || weights.enumerate().filter(|(party, _)| self.includes(*party)).map(|(_, w)| w).sum();
         if missing { present() } else { 1.0 }
     }
 
-    /// Does `sums` again until no party vanishes on the way: then they are all sums over the same parties.
+    /// Repeats `sums` until no party drops out in between, so that all of them are over the same parties.
     ///
     /// # Errors
     /// As `sums`.
-    pub fn together<R>(&mut self, mut sums: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
+    pub fn over_same_parties<R>(&mut self, mut sums: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
         loop {
             let before = self.lost();
             let result = sums(self)?;
@@ -131,8 +163,7 @@ impl PartySum {
         }
     }
 
-    /// The sum of the squared entries that the parties left have, for errors beside the sum of what they have left over:
-    /// `norm2` as long as all are there.
+    /// The squared norm of the data of the remaining parties, each of which has `own`: `norm2` while no party is lost.
     ///
     /// # Errors
     /// As [`PartySum::sum`].
@@ -152,44 +183,42 @@ impl PartySum {
         Ok(sum[0])
     }
 
-    /// Whether nobody sees a single share.
+    /// Whether sums are masked.
     pub fn is_masked(&self) -> bool {
-        self.masks.is_some()
+        self.masked.is_some()
     }
 
-    /// What to expect ([`PartySum::sum`]) of entries whose magnitude is known to be `most` at most.
+    /// The expected size to give [`PartySum::sum`] for entries that are known to be at most `most`.
     pub fn without_headroom(&self, most: f64) -> f64 {
-        self.masks.as_ref().map_or(most, |m| ldexp(most, -m.headroom))
+        self.masked.as_ref().map_or(most, |m| ldexp(most, -m.headroom))
     }
 
-    /// Sums one share from every party into `out` on every rank. `shares` are those of the hosted parties, in order.
-    /// `expected` is a publicly known size of the entries; masked, one that is 2^headroom times as large is refused.
+    /// Sums the terms of all parties into `out` on every rank. Collective. `terms` are those of the hosted parties, in
+    /// order. `expected` is a public estimate of the largest entry; a masked sum refuses entries above 2^headroom times
+    /// that.
     ///
     /// # Errors
-    /// When a share is not finite or too large. In the clear all ranks know of it; masked, this one alone may.
+    /// If an entry is not finite or too large: of a sum in the clear on all ranks, of a masked sum perhaps on this rank
+    /// alone.
     pub fn sum<'a, T: Real>(
         &mut self,
         comm: &Communicator,
         tag: MessageTag,
         expected: f64,
-        shares: impl Iterator<Item = &'a [T]> + Clone,
+        terms: impl Iterator<Item = &'a [T]> + Clone,
         out: &mut [T],
     ) -> Result<()> {
-        let Some(masking) = &mut self.masks else {
-            return comm.sum_parties(tag, self.parties, shares, out);
+        let Some(masked) = &mut self.masked else {
+            return comm.sum_parties(tag, self.parties, terms, out);
         };
-        let Masking { kind, headroom, share, total } = masking;
+        let (headroom, first) = (masked.headroom, self.hosted.start);
         let expected = if expected > 0.0 { expected } else { 1.0 };
-        let fixed = FixedPoint::new(ldexp(expected, *headroom), self.parties);
-        for words in [&mut *share, &mut *total] {
-            words.clear();
-            words.resize(out.len(), 0);
-        }
-        assert_eq!(shares.clone().count(), self.hosted.len(), "every hosted party has a share");
-        let first = self.hosted.start;
-        let encode = |hosted: usize, values: &[T], share: &mut [u64]| {
-            assert_eq!(values.len(), share.len(), "the share of a party");
-            share.iter_mut().zip(values).try_for_each(|(word, x)| {
+        let fixed = FixedPoint::new(ldexp(expected, headroom), self.parties);
+        assert_eq!(terms.clone().count(), self.hosted.len(), "every hosted party has a term");
+        let total = masked.sum(comm, tag, out.len(), |hosted, words| {
+            let values = terms.clone().nth(hosted).unwrap_or_default();
+            assert_eq!(values.len(), words.len(), "length of a term");
+            words.iter_mut().zip(values).try_for_each(|(word, x)| {
                 *word = fixed.encode(x.as_f64()).ok_or_else(|| {
                     Error::failed(format!(
                         "party {}: its share of '{}' has an entry of {:e}, but the fixed point of --secure-sum \
@@ -202,54 +231,30 @@ impl PartySum {
                 })?;
                 Ok(())
             })
-        };
-        match kind {
-            Kind::Pairs { masks, next } => {
-                for (hosted, (values, masks)) in shares.zip(masks).enumerate() {
-                    encode(hosted, values, share)?;
-                    masks.apply(*next, share);
-                    total.iter_mut().zip(&*share).for_each(|(t, s)| *t = t.wrapping_add(*s));
-                }
-                *next += 1;
-                comm.sum_masked(masked(tag), self.hosted.len(), total);
-            }
-            Kind::Survivors(survivors) => {
-                let values = |hosted: usize| shares.clone().nth(hosted).unwrap_or_default();
-                survivors.sum(comm, masked(tag), total, |hosted, words| encode(hosted, values(hosted), words))?;
-            }
-        }
-        out.iter_mut().zip(&*total).for_each(|(x, t)| *x = T::from_f64(fixed.decode(*t)));
+        })?;
+        out.iter_mut().zip(total).for_each(|(x, t)| *x = T::from_f64(fixed.decode(*t)));
         Ok(())
     }
 
-    /// Sums words modulo 2⁶⁴, `length` from every party, masked. `fill` writes the share of the hosted party of that
-    /// number (counted from 0). The result stays until the next sum.
+    /// Sums terms of `length` words modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted party, given by its
+    /// place among the hosted ones.
     ///
     /// # Panics
-    /// When this sums in the clear, as such words are not for others' eyes; or goes on without lost parties, which noise
-    /// has no place in.
-    pub fn words(
+    /// If sums are in the clear, where such words would be exposed, or tolerate dropouts, which would take their share of
+    /// the noise with them.
+    pub fn sum_words(
         &mut self,
         comm: &Communicator,
         tag: MessageTag,
         length: usize,
         mut fill: impl FnMut(usize, &mut [u64]),
     ) -> &[u64] {
-        let masking = self.masks.as_mut().expect("words are summed masked only");
-        let Masking { kind: Kind::Pairs { masks, next }, share, total, .. } = masking else {
-            unreachable!("--dp with --secure-threshold is refused");
+        assert!(self.resilient().is_none(), "--dp with --secure-threshold is refused");
+        let masked = self.masked.as_mut().expect("words are summed masked only");
+        let filled = |hosted: usize, words: &mut [u64]| {
+            fill(hosted, words);
+            Ok(())
         };
-        for words in [&mut *share, &mut *total] {
-            words.clear();
-            words.resize(length, 0);
-        }
-        for (hosted, masks) in masks.iter_mut().enumerate() {
-            fill(hosted, share);
-            masks.apply(*next, share);
-            total.iter_mut().zip(&*share).for_each(|(t, s)| *t = t.wrapping_add(*s));
-        }
-        *next += 1;
-        comm.sum_masked(masked(tag), self.hosted.len(), total);
-        total
+        masked.sum(comm, tag, length, filled).expect("only `fill` can fail")
     }
 }

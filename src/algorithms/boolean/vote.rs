@@ -15,7 +15,7 @@ use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Bits, Real};
-use crate::privacy::{Bound, KEYS, Releases, PartySum, masked};
+use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
 

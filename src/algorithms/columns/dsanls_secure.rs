@@ -290,8 +290,9 @@ impl<T: Real> DsanlsSecure<T> {
         let t = self.iteration;
         let number = t % self.limit;
         self.draw(number);
-        let DsanlsSecure { comm, party_sum, facts, draws, step, members, down, released, release, fixed, scratch, .. } =
-            self;
+        let DsanlsSecure {
+            comm, party_sum, facts, draws, step, members, down, released, release, fixed, scratch, ..
+        } = self;
         let Facts { m, n, scale, .. } = *facts;
         let [fixed_v, fixed_u] = fixed;
         let lies = s![number * m..(number + 1) * m, ..];
@@ -302,7 +303,13 @@ impl<T: Real> DsanlsSecure<T> {
                 }
             });
             let expected = (facts.norm2 / m as f64 / fixed_v.nrows() as f64).sqrt();
-            party_sum.sum(comm, RELEASE, expected, members.iter().map(|x| entries(&x.release)), entries_mut(release))?;
+            party_sum.sum(
+                comm,
+                RELEASE,
+                expected,
+                members.iter().map(|x| entries(&x.release)),
+                entries_mut(release),
+            )?;
             released.slice_mut(lies).assign(release);
         }
 
@@ -310,7 +317,13 @@ impl<T: Real> DsanlsSecure<T> {
             gemm(T::one(), &sketch.t(), &party.v.view(), T::zero(), &mut shares[0].view_mut());
         }
         let expected = scale * n as f64 / fixed_v.nrows() as f64;
-        party_sum.sum(comm, SKETCHED_V, expected, members.iter().map(|x| entries(&x.shares[0])), entries_mut(fixed_v))?;
+        party_sum.sum(
+            comm,
+            SKETCHED_V,
+            expected,
+            members.iter().map(|x| entries(&x.shares[0])),
+            entries_mut(fixed_v),
+        )?;
         comm.work("U's step", || {
             let g = &mut scratch.gram;
             gram(&fixed_v.view(), &mut g.view_mut());
@@ -330,7 +343,13 @@ impl<T: Real> DsanlsSecure<T> {
             }
         });
         let expected = scale * m as f64 / fixed_u.nrows() as f64;
-        party_sum.sum(comm, SKETCHED_U, expected, members.iter().map(|x| entries(&x.shares[1])), entries_mut(fixed_u))?;
+        party_sum.sum(
+            comm,
+            SKETCHED_U,
+            expected,
+            members.iter().map(|x| entries(&x.shares[1])),
+            entries_mut(fixed_u),
+        )?;
         comm.work("V's step", || {
             let g = &mut scratch.gram;
             gram(&fixed_u.view(), &mut g.view_mut());

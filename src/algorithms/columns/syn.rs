@@ -33,7 +33,7 @@ use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
-use crate::privacy::{KEYS, Releases, PartySum};
+use crate::privacy::{KEYS, PartySum, Releases};
 use crate::sketch;
 use crate::sketch::Sketch;
 
@@ -504,8 +504,9 @@ impl<T: Real> Syn<T> {
             member.u.zip_mut_with(u, |own, mean| *own = weight * (*own - *mean));
         }
         if party_sum.is_masked() {
-            let fill =
-                |hosted: usize, out: &mut [u64]| releases.release_words(hosted, Some(entries(&members[hosted].u)), None, out);
+            let fill = |hosted: usize, out: &mut [u64]| {
+                releases.release_words(hosted, Some(entries(&members[hosted].u)), None, out)
+            };
             let sum = party_sum.sum_words(comm, AVERAGE_U, u.len(), fill);
             entries_mut(u).iter_mut().zip(sum).for_each(|(x, sum)| *x += T::from_f64(releases.decode(*sum)));
         } else {
@@ -515,7 +516,13 @@ impl<T: Real> Syn<T> {
                 }
             });
             let mut moved = u.clone();
-            party_sum.sum(comm, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(&mut moved))?;
+            party_sum.sum(
+                comm,
+                AVERAGE_U,
+                facts.scale,
+                members.iter().map(|x| entries(&x.u)),
+                entries_mut(&mut moved),
+            )?;
             *u += &moved;
         }
         u.mapv_inplace(|x| x.max(T::zero()));

@@ -148,7 +148,7 @@ pub struct Messages {
 /// The releases of a run, where privacy is asked for; `masked`: whether sums over parties are.
 ///
 /// # Errors
-/// When what is asked for cannot be had, with the reason.
+/// If the request cannot be met, with the reason.
 pub fn releases(
     args: &DpArgs,
     masked: bool,
@@ -217,7 +217,7 @@ pub fn measure(
     measures: &mut Measures,
 ) -> Result<()> {
     let Some(releases) = releases else { return Ok(()) };
-    let shares: Vec<[f64; 1]> = releases.cut().map(|cut| [cut as f64]).collect();
+    let shares: Vec<[f64; 1]> = releases.clipped().map(|cut| [cut as f64]).collect();
     let mut sum = [0.0];
     let most = (releases.done() as f64).max(1.0);
     party_sum.sum(comm, CUT, most, shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
@@ -231,7 +231,7 @@ pub struct Kept<T>(Vec<Array2<T>>);
 impl<T: Real> Kept<T> {
     /// Room for the hosted parties.
     pub fn new(releases: Option<&Releases>) -> Self {
-        let hosted = releases.map_or(0, |r| r.cut().count());
+        let hosted = releases.map_or(0, |r| r.clipped().count());
         Kept((0..hosted).map(|_| Array2::zeros((Releases::STATE, 1))).collect())
     }
 

@@ -31,7 +31,7 @@ use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::privacy::{Bound, KEYS, Mechanism, Releases, PartySum, masked};
+use crate::privacy::{Bound, KEYS, Mechanism, PartySum, Releases, masked};
 
 const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
 

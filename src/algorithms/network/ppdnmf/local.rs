@@ -5,7 +5,7 @@ use ndarray::{Array2, Zip};
 
 use crate::algorithms::parameters::{self, Auto};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Order, Real, gemm, gram};
+use crate::linalg::{Block, Cholesky, Order, Real, gemm, gram};
 
 /// The inner ADMM, with and without neighbours.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -88,13 +88,13 @@ impl<T: Real> Split<T> {
 /// (H + λI)⁻¹ by Cholesky, in f64.
 pub struct Inverse<T: Real> {
     gram: Array2<T>,
-    factor: Vec<f64>,
+    cholesky: Cholesky,
     pub inverse: Array2<T>,
 }
 
 impl<T: Real> Inverse<T> {
     pub fn new(k: usize) -> Self {
-        Inverse { gram: Array2::zeros((k, k)), factor: vec![0.0; 2 * k * k], inverse: Array2::zeros((k, k)) }
+        Inverse { gram: Array2::zeros((k, k)), cholesky: Cholesky::default(), inverse: Array2::zeros((k, k)) }
     }
 
     /// For H = BᵀB.
@@ -114,37 +114,15 @@ impl<T: Real> Inverse<T> {
     /// # Errors
     /// When H + λI is not positive definite: its entries are not finite, or λ is negligible beside them.
     pub fn of_gram(&mut self, h: &[T], lambda: f64) -> Result<()> {
-        let k = self.inverse.nrows();
-        let (l, inv) = self.factor.split_at_mut(k * k);
-        for i in 0..k {
-            for j in 0..=i {
-                let dot: f64 = (0..j).map(|c| l[i * k + c] * l[j * k + c]).sum();
-                let entry = h[i * k + j].as_f64() + if i == j { lambda } else { 0.0 } - dot;
-                if i != j {
-                    l[i * k + j] = entry / l[j * k + j];
-                } else if entry > 0.0 && entry.is_finite() {
-                    l[i * k + i] = entry.sqrt();
-                } else {
-                    return Err(Error::failed(
-                        "the factors' products are too large for the penalties, or not finite; divide the \
-                         data (--scale max) or raise --mu-penalty and --eta",
-                    ));
-                }
-            }
+        let (k, inverse) = (self.inverse.nrows(), &mut self.inverse);
+        let entry = |i: usize, j: usize| h[i * k + j].as_f64() + if i == j { lambda } else { 0.0 };
+        if !self.cholesky.factorise(k, 0.0, entry) {
+            return Err(Error::failed(
+                "the factors' products are too large for the penalties, or not finite; divide the \
+                 data (--scale max) or raise --mu-penalty and --eta",
+            ));
         }
-        // L⁻¹, then L⁻ᵀL⁻¹
-        for j in 0..k {
-            for i in 0..k {
-                let dot: f64 = (j..i).map(|c| l[i * k + c] * inv[c * k + j]).sum();
-                inv[i * k + j] = if i < j { 0.0 } else { (f64::from(u8::from(i == j)) - dot) / l[i * k + i] };
-            }
-        }
-        for i in 0..k {
-            for j in 0..=i {
-                let x = T::from_f64((i..k).map(|c| inv[c * k + i] * inv[c * k + j]).sum());
-                (self.inverse[[i, j]], self.inverse[[j, i]]) = (x, x);
-            }
-        }
+        self.cholesky.inverse(|i, j, x| (inverse[[i, j]], inverse[[j, i]]) = (T::from_f64(x), T::from_f64(x)));
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
 use crate::linalg::{Order, Real};
-use crate::privacy::{Bound, KEYS, Releases, PartySum, masked};
+use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
 use crate::random::{Purpose, Stream, uniform_rows};
 
 /// How the parties' V start.

@@ -7,7 +7,7 @@ use crate::algorithms::rows::fnmf::align::Aligner;
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::Real;
-use crate::privacy::{Releases, PartySum};
+use crate::privacy::{PartySum, Releases};
 
 impl<T: Real> Server<T> {
     /// The place of a hosted party among those of this rank, and what it hands over ← P_j V_j, aligned to V̄ by the party

@@ -1,19 +1,20 @@
-//! The exact trade-off of Gaussian noise (Balle and Wang: Improving the Gaussian Mechanism for Differential Privacy, 2018,
-//! Theorem 8). A release has μ = Δ/σ, sensitivity over standard deviation; releases that follow each other have
-//! √(Σ μ²) (Dong, Roth, Su 2022, Corollary 3.3), also where each depends on those before.
+//! The exact trade-off between ε and δ of Gaussian noise (Balle and Wang, Improving the Gaussian Mechanism for Differential
+//! Privacy, ICML 2018, Theorem 8): δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), where μ = sensitivity / standard deviation.
+//! Successive releases with μ_i, adaptive ones included, compose to μ = √(Σ μ_i²) (Dong, Roth, Su, Gaussian Differential
+//! Privacy, 2022, Corollary 3.3).
 
-/// ln Φ(x), the logarithm of the standard normal distribution.
+/// ln Φ(x), the logarithm of the standard normal distribution function.
 fn ln_phi(x: f64) -> f64 {
     if x > -20.0 {
         return (0.5 * libm::erfc(-x / std::f64::consts::SQRT_2)).ln();
     }
-    // The asymptotic series; its first term left out is below 1e-9 here.
+    // Asymptotic series; the first omitted term is below 1e-9 here.
     let y = 1.0 / (x * x);
     let series = 1.0 - y * (1.0 - 3.0 * y * (1.0 - 5.0 * y * (1.0 - 7.0 * y)));
     -0.5 * x * x - (-x * (2.0 * std::f64::consts::PI).sqrt()).ln() + series.ln()
 }
 
-/// The least δ for which noise with this μ is (ε, δ)-private.
+/// The smallest δ for which noise with this μ is (ε, δ)-private.
 pub fn delta(epsilon: f64, mu: f64) -> f64 {
     if mu == 0.0 {
         return 0.0;
@@ -23,26 +24,27 @@ pub fn delta(epsilon: f64, mu: f64) -> f64 {
     above.exp() * -(below - above).min(0.0).exp_m1()
 }
 
-/// The least ε for which noise with this μ is (ε, δ)-private; infinite for δ = 0.
+/// The smallest ε for which noise with this μ is (ε, δ)-private; infinite for δ = 0.
 pub fn epsilon(mu: f64, target: f64) -> f64 {
     if target <= 0.0 && mu > 0.0 {
         return f64::INFINITY;
     }
-    least(|e| delta(e, mu) <= target)
+    smallest(|e| delta(e, mu) <= target)
 }
 
 /// The largest μ for which noise is (ε, δ)-private.
 pub fn mu(epsilon: f64, target: f64) -> f64 {
-    1.0 / least(|inverse| delta(epsilon, 1.0 / inverse) <= target)
+    1.0 / smallest(|inverse| delta(epsilon, 1.0 / inverse) <= target)
 }
 
-/// The papers' formula for one release, σ/Δ = √(2 ln(5/(4δ)))/ε (Dwork and Roth), which is valid for ε < 1 alone.
+/// σ / sensitivity = √(2 ln(1.25/δ)) / ε for one release (Dwork and Roth, The Algorithmic Foundations of Differential
+/// Privacy, 2014, Theorem 3.22), valid only for ε < 1.
 pub fn classic(epsilon: f64, delta: f64) -> f64 {
     (2.0 * (1.25 / delta).ln()).sqrt() / epsilon
 }
 
-/// The least x ≥ 0 from which on `holds`, from above, to 12 digits; infinite where there is none.
-pub(super) fn least(holds: impl Fn(f64) -> bool) -> f64 {
+/// The smallest x ≥ 0 for which a monotone predicate holds, rounded up at 12 digits; infinite if there is none.
+pub fn smallest(holds: impl Fn(f64) -> bool) -> f64 {
     if holds(0.0) {
         return 0.0;
     }
@@ -68,7 +70,7 @@ pub(super) fn least(holds: impl Fn(f64) -> bool) -> f64 {
 mod tests {
     use super::*;
 
-    /// δ as the integral that defines it, ∫ max(0, p(x) − e^ε q(x)) dx, by the midpoint rule.
+    /// δ by its definition, ∫ max(0, p(x) − e^ε q(x)) dx, with the midpoint rule.
     fn by_integration(epsilon: f64, mu: f64) -> f64 {
         let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
         let h = 1e-4;
@@ -92,7 +94,7 @@ mod tests {
                 assert!((epsilon(mu, d) - e).abs() < 1e-6 * e, "{e} {d} {mu}");
             }
         }
-        // The published example of the analytic mechanism, and the classic one that it undercuts.
+        // The published example of the analytic mechanism, and the larger noise of the classic one.
         assert!((1.0 / mu(1.0, 1e-5) - 3.730_631).abs() < 1e-5, "{}", 1.0 / mu(1.0, 1e-5));
         assert!((classic(1.0, 1e-5) - 4.844_805).abs() < 1e-5);
         assert_eq!((epsilon(0.0, 1e-5), epsilon(1.0, 0.0)), (0.0, f64::INFINITY));
@@ -100,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn tails_are_smooth_where_the_formula_changes() {
+    fn the_tail_is_smooth_where_the_formula_changes() {
         for x in [-19.9, -20.0, -20.1, -35.0] {
             let step = (ln_phi(x + 1e-3) - ln_phi(x - 1e-3)) / 2e-3;
-            // The derivative φ/Φ is −x − 1/x + 2/x³ and less.
+            // The derivative φ/Φ is −x − 1/x + 2/x³ + O(x⁻⁵).
             assert!((step + x + 1.0 / x - 2.0 / x.powi(3)).abs() < 1e-4, "{x}: {step}");
         }
     }

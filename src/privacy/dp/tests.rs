@@ -1,17 +1,23 @@
-//! The promise itself, tested: what an attacker who knows everything but one bit can make of a release.
+//! The guarantee itself: the best distinguishing attack between two neighbouring messages.
 
 use rand::Rng;
+use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::*;
-use crate::privacy::{NoiseRequest, gaussian};
-use crate::random::{normal_quantile, secret_rng};
+use super::releases::Clipping;
+use super::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, Releases, gaussian};
+use crate::random::secret_rng;
 
-/// Chance that a right mechanism fails a test.
+/// Probability that a correct mechanism fails a test.
 const ERROR_RATE: f64 = 1e-6;
 const TRIALS: usize = 40_000;
 
-fn asked(mechanism: Mechanism, epsilon: f64, releases: u64) -> NoiseRequest {
+fn request(mechanism: Mechanism, epsilon: f64, releases: u64) -> NoiseRequest {
     NoiseRequest { mechanism, epsilon: Some(epsilon), delta: 1e-5, noise: None, classic: false, releases }
+}
+
+/// The same with this noise, and no limit on the number of releases.
+fn unlimited(noise: f64, request: NoiseRequest) -> NoiseRequest {
+    NoiseRequest { noise: Some(noise), epsilon: None, releases: u64::MAX, ..request }
 }
 
 fn releases(plan: NoisePlan, parties: usize) -> Releases {
@@ -24,7 +30,7 @@ fn releases(plan: NoisePlan, parties: usize) -> Releases {
     Releases::new(plan, keys.collect())
 }
 
-/// Two messages that are as far apart as the bound lets them be.
+/// Two messages as far apart as the bound allows.
 fn neighbours(mechanism: Mechanism, bound: Bound, length: usize) -> [Vec<f64>; 2] {
     let zeros = vec![0.0; length];
     let unit = |at: usize, x: f64| {
@@ -47,19 +53,19 @@ fn neighbours(mechanism: Mechanism, bound: Bound, length: usize) -> [Vec<f64>; 2
     }
 }
 
-/// How far a release lies towards the second of two messages, by the best test there is, or nearly (for Laplace noise).
-fn evidence(plan: &NoisePlan, [a, b]: &[Vec<f64>; 2], released: &[f64]) -> f64 {
+/// The test statistic of a release: its likelihood ratio between the two messages (for Laplace noise, nearly).
+fn statistic(plan: &NoisePlan, [a, b]: &[Vec<f64>; 2], released: &[f64]) -> f64 {
     let laplace = plan.mechanism() == Mechanism::Laplace;
     let each = released.iter().zip(a.iter().zip(b));
     each.map(|(x, (a, b))| if laplace { (x - a).abs() - (x - b).abs() } else { (b - a) * (x - 0.5 * (a + b)) }).sum()
 }
 
-/// Whether some threshold of the evidence breaks P(S | b) ≤ e^ε P(S | a) + δ, beyond chance.
-fn breaks(epsilon: f64, delta: f64, a: &[f64], b: &[f64]) -> bool {
+/// Whether a threshold on the statistic violates P(S | b) ≤ e^ε P(S | a) + δ significantly.
+fn violates(epsilon: f64, delta: f64, a: &[f64], b: &[f64]) -> bool {
     let mut thresholds: Vec<f64> = b.to_vec();
     thresholds.sort_unstable_by(f64::total_cmp);
     let n = TRIALS as f64;
-    let z = normal_quantile(1.0 - ERROR_RATE / 20.0);
+    let z = Normal::standard().inverse_cdf(1.0 - ERROR_RATE / 20.0);
     (1..20).any(|i| {
         let t = thresholds[i * thresholds.len() / 20];
         let share = |x: &[f64]| x.iter().filter(|e| **e >= t).count() as f64 / n;
@@ -70,18 +76,18 @@ fn breaks(epsilon: f64, delta: f64, a: &[f64], b: &[f64]) -> bool {
 }
 
 fn samples(releases: &mut Releases, pair: &[Vec<f64>; 2], which: usize) -> Vec<f64> {
-    // What the bound leaves of the messages, as the attacker knows it.
-    let cut = [0, 1].map(|w: usize| {
-        let of = Cut::of(&releases.plan, &pair[w], None);
-        (0..pair[w].len()).map(|at| of.entry(at, pair[w][at], 0.0)).collect::<Vec<f64>>()
+    // The clipped messages, which the attacker knows.
+    let clipped = [0, 1].map(|w: usize| {
+        let clipping = Clipping::new(releases.plan(), &pair[w], None);
+        (0..pair[w].len()).map(|at| clipping.entry(at, pair[w][at], 0.0)).collect::<Vec<f64>>()
     });
     let mut message = vec![0.0; pair[0].len()];
     (0..TRIALS)
         .map(|_| {
-            releases.done += 1;
+            releases.open().unwrap();
             message.copy_from_slice(&pair[which]);
             releases.release(0, &mut message, None);
-            evidence(&releases.plan, &cut, &message)
+            statistic(releases.plan(), &clipped, &message)
         })
         .collect()
 }
@@ -97,44 +103,44 @@ const CASES: [(Mechanism, Bound); 7] = [
 ];
 
 #[test]
-fn a_release_keeps_its_promise_and_less_noise_does_not() {
+fn a_release_is_private_and_one_with_less_noise_is_not() {
     for (mechanism, bound) in CASES {
-        let plan = NoisePlan::new(asked(mechanism, 1.0, 1), bound, 6, None).unwrap();
+        let plan = NoisePlan::new(request(mechanism, 1.0, 1), bound, 6, None).unwrap();
         assert!(plan.epsilon(1) <= 1.0 && plan.epsilon(1) > 0.99, "{mechanism:?} {bound:?}: {}", plan.epsilon(1));
         let pair = neighbours(mechanism, bound, 6);
         let found = |noise: f64| {
-            let asked = NoiseRequest { noise: Some(noise), epsilon: None, ..asked(mechanism, 1.0, 1) };
-            let mut releases = releases(NoisePlan::new(asked, bound, 6, None).unwrap(), 1);
+            let request = unlimited(noise, request(mechanism, 1.0, 1));
+            let mut releases = releases(NoisePlan::new(request, bound, 6, None).unwrap(), 1);
             [0, 1].map(|which| samples(&mut releases, &pair, which))
         };
         let [a, b] = found(plan.noise());
-        assert!(!breaks(1.0, 1e-5, &a, &b), "{mechanism:?} {bound:?}");
+        assert!(!violates(1.0, 1e-5, &a, &b), "{mechanism:?} {bound:?}");
         let [a, b] = found(0.4 * plan.noise());
-        assert!(breaks(1.0, 1e-5, &a, &b), "{mechanism:?} {bound:?}: less noise is not seen");
+        assert!(violates(1.0, 1e-5, &a, &b), "{mechanism:?} {bound:?}: less noise is not detected");
     }
 }
 
-/// What is cut must not depend on what was in it: a message that was not brought within its bound is told apart.
+/// Clipping is necessary: messages beyond the bound are distinguished.
 #[test]
-fn a_message_beyond_its_bound_would_be_seen() {
-    let plan = NoisePlan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Ball(0.3), 6, None).unwrap();
-    let wide = NoiseRequest { noise: Some(plan.noise()), epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 1) };
+fn messages_beyond_the_bound_are_distinguished() {
+    let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1), Bound::Ball(0.3), 6, None).unwrap();
+    let wide = unlimited(plan.noise(), request(Mechanism::Gaussian, 1.0, 1));
     let mut releases = releases(NoisePlan::new(wide, Bound::Ball(1.2), 6, None).unwrap(), 1);
     let pair = neighbours(Mechanism::Gaussian, Bound::Ball(0.3), 6);
     let [a, b] = [0, 1].map(|which| samples(&mut releases, &pair, which));
-    assert!(breaks(1.0, 1e-5, &a, &b));
+    assert!(violates(1.0, 1e-5, &a, &b));
 }
 
 #[test]
-fn messages_are_cut_to_their_bound_and_counted() {
-    let tiny = |bound| NoiseRequest { noise: Some(1e-9), epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 9) }.plan(bound);
+fn messages_are_clipped_and_counted() {
+    let tiny = |bound| NoisePlan::new(unlimited(1e-9, request(Mechanism::Gaussian, 1.0, 1)), bound, 4, None).unwrap();
     let mut message = vec![3.0, -4.0, f64::NAN, 0.0];
     let mut all = releases(tiny(Bound::Ball(2.5)), 2);
     all.open().unwrap();
     all.release(1, &mut message, Some(&[0.0, 0.0, 7.0, 0.0]));
     let expected = [1.5, -2.0, 7.0, 0.0];
     assert!(message.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{message:?}");
-    assert_eq!(all.cut().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(all.clipped().collect::<Vec<_>>(), [0, 1]);
     let mut units = releases(tiny(Bound::Units(2)), 1);
     units.open().unwrap();
     let mut message = vec![3.0, 4.0, 0.6, -9.0];
@@ -142,42 +148,37 @@ fn messages_are_cut_to_their_bound_and_counted() {
     assert!(message.iter().zip([0.6f64, 0.8, 0.6, 0.0]).all(|(a, b)| (a - b).abs() < 1e-6), "{message:?}");
 }
 
-impl NoiseRequest {
-    fn plan(self, bound: Bound) -> NoisePlan {
-        NoisePlan::new(self, bound, 4, None).unwrap()
-    }
-}
-
 #[test]
-fn shares_of_all_but_one_party_are_the_noise_that_is_promised() {
+fn the_shares_of_all_parties_but_one_add_up_to_the_planned_noise() {
     let parties = 9;
-    let plan = NoisePlan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Box, 8, Some(parties)).unwrap();
-    let mut all = releases(plan, parties);
+    let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1), Bound::Box, 8, Some(parties)).unwrap();
+    let many = unlimited(plan.noise(), request(Mechanism::Gaussian, 1.0, 1));
+    let mut all = releases(NoisePlan::new(many, Bound::Box, 8, Some(parties)).unwrap(), parties);
     let mut words = vec![0u64; 8];
     let (mut squares, trials) = (0.0, 4000);
     for _ in 0..trials {
-        all.done += 1;
+        all.open().unwrap();
         let mut sum = [0u64; 8];
-        // Without the share of the last party, which knows it.
+        // Without the last party, which knows its own share.
         for party in 0..parties - 1 {
-            all.words(party, Some(&[1.0; 8]), None, &mut words);
+            all.release_words(party, Some(&[1.0; 8]), None, &mut words);
             sum.iter_mut().zip(&words).for_each(|(s, w)| *s = s.wrapping_add(*w));
         }
         squares += sum.iter().map(|s| (all.decode(*s) - (parties - 1) as f64).powi(2)).sum::<f64>() / 8.0;
     }
     let ratio = squares / f64::from(trials) / plan.noise().powi(2);
-    let z = normal_quantile(1.0 - ERROR_RATE);
+    let z = Normal::standard().inverse_cdf(1.0 - ERROR_RATE);
     assert!((ratio - 1.0).abs() < z * (2.0 / (8.0 * f64::from(trials))).sqrt(), "{ratio}");
-    // As if one place had all data, where each party alone needs as much noise as that for its own message.
-    let local = NoisePlan::new(asked(Mechanism::Gaussian, 1.0, 1), Bound::Box, 8, None).unwrap();
+    // The sum needs no more noise than the message of a single party.
+    let local = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1), Bound::Box, 8, None).unwrap();
     assert!((plan.noise() / local.noise() - 1.0).abs() < 1e-3, "{} {}", plan.noise(), local.noise());
 }
 
 #[test]
-fn the_budget_is_the_whole_runs_and_is_not_exceeded() {
+fn the_budget_covers_the_whole_run_and_is_not_exceeded() {
     for (mechanism, bound) in CASES {
         for (epsilon, count) in [(0.5, 1), (1.0, 20), (8.0, 300)] {
-            let plan = NoisePlan::new(asked(mechanism, epsilon, count), bound, 40, None).unwrap();
+            let plan = NoisePlan::new(request(mechanism, epsilon, count), bound, 40, None).unwrap();
             let spent = plan.epsilon(count);
             assert!(spent <= epsilon && spent > 0.99 * epsilon, "{mechanism:?} {bound:?} {epsilon} {count}: {spent}");
             let mut run = releases(plan, 1);
@@ -187,37 +188,37 @@ fn the_budget_is_the_whole_runs_and_is_not_exceeded() {
         }
     }
     let classic = |epsilon| {
-        let asked = NoiseRequest { classic: true, ..asked(Mechanism::Gaussian, epsilon, 2) };
-        NoisePlan::new(asked, Bound::Ball(1.0), 4, None)
+        let request = NoiseRequest { classic: true, ..request(Mechanism::Gaussian, epsilon, 2) };
+        NoisePlan::new(request, Bound::Ball(1.0), 4, None)
     };
     assert!(classic(2.5).is_err_and(|e| e.message.contains("below 1")));
     let plan = classic(1.0).unwrap();
     assert!((plan.noise() / (2.0 * gaussian::classic(0.5, 5e-6)) - 1.0).abs() < 1e-3);
     assert!(plan.epsilon(2) < 1.0);
-    // Noise and budget together give the number of releases.
-    let both = NoiseRequest { noise: Some(20.0), ..asked(Mechanism::Gaussian, 1.0, 1000) };
+    // Noise and budget together determine the number of releases.
+    let both = NoiseRequest { noise: Some(20.0), ..request(Mechanism::Gaussian, 1.0, 1000) };
     let plan = NoisePlan::new(both, Bound::Ball(1.0), 4, None).unwrap();
     let most = plan.releases();
     assert!(most > 1 && plan.epsilon(most) <= 1.0 && plan.epsilon(most + 1) > 1.0, "{most}");
 }
 
 #[test]
-fn what_cannot_be_had_is_refused() {
-    let refused = |asked: NoiseRequest, word: &str| {
-        let error = NoisePlan::new(asked, Bound::Ball(1.0), 100, None).unwrap_err();
+fn impossible_requests_are_refused() {
+    let refused = |request: NoiseRequest, word: &str| {
+        let error = NoisePlan::new(request, Bound::Ball(1.0), 100, None).unwrap_err();
         assert!(error.message.contains(word) && error.exit_code() == 2, "{error}");
     };
-    refused(asked(Mechanism::Gaussian, 0.0, 1), "--epsilon 0");
-    refused(NoiseRequest { delta: 0.0, ..asked(Mechanism::Gaussian, 1.0, 1) }, "--delta");
-    refused(NoiseRequest { epsilon: None, ..asked(Mechanism::Gaussian, 1.0, 1) }, "--epsilon");
-    refused(NoiseRequest { noise: Some(0.7), ..asked(Mechanism::Xor, 1.0, 1) }, "--dp-noise 0.7");
-    refused(NoiseRequest { noise: Some(0.01), ..asked(Mechanism::Gaussian, 1.0, 1) }, "one release costs");
-    refused(NoiseRequest { delta: 0.0, ..asked(Mechanism::Laplace, 1e-12, 1000) }, "grid");
+    refused(request(Mechanism::Gaussian, 0.0, 1), "--epsilon 0");
+    refused(NoiseRequest { delta: 0.0, ..request(Mechanism::Gaussian, 1.0, 1) }, "--delta");
+    refused(NoiseRequest { epsilon: None, ..request(Mechanism::Gaussian, 1.0, 1) }, "--epsilon");
+    refused(NoiseRequest { noise: Some(0.7), ..request(Mechanism::Xor, 1.0, 1) }, "--dp-noise 0.7");
+    refused(NoiseRequest { noise: Some(0.01), ..request(Mechanism::Gaussian, 1.0, 1) }, "one release costs");
+    refused(NoiseRequest { delta: 0.0, ..request(Mechanism::Laplace, 1e-12, 1000) }, "grid");
 }
 
 #[test]
 fn a_resumed_run_repeats_its_noise() {
-    let plan = NoisePlan::new(asked(Mechanism::Gaussian, 1.0, 10), Bound::Box, 4, None).unwrap();
+    let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 10), Bound::Box, 4, None).unwrap();
     let (mut first, mut second) = (releases(plan, 2), releases(plan, 2));
     first.open().unwrap();
     let state: Vec<u8> = first.state(1).collect();

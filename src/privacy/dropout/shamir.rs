@@ -1,14 +1,15 @@
-//! Shamir's secret sharing of keys: any `threshold` of the shares give the secret back, fewer say nothing about it.
+//! Shamir's secret sharing (How to Share a Secret, Commun. ACM 22, 1979): any `threshold` shares reconstruct the secret,
+//! and fewer reveal nothing about it.
 //!
-//! A secret of 32 bytes is cut into five parts of 56 bits and less, each the constant term of a random polynomial of degree
-//! threshold − 1 over the field of 2⁶¹ − 1 elements; party i has its value at i + 1.
+//! A secret of 32 bytes is split into five parts of at most 56 bits. Each part is the constant term of a random polynomial
+//! of degree threshold − 1 over the prime field of 2⁶¹ − 1 elements; party i gets its value at i + 1.
 
 use rand::Rng;
 
 use crate::error::{Error, Result};
 
 const PRIME: u64 = (1 << 61) - 1;
-/// Bytes of a part: less than 61 bits.
+/// Bytes of a part, which must be a field element.
 const PART: usize = 7;
 const PARTS: usize = SECRET.div_ceil(PART);
 
@@ -25,7 +26,7 @@ fn add(a: u64, b: u64) -> u64 {
     (a + b) % PRIME
 }
 
-/// a^(p − 2) = 1/a.
+/// 1/a = a^(p − 2).
 fn inverse(a: u64) -> u64 {
     let (mut result, mut square, mut exponent) = (1, a, PRIME - 2);
     while exponent > 0 {
@@ -38,7 +39,7 @@ fn inverse(a: u64) -> u64 {
     result
 }
 
-/// Uniform in the field.
+/// A uniformly random field element.
 fn element(random: &mut impl Rng) -> u64 {
     loop {
         let x = random.next_u64() >> 3;
@@ -48,10 +49,10 @@ fn element(random: &mut impl Rng) -> u64 {
     }
 }
 
-/// A share for each of `parties`.
+/// Splits a secret into one share for each of `parties`.
 ///
 /// # Errors
-/// When the threshold is 0 or above the number of parties.
+/// If the threshold is 0 or above the number of parties.
 pub fn split(
     secret: &[u8; SECRET],
     threshold: usize,
@@ -60,7 +61,7 @@ pub fn split(
 ) -> Result<Vec<[u64; SHARE]>> {
     if threshold == 0 || threshold > parties {
         return Err(Error::input(format!(
-            "a threshold of {threshold} for {parties} parties: must be at least 1, and no more than there are"
+            "a threshold of {threshold} for {parties} parties: must be at least 1, and no more than the parties"
         )));
     }
     let mut shares = vec![[0; SHARE]; parties];
@@ -78,15 +79,15 @@ pub fn split(
     Ok(shares)
 }
 
-/// The secret from shares of different parties; `None` for fewer than one, a party twice, or shares that fit no secret.
-/// With fewer than the threshold the result is another secret: who calls this counts.
-pub fn join(shares: &[(usize, [u64; SHARE])]) -> Option<[u8; SECRET]> {
+/// The secret from shares of different parties, as (party, share); `None` if there is no share, two of one party, or the
+/// shares are inconsistent. Fewer shares than the threshold give a wrong secret: the caller has to count them.
+pub fn reconstruct(shares: &[(usize, [u64; SHARE])]) -> Option<[u8; SECRET]> {
     let places: Vec<u64> = shares.iter().map(|(party, _)| *party as u64 + 1).collect();
     let twice = (0..places.len()).any(|i| places[..i].contains(&places[i]));
     if shares.is_empty() || twice || shares.iter().any(|(_, s)| s.iter().any(|x| *x >= PRIME)) {
         return None;
     }
-    // Lagrange's weights at 0: Π x_j / (x_j − x_i).
+    // Lagrange weights at 0: Π x_j / (x_j − x_i).
     let weights: Vec<u64> = (0..places.len())
         .map(|i| {
             let others = (0..places.len()).filter(|j| *j != i);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn any_threshold_of_shares_gives_the_secret_and_fewer_do_not() {
+    fn any_threshold_of_shares_reconstructs_the_secret_and_fewer_do_not() {
         let mut random = secret_rng(Some(1), 0).unwrap();
         for (threshold, parties) in [(1, 1), (1, 3), (2, 3), (5, 7), (20, 300)] {
             let secret = secret(&mut random);
@@ -129,16 +130,16 @@ mod tests {
             for first in 0..parties.min(4) {
                 let some: Vec<_> =
                     (0..threshold).map(|i| shares[(first + i * (parties / threshold)) % parties]).collect();
-                assert_eq!(join(&some), Some(secret), "{threshold} of {parties}");
+                assert_eq!(reconstruct(&some), Some(secret), "{threshold} of {parties}");
                 if threshold > 1 {
-                    assert_ne!(join(&some[1..]), Some(secret), "{} of {parties}", threshold - 1);
+                    assert_ne!(reconstruct(&some[1..]), Some(secret), "{} of {parties}", threshold - 1);
                 }
             }
-            assert_eq!(join(&shares), Some(secret));
+            assert_eq!(reconstruct(&shares), Some(secret));
         }
     }
 
-    /// What fewer shares say of the secret: nothing. For every secret there are polynomials that explain them.
+    /// Fewer shares reveal nothing: they are consistent with every secret.
     #[test]
     fn one_share_below_the_threshold_has_the_same_distribution_for_all_secrets() {
         let mut random = secret_rng(None, 0).unwrap();
@@ -157,16 +158,16 @@ mod tests {
     fn wrong_shares_are_refused() {
         let mut random = secret_rng(Some(2), 0).unwrap();
         let shares = split(&[7; SECRET], 2, 3, &mut random).unwrap();
-        assert_eq!(join(&[]), None);
-        assert_eq!(join(&[(0, shares[0]), (0, shares[0])]), None);
-        assert_eq!(join(&[(0, [PRIME; SHARE]), (1, shares[1])]), None);
+        assert_eq!(reconstruct(&[]), None);
+        assert_eq!(reconstruct(&[(0, shares[0]), (0, shares[0])]), None);
+        assert_eq!(reconstruct(&[(0, [PRIME; SHARE]), (1, shares[1])]), None);
         for threshold in [0, 4] {
             assert!(split(&[7; SECRET], threshold, 3, &mut random).is_err_and(|e| e.exit_code() == 2));
         }
     }
 
     #[test]
-    fn the_field_is_one() {
+    fn elements_have_inverses() {
         for a in [1, 2, 12345, PRIME - 1] {
             assert_eq!(multiply(a, inverse(a)), 1);
             assert_eq!(add(a, PRIME - a), 0);

@@ -1,38 +1,36 @@
-//! Exact samplers of noise on the whole numbers (Canonne, Kamath, Steinke: The Discrete Gaussian for Differential Privacy,
-//! 2020, Algorithms 1 to 3). There is no floating-point number in them, so nothing of what is hidden shows in the last
-//! digits of the result, as it does with rounded normal numbers (Mironov 2012).
+//! Exact samplers of integer noise (Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy, NeurIPS 2020,
+//! Algorithms 1 to 3). They use no floating-point numbers, whose last digits would leak the hidden value (Mironov, On
+//! Significance of the Least Significant Bits for Differential Privacy, CCS 2012).
 //!
-//! How long a draw takes depends on its result: the time of a run is not hidden.
+//! The time of a draw depends on its result: timing is not protected.
 
 use chacha20::ChaCha20Rng;
 use rand::{Rng, SeedableRng};
 
-/// Bytes of a key of noise.
+/// Bytes of a noise key.
 pub const NOISE_KEY: usize = 32;
 
-/// The largest scale of noise, in steps of the grid: squares of draws fit 128 bits.
+/// The largest scale of the noise, in steps of the grid, for which squares of draws fit into 128 bits.
 pub const LARGEST_SCALE: u64 = 1 << 50;
 
-/// One party's noise for one release: a stream of its own under the party's secret key.
-pub struct Noise<R = ChaCha20Rng> {
-    random: R,
+/// The noise of one release of one party: a ChaCha20 stream under the party's secret key.
+pub struct NoiseSampler {
+    random: ChaCha20Rng,
 }
 
-impl Noise {
-    /// The noise of release number `release`. The same key and number give the same noise: a run that was interrupted
-    /// repeats its messages instead of sending others about the same data.
+impl NoiseSampler {
+    /// The noise of release number `release`. Equal keys and numbers give equal noise: a resumed run repeats its messages
+    /// instead of sending further ones about the same data.
     pub fn new(key: &[u8; NOISE_KEY], release: u64) -> Self {
         let mut random = ChaCha20Rng::from_seed(*key);
         random.set_stream(release);
-        Noise { random }
+        NoiseSampler { random }
     }
-}
 
-impl<R: Rng> Noise<R> {
-    /// Uniform in 0..n (n > 0), without bias.
+    /// Uniform in 0..n (n > 0), unbiased.
     fn below(&mut self, n: u128) -> u128 {
         if let Ok(n) = u64::try_from(n) {
-            // Lemire's multiply-shift; what would make the first numbers likelier is drawn again.
+            // Lemire's multiply-shift with rejection.
             let reject = n.wrapping_neg() % n;
             loop {
                 let wide = u128::from(self.random.next_u64()) * u128::from(n);
@@ -64,7 +62,7 @@ impl<R: Rng> Noise<R> {
         (0..a / b).all(|_| self.exp_fraction(1, 1)) && self.exp_fraction(a % b, b)
     }
 
-    /// The discrete Laplace distribution: x with probability in proportion to exp(−|x|/t) (Algorithm 2);
+    /// Discrete Laplace: P(x) ∝ exp(−|x|/t) (Algorithm 2);
     /// 1 ≤ t ≤ [`LARGEST_SCALE`].
     pub fn laplace(&mut self, t: u64) -> i64 {
         loop {
@@ -78,15 +76,14 @@ impl<R: Rng> Noise<R> {
             }
             let size = (rest as i64).saturating_add((t as i64).saturating_mul(whole));
             let negative = self.below(2) == 1;
-            // 0 must not come twice as often.
+            // +0 and −0 are one outcome.
             if !(negative && size == 0) {
                 return if negative { -size } else { size };
             }
         }
     }
 
-    /// The discrete Gaussian distribution: x with probability in proportion to exp(−x²/2s²) (Algorithm 3, from Laplace
-    /// noise of scale s: any will do); 1 ≤ s ≤ [`LARGEST_SCALE`].
+    /// Discrete Gaussian: P(x) ∝ exp(−x²/2s²) (Algorithm 3, with Laplace proposals of scale s); 1 ≤ s ≤ [`LARGEST_SCALE`].
     pub fn gaussian(&mut self, s: u64) -> i64 {
         loop {
             let x = self.laplace(s);
@@ -104,22 +101,24 @@ impl<R: Rng> Noise<R> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::random::{normal_quantile, secret_rng};
+    use statrs::distribution::{ChiSquared, ContinuousCDF, Normal};
 
-    /// Chance that a right sampler fails a test; every test has fresh randomness of the operating system.
-    pub const ERROR_RATE: f64 = 1e-6;
+    use crate::random::secret_rng;
 
-    fn fresh(what: u64) -> Noise {
+    /// Probability that a correct sampler fails a test; every test draws fresh randomness from the operating system.
+    const ERROR_RATE: f64 = 1e-6;
+
+    fn fresh(owner: u64) -> NoiseSampler {
         let mut key = [0; NOISE_KEY];
-        secret_rng(None, what).unwrap().fill_bytes(&mut key);
-        Noise::new(&key, what)
+        secret_rng(None, owner).unwrap().fill_bytes(&mut key);
+        NoiseSampler::new(&key, owner)
     }
 
-    /// Pearson's test: whether samples are not those of `weight` (up to a factor), at [`ERROR_RATE`]. What is rarer than
-    /// 25 expected counts goes into one cell.
-    fn is_another(samples: &[i64], weight: impl Fn(i64) -> f64) -> bool {
+    /// Pearson's χ² test at [`ERROR_RATE`]: whether the samples contradict the distribution ∝ `weight`. Outcomes with fewer
+    /// than 25 expected counts share one cell.
+    fn contradicts(samples: &[i64], weight: impl Fn(i64) -> f64) -> bool {
         let far = 60 * (1 + samples.iter().map(|x| x.abs()).max().unwrap() / 4);
         let total: f64 = (-far..=far).map(&weight).sum();
         let n = samples.len() as f64;
@@ -139,10 +138,7 @@ pub(super) mod tests {
             chi2 += f64::powi(rare - rare_expected, 2) / rare_expected;
             cells += 1.0;
         }
-        // Wilson and Hilferty's quantile of χ².
-        let freedom: f64 = cells - 1.0;
-        let part = 2.0 / (9.0 * freedom);
-        chi2 > freedom * (1.0 - part + normal_quantile(1.0 - ERROR_RATE) * part.sqrt()).powi(3)
+        chi2 > ChiSquared::new(cells - 1.0).unwrap().inverse_cdf(1.0 - ERROR_RATE)
     }
 
     fn many(mut sample: impl FnMut() -> i64) -> Vec<i64> {
@@ -154,7 +150,7 @@ pub(super) mod tests {
         for s in [1, 3, 20] {
             let mut noise = fresh(s);
             let weight = |x: i64| (-(x * x) as f64 / (2 * s * s) as f64).exp();
-            assert!(!is_another(&many(|| noise.gaussian(s)), weight), "s = {s}");
+            assert!(!contradicts(&many(|| noise.gaussian(s)), weight), "s = {s}");
         }
     }
 
@@ -162,7 +158,7 @@ pub(super) mod tests {
     fn laplace_noise_has_its_distribution() {
         for t in [1, 2, 15] {
             let mut noise = fresh(100 + t);
-            assert!(!is_another(&many(|| noise.laplace(t)), |x| (-x.abs() as f64 / t as f64).exp()), "t = {t}");
+            assert!(!contradicts(&many(|| noise.laplace(t)), |x| (-x.abs() as f64 / t as f64).exp()), "t = {t}");
         }
     }
 
@@ -170,20 +166,20 @@ pub(super) mod tests {
     fn flips_have_their_probability() {
         let mut noise = fresh(7);
         let threshold = (0.3 * 2f64.powi(64)) as u64;
-        assert!(!is_another(&many(|| noise.flip(threshold).into()), |x| [0.7, 0.3]
+        assert!(!contradicts(&many(|| noise.flip(threshold).into()), |x| [0.7, 0.3]
             .get(x as usize)
             .map_or(0.0, |p| *p)));
     }
 
-    /// What could go wrong, done wrong on purpose, is seen by the same test.
+    /// The same test detects samplers with deliberate mistakes.
     #[test]
-    fn broken_samplers_are_caught() {
+    fn broken_samplers_are_detected() {
         let gauss = |s: f64| move |x: i64| (-(x * x) as f64 / (2.0 * s * s)).exp();
         let mut noise = fresh(8);
-        assert!(is_another(&many(|| noise.gaussian(20)), gauss(20.5)), "too little noise");
-        assert!(is_another(&many(|| noise.laplace(3)), gauss(3.0)), "another distribution");
+        assert!(contradicts(&many(|| noise.gaussian(20)), gauss(20.5)), "too little noise");
+        assert!(contradicts(&many(|| noise.laplace(3)), gauss(3.0)), "another distribution");
         let mut cursor = crate::random::Stream::new(1, crate::random::Purpose::Probe, 9).at(0);
-        assert!(is_another(&many(|| cursor.normal().round() as i64), gauss(1.0)), "rounded normal numbers");
+        assert!(contradicts(&many(|| cursor.normal().round() as i64), gauss(1.0)), "rounded normal numbers");
         let laplace = |t: f64| move |x: i64| (-x.abs() as f64 / t).exp();
         // Algorithm 2 without the rejection of −0.
         let twice_zero = many(|| {
@@ -196,27 +192,27 @@ pub(super) mod tests {
                 }
             }
         });
-        assert!(is_another(&twice_zero, laplace(2.0)), "0 too often");
+        assert!(contradicts(&twice_zero, laplace(2.0)), "0 is too frequent");
         let threshold = (0.295 * 2f64.powi(64)) as u64;
         let flips = many(|| noise.flip(threshold).into());
-        assert!(is_another(&flips, |x| [0.7, 0.3].get(x as usize).map_or(0.0, |p| *p)), "too few flips");
+        assert!(contradicts(&flips, |x| [0.7, 0.3].get(x as usize).map_or(0.0, |p| *p)), "too few flips");
     }
 
     #[test]
     fn large_scales_have_the_right_moments() {
-        // No test of a distribution reaches so far: two moments do, and the squares need all 128 bits.
+        // Too many outcomes for a χ² test: two moments. The squares need all 128 bits.
         for s in [1 << 20, 1 << 36, LARGEST_SCALE] {
             let mut noise = fresh(s);
             let draws: Vec<f64> = (0..50_000).map(|_| noise.gaussian(s) as f64 / s as f64).collect();
             let n = draws.len() as f64;
             let (mean, square) = (draws.iter().sum::<f64>() / n, draws.iter().map(|x| x * x).sum::<f64>() / n);
-            let z = normal_quantile(1.0 - ERROR_RATE);
+            let z = Normal::standard().inverse_cdf(1.0 - ERROR_RATE);
             assert!(mean.abs() < z / n.sqrt() && (square - 1.0).abs() < z * (2.0 / n).sqrt(), "{s}: {mean} {square}");
         }
     }
 
     #[test]
-    fn uniform_draws_reach_every_number_alike() {
+    fn uniform_draws_are_in_range_and_unbiased() {
         let mut noise = fresh(9);
         for n in [1u128, 2, 3, 10, (1 << 70) + 1] {
             let draws: Vec<u128> = (0..20_000).map(|_| noise.below(n)).collect();
@@ -228,8 +224,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_release_repeats_its_own_noise_and_no_other() {
-        let draw = |key: u8, release| Noise::new(&[key; NOISE_KEY], release).gaussian(1 << 30);
+    fn every_key_and_release_has_noise_of_its_own() {
+        let draw = |key: u8, release| NoiseSampler::new(&[key; NOISE_KEY], release).gaussian(1 << 30);
         assert_eq!(draw(1, 5), draw(1, 5));
         assert!(draw(1, 5) != draw(1, 6) && draw(1, 5) != draw(2, 5));
     }
