@@ -4,29 +4,23 @@
 
 use std::io::Write as _;
 
-use self::cli;
-use self::comm;
-use self::hdf5_probe;
-use self::{data, driver, output};
 use fednmf::cli::Typed;
 use fednmf::comm::Communicator;
 use fednmf::error::{EXIT_DONE, EXIT_FAILED};
-use fednmf::hdf5_probe::What;
+use fednmf::hdf5_probe::Content;
+use fednmf::{cli, comm, commands, data, hdf5_probe, output};
 
 fn main() {
-    if let Some((what, path, dataset)) = hdf5_probe::asked() {
-        // Whether it comes back at all is the answer; what is wrong in words is told by who asked.
-        let _ = match what {
-            What::Matrix => data::hdf5_probe(&path, dataset.as_deref()),
-            What::Factors => output::matrices::Stored::open(path.as_ref()).map(drop),
-            What::Names => {
-                data::names::hdf5_probe(&path);
-                Ok(())
-            }
-        };
+    if let Some((content, path, dataset)) = hdf5_probe::requested() {
+        // Only whether the process survives matters; its parent meets and reports other errors itself.
+        match content {
+            Content::Matrix => drop(data::formats::hdf5::probe(&path, dataset.as_deref())),
+            Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
+            Content::Names => drop(data::names::of_file(&path)),
+        }
         return;
     }
-    hdf5_probe::arm();
+    hdf5_probe::enable();
     // Help, lists and the like need no MPI: they work on a login node too.
     let typed = cli::parse(std::env::args_os());
     let text = match &typed {
@@ -46,7 +40,7 @@ fn main() {
         std::process::exit(EXIT_FAILED);
     };
     let comm = Communicator::new(universe.world());
-    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| driver::perform(typed, &comm)) {
+    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| commands::perform(typed, &comm)) {
         Ok(code) => code,
         Err(e) => {
             if !e.everywhere || comm.is_root() {

@@ -1,17 +1,17 @@
-//! How a matrix is cut into blocks, and which rank gets which.
+//! How a matrix is cut into blocks, and which rank gets which block.
 
 use std::ops::Range;
 
 use crate::comm::{Parties, even_part};
-use crate::data::split::Share;
+use crate::data::split::{Share, whole};
 
-/// What an algorithm wants of the matrix on each rank.
+/// The blocks that an algorithm needs on each rank.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
-    /// Block (i, j) of a pr × pc grid on rank i·pc + j, by rows. 1-D is pc = 1.
+    /// Block (i, j) of a pr × pc process grid on rank i·pc + j. A 1-D partition has pc = 1.
     Grid { pr: usize, pc: usize },
-    /// A row block and a column block on each rank, each stored so that the other side's index is the row:
-    /// first M[I_r, :]ᵀ (n × |I_r|), then M[:, J_r] (m × |J_r|). Picking sketched columns or rows is then contiguous.
+    /// A row block and a column block on each rank r: first M[I_r, :]ᵀ (n × |I_r|), then M[:, J_r] (m × |J_r|). Sketched
+    /// columns of the former and rows of the latter are then contiguous.
     RowsAndColumns { ranks: usize },
     /// A block of rows for each party.
     PartyRows { parties: Parties, share: Share },
@@ -19,7 +19,7 @@ pub enum Plan {
     PartyColumns { parties: Parties, share: Share },
 }
 
-/// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise columns; parts are ascending and cover all.
+/// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise for columns. Parts ascend and cover all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cuts {
     pub rows: Vec<Range<usize>>,
@@ -31,8 +31,16 @@ pub struct Cuts {
 pub struct Tile {
     pub rows: Range<usize>,
     pub cols: Range<usize>,
-    /// Stored as its transpose: the block has the tile's columns as rows.
+    /// Whether the block is the transpose of the tile.
     pub transposed: bool,
+}
+
+impl Tile {
+    /// Rows and columns of the block.
+    pub fn stored_shape(&self) -> (usize, usize) {
+        let (rows, cols) = (self.rows.len(), self.cols.len());
+        if self.transposed { (cols, rows) } else { (rows, cols) }
+    }
 }
 
 impl Plan {
@@ -46,8 +54,8 @@ impl Plan {
         }
     }
 
-    /// Cuts of an m × n matrix into even parts, or balanced by stored entries where their numbers per row and column
-    /// are given. Parties' parts are as they are shared out: how much a party owns is not for us to change.
+    /// Cuts an m × n matrix into even parts, or into parts with about the same number of entries if the numbers per row
+    /// and column are given. How much a party owns is never changed.
     pub fn cuts(&self, m: usize, n: usize, row_counts: Option<&[u64]>, col_counts: Option<&[u64]>) -> Cuts {
         let (pr, pc) = self.parts();
         match self {
@@ -80,13 +88,8 @@ impl Plan {
     }
 }
 
-/// `total` items in one run.
-pub(super) fn whole(total: usize) -> Vec<Range<usize>> {
-    std::iter::once(0..total).collect()
-}
-
-/// `total` items in `parts` runs of about equal weight; an item weighs its count and a little for itself, since each row
-/// also costs its own sweep.
+/// Cuts `total` items into `parts` runs of about equal weight. An item weighs its count plus a little of its own, since
+/// each row also costs an update.
 fn balanced(total: usize, parts: usize, counts: Option<&[u64]>) -> Vec<Range<usize>> {
     let Some(counts) = counts else {
         return (0..parts).map(|i| even_part(total, parts, i)).collect();
@@ -97,7 +100,7 @@ fn balanced(total: usize, parts: usize, counts: Option<&[u64]>) -> Vec<Range<usi
     let (mut start, mut weight, mut i) = (0, 0u128, 0);
     for part in 1..=parts as u128 {
         let goal = whole * part / parts as u128;
-        // The item at the border goes to the side where more than half of it lies.
+        // The item at the border goes to the part that holds more than half of its weight.
         while i < total && weight + u128::from(counts[i] + own) / 2 < goal {
             weight += u128::from(counts[i] + own);
             i += 1;
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_covers_all() {
+    fn cuts_cover_all_items() {
         let counts: Vec<u64> = (0..97).map(|i| if i == 3 { 5000 } else { i % 5 }).collect();
         for parts in [1, 2, 3, 4, 97, 120] {
             let cuts = balanced(97, parts, Some(&counts));
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn heavy_rows_are_shared_out() {
+    fn heavy_rows_are_balanced() {
         let mut counts = vec![10u64; 100];
         counts[..10].fill(100);
         let cuts = balanced(100, 2, Some(&counts));

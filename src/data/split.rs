@@ -1,28 +1,27 @@
-//! How much of the data each party has: evenly, by `--skew`, or by the counts of a `--split` file.
+//! How much of the data each party has: even parts, `--skew`, or the counts of a `--split` file.
 
 use std::ops::Range;
 
 use crate::comm::even_part;
-use crate::data::partition::whole;
 use crate::error::{Error, Result};
 
-/// How rows or columns are shared out among the parties.
+/// How rows or columns are divided among the parties.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Share {
-    /// All the same.
+    /// Equal parts.
     Even,
-    /// Party 0 this part of all, even if that is none; the others the rest, evenly.
+    /// This fraction for party 0, even if that is nothing; equal parts of the rest for the others.
     First(f64),
-    /// So many for each party.
+    /// A number for each party.
     Counts(Vec<usize>),
 }
 
 impl Share {
-    /// The counts in the text of a `--split` file: a whole number on each line, party 0's first. What follows a `#` is a
-    /// comment; empty lines do not count.
+    /// Parses the text of a `--split` file: a whole number on each line, beginning with party 0. A `#` begins a comment;
+    /// empty lines are ignored.
     ///
     /// # Errors
-    /// Naming the line that is no count; when there is none.
+    /// With the line that is not a count, or if there is none.
     pub fn parse(text: &str) -> Result<Self> {
         let mut counts = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -32,28 +31,28 @@ impl Share {
             }
             counts.push(word.parse().map_err(|_| {
                 Error::input(format!(
-                    "line {}: '{word}' is no whole number; each line says how many columns (of the methods that split rows: \
-                     rows) one party has",
+                    "line {}: '{word}' is not a whole number; each line is the number of columns (for methods that split \
+                     rows: of rows) of one party",
                     at + 1
                 ))
             })?);
         }
         if counts.is_empty() {
-            return Err(Error::input("no count in it; each line must say how many columns or rows one party has"));
+            return Err(Error::input("holds no count; each line is the number of columns or rows of one party"));
         }
         Ok(Share::Counts(counts))
     }
 
-    /// The counts in words, for a checkpoint to compare; `None` unless they were given.
+    /// The counts as text, for comparison with a checkpoint; `None` unless they were given.
     pub fn counts(&self) -> Option<String> {
         let Share::Counts(counts) = self else { return None };
         Some(counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" "))
     }
 
-    /// Whether it shares out `total` items (`what`: rows or columns) among `parties`.
+    /// Checks that it divides `total` items (`what`: rows or columns) among `parties`.
     ///
     /// # Errors
-    /// When counts are for another number of parties, or add up to something else.
+    /// If counts are for another number of parties, or have another sum.
     pub fn check(&self, total: usize, parties: usize, what: &str) -> Result<()> {
         let Share::Counts(counts) = self else { return Ok(()) };
         if counts.len() != parties {
@@ -66,7 +65,7 @@ impl Share {
         Ok(())
     }
 
-    /// Each party's run of `total` items. Counts must be of that total; see [`Share::check`].
+    /// Each party's run of `total` items. Counts must have that sum; see [`Share::check`].
     pub(super) fn cuts(&self, total: usize, parts: usize) -> Vec<Range<usize>> {
         match self {
             Share::First(share) if parts > 1 => {
@@ -88,12 +87,17 @@ impl Share {
     }
 }
 
+/// `total` items as a single run.
+pub(super) fn whole(total: usize) -> Vec<Range<usize>> {
+    std::iter::once(0..total).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_share_covers_all() {
+    fn every_split_covers_all_items() {
         for parts in [1, 2, 3, 4, 97, 120] {
             for share in [Share::Even, Share::First(0.5), Share::First(0.0)] {
                 let cuts = share.cuts(97, parts);
@@ -105,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_how_much_each_has() {
+    fn a_file_lists_the_counts() {
         let share = Share::parse("# hospital, columns\n30\n  0 # none yet\n\n12\r\n").unwrap();
         assert_eq!(share, Share::Counts(vec![30, 0, 12]));
         assert_eq!(share.cuts(42, 3), [0..30, 30..30, 30..42]);

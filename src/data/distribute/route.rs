@@ -1,21 +1,22 @@
-//! Which rank and tile an entry goes to.
+//! The rank and tile to which an entry goes.
 
 use std::ops::Range;
 
-use crate::data::partition::{Cuts, Plan, whole};
+use crate::data::partition::{Cuts, Plan};
+use crate::data::split::whole;
 
-/// A division of the whole matrix into rectangles, each with its owner. A plan whose blocks overlap has several.
+/// A division of the whole matrix into rectangles, each with one owner. A plan with overlapping blocks has several routes.
 #[derive(Debug, Clone)]
 pub struct Route {
     rows: Vec<Range<usize>>,
     cols: Vec<Range<usize>>,
-    /// Rank, and index among its tiles, of rectangle (a, b) at a · cols + b.
+    /// Owner of rectangle (a, b) at a · cols + b: the rank, and the index among its tiles.
     owners: Vec<(usize, usize)>,
 }
 
-/// Part of a rectangle of the matrix that one tile owns.
+/// The part of a rectangle that one tile owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Share {
+pub struct Overlap {
     pub rank: usize,
     pub tile: usize,
     pub rows: Range<usize>,
@@ -55,7 +56,7 @@ impl Route {
         self.owners[part]
     }
 
-    /// The rectangle that entry (i, j) lies in.
+    /// The rectangle that contains entry (i, j).
     #[inline]
     pub fn part(&self, i: usize, j: usize) -> usize {
         let find = |ranges: &[Range<usize>], at: usize| {
@@ -64,19 +65,19 @@ impl Route {
         find(&self.rows, i) * self.cols.len() + find(&self.cols, j)
     }
 
-    /// The parts of a rectangle that the tiles own, by rows.
-    pub fn shares(&self, rows: &Range<usize>, cols: &Range<usize>) -> Vec<Share> {
-        let mut shares = Vec::new();
+    /// The overlaps of a rectangle with the tiles, row by row.
+    pub fn overlaps(&self, rows: &Range<usize>, cols: &Range<usize>) -> Vec<Overlap> {
+        let mut overlaps = Vec::new();
         for a in overlapping(&self.rows, rows) {
             for b in overlapping(&self.cols, cols) {
                 let (rank, tile) = self.owners[a * self.cols.len() + b];
                 let (rows, cols) = (common(&self.rows[a], rows), common(&self.cols[b], cols));
                 if !rows.is_empty() && !cols.is_empty() {
-                    shares.push(Share { rank, tile, rows, cols });
+                    overlaps.push(Overlap { rank, tile, rows, cols });
                 }
             }
         }
-        shares
+        overlaps
     }
 }
 
@@ -93,7 +94,7 @@ fn common(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
 mod tests {
     use super::*;
     use crate::comm::Parties;
-    use crate::data::Share;
+    use crate::data::split::Share;
 
     #[test]
     fn every_entry_has_one_owner_on_each_route() {
@@ -113,7 +114,7 @@ mod tests {
                         assert!(tile_of.rows.contains(&i) && tile_of.cols.contains(&j), "{plan:?} {pass} {i} {j}");
                     }
                 }
-                let area: usize = route.shares(&(1..6), &(2..5)).iter().map(|s| s.rows.len() * s.cols.len()).sum();
+                let area: usize = route.overlaps(&(1..6), &(2..5)).iter().map(|o| o.rows.len() * o.cols.len()).sum();
                 assert_eq!(area, 15);
             }
         }
