@@ -11,7 +11,7 @@ use crate::algorithms::rows::{fedavg, fedprox, fnmf, ipalm, mur};
 use crate::algorithms::shared::grid;
 use crate::comm::{LARGEST, MessageTag, Parties, Payload};
 use crate::data;
-use crate::data::{Plan, Share};
+use crate::data::{Layout, PartySplit};
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -30,7 +30,7 @@ pub enum Unit {
     Component,
 }
 
-/// How the data is split; see [`Plan`].
+/// How the data is split; see [`Layout`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partition {
     Grid,
@@ -158,17 +158,17 @@ impl Partition {
         (m, n): (usize, usize),
         ranks: usize,
         parties: Parties,
-        share: Share,
+        share: PartySplit,
         grid: Option<(usize, usize)>,
-    ) -> Plan {
+    ) -> Layout {
         match self {
             Partition::Grid => {
                 let (pr, pc) = grid.unwrap_or_else(|| grid::fewest_words(m, n, ranks));
-                Plan::Grid { pr, pc }
+                Layout::Grid { pr, pc }
             }
-            Partition::RowsAndColumns => Plan::RowsAndColumns { ranks },
-            Partition::PartyRows => Plan::PartyRows { parties, share },
-            Partition::PartyColumns => Plan::PartyColumns { parties, share },
+            Partition::RowsAndColumns => Layout::RowsAndColumns { ranks },
+            Partition::PartyRows => Layout::PartyRows { parties, split: share },
+            Partition::PartyColumns => Layout::PartyColumns { parties, split: share },
         }
     }
 }

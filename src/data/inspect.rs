@@ -1,9 +1,9 @@
 //! Describes an input, for `fednmf inspect`.
 
 use crate::comm::Communicator;
+use crate::data::layout::Layout;
 use crate::data::messages::COUNTS;
 use crate::data::open::open;
-use crate::data::partition::Plan;
 use crate::data::spec::InputSpec;
 use crate::error::Result;
 use crate::linalg::Block;
@@ -37,13 +37,13 @@ pub struct Summary {
 /// As [`crate::data::Input::load`].
 pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
     let spec = InputSpec { allow_negative: true, ..spec.clone() };
-    let plan = Plan::Grid { pr: comm.size(), pc: 1 };
+    let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let input = open(&spec, comm)?;
-    let loaded = input.load_any::<f64>(&plan, comm, progress)?;
+    let loaded = input.load_any::<f64>(&layout, comm, progress)?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let mut cols = vec![0u64; n];
     let mut zero_rows = [0u64];
-    for (block, tile) in loaded.blocks.iter().zip(plan.tiles(&loaded.cuts, comm.rank())) {
+    for (block, tile) in loaded.blocks.iter().zip(layout.tiles(&loaded.cuts, comm.rank())) {
         debug_assert_eq!(block.shape(), tile.stored_shape());
         match block {
             Block::Dense(x) => {

@@ -9,9 +9,9 @@ use crate::data::distribute::statistics::{Statistics, extremes};
 use crate::data::distribute::synthesize::synthesize;
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
+use crate::data::layout::{Cuts, Layout};
 use crate::data::messages::STATISTICS;
 use crate::data::open::{Input, Origin};
-use crate::data::partition::{Cuts, Plan};
 use crate::data::spec::{Scale, Threshold};
 use crate::data::synthetic::PlantedTiles;
 use crate::error::{Error, Result};
@@ -47,15 +47,20 @@ impl<T: Real> Loaded<T> {
 }
 
 impl Input {
-    /// Reads the entries and brings the blocks that `plan` asks for to each rank, in bounded rounds: no rank ever holds
-    /// more than its own blocks and its part of the file. `{party}` files are read by their owners; where the plan gives
+    /// Reads the entries and brings the blocks that `layout` asks for to each rank, in bounded rounds: no rank ever holds
+    /// more than its own blocks and its part of the file. `{party}` files are read by their owners; where the layout gives
     /// each party its own file, no entry is sent. `progress` is called with the fraction that is done.
     ///
     /// # Errors
     /// The same on all ranks: a file that does not hold what it should, entries that are not finite, or negative where
     /// that is not accepted, or a matrix of zeros.
-    pub fn load<T: Real>(self, plan: &Plan, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Loaded<T>> {
-        let loaded = self.load_any(plan, comm, progress)?;
+    pub fn load<T: Real>(
+        self,
+        layout: &Layout,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        let loaded = self.load_any(layout, comm, progress)?;
         if loaded.statistics.nonzeros == 0 {
             return Err(
                 Error::input("all entries of the matrix are zero: there is nothing to factorise").on_all_ranks()
@@ -67,28 +72,33 @@ impl Input {
     /// As [`Input::load`], but accepts a matrix of zeros.
     pub(crate) fn load_any<T: Real>(
         self,
-        plan: &Plan,
+        layout: &Layout,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
-        self.try_load(plan, comm, progress).map_err(Error::on_all_ranks)
+        self.try_load(layout, comm, progress).map_err(Error::on_all_ranks)
     }
 
-    fn try_load<T: Real>(self, plan: &Plan, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Loaded<T>> {
+    fn try_load<T: Real>(
+        self,
+        layout: &Layout,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
         let policy = EntryPolicy { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan };
-        let request = Request { comm, header: &self.header, plan, transpose: self.spec.transpose, policy };
+        let request = Request { comm, header: &self.header, layout, transpose: self.spec.transpose, policy };
         let local = match &self.origin {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),
             Origin::Files(files) => files::read(files, &request, progress),
         };
         let LocalBlocks { cuts, mut blocks, duplicates } = local?;
         // Of two blocks that overlap, the first covers the matrix once.
-        let once = if matches!(plan, Plan::RowsAndColumns { .. }) { 1 } else { blocks.len() };
+        let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         let threshold = self.rescale(comm, &mut blocks, once)?;
         if self.spec.binarize.is_some() {
             blocks = blocks.into_iter().map(LocalBlock::without_zeros).collect();
         }
-        let tiles = plan.tiles(&cuts, comm.rank());
+        let tiles = layout.tiles(&cuts, comm.rank());
         progress(1.0);
         let shape = (self.header.rows, self.header.cols);
         let statistics = Statistics::compute(comm, &blocks[..once], &tiles[..once], shape)?;

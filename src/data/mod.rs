@@ -1,11 +1,11 @@
 //! From an input, a file or a synthetic matrix, to the blocks on every rank.
 //!
 //! [`InputSpec`] is what the user asks for. [`open`] reads the header, with the same result on all ranks; [`Input::load`]
-//! then reads the entries and redistributes them so that each rank ends with the blocks that its [`Plan`] asks for. No
+//! then reads the entries and redistributes them so that each rank ends with the blocks that its [`Layout`] asks for. No
 //! rank ever holds the whole matrix.
 //!
 //! `formats` reads parts of files, `synthetic` generates parts of matrices, and `distribute` brings these parts to the
-//! blocks. `partition` and `split` define which rank and which party gets which block.
+//! blocks. `layout` and `split` define which rank and which party gets which block.
 
 pub mod formats;
 pub mod names;
@@ -14,10 +14,10 @@ mod distribute;
 mod generate;
 mod header;
 mod inspect;
+mod layout;
 mod load;
 mod messages;
 mod open;
-mod partition;
 mod spec;
 mod split;
 mod synthetic;
@@ -26,10 +26,10 @@ pub use distribute::statistics::Statistics;
 pub use generate::generate;
 pub use header::Header;
 pub use inspect::{Summary, inspect};
+pub use layout::{Cuts, Layout, Tile};
 pub use load::Loaded;
 pub use messages::STATISTICS;
 pub use open::{Input, open};
-pub use partition::{Cuts, Plan, Tile};
 pub use spec::{InputSpec, Scale, Source, Stack, Threshold};
-pub use split::Share;
+pub use split::PartySplit;
 pub use synthetic::{PlantedTiles, Synthetic};

@@ -17,7 +17,7 @@ use crate::algorithms::centralized::auto;
 use crate::algorithms::options::Options;
 use crate::comm::{Communicator, Parties};
 use crate::data;
-use crate::data::{InputSpec, Share};
+use crate::data::{InputSpec, PartySplit};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg;
 use crate::linalg::{Block, Real, SparseKernel};
@@ -109,7 +109,7 @@ fn job<T: Real>(question: &Question, comm: &Communicator) -> Result<(Job, Vec<Bl
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
             let method = settle(m, n, sparse)?;
             let parties = Parties { count: parties.unwrap_or(comm.size()), ranks: comm.size() };
-            let plan = method.0.partition.plan((m, n), comm.size(), parties, Share::Even, None);
+            let plan = method.0.partition.plan((m, n), comm.size(), parties, PartySplit::Even, None);
             let loaded = input.load::<T>(&plan, comm, &mut |_| ())?;
             let stored = if sparse { loaded.statistics.nonzeros as f64 } else { m as f64 * n as f64 };
             (m, n, stored, sparse, method, loaded.blocks)

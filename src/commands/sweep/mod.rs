@@ -18,7 +18,7 @@ use crate::algorithms::{Method, Problem, registry};
 use crate::cli::SweepArgs;
 use crate::comm::{Communicator, Parties};
 use crate::data;
-use crate::data::{InputSpec, Loaded, Plan, Share};
+use crate::data::{InputSpec, Layout, Loaded, PartySplit};
 use crate::driver::CONTROL;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::SparseKernel;
@@ -285,8 +285,10 @@ fn load(sweep: &Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Res
         )));
     }
     let plan = match sweep.options.missing() {
-        Some(_) => Plan::RowsAndColumns { ranks: group.size() },
-        None => sweep.method.partition.plan((m, n), group.size(), Parties { count: 1, ranks: 1 }, Share::Even, None),
+        Some(_) => Layout::RowsAndColumns { ranks: group.size() },
+        None => {
+            sweep.method.partition.plan((m, n), group.size(), Parties { count: 1, ranks: 1 }, PartySplit::Even, None)
+        }
     };
     input.load::<f64>(&plan, group, &mut |part| progress.loading(part))
 }

@@ -3,7 +3,7 @@
 use ndarray::Array2;
 use sprs::CsMatI;
 
-use crate::data::partition::Tile;
+use crate::data::layout::Tile;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Csr, Order, Real, large_pages};
 

@@ -9,8 +9,8 @@ use crate::comm::Communicator;
 use crate::data::distribute::assemble::{LocalBlock, zeros};
 use crate::data::distribute::route::Route;
 use crate::data::formats::reader::DenseReader;
+use crate::data::layout::Tile;
 use crate::data::messages::ENTRIES;
-use crate::data::partition::Tile;
 use crate::error::Result;
 use crate::linalg::Real;
 

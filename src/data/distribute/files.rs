@@ -12,9 +12,9 @@ use crate::data::distribute::scatter::scatter;
 use crate::data::distribute::triplets::{Exchange, Triplets};
 use crate::data::formats::file::MatrixFile;
 use crate::data::formats::reader::position;
+use crate::data::layout::{Cuts, Layout};
 use crate::data::messages::COUNTS;
-use crate::data::partition::{Cuts, Plan};
-use crate::data::split::{Share, whole};
+use crate::data::split::{PartySplit, whole};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 
@@ -35,10 +35,10 @@ impl PlacedFile {
     }
 }
 
-/// Reads the files into this rank's blocks. Where the plan gives each party its own file, no entry is sent.
+/// Reads the files into this rank's blocks. Where the layout gives each party its own file, no entry is sent.
 ///
 /// # Errors
-/// On all ranks, if a file does not hold what it should, or the plan does not fit the parties' files.
+/// On all ranks, if a file does not hold what it should, or the layout does not fit the parties' files.
 pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn FnMut(f64)) -> Result<LocalBlocks<T>> {
     let comm = request.comm;
     let party_cuts = party_cuts(files, request)?;
@@ -48,20 +48,20 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
         let blocks = read_dense(files, request, &cuts, stays_local, progress)?;
         return Ok(LocalBlocks { cuts, blocks, duplicates: 0 });
     }
-    let mut entries = read_entries::<T>(files, request, &mut |share| progress(0.6 * share))?;
+    let mut entries = read_entries::<T>(files, request, &mut |done| progress(0.6 * done))?;
     let cuts = party_cuts.unwrap_or_else(|| {
         let counts = request.balances().then(|| entries.counts(comm, request.header.rows, request.header.cols));
         request.cuts(counts)
     });
-    let tiles = request.plan.tiles(&cuts, comm.rank());
+    let tiles = request.layout.tiles(&cuts, comm.rank());
     let exchange = Exchange { comm, stays_local, sparse: request.header.sparse, tiles: &tiles };
-    let routes = Route::all(request.plan, &cuts);
+    let routes = Route::all(request.layout, &cuts);
     let mut blocks = Vec::with_capacity(tiles.len());
     let mut duplicates = [0];
     for (pass, route) in routes.iter().enumerate() {
         let last = pass + 1 == routes.len();
-        let share = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
-        let built = exchange.run(route, &mut entries, last, &mut |x| progress(share(x)));
+        let done = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
+        let built = exchange.run(route, &mut entries, last, &mut |x| progress(done(x)));
         let (built, more) = comm.agree_on_error(built)?;
         blocks.extend(built);
         if pass == 0 {
@@ -72,11 +72,11 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
     Ok(LocalBlocks { cuts, blocks, duplicates: duplicates[0] })
 }
 
-/// The cuts between the parties, if the plan gives each party its own file.
+/// The cuts between the parties, if the layout gives each party its own file.
 fn party_cuts(files: &[PlacedFile], request: &Request) -> Result<Option<Cuts>> {
-    let (parties, share, by_rows) = match request.plan {
-        Plan::PartyRows { parties, share } => (parties, share, true),
-        Plan::PartyColumns { parties, share } => (parties, share, false),
+    let (parties, split, by_rows) = match request.layout {
+        Layout::PartyRows { parties, split } => (parties, split, true),
+        Layout::PartyColumns { parties, split } => (parties, split, false),
         _ => return Ok(None),
     };
     let (m, n) = (request.header.rows, request.header.cols);
@@ -87,7 +87,7 @@ fn party_cuts(files: &[PlacedFile], request: &Request) -> Result<Option<Cuts>> {
     if files.len() != parties.count {
         return Err(Error::input(format!("{} files for {} parties", files.len(), parties.count)));
     }
-    if *share != Share::Even {
+    if *split != PartySplit::Even {
         return Err(Error::input("--skew, --split: the parties' files determine how much of the data each has"));
     }
     Ok(Some(if by_rows {
@@ -118,14 +118,14 @@ fn read_dense<T: Real>(
             }
         })
         .collect();
-    let tiles = request.plan.tiles(cuts, comm.rank());
+    let tiles = request.layout.tiles(cuts, comm.rank());
     let open = |file: usize, share: Range<usize>| {
         let file = &files[file];
         let parts = file.readers(comm);
         let part = if parts == 1 { 0 } else { comm.rank() };
         file.content.dense_reader(part, parts, share, request.policy)
     };
-    dense::exchange(comm, stays_local, &Route::all(request.plan, cuts), &tiles, &dense_files, open, progress)
+    dense::exchange(comm, stays_local, &Route::all(request.layout, cuts), &tiles, &dense_files, open, progress)
 }
 
 /// Reads this rank's part of the entries of files with positions.

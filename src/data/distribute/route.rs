@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use crate::data::partition::{Cuts, Plan};
+use crate::data::layout::{Cuts, Layout};
 use crate::data::split::whole;
 
-/// A division of the whole matrix into rectangles, each with one owner. A plan with overlapping blocks has several routes.
+/// A division of the whole matrix into rectangles, each with one owner. A layout with overlapping blocks has several routes.
 #[derive(Debug, Clone)]
 pub struct Route {
     rows: Vec<Range<usize>>,
@@ -24,20 +24,20 @@ pub struct Overlap {
 }
 
 impl Route {
-    /// The routes of a plan; each covers the matrix once.
-    pub fn all(plan: &Plan, cuts: &Cuts) -> Vec<Route> {
+    /// The routes of a layout; each covers the matrix once.
+    pub fn all(layout: &Layout, cuts: &Cuts) -> Vec<Route> {
         let (m, n) = (cuts.rows.last().map_or(0, |r| r.end), cuts.cols.last().map_or(0, |c| c.end));
         let route = |rows: &[Range<usize>], cols: &[Range<usize>], owner: &dyn Fn(usize) -> (usize, usize)| Route {
             rows: rows.to_vec(),
             cols: cols.to_vec(),
             owners: (0..rows.len() * cols.len()).map(owner).collect(),
         };
-        match *plan {
-            Plan::Grid { .. } => vec![route(&cuts.rows, &cuts.cols, &|part| (part, 0))],
-            Plan::RowsAndColumns { .. } => {
+        match *layout {
+            Layout::Grid { .. } => vec![route(&cuts.rows, &cuts.cols, &|part| (part, 0))],
+            Layout::RowsAndColumns { .. } => {
                 vec![route(&cuts.rows, &whole(n), &|part| (part, 0)), route(&whole(m), &cuts.cols, &|part| (part, 1))]
             }
-            Plan::PartyRows { parties, .. } | Plan::PartyColumns { parties, .. } => {
+            Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
                 let owners: Vec<(usize, usize)> = (0..parties.ranks)
                     .flat_map(|r| parties.hosted(r).enumerate().map(move |(tile, _)| (r, tile)))
                     .collect();
@@ -94,24 +94,24 @@ fn common(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
 mod tests {
     use super::*;
     use crate::comm::Parties;
-    use crate::data::split::Share;
+    use crate::data::split::PartySplit;
 
     #[test]
     fn every_entry_has_one_owner_on_each_route() {
         let (m, n) = (7, 5);
-        for plan in [
-            Plan::Grid { pr: 2, pc: 3 },
-            Plan::RowsAndColumns { ranks: 9 },
-            Plan::PartyRows { parties: Parties { count: 5, ranks: 2 }, share: Share::First(0.6) },
-            Plan::PartyColumns { parties: Parties { count: 3, ranks: 4 }, share: Share::Even },
+        for layout in [
+            Layout::Grid { pr: 2, pc: 3 },
+            Layout::RowsAndColumns { ranks: 9 },
+            Layout::PartyRows { parties: Parties { count: 5, ranks: 2 }, split: PartySplit::First(0.6) },
+            Layout::PartyColumns { parties: Parties { count: 3, ranks: 4 }, split: PartySplit::Even },
         ] {
-            let cuts = plan.cuts(m, n, None, None);
-            for (pass, route) in Route::all(&plan, &cuts).iter().enumerate() {
+            let cuts = layout.cuts(m, n, None, None);
+            for (pass, route) in Route::all(&layout, &cuts).iter().enumerate() {
                 for i in 0..m {
                     for j in 0..n {
                         let (rank, tile) = route.owner(route.part(i, j));
-                        let tile_of = &plan.tiles(&cuts, rank)[tile];
-                        assert!(tile_of.rows.contains(&i) && tile_of.cols.contains(&j), "{plan:?} {pass} {i} {j}");
+                        let tile_of = &layout.tiles(&cuts, rank)[tile];
+                        assert!(tile_of.rows.contains(&i) && tile_of.cols.contains(&j), "{layout:?} {pass} {i} {j}");
                     }
                 }
                 let area: usize = route.overlaps(&(1..6), &(2..5)).iter().map(|o| o.rows.len() * o.cols.len()).sum();

@@ -6,8 +6,8 @@ use pulp::{Simd, WithSimd};
 
 use crate::comm::Communicator;
 use crate::data::distribute::assemble::LocalBlock;
+use crate::data::layout::Tile;
 use crate::data::messages::STATISTICS;
-use crate::data::partition::Tile;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::linalg::simd::dispatch;

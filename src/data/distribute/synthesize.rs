@@ -4,8 +4,8 @@ use crate::comm::even_part;
 use crate::data::distribute::assemble::{LocalBlock, TileBuilder, zeros};
 use crate::data::distribute::request::{LocalBlocks, Request};
 use crate::data::formats::reader::position;
+use crate::data::layout::Tile;
 use crate::data::messages::COUNTS;
-use crate::data::partition::Tile;
 use crate::data::synthetic::{Generator, Synthetic};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -25,7 +25,7 @@ pub fn synthesize<T: Real>(
     let generator = Generator::new(spec);
     let counts = request.balances().then(|| count(spec, &generator, request));
     let cuts = request.cuts(counts);
-    let tiles = request.plan.tiles(&cuts, request.comm.rank());
+    let tiles = request.layout.tiles(&cuts, request.comm.rank());
     let mut blocks = Vec::with_capacity(tiles.len());
     let result = tiles.iter().enumerate().try_for_each(|(done, tile)| {
         let mut part = |share: f64| progress((done as f64 + share) / tiles.len() as f64);

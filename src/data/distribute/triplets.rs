@@ -3,8 +3,8 @@
 use crate::comm::Communicator;
 use crate::data::distribute::assemble::{LocalBlock, TileBuilder};
 use crate::data::distribute::route::Route;
+use crate::data::layout::Tile;
 use crate::data::messages::{COUNTS, ENTRIES};
-use crate::data::partition::Tile;
 use crate::error::Result;
 use crate::linalg::Real;
 

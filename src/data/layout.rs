@@ -3,20 +3,20 @@
 use std::ops::Range;
 
 use crate::comm::{Parties, even_part};
-use crate::data::split::{Share, whole};
+use crate::data::split::{PartySplit, whole};
 
 /// The blocks that an algorithm needs on each rank.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Plan {
+pub enum Layout {
     /// Block (i, j) of a pr × pc process grid on rank i·pc + j. A 1-D partition has pc = 1.
     Grid { pr: usize, pc: usize },
     /// A row block and a column block on each rank r: first M[I_r, :]ᵀ (n × |I_r|), then M[:, J_r] (m × |J_r|). Sketched
     /// columns of the former and rows of the latter are then contiguous.
     RowsAndColumns { ranks: usize },
     /// A block of rows for each party.
-    PartyRows { parties: Parties, share: Share },
+    PartyRows { parties: Parties, split: PartySplit },
     /// A block of columns for each party.
-    PartyColumns { parties: Parties, share: Share },
+    PartyColumns { parties: Parties, split: PartySplit },
 }
 
 /// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise for columns. Parts ascend and cover all.
@@ -43,14 +43,14 @@ impl Tile {
     }
 }
 
-impl Plan {
+impl Layout {
     /// Number of parts of the rows and of the columns.
     pub fn parts(&self) -> (usize, usize) {
         match *self {
-            Plan::Grid { pr, pc } => (pr, pc),
-            Plan::RowsAndColumns { ranks } => (ranks, ranks),
-            Plan::PartyRows { parties, .. } => (parties.count, 1),
-            Plan::PartyColumns { parties, .. } => (1, parties.count),
+            Layout::Grid { pr, pc } => (pr, pc),
+            Layout::RowsAndColumns { ranks } => (ranks, ranks),
+            Layout::PartyRows { parties, .. } => (parties.count, 1),
+            Layout::PartyColumns { parties, .. } => (1, parties.count),
         }
     }
 
@@ -59,8 +59,8 @@ impl Plan {
     pub fn cuts(&self, m: usize, n: usize, row_counts: Option<&[u64]>, col_counts: Option<&[u64]>) -> Cuts {
         let (pr, pc) = self.parts();
         match self {
-            Plan::PartyRows { share, .. } => Cuts { rows: share.cuts(m, pr), cols: whole(n) },
-            Plan::PartyColumns { share, .. } => Cuts { rows: whole(m), cols: share.cuts(n, pc) },
+            Layout::PartyRows { split, .. } => Cuts { rows: split.cuts(m, pr), cols: whole(n) },
+            Layout::PartyColumns { split, .. } => Cuts { rows: whole(m), cols: split.cuts(n, pc) },
             _ => Cuts { rows: balanced(m, pr, row_counts), cols: balanced(n, pc, col_counts) },
         }
     }
@@ -74,14 +74,14 @@ impl Plan {
             transposed,
         };
         match *self {
-            Plan::Grid { pc, .. } => vec![tile(&cuts.rows[rank / pc], &cuts.cols[rank % pc], false)],
-            Plan::RowsAndColumns { .. } => {
+            Layout::Grid { pc, .. } => vec![tile(&cuts.rows[rank / pc], &cuts.cols[rank % pc], false)],
+            Layout::RowsAndColumns { .. } => {
                 vec![tile(&cuts.rows[rank], &(0..n), true), tile(&(0..m), &cuts.cols[rank], false)]
             }
-            Plan::PartyRows { parties, .. } => {
+            Layout::PartyRows { parties, .. } => {
                 parties.hosted(rank).map(|p| tile(&cuts.rows[p], &(0..n), false)).collect()
             }
-            Plan::PartyColumns { parties, .. } => {
+            Layout::PartyColumns { parties, .. } => {
                 parties.hosted(rank).map(|p| tile(&(0..m), &cuts.cols[p], false)).collect()
             }
         }
@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn grid_tiles_cover_the_matrix_once() {
-        let plan = Plan::Grid { pr: 2, pc: 3 };
-        let cuts = plan.cuts(7, 11, None, None);
-        let area: usize = (0..6).flat_map(|r| plan.tiles(&cuts, r)).map(|t| t.rows.len() * t.cols.len()).sum();
+        let layout = Layout::Grid { pr: 2, pc: 3 };
+        let cuts = layout.cuts(7, 11, None, None);
+        let area: usize = (0..6).flat_map(|r| layout.tiles(&cuts, r)).map(|t| t.rows.len() * t.cols.len()).sum();
         assert_eq!(area, 77);
     }
 }
