@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use fednmf::comm::Communicator;
 use fednmf::data;
-use fednmf::data::{InputSpec, Plan};
+use fednmf::data::{InputSpec, Layout};
 
 /// Of a matrix with more rows or columns than this only the header is read: memory for factors and counts of so many
 /// would be honest, and would stop the fuzzer.
@@ -48,7 +48,7 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
             if header.rows.max(header.cols) > MOST || dense > ENTRIES {
                 return;
             }
-            let plan = Plan::RowsAndColumns { ranks: 1 };
+            let plan = Layout::RowsAndColumns { ranks: 1 };
             if narrow {
                 check(input.load::<f32>(&plan, comm, &mut |_| ()), header.rows, header.cols);
             } else {

@@ -11,19 +11,16 @@ use fednmf::hdf5_probe::{self, What};
 use fednmf::{data, output};
 
 fn main() {
-    if let Some((what, path, dataset)) = hdf5_probe::asked() {
-        // Whether it comes back at all is the answer; what is wrong in words is told by who asked.
-        let _ = match what {
-            What::Matrix => data::hdf5_probe(&path, dataset.as_deref()),
-            What::Factors => output::matrices::Stored::open(path.as_ref()).map(drop),
-            What::Names => {
-                data::names::hdf5_probe(&path);
-                Ok(())
-            }
-        };
+    if let Some((content, path, dataset)) = hdf5_probe::requested() {
+        // Only whether the process survives matters; its parent meets and reports other errors itself.
+        match content {
+            Content::Matrix => drop(data::formats::hdf5::probe(&path, dataset.as_deref())),
+            Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
+            Content::Names => drop(data::names::of_file(&path)),
+        }
         return;
     }
-    hdf5_probe::arm();
+    hdf5_probe::enable();
     // Help, lists and the like need no MPI: they work on a login node too.
     let request = cli::parse(std::env::args_os());
     let request = request.and_then(|request| Ok((cli::answer(&request)?, request)));

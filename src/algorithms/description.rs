@@ -31,7 +31,7 @@ impl Unit {
     }
 }
 
-/// How the data is split; see [`Plan`].
+/// How the data is split; see [`Layout`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partition {
     Grid,

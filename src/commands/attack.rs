@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::algorithms::{Owner, Piece, Restore as _};
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Plan, Scale, Stack, Threshold};
+use crate::data::{InputSpec, Layout, Scale, Stack, Threshold};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Order;
 use crate::output::matrices;
@@ -150,7 +150,7 @@ fn matrix(
             shape.0, shape.1, released.m, released.n
         )));
     }
-    let loaded = opened.load::<f64>(&Plan::Grid { pr: 1, pc: 1 }, alone, &mut |_| ())?;
+    let loaded = opened.load::<f64>(&Layout::Grid { pr: 1, pc: 1 }, alone, &mut |_| ())?;
     let same = about.get("checksum").and_then(Value::as_str) == Some(&format!("{:016x}", loaded.statistics.checksum));
     if !same {
         return Err(Error::input(format!("{input}: is not the matrix of the run (another checksum)")));

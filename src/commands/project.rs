@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::algorithms::{Piece, registry};
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Plan};
+use crate::data::{InputSpec, Layout};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::gram;
 use crate::metrics;
@@ -80,7 +80,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         progress
             .note("the factors were made with --scale max: divide the new matrix by the same number as the old one");
     }
-    let plan = Plan::Grid { pr: comm.size(), pc: 1 };
+    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();
     let block = &loaded.blocks[0];

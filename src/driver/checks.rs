@@ -4,7 +4,7 @@ use super::settings::Settings;
 use crate::algorithms::description::Form;
 use crate::algorithms::parameters::GridShape;
 use crate::comm::Communicator;
-use crate::data::{Header, Share, Statistics};
+use crate::data::{Header, PartySplit, Statistics};
 use crate::error::{Error, Result};
 use crate::linalg;
 use crate::linalg::Block;
@@ -36,13 +36,13 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
 }
 
 /// How the data is shared out among the parties; rank 0 alone reads the file of `--split`. Collective.
-pub(super) fn share(settings: &Settings, comm: &Communicator) -> Result<Share> {
+pub(super) fn share(settings: &Settings, comm: &Communicator) -> Result<PartySplit> {
     let Some(path) = &settings.split else {
-        return Ok(settings.skew.map_or(Share::Even, Share::First));
+        return Ok(settings.skew.map_or(PartySplit::Even, PartySplit::First));
     };
     let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
     let text = comm.broadcast_value(CONTROL, comm.is_root().then(read).unwrap_or(Ok(String::new())));
-    text.map_err(Error::input).and_then(|text| Share::parse(&text)).map_err(|e| e.at(split_name(settings)))
+    text.map_err(Error::input).and_then(|text| PartySplit::parse(&text)).map_err(|e| e.at(split_name(settings)))
 }
 
 /// The file of `--split` as messages name it.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::algorithms::shared::missing::Places;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
-use crate::data::{Cuts, InputSpec, Plan};
+use crate::data::{Cuts, InputSpec, Layout};
 use crate::error::{Error, Result};
 use crate::linalg::Block;
 
@@ -26,7 +26,7 @@ pub fn read(path: &str, (m, n): (usize, usize), cuts: &Cuts, comm: &Communicator
             "{path}: is {rows} x {cols}, but the data {m} x {n}; it marks the missing entries of a matrix of the same shape"
         ))));
     }
-    let plan = Plan::Grid { pr: comm.size(), pc: 1 };
+    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f32>(&plan, comm, &mut |_| ()).map_err(at)?;
     let first = loaded.cuts.rows[comm.rank()].start;
     let mut hands = [vec![Vec::<u64>::new(); comm.size()], vec![Vec::new(); comm.size()]];

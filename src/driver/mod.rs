@@ -28,7 +28,7 @@ use crate::comm::watchdog;
 use crate::comm::watchdog::Watchdog;
 use crate::comm::{Communicator, MessageTag, Parties, Payload, Signals, end_without_the_lost};
 use crate::data;
-use crate::data::{Plan, Share};
+use crate::data::{Layout, PartySplit};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg;
 use crate::output::checkpoint;
@@ -94,7 +94,7 @@ fn run_in<T: crate::algorithms::method::Precision>(settings: &Settings, comm: &C
             path.display()
         ));
     }
-    let counted = if let Share::Counts(counts) = &share { Some(counts.len()) } else { None };
+    let counted = if let PartySplit::Counts(counts) = &share { Some(counts.len()) } else { None };
     let count = settings.parties.or(counted).unwrap_or(comm.size());
     let parties = Parties { count, ranks: comm.size() };
     let partition = settings.description().partition;
@@ -105,7 +105,7 @@ fn run_in<T: crate::algorithms::method::Precision>(settings: &Settings, comm: &C
     let groups = settings.method.groups();
     let missing = groups.missing.filter(|group| group.any());
     let plan = match missing {
-        Some(_) => Plan::RowsAndColumns { ranks: comm.size() },
+        Some(_) => Layout::RowsAndColumns { ranks: comm.size() },
         None => grid::plan(partition, shape, comm.size(), parties, share, groups.grid.and_then(|g| g.grid.given())),
     };
     let loaded = input.load::<T>(&plan, comm, &mut |part| {

@@ -12,7 +12,7 @@ use super::settings::Settings;
 use crate::commands::report::ReportArgs;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
-use crate::data::{Header, InputSpec, Loaded, Plan, Source, Stack, Threshold, names};
+use crate::data::{Header, InputSpec, Layout, Loaded, Source, Stack, Threshold, names};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Real;
 use crate::output::matrices;
@@ -40,7 +40,7 @@ pub fn lines(settings: &Settings, header: &Header) -> Result<Option<Lines>> {
 pub fn sample_of<T: Real>(
     settings: &Settings,
     lines: Lines,
-    plan: &Plan,
+    plan: &Layout,
     loaded: &Loaded<T>,
     comm: &Communicator,
 ) -> Option<Sample> {
@@ -49,7 +49,7 @@ pub fn sample_of<T: Real>(
 }
 
 /// `count` lines, put together from all ranks' blocks. Collective.
-fn sample<T: Real>(lines: Lines, count: usize, plan: &Plan, loaded: &Loaded<T>, comm: &Communicator) -> Sample {
+fn sample<T: Real>(lines: Lines, count: usize, plan: &Layout, loaded: &Loaded<T>, comm: &Communicator) -> Sample {
     let (number, length) = lines.shape((loaded.header.rows, loaded.header.cols));
     let at = report::spread(count, number);
     let mut values = Array2::<f64>::zeros((at.len(), length));
@@ -273,7 +273,7 @@ fn lines_of(
     progress: &mut Progress,
 ) -> Result<Sample> {
     let spec = input_of(&task.start, typed).map_err(Error::on_all_ranks)?;
-    let plan = Plan::Grid { pr: comm.size(), pc: 1 };
+    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = data::open(&spec, comm)?.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     if task.start["m"].as_u64() != Some(m as u64) || task.start["n"].as_u64() != Some(n as u64) {

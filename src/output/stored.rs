@@ -11,7 +11,7 @@ use super::seal;
 use crate::algorithms::{Owner, Restore};
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
-use crate::hdf5_probe::What;
+use crate::hdf5_probe::Content;
 use crate::linalg::Real;
 use crate::output::npz::Matrices;
 use crate::output::plan::blocks;
@@ -81,7 +81,7 @@ impl Stored {
                 )));
             }
             // Written by another version, or changed since by another program.
-            State::Unsealed => hdf5_probe::read(What::Factors, &path.to_string_lossy(), None)?,
+            State::Unsealed => hdf5_probe::run(Content::Factors, &path.to_string_lossy(), None)?,
             State::Good => {}
         }
         let file = hdf5::File::open(path)

@@ -1,8 +1,8 @@
 //! Files that must be refused, in the same words on all ranks, and damaged ones that must not make it panic.
 
 use fednmf::comm::Communicator;
-use fednmf::data::{InputSpec, Plan, open};
-use fednmf::error::ErrorKind;
+use fednmf::data::{InputSpec, Layout, open};
+use fednmf::error::Kind;
 
 use crate::TEST;
 use crate::good::npy;
@@ -10,10 +10,10 @@ use crate::good::npy;
 /// The input must be refused, in words that hold `names`, the same on all ranks.
 pub fn refused(comm: &Communicator, path: &str, names: &str) {
     let spec = InputSpec::parse(path).unwrap();
-    let plan = Plan::RowsAndColumns { ranks: comm.size() };
+    let plan = Layout::RowsAndColumns { ranks: comm.size() };
     let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
     let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
-    assert_eq!(error.kind, ErrorKind::Input, "{path}: {error}");
+    assert_eq!(error.kind, Kind::Input, "{path}: {error}");
     assert!(error.everywhere, "{path}: {error}");
     assert!(error.message.contains(names), "{path}: {error}");
     let all = comm.all_gather_value(TEST, &error.message);
@@ -74,14 +74,14 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
     cases.iter().for_each(|(name, _, names)| refused(comm, &format!("{dir}/bad/{name}"), names));
     // What they promise is never asked for: none of them holds more than some kilobytes.
     assert!(peak() < before + (32 << 10), "{} KiB more", peak() - before);
-    // What a reader might not stand up to (`bench/run safety fuzz`): no panic, whatever becomes of it.
+    // What a reader might not stand up to (bench/safety): no panic, whatever becomes of it.
     let bent = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bent");
     for entry in std::fs::read_dir(bent).unwrap() {
         let path = entry.unwrap().path();
         let spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
-        let plan = Plan::RowsAndColumns { ranks: comm.size() };
+        let plan = Layout::RowsAndColumns { ranks: comm.size() };
         let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
-        assert!(result.err().is_none_or(|e| e.everywhere && e.kind == ErrorKind::Input), "{}", path.display());
+        assert!(result.err().is_none_or(|e| e.everywhere && e.kind == Kind::Input), "{}", path.display());
     }
     refused(comm, &format!("{dir}/missing.mtx"), "no such file");
     refused(comm, dir, "directory");
@@ -132,11 +132,11 @@ pub fn damaged_files(comm: &Communicator, dir: &str) {
             }
             std::fs::write(&damaged, &bytes).unwrap();
             let spec = InputSpec::parse(&damaged).unwrap();
-            let plan = Plan::RowsAndColumns { ranks: 1 };
+            let plan = Layout::RowsAndColumns { ranks: 1 };
             match open(&spec, &alone).and_then(|input| input.load::<f64>(&plan, &alone, &mut |_| ())) {
                 Ok(_) => read += 1,
                 Err(e) => {
-                    assert_eq!(e.kind, ErrorKind::Input, "{name}: {e}");
+                    assert_eq!(e.kind, Kind::Input, "{name}: {e}");
                     refused += 1;
                 }
             }

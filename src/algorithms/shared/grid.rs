@@ -11,7 +11,7 @@ use ndarray::{Array2, ArrayView2};
 use crate::algorithms::description::Partition;
 use crate::algorithms::parameters::{self, Auto, GridShape};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
-use crate::data::{Plan, Share};
+use crate::data::{Layout, PartySplit};
 use crate::linalg::{Block, Order, Real};
 
 /// What the ranks of a grid exchange.
@@ -34,17 +34,17 @@ pub fn plan(
     (m, n): (usize, usize),
     ranks: usize,
     parties: Parties,
-    share: Share,
+    share: PartySplit,
     grid: Option<GridShape>,
-) -> Plan {
+) -> Layout {
     match partition {
         Partition::Grid => {
             let (pr, pc) = grid.map_or_else(|| fewest_words(m, n, ranks), |grid| (grid.rows, grid.cols));
-            Plan::Grid { pr, pc }
+            Layout::Grid { pr, pc }
         }
-        Partition::RowsAndColumns => Plan::RowsAndColumns { ranks },
-        Partition::PartyRows => Plan::PartyRows { parties, share },
-        Partition::PartyColumns => Plan::PartyColumns { parties, share },
+        Partition::RowsAndColumns => Layout::RowsAndColumns { ranks },
+        Partition::PartyRows => Layout::PartyRows { parties, split: share },
+        Partition::PartyColumns => Layout::PartyColumns { parties, split: share },
     }
 }
 

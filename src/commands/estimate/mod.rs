@@ -17,7 +17,7 @@ use crate::algorithms::registry;
 use crate::algorithms::shared::grid;
 use crate::comm::{Communicator, Parties};
 use crate::data;
-use crate::data::{InputSpec, Share};
+use crate::data::{InputSpec, PartySplit};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg;
 use crate::linalg::{Block, Real, SparseKernel};
@@ -143,7 +143,7 @@ fn job<T: Real>(question: &Question, comm: &Communicator) -> Result<(Job, Vec<Bl
             let settled = settle(m, n, sparse);
             let parties = Parties { count: parties.unwrap_or(comm.size()), ranks: comm.size() };
             let partition = settled.0.description().partition;
-            let plan = grid::plan(partition, (m, n), comm.size(), parties, Share::Even, None);
+            let plan = grid::plan(partition, (m, n), comm.size(), parties, PartySplit::Even, None);
             let loaded = input.load::<T>(&plan, comm, &mut |_| ())?;
             (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), settled, loaded.blocks)
         }

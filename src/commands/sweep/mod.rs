@@ -23,7 +23,7 @@ use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{Communicator, Parties};
 use crate::data;
-use crate::data::{InputSpec, Loaded, Plan, Share};
+use crate::data::{InputSpec, Layout, Loaded, PartySplit};
 use crate::driver::CONTROL;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::SparseKernel;
@@ -364,9 +364,9 @@ fn load(sweep: &Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Res
     }
     let partition = sweep.method.description().partition;
     let plan = if sweep.has_missing() {
-        Plan::RowsAndColumns { ranks: group.size() }
+        Layout::RowsAndColumns { ranks: group.size() }
     } else {
-        grid::plan(partition, (m, n), group.size(), Parties { count: 1, ranks: 1 }, Share::Even, None)
+        grid::plan(partition, (m, n), group.size(), Parties { count: 1, ranks: 1 }, PartySplit::Even, None)
     };
     input.load::<f64>(&plan, group, &mut |part| progress.loading(part))
 }

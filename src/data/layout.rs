@@ -1,25 +1,25 @@
-//! How a matrix is cut into blocks, and which rank gets which.
+//! How a matrix is cut into blocks, and which rank gets which block.
 
 use std::ops::Range;
 
 use crate::comm::{Parties, even_part};
-use crate::data::split::Share;
+use crate::data::split::{PartySplit, whole};
 
-/// What an algorithm wants of the matrix on each rank.
+/// The blocks that an algorithm needs on each rank.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Plan {
-    /// Block (i, j) of a pr × pc grid on rank i·pc + j, by rows. 1-D is pc = 1.
+pub enum Layout {
+    /// Block (i, j) of a pr × pc process grid on rank i·pc + j. A 1-D partition has pc = 1.
     Grid { pr: usize, pc: usize },
-    /// A row block and a column block on each rank, each stored so that the other side's index is the row:
-    /// first M[I_r, :]ᵀ (n × |I_r|), then M[:, J_r] (m × |J_r|). Picking sketched columns or rows is then contiguous.
+    /// A row block and a column block on each rank r: first M[I_r, :]ᵀ (n × |I_r|), then M[:, J_r] (m × |J_r|). Sketched
+    /// columns of the former and rows of the latter are then contiguous.
     RowsAndColumns { ranks: usize },
     /// A block of rows for each party.
-    PartyRows { parties: Parties, share: Share },
+    PartyRows { parties: Parties, split: PartySplit },
     /// A block of columns for each party.
-    PartyColumns { parties: Parties, share: Share },
+    PartyColumns { parties: Parties, split: PartySplit },
 }
 
-/// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise columns; parts are ascending and cover all.
+/// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise for columns. Parts ascend and cover all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cuts {
     pub rows: Vec<Range<usize>>,
@@ -31,28 +31,36 @@ pub struct Cuts {
 pub struct Tile {
     pub rows: Range<usize>,
     pub cols: Range<usize>,
-    /// Stored as its transpose: the block has the tile's columns as rows.
+    /// Whether the block is the transpose of the tile.
     pub transposed: bool,
 }
 
-impl Plan {
+impl Tile {
+    /// Rows and columns of the block.
+    pub fn stored_shape(&self) -> (usize, usize) {
+        let (rows, cols) = (self.rows.len(), self.cols.len());
+        if self.transposed { (cols, rows) } else { (rows, cols) }
+    }
+}
+
+impl Layout {
     /// Number of parts of the rows and of the columns.
     pub fn parts(&self) -> (usize, usize) {
         match *self {
-            Plan::Grid { pr, pc } => (pr, pc),
-            Plan::RowsAndColumns { ranks } => (ranks, ranks),
-            Plan::PartyRows { parties, .. } => (parties.count, 1),
-            Plan::PartyColumns { parties, .. } => (1, parties.count),
+            Layout::Grid { pr, pc } => (pr, pc),
+            Layout::RowsAndColumns { ranks } => (ranks, ranks),
+            Layout::PartyRows { parties, .. } => (parties.count, 1),
+            Layout::PartyColumns { parties, .. } => (1, parties.count),
         }
     }
 
-    /// Cuts of an m × n matrix into even parts, or balanced by stored entries where their numbers per row and column
-    /// are given. Parties' parts are as they are shared out: how much a party owns is not for us to change.
+    /// Cuts an m × n matrix into even parts, or into parts with about the same number of entries if the numbers per row
+    /// and column are given. How much a party owns is never changed.
     pub fn cuts(&self, m: usize, n: usize, row_counts: Option<&[u64]>, col_counts: Option<&[u64]>) -> Cuts {
         let (pr, pc) = self.parts();
         match self {
-            Plan::PartyRows { share, .. } => Cuts { rows: share.cuts(m, pr), cols: whole(n) },
-            Plan::PartyColumns { share, .. } => Cuts { rows: whole(m), cols: share.cuts(n, pc) },
+            Layout::PartyRows { split, .. } => Cuts { rows: split.cuts(m, pr), cols: whole(n) },
+            Layout::PartyColumns { split, .. } => Cuts { rows: whole(m), cols: split.cuts(n, pc) },
             _ => Cuts { rows: balanced(m, pr, row_counts), cols: balanced(n, pc, col_counts) },
         }
     }
@@ -66,27 +74,22 @@ impl Plan {
             transposed,
         };
         match *self {
-            Plan::Grid { pc, .. } => vec![tile(&cuts.rows[rank / pc], &cuts.cols[rank % pc], false)],
-            Plan::RowsAndColumns { .. } => {
+            Layout::Grid { pc, .. } => vec![tile(&cuts.rows[rank / pc], &cuts.cols[rank % pc], false)],
+            Layout::RowsAndColumns { .. } => {
                 vec![tile(&cuts.rows[rank], &(0..n), true), tile(&(0..m), &cuts.cols[rank], false)]
             }
-            Plan::PartyRows { parties, .. } => {
+            Layout::PartyRows { parties, .. } => {
                 parties.hosted(rank).map(|p| tile(&cuts.rows[p], &(0..n), false)).collect()
             }
-            Plan::PartyColumns { parties, .. } => {
+            Layout::PartyColumns { parties, .. } => {
                 parties.hosted(rank).map(|p| tile(&(0..m), &cuts.cols[p], false)).collect()
             }
         }
     }
 }
 
-/// `total` items in one run.
-pub(super) fn whole(total: usize) -> Vec<Range<usize>> {
-    std::iter::once(0..total).collect()
-}
-
-/// `total` items in `parts` runs of about equal weight; an item weighs its count and a little for itself, since each row
-/// also costs its own sweep.
+/// Cuts `total` items into `parts` runs of about equal weight. An item weighs its count plus a little of its own, since
+/// each row also costs an update.
 fn balanced(total: usize, parts: usize, counts: Option<&[u64]>) -> Vec<Range<usize>> {
     let Some(counts) = counts else {
         return (0..parts).map(|i| even_part(total, parts, i)).collect();
@@ -97,7 +100,7 @@ fn balanced(total: usize, parts: usize, counts: Option<&[u64]>) -> Vec<Range<usi
     let (mut start, mut weight, mut i) = (0, 0u128, 0);
     for part in 1..=parts as u128 {
         let goal = whole * part / parts as u128;
-        // The item at the border goes to the side where more than half of it lies.
+        // The item at the border goes to the part that holds more than half of its weight.
         while i < total && weight + u128::from(counts[i] + own) / 2 < goal {
             weight += u128::from(counts[i] + own);
             i += 1;
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_covers_all() {
+    fn cuts_cover_all_items() {
         let counts: Vec<u64> = (0..97).map(|i| if i == 3 { 5000 } else { i % 5 }).collect();
         for parts in [1, 2, 3, 4, 97, 120] {
             let cuts = balanced(97, parts, Some(&counts));
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn heavy_rows_are_shared_out() {
+    fn heavy_rows_are_balanced() {
         let mut counts = vec![10u64; 100];
         counts[..10].fill(100);
         let cuts = balanced(100, 2, Some(&counts));
@@ -138,9 +141,9 @@ mod tests {
 
     #[test]
     fn grid_tiles_cover_the_matrix_once() {
-        let plan = Plan::Grid { pr: 2, pc: 3 };
-        let cuts = plan.cuts(7, 11, None, None);
-        let area: usize = (0..6).flat_map(|r| plan.tiles(&cuts, r)).map(|t| t.rows.len() * t.cols.len()).sum();
+        let layout = Layout::Grid { pr: 2, pc: 3 };
+        let cuts = layout.cuts(7, 11, None, None);
+        let area: usize = (0..6).flat_map(|r| layout.tiles(&cuts, r)).map(|t| t.rows.len() * t.cols.len()).sum();
         assert_eq!(area, 77);
     }
 }
