@@ -6,7 +6,6 @@ use std::io::Write as _;
 use ndarray::{Array2, s};
 use serde_json::{Map, Value, json};
 
-use crate::algorithms::{Owner, Piece, Restore as _};
 use crate::cli::AttackArgs;
 use crate::comm::Communicator;
 use crate::data;
@@ -17,6 +16,7 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::privacy::attack::Recovery;
 use crate::sketch;
+use crate::state::{Owner, Piece, ReadRows as _};
 
 /// Most bytes that the attack may keep.
 const MOST: usize = 8 << 30;

@@ -3,6 +3,7 @@
 mod attack;
 pub mod estimate;
 mod project;
+mod report;
 mod sweep;
 mod tools;
 
@@ -29,7 +30,7 @@ pub fn perform(typed: Typed, comm: &Communicator) -> Result<i32> {
         Typed::Command(Command::Attack(args)) => attack::attack(&args, comm),
         Typed::Command(Command::Project(args)) => project::project(&args, comm),
         Typed::Command(Command::Sweep(args)) => sweep::sweep(&args, comm),
-        Typed::Command(Command::Report(args)) => crate::driver::report(&args, comm),
+        Typed::Command(Command::Report(args)) => report::report(&args, comm),
         Typed::Command(Command::Estimate(args)) => {
             let question = args.check().map_err(|e| e.on_all_ranks())?;
             estimate::estimate(&question, comm)

@@ -5,7 +5,7 @@ use std::path::Path;
 use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
-use crate::algorithms::{Piece, registry};
+use crate::algorithms::registry;
 use crate::cli::ProjectArgs;
 use crate::comm::Communicator;
 use crate::data;
@@ -18,6 +18,7 @@ use crate::output::attributes;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
+use crate::state::Piece;
 
 /// Rows that are solved at a time: the solver keeps its state for each.
 const STEP: usize = 4096;

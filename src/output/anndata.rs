@@ -35,8 +35,8 @@ pub struct Cells {
     pub columns: Option<Vec<String>>,
     /// Whether its columns are the observations, not its rows.
     pub turned: bool,
-    /// The course of the run: a list of numbers for each measure.
-    pub course: Map<String, Value>,
+    /// The evaluations of the run: one list of numbers per measure.
+    pub history: Map<String, Value>,
 }
 
 /// An AnnData file being written.
@@ -58,8 +58,8 @@ impl<'a> Sheet<'a> {
         let mut about = attributes.clone();
         about.insert("U".into(), place(cells.turned, "U").into());
         about.insert("V".into(), place(cells.turned, "V").into());
-        if !cells.course.is_empty() {
-            about.insert("trace".into(), cells.course.clone().into());
+        if !cells.history.is_empty() {
+            about.insert("trace".into(), cells.history.clone().into());
         }
         let write = || -> Outcome<()> {
             let file = writer.file();

@@ -10,15 +10,21 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::CHECKPOINT;
-use crate::algorithms::Piece;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::output::gather::{Job, hosted, pattern};
+use crate::output::attributes::VERSION;
+use crate::output::gather::{Job, pattern};
 use crate::output::h5::directory;
 use crate::output::sink::Form;
 use crate::output::stored::{GENERATION, Stored};
 use crate::output::values::after_storage;
+use crate::state::State;
+
+/// The format of the files that this version writes, the only one that it reads.
+const FORMAT: u64 = 2;
+/// The root attribute with it. Checkpoints of format 1 have none.
+const FORMAT_NAME: &str = "checkpoint_format";
 
 const NUMBER: MessageTag = MessageTag::new("checkpoint", Payload::Control);
 
@@ -48,7 +54,7 @@ impl Checkpoint {
     pub fn save<T: Real>(
         &mut self,
         comm: &Communicator,
-        pieces: &[Piece<'_, T>],
+        state: &State<'_, T>,
         attributes: &Map<String, Value>,
     ) -> Result<()> {
         if self.generation == 0 {
@@ -56,11 +62,21 @@ impl Checkpoint {
             self.generation = comm.broadcast_value(NUMBER, if comm.is_root() { present(&self.path) } else { 0 });
         }
         let generation = self.generation + 1;
-        let number = Some(generation);
-        let job = Job { path: &self.path, pieces, attributes, generation: number, tag: CHECKPOINT, form: Form::Hdf5 };
+        let mut attributes = attributes.clone();
+        attributes.insert(FORMAT_NAME.into(), FORMAT.into());
+        attributes.insert("version".into(), VERSION.into());
+        let job = Job {
+            path: &self.path,
+            pieces: &state.matrices,
+            scalars: &state.scalars,
+            attributes: &attributes,
+            generation: Some(generation),
+            tag: CHECKPOINT,
+            form: Form::Hdf5,
+        };
         job.write(comm)?.publish(comm)?;
         self.generation = generation;
-        remove_others(&self.path, generation, &hosted(pieces));
+        remove_others(&self.path, generation, &job.hosted());
         Ok(())
     }
 
@@ -85,8 +101,25 @@ impl Checkpoint {
                 path.display()
             )));
         }
+        check_format(path, &attributes)?;
         Ok((stored, attributes))
     }
+}
+
+/// Refuses a checkpoint of another format than this version's.
+fn check_format(path: &Path, attributes: &Map<String, Value>) -> Result<()> {
+    let found = attributes.get(FORMAT_NAME).and_then(Value::as_u64).unwrap_or(1);
+    if found == FORMAT {
+        return Ok(());
+    }
+    let writer = attributes.get("version").and_then(Value::as_str);
+    let writer = writer.map_or_else(|| "an earlier fednmf".to_string(), |version| format!("fednmf {version}"));
+    let age = if found < FORMAT { "an older" } else { "a newer" };
+    Err(Error::input(format!(
+        "{}: the checkpoint was written by {writer} in {age} format ({found}; this is fednmf {VERSION}, format {FORMAT}); \
+         finish the run with that version, or start again without --resume",
+        path.display()
+    )))
 }
 
 /// The generation of the manifest at `path`, 0 where there is none that can be read.
@@ -154,9 +187,9 @@ fn collect(found: &Map<String, Value>, expected: &Map<String, Value>, prefix: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithms::{Owner, Restore};
     use crate::output::gather::write_alone;
-    use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
+    use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
+    use crate::state::{Owner, Piece, ReadRows, SavedState};
     use ndarray::{Array2, array};
     use serde_json::json;
     use std::fs;
@@ -168,16 +201,17 @@ mod tests {
 
     /// Writes a generation with two parties as `save` does, up to `steps` renames of three.
     fn save(path: &Path, generation: u64, steps: usize) {
-        let mut attributes = map(json!({"iteration": 10 * generation, "seed": 1}));
+        let mut attributes = map(json!({"iteration": 10 * generation, "seed": 1, FORMAT_NAME: FORMAT}));
         attributes.insert(GENERATION.into(), generation.into());
         attributes.insert(PARTY_FILES.into(), pattern(path, Some(generation)).into());
         attributes.insert(PARTY_WIDTH.into(), 2.into());
         let values = state(generation);
-        let piece = |name| Piece { name, owner: Owner::Shared, total_rows: 3, first_row: 0, values: values.view() };
+        let piece = |name| Piece::shared(name, 3, 0, values.view());
         let mut parts = Vec::new();
         for party in 0..2 {
             let mut attributes = attributes.clone();
             attributes.insert(PARTY.into(), party.into());
+            attributes.insert(STATE.into(), json!({"key": [party, generation]}));
             let file = path.with_file_name(party_file(&pattern(path, Some(generation)), party, 2));
             parts.push(write_alone(&file, &[&piece("U")], &attributes).unwrap());
         }
@@ -204,6 +238,9 @@ mod tests {
             stored.rows(name, owner, 1, out.view_mut()).unwrap();
             assert_eq!(out, state(generation).slice(ndarray::s![1.., ..]));
         }
+        let saved: &dyn SavedState<f64> = &stored;
+        assert_eq!(saved.scalars(Owner::Shared).unwrap(), Value::Null);
+        assert_eq!(saved.scalars(Owner::Party(1)).unwrap(), json!({"key": [1, generation]}));
     }
 
     #[test]
@@ -286,6 +323,20 @@ mod tests {
         assert!(Checkpoint::resume(&path).unwrap_err().message.contains("no checkpoint here"));
         write_alone::<f64>(&path, &[], &Map::new()).unwrap().publish().unwrap();
         assert!(Checkpoint::resume(&path).unwrap_err().message.contains("is no checkpoint"));
+    }
+
+    #[test]
+    fn another_format_is_refused_with_its_version() {
+        let path = Path::new("F.h5");
+        let check = |value| check_format(path, &map(value));
+        check(json!({FORMAT_NAME: FORMAT, "version": "9.9.9"})).unwrap();
+        for (value, words) in [
+            (json!({GENERATION: 3}), "an earlier fednmf in an older format (1;"),
+            (json!({FORMAT_NAME: FORMAT + 1, "version": "9.9.9"}), "fednmf 9.9.9 in a newer format"),
+        ] {
+            let error = check(value).unwrap_err();
+            assert!(error.exit_code() == 2 && error.message.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -9,20 +9,22 @@ use ndarray::s;
 use serde_json::{Map, Value};
 
 use super::plan;
-use crate::algorithms::{Owner, Piece};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::h5::Part;
 use crate::output::plan::{Head, Matrix, block_rows, blocks};
 use crate::output::sink::{Form, Sink};
-use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
+use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
+use crate::state::{Owner, Piece};
 
 /// What is to be written.
 pub struct Job<'a, 'p, T> {
     /// The shared file; the owners' files are beside it.
     pub path: &'a Path,
     pub pieces: &'a [Piece<'p, T>],
+    /// For a checkpoint, the method's scalars: each goes to the file of its owner alone.
+    pub scalars: &'a [(Owner, Value)],
     pub attributes: &'a Map<String, Value>,
     /// For a checkpoint: files carry checksums, and the owners' carry the generation in their names.
     pub generation: Option<u64>,
@@ -46,15 +48,10 @@ pub fn pattern(path: &Path, generation: Option<u64>) -> String {
     format!("{stem}.party-{{party}}{generation}{extension}")
 }
 
-/// The parties that this rank has pieces of, each once, in order.
-pub fn hosted<T>(pieces: &[Piece<'_, T>]) -> Vec<usize> {
-    let mut parties: Vec<usize> = pieces
-        .iter()
-        .filter_map(|p| match p.owner {
-            Owner::Party(party) => Some(party),
-            Owner::Shared => None,
-        })
-        .collect();
+/// The parties among these owners, each once, in ascending order.
+pub fn parties(owners: impl Iterator<Item = Owner>) -> Vec<usize> {
+    let party = |owner| if let Owner::Party(party) = owner { Some(party) } else { None };
+    let mut parties: Vec<usize> = owners.filter_map(party).collect();
     parties.sort_unstable();
     parties.dedup();
     parties
@@ -74,6 +71,11 @@ fn width(parties: &[Vec<usize>]) -> Result<Option<usize>> {
 }
 
 impl<'p, T: Real> Job<'_, 'p, T> {
+    /// The parties that this rank has a file to write for.
+    pub fn hosted(&self) -> Vec<usize> {
+        parties(self.pieces.iter().map(|p| p.owner).chain(self.scalars.iter().map(|(owner, _)| *owner)))
+    }
+
     /// Writes all files under their temporary names. Collective.
     ///
     /// # Errors
@@ -83,10 +85,10 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
         // Of private pieces the others learn whose they are and nothing else.
         let notice = MessageTag::new(self.tag.kind, Payload::Control);
-        let (heads, parties): (Vec<_>, Vec<_>) =
-            comm.all_gather_value(notice, &(heads, hosted(self.pieces))).into_iter().unzip();
+        let (heads, hosted): (Vec<_>, Vec<_>) =
+            comm.all_gather_value(notice, &(heads, self.hosted())).into_iter().unzip();
         // Equal on all ranks, and so are their errors.
-        let (plan, width) = (plan::matrices(&heads)?, width(&parties)?);
+        let (plan, width) = (plan::matrices(&heads)?, width(&hosted)?);
 
         let private = self.private(width);
         let writer = comm.is_root().then(|| self.shared_file(width)).transpose();
@@ -96,8 +98,8 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         Ok(Written { shared: comm.agree_on_error(shared)?, private })
     }
 
-    /// The root attributes, with what a reader needs to find all files.
-    fn root(&self, width: Option<usize>) -> Map<String, Value> {
+    /// The root attributes of the file of `owner`: its scalars, and what a reader needs to find all files.
+    fn root(&self, owner: Owner, width: Option<usize>) -> Map<String, Value> {
         let mut map = self.attributes.clone();
         if let Some(generation) = self.generation {
             map.insert(GENERATION.into(), generation.into());
@@ -106,11 +108,16 @@ impl<'p, T: Real> Job<'_, 'p, T> {
             map.insert(PARTY_FILES.into(), pattern(self.path, self.generation).into());
             map.insert(PARTY_WIDTH.into(), width.into());
         }
+        if let Owner::Party(party) = owner {
+            map.insert(PARTY.into(), party.into());
+        }
+        let own = self.scalars.iter().find(|(of, _)| *of == owner);
+        map.extend(own.map(|(_, scalars)| (STATE.to_string(), scalars.clone())));
         map
     }
 
     fn shared_file(&self, width: Option<usize>) -> Result<Sink<'_>> {
-        Sink::create(self.form, self.path, self.root(width))
+        Sink::create(self.form, self.path, self.root(Owner::Shared, width))
     }
 
     /// Sends this rank's rows to rank 0, which writes them; rank 0 gets the finished file.
@@ -163,12 +170,12 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     fn private(&self, width: Option<usize>) -> Result<Vec<Part>> {
         let Some(width) = width else { return Ok(Vec::new()) };
         let pattern = pattern(self.path, self.generation);
-        hosted(self.pieces)
+        self.hosted()
             .into_iter()
             .map(|party| {
-                let own: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Party(party)).collect();
-                let mut attributes = self.root(Some(width));
-                attributes.insert(PARTY.into(), party.into());
+                let owner = Owner::Party(party);
+                let own: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == owner).collect();
+                let attributes = self.root(owner, Some(width));
                 let path: PathBuf = self.path.with_file_name(party_file(&pattern, party, width));
                 write_own(self.form, &path, &own, attributes)
             })

@@ -8,12 +8,12 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::OUTPUT;
-use crate::algorithms::Piece;
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::output::gather::Job;
 use crate::output::sink::Form;
+use crate::state::Piece;
 
 pub use crate::output::anndata::Cells;
 pub use crate::output::h5::check_writable;
@@ -32,7 +32,7 @@ pub fn write<T: Real>(
     attributes: &Map<String, Value>,
 ) -> Result<()> {
     let form = Form::Hdf5;
-    Job { path, pieces, attributes, generation: None, tag: OUTPUT, form }.write(comm)?.publish(comm)
+    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, form }.write(comm)?.publish(comm)
 }
 
 /// As [`write`], the factors of a run or a projection, in the format that the name's ending stands for. `cells` is needed
@@ -48,25 +48,16 @@ pub fn write_factors<T: Real>(
     cells: &Cells,
 ) -> Result<()> {
     let form = Kind::of(path)?.form(cells);
-    Job { path, pieces, attributes, generation: None, tag: OUTPUT, form }.write(comm)?.publish(comm)
+    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, form }.write(comm)?.publish(comm)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithms::{Owner, Restore};
     use crate::output::gather::write_alone;
-    use ndarray::{Array2, ArrayView2, ShapeBuilder, s};
+    use crate::state::{Owner, ReadRows};
+    use ndarray::{Array2, ShapeBuilder, s};
     use serde_json::json;
-
-    fn piece<'a, T>(
-        name: &'static str,
-        total_rows: usize,
-        first_row: usize,
-        values: ArrayView2<'a, T>,
-    ) -> Piece<'a, T> {
-        Piece { name, owner: Owner::Shared, total_rows, first_row, values }
-    }
 
     fn numbers(rows: usize, cols: usize) -> Array2<f64> {
         // Components contiguous, as the dense kernels have them.
@@ -81,10 +72,10 @@ mod tests {
         let path = dir.path().join("o.h5");
         let Value::Object(attributes) = json!({"algo": "hals", "k": 3}) else { unreachable!() };
         let pieces = [
-            piece("V", 7, 0, v.view()),
-            piece("E", 0, 0, v.slice(s![..0, ..])),
-            piece("U", 300, 130, u.slice(s![130.., ..])),
-            piece("U", 300, 0, u.slice(s![..130, ..])),
+            Piece::shared("V", 7, 0, v.view()),
+            Piece::shared("E", 0, 0, v.slice(s![..0, ..])),
+            Piece::shared("U", 300, 130, u.slice(s![130.., ..])),
+            Piece::shared("U", 300, 0, u.slice(s![..130, ..])),
         ];
         let part = write_alone(&path, &pieces.iter().collect::<Vec<_>>(), &attributes).unwrap();
         part.publish().unwrap();
@@ -106,7 +97,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("o.h5");
         let u = numbers(4, 2).mapv(|x| x as f32);
-        write_alone(&path, &[&piece("U", 4, 0, u.view())], &Map::new()).unwrap().publish().unwrap();
+        write_alone(&path, &[&Piece::shared("U", 4, 0, u.view())], &Map::new()).unwrap().publish().unwrap();
         let stored = Stored::open(&path).unwrap();
         let read = |name: &str, first_row, shape: (usize, usize)| {
             stored.rows(name, Owner::Shared, first_row, Array2::<f32>::zeros(shape).view_mut()).unwrap_err().message

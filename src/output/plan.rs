@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::algorithms::Piece;
 use crate::error::{Error, Result};
+use crate::state::Piece;
 
 /// A piece without its numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 
 use super::anndata;
 use super::seal;
-use crate::algorithms::{Owner, Restore};
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::What;
@@ -18,6 +17,7 @@ use crate::output::plan::blocks;
 use crate::output::seal::{Seal, State};
 use crate::output::sink::Kind;
 use crate::output::values::read_all;
+use crate::state::{Owner, ReadRows, SavedState};
 
 /// The root attribute that says how the owners' files are called: a file name with `{party}` in it.
 pub const PARTY_FILES: &str = "party_files";
@@ -27,6 +27,8 @@ pub const PARTY_WIDTH: &str = "party_width";
 pub const GENERATION: &str = "generation";
 /// The root attribute of an owner's file that says whose it is.
 pub const PARTY: &str = "party";
+/// The root attribute of a checkpoint's file with its owner's scalars.
+pub const STATE: &str = "state";
 
 /// A file of named matrices, open for reading, and the owners' files beside it.
 #[derive(Debug)]
@@ -261,11 +263,21 @@ impl Stored {
     }
 }
 
-impl<T: Real> Restore<T> for Stored {
+impl<T: Real> ReadRows<T> for Stored {
     fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()> {
         match owner {
             Owner::Shared => self.read(name, first_row, out),
             Owner::Party(party) => self.of_party(party)?.read(name, first_row, out),
+        }
+    }
+}
+
+impl<T: Real> SavedState<T> for Stored {
+    fn scalars(&self, owner: Owner) -> Result<Value> {
+        let scalars = |stored: &Stored| stored.attributes.get(STATE).cloned().unwrap_or_default();
+        match owner {
+            Owner::Shared => Ok(scalars(self)),
+            Owner::Party(party) => self.of_party(party).map(|stored| scalars(&stored)),
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{CHECKPOINT, OUTPUT};
 use crate::comm::{Communicator, Entry, Ledger, MessageTag, Payload};
+use crate::metrics::Measure;
 
 const GATHER: MessageTag = MessageTag::new("summary", Payload::Control);
 
@@ -239,7 +240,7 @@ pub fn bytes(n: u64) -> String {
 }
 
 /// What ran, for [`paragraph`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Facts<'a> {
     pub algo: &'a str,
     /// m and n.
@@ -250,7 +251,8 @@ pub struct Facts<'a> {
     pub iterations: usize,
     /// In the solver.
     pub seconds: f64,
-    pub rel_error: Option<f64>,
+    /// Of the last evaluation, the leading one first; empty if there was none.
+    pub measures: Vec<(Measure, f64)>,
     /// As in the trace.
     pub stopped_by: &'a str,
     /// Where the factors went.
@@ -272,9 +274,9 @@ pub fn paragraph(facts: &Facts<'_>, profile: &Profile) -> String {
         let _ = write!(text, " for {}", plural(facts.parties, "party", "parties"));
     }
     text.push_str(": ");
-    if let Some(error) = facts.rel_error {
-        let _ = write!(text, "relative error {error:.6} ");
-    }
+    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {x:.6}", m.label())).collect();
+    text.push_str(&measures.join(", "));
+    text.push_str(if measures.is_empty() { "" } else { " " });
     let _ = write!(
         text,
         "after {} in {:.3} s, stopped by {}. ",
@@ -365,7 +367,7 @@ mod tests {
             parties: 5,
             iterations: 1,
             seconds: 0.25,
-            rel_error: Some(0.5),
+            measures: vec![(Measure::RelativeError, 0.5)],
             stopped_by: "max-iters",
             output: Some("o.h5"),
         };

@@ -1,5 +1,6 @@
 //! What a party releases under differential privacy: a message cut to its bound, put on a grid, with noise on it.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -16,6 +17,14 @@ pub struct Releases {
     done: u64,
     /// Of each hosted party, how many of them had to be cut.
     cut: Vec<u64>,
+}
+
+/// A party's releases in its checkpoint. The key is secret: it predicts all noise of the run.
+#[derive(Serialize, Deserialize)]
+pub struct SavedReleases {
+    key: [u8; NOISE_KEY],
+    done: u64,
+    cut: u64,
 }
 
 impl Releases {
@@ -114,22 +123,20 @@ impl Releases {
         self.cut.iter().copied()
     }
 
-    /// What a resumed run needs of a hosted party, as bytes: its key, and how much was released and cut.
-    pub fn state(&self, hosted: usize) -> impl Iterator<Item = u8> + '_ {
-        let counts = [self.done, self.cut[hosted]];
-        self.keys[hosted].into_iter().chain(counts.into_iter().flat_map(u64::to_le_bytes))
+    /// Number of hosted parties.
+    pub fn hosted(&self) -> usize {
+        self.keys.len()
     }
 
-    /// Bytes of [`Releases::state`].
-    pub const STATE: usize = NOISE_KEY + 16;
+    /// What a resume needs of each hosted party.
+    pub fn saved(&self) -> impl Iterator<Item = SavedReleases> + '_ {
+        self.keys.iter().zip(&self.cut).map(|(&key, &cut)| SavedReleases { key, done: self.done, cut })
+    }
 
-    /// Takes up what [`Releases::state`] gave.
-    pub fn restore(&mut self, hosted: usize, state: &[u8; Releases::STATE]) {
-        let (key, counts) = state.split_at(NOISE_KEY);
-        self.keys[hosted].copy_from_slice(key);
-        let counts = counts.as_chunks::<8>().0;
-        self.done = u64::from_le_bytes(counts[0]);
-        self.cut[hosted] = u64::from_le_bytes(counts[1]);
+    /// Restores what [`Releases::saved`] returned of a hosted party.
+    pub fn restore(&mut self, hosted: usize, saved: SavedReleases) {
+        let SavedReleases { key, done, cut } = saved;
+        (self.keys[hosted], self.done, self.cut[hosted]) = (key, done, cut);
     }
 
     /// The table of what was released, for trace, summary and output. `beside` is what the guarantee does not cover.

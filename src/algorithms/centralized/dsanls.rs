@@ -20,13 +20,14 @@ use crate::algorithms::registry::{Form, MessageSpec, Method, Partition, Unit};
 use crate::algorithms::shared::sketched_step;
 use crate::algorithms::shared::sketched_step::Step;
 use crate::algorithms::shared::{start, stationarity};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
 use crate::sketch;
 use crate::sketch::Sketch;
+use crate::state::{Owner, Piece, SavedState};
 
 pub static METHOD: Method = Method {
     name: "dsanls",
@@ -281,9 +282,9 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
         ]
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, half) in [("U", &mut self.u), ("V", &mut self.v)] {
-            from.rows(name, Owner::Shared, half.rows.start, half.factor.view_mut())?;
+            saved.rows(name, Owner::Shared, half.rows.start, half.factor.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

@@ -12,11 +12,12 @@ use ndarray::Array2;
 use crate::algorithms::options::{INIT, Taken};
 use crate::algorithms::registry::{Form, MessageSpec, Method, Partition, Unit};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real};
 use crate::metrics;
+use crate::state::{Owner, Piece, SavedState};
 
 pub static METHOD: Method = Method {
     name: "kl-mu",
@@ -191,9 +192,9 @@ impl<T: Real> Algorithm<T> for KlMu<T> {
         vec![Piece::shared(u, m, i, self.u.own.view()), Piece::shared(v, n, j, self.v.own.view())]
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
-            from.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
+            saved.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

@@ -24,10 +24,10 @@ use crate::algorithms::columns::local::{Draws, Member, Scratch, sketch_sizes, tr
 use crate::algorithms::options::{LOCAL_ITERS, ORDER, SKETCH, SKETCH_SIZE, Taken, WEIGHTS};
 use crate::algorithms::registry::{LARGEST_TERM, MessageSpec, Method, Partition, Unit};
 use crate::algorithms::shared::dp;
-use crate::algorithms::shared::dp::{Kept, Messages, SURVIVING};
+use crate::algorithms::shared::dp::{Messages, SURVIVING};
 use crate::algorithms::shared::sketched_step;
 use crate::algorithms::shared::sketched_step::Step;
-use crate::algorithms::{Algorithm, Measures, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
@@ -35,6 +35,7 @@ use crate::metrics;
 use crate::privacy::{KEYS, Releases, Summer};
 use crate::sketch;
 use crate::sketch::Sketch;
+use crate::state::{Piece, SavedState, State};
 
 const AVERAGE_U: MessageTag = MessageTag::new("average of U_r", Payload::SharedFactor);
 const AVERAGE_SKETCH: MessageTag = MessageTag::new("average of sketched U_r", Payload::SketchedFactor);
@@ -159,7 +160,6 @@ struct Syn<T: Real> {
     comm: Communicator,
     summer: Summer,
     releases: Option<Releases>,
-    kept: Kept<T>,
     /// The first hosted party.
     first: usize,
     facts: Facts,
@@ -207,7 +207,6 @@ fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
         dp::releases(options, messages, who, &comm)?
     };
     Ok(Box::new(Syn {
-        kept: Kept::new(releases.as_ref()),
         releases,
         first: who.hosted(comm.rank()).start,
         summer: summer(&comm, who, options)?,
@@ -339,7 +338,6 @@ impl<T: Real> Algorithm<T> for Syn<T> {
             }
             self.round()?;
         }
-        self.kept.update(self.releases.as_ref());
         Ok(())
     }
 
@@ -364,7 +362,7 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         self.releases.as_ref().is_some_and(Releases::is_spent)
     }
 
-    fn releases(&self) -> Option<&Releases> {
+    fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
     }
 
@@ -372,17 +370,16 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         pieces(&self.u, self.members.iter().map(|x| &x.party).zip(self.refitted()))
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
-        all.extend(self.kept.pieces(self.first));
-        all
+    fn state(&self) -> State<'_, T> {
+        let factors = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
+        dp::save(factors.into(), self.releases.as_ref(), self.first)
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
         let u = &self.u;
         self.members.iter_mut().for_each(|x| x.u.assign(u));
-        self.kept.restore(from, self.first, self.releases.as_mut())?;
+        dp::restore(saved, self.releases.as_mut(), self.first)?;
         self.refitted.forget();
         self.iteration = iteration;
         Ok(())

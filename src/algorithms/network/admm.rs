@@ -8,10 +8,11 @@ use crate::algorithms::network::ppdnmf::local::{Agent, Inverse, Penalties, Split
 use crate::algorithms::network::ppdnmf::{common_start, measure, penalties};
 use crate::algorithms::options::{ADMM_ITERS, ADMM_TOL, ETA, MU_PENALTY};
 use crate::algorithms::registry::{Form, LARGEST_TERM, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
+use crate::state::{Owner, Piece, SavedState, State};
 
 pub static METHOD: Method = Method {
     name: "admm",
@@ -150,7 +151,7 @@ impl<T: Real> Algorithm<T> for Central<T> {
         pieces
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
+    fn state(&self) -> State<'_, T> {
         let mut pieces = self.factors();
         pieces.push(Piece::shared("U_copy", self.shape.0, 0, self.x.u.view()));
         pieces.push(Piece::shared("U_dual", self.shape.0, 0, self.x.p.view()));
@@ -158,17 +159,17 @@ impl<T: Real> Algorithm<T> for Central<T> {
             pieces.push(Piece::shared("V_copy", self.shape.1, first, agent.y.u.view()));
             pieces.push(Piece::shared("V_dual", self.shape.1, first, agent.y.p.view()));
         }
-        pieces
+        pieces.into()
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, values) in [("U", &mut self.x.x), ("U_copy", &mut self.x.u), ("U_dual", &mut self.x.p)] {
-            from.rows(name, Owner::Shared, 0, values.view_mut())?;
+            saved.rows(name, Owner::Shared, 0, values.view_mut())?;
         }
         for (agent, &first) in self.agents.iter_mut().zip(&self.first_rows) {
             let y = &mut agent.y;
             for (name, values) in [("V", &mut y.x), ("V_copy", &mut y.u), ("V_dual", &mut y.p)] {
-                from.rows(name, Owner::Shared, first, values.view_mut())?;
+                saved.rows(name, Owner::Shared, first, values.view_mut())?;
             }
         }
         self.iteration = iteration;

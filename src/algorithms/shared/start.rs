@@ -7,10 +7,10 @@ use ndarray::{Array2, ArrayViewMut2};
 
 use super::nndsvd;
 use crate::algorithms::options::{INIT, Options};
-use crate::algorithms::{Owner, Restore};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
 use crate::random::{Purpose, Stream, uniform_rows};
+use crate::state::{Owner, ReadRows};
 
 /// c for an m × n matrix with this sum of entries. A matrix without a positive mean starts at c = 1.
 pub fn scale(sum: f64, (m, n): (usize, usize), k: usize) -> f64 {
@@ -33,12 +33,12 @@ pub fn v<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2
 pub enum Init<'a, T> {
     Random,
     Nndsvd,
-    Given(&'a dyn Restore<T>),
+    Given(&'a dyn ReadRows<T>),
 }
 
 impl<'a, T> Init<'a, T> {
     /// As typed; `given` are the factors of the file, if one was named.
-    pub fn of(options: &Options, given: Option<&'a dyn Restore<T>>) -> Self {
+    pub fn of(options: &Options, given: Option<&'a dyn ReadRows<T>>) -> Self {
         match given {
             Some(given) => Init::Given(given),
             None if options.word(&INIT) == "nndsvd" => Init::Nndsvd,
@@ -90,7 +90,7 @@ pub fn on_grid<T: Real>(
 ///
 /// # Errors
 /// When they are of another shape, or no start.
-pub fn given<T: Real>(given: &dyn Restore<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
+pub fn given<T: Real>(given: &dyn ReadRows<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
     for ((name, rows), mut out) in ["U", "V"].into_iter().zip(rows).zip(out) {
         given.rows(name, Owner::Shared, rows.start, out.view_mut())?;
         if let Some(x) = out.iter().find(|x| !(x.is_finite() && **x >= T::zero())) {

@@ -36,12 +36,13 @@ use crate::algorithms::options::{
 };
 use crate::algorithms::registry::{Form, LARGEST_TERM, MessageSpec, Method, Partition, Unit};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::data::Loaded;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::nls::Pivoting;
+use crate::state::{Owner, Piece, SavedState, State};
 
 pub static METHOD: Method = Method {
     name: "ppdnmf",
@@ -310,37 +311,24 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
             pieces.push(Piece::shared("U", self.shape.0, 0, mean.view()));
         }
         for agent in &self.agents {
-            for (name, values) in [("V", &agent.y.x), ("X", &agent.x.x)] {
-                let owner = Owner::Party(agent.party);
-                pieces.push(Piece { name, owner, total_rows: values.nrows(), first_row: 0, values: values.view() });
-            }
+            pieces.push(Piece::private("V", agent.party, agent.y.x.view()));
+            pieces.push(Piece::private("X", agent.party, agent.x.x.view()));
         }
         pieces
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        self.agents
-            .iter()
-            .flat_map(|agent| {
-                let owner = Owner::Party(agent.party);
-                parts(agent).map(move |(name, values)| Piece {
-                    name,
-                    owner,
-                    total_rows: values.nrows(),
-                    first_row: 0,
-                    values: values.view(),
-                })
-            })
-            .collect()
+    fn state(&self) -> State<'_, T> {
+        let parts_of = |agent| parts(agent).map(|(name, values)| Piece::private(name, agent.party, values.view()));
+        self.agents.iter().flat_map(parts_of).collect::<Vec<_>>().into()
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for agent in &mut self.agents {
             let owner = Owner::Party(agent.party);
             let Agent { x, y, q, q_before, .. } = agent;
             let into = [&mut x.x, &mut x.u, &mut x.p, q, q_before, &mut y.x, &mut y.u, &mut y.p];
             for (name, values) in STATE.into_iter().zip(into) {
-                from.rows(name, owner, 0, values.view_mut())?;
+                saved.rows(name, owner, 0, values.view_mut())?;
             }
         }
         self.mean.take();
