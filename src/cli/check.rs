@@ -19,7 +19,7 @@ use crate::data;
 use crate::data::{InputSpec, Stack, Threshold};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
-use crate::output::matrices::Kind;
+use crate::output::matrices::Format;
 use crate::report::Wishes;
 
 /// How often something happens.
@@ -147,7 +147,7 @@ impl Settings {
             ));
         }
         if let Some(path) = &args.output
-            && Kind::of(path)? == Kind::AnnData
+            && Format::of(path)? == Format::AnnData
             && method.partition.is_private()
         {
             return Err(Error::input(format!(

@@ -33,7 +33,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     spec.transpose = args.transpose;
     let opened = match &args.output {
         Some(path) if comm.is_root() => {
-            matrices::Kind::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
+            matrices::Format::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
         }
         _ => Ok(()),
     };
@@ -83,8 +83,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             Piece::shared("U", m, own.start, u.view()),
             Piece::shared("V", n, own_v.start, v.slice(ndarray::s![own_v, ..])),
         ];
-        let cells = crate::driver::metadata::cells(Some(path), &spec, comm);
-        matrices::write_factors(comm, path, &pieces, &provenance(args, (m, n), k, error), &cells)?;
+        let annotations = crate::driver::metadata::annotations(Some(path), &spec, comm);
+        matrices::write_factors(comm, path, &pieces, &provenance(args, (m, n), k, error), &annotations)?;
     }
     if comm.is_root() {
         if args.json {

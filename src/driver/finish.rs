@@ -32,7 +32,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         all_finite(&comm, &*driver.algorithm)?;
         Ok(stop)
     });
-    run.cells.history = metadata::history(&run.settings, &driver.trace);
+    run.annotations.history = metadata::history(&run.settings, &driver.trace);
     let stop = match finished {
         Ok(stop) => stop,
         Err(e) => return Err(rescue(e, &run, &driver, &comm)),
@@ -81,7 +81,7 @@ fn write_results<T: Real>(
     if let Some(path) = &settings.output {
         let mut all = about();
         all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
-        matrices::write_factors(comm, path, &algorithm.factors(), &all, &run.cells)?;
+        matrices::write_factors(comm, path, &algorithm.factors(), &all, &run.annotations)?;
     }
     if let (Some(path), Some(view)) = (settings.options.file(&RECORD_RELEASES), algorithm.recorded_view()) {
         matrices::write(comm, path, &[view], &about())?;
@@ -175,7 +175,7 @@ fn rescue<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &Communica
     let mut all = provenance(run, comm, &driver.trajectory, "failure");
     all.insert("iterations".into(), good.iteration.into());
     all.extend(good.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
-    let message = match matrices::write_factors(comm, path, &good.pieces(), &all, &run.cells) {
+    let message = match matrices::write_factors(comm, path, &good.pieces(), &all, &run.annotations) {
         Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
         Err(e) => format!("nor can the last good factors be kept: {e}"),
     };

@@ -6,21 +6,21 @@ use super::report;
 use crate::cli::Settings;
 use crate::comm::Communicator;
 use crate::data::{InputSpec, names};
-use crate::output::matrices::{Cells, Kind};
+use crate::output::matrices::{Annotations, Format};
 use crate::output::trace::Trace;
 
 /// The input's names of rows and columns, for an output in AnnData's format; empty for other formats, and on ranks other
 /// than 0.
-pub fn cells(output: Option<&std::path::Path>, input: &InputSpec, comm: &Communicator) -> Cells {
-    let wanted = output.is_some_and(|path| Kind::of(path) == Ok(Kind::AnnData)) && comm.is_root();
+pub fn annotations(output: Option<&std::path::Path>, input: &InputSpec, comm: &Communicator) -> Annotations {
+    let wanted = output.is_some_and(|path| Format::of(path) == Ok(Format::AnnData)) && comm.is_root();
     let names = if wanted { names::of_input(input) } else { names::Names::default() };
-    Cells { rows: names.rows, columns: names.columns, turned: names.turned, history: Map::new() }
+    Annotations { rows: names.rows, columns: names.columns, transposed: names.turned, history: Map::new() }
 }
 
 /// Whether an output needs the events of the trace at the end of the run.
 pub fn needs_history(settings: &Settings) -> bool {
     let output = settings.output.as_deref();
-    settings.report.is_some() || output.is_some_and(|path| Kind::of(path) == Ok(Kind::AnnData))
+    settings.report.is_some() || output.is_some_and(|path| Format::of(path) == Ok(Format::AnnData))
 }
 
 /// The evaluations so far: one list per measure.

@@ -24,7 +24,7 @@ use crate::linalg::{Real, SparseKernels};
 use crate::output::attributes;
 use crate::output::checkpoint;
 use crate::output::checkpoint::Checkpoint;
-use crate::output::matrices::Cells;
+use crate::output::matrices::Annotations;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::report::Sample;
@@ -35,7 +35,7 @@ pub struct Run {
     pub settings: Settings,
     /// The trace's start event.
     pub start: Value,
-    pub cells: Cells,
+    pub annotations: Annotations,
     /// Lines of the matrix for the report.
     pub sample: Option<Sample>,
 }
@@ -74,7 +74,7 @@ pub fn prepare<T: registry::Precision>(
     let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
 
     watchdog::enter("preparing");
-    let cells = metadata::cells(settings.output.as_deref(), &settings.input, comm);
+    let annotations = metadata::annotations(settings.output.as_deref(), &settings.input, comm);
     let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
     let kernels = kernels::choose(&settings, resuming, &divided.loaded.blocks, comm)?;
     let mut identity = identity(&settings, &header, &divided);
@@ -118,7 +118,7 @@ pub fn prepare<T: registry::Precision>(
         progress,
         checkpointer: Checkpointer::new(comm, checkpoint, identity, settings.checkpoint_every, remembers),
     };
-    Ok((Run { settings, start, cells, sample }, driver))
+    Ok((Run { settings, start, annotations, sample }, driver))
 }
 
 /// Tells what the settings imply that a user may not expect.

@@ -1,9 +1,9 @@
-//! Checkpoints: all that a later `--resume` needs, whole at every moment.
+//! Checkpoints: everything that `--resume` needs, complete at any moment.
 //!
 //! `F.h5` holds the shared state and is the manifest: it names its generation and, where parties have private state,
-//! their files `F.party-03.g17.h5`. A new generation is written beside the old one; the rename of the manifest, after
-//! everything else is on disk, makes it the valid one. Then the older owners' files go. A crash at any moment leaves
-//! the manifest of one whole generation.
+//! their files `F.party-03.g17.h5`. A new generation is written beside the old one and becomes valid when the manifest is
+//! renamed, after everything else is on disk. Then the parties' older files are removed. A crash at any moment leaves the
+//! manifest of one complete generation.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::linalg::Real;
 use crate::output::attributes::VERSION;
 use crate::output::gather::{Job, pattern};
 use crate::output::h5::directory;
-use crate::output::sink::Form;
+use crate::output::sink::Encoding;
 use crate::output::stored::{GENERATION, Stored};
 use crate::output::values::after_storage;
 use crate::state::State;
@@ -28,16 +28,16 @@ const FORMAT_NAME: &str = "checkpoint_format";
 
 const NUMBER: MessageTag = MessageTag::new("checkpoint", Payload::Control);
 
-/// Where checkpoints of a run go, and which generation the last one was.
+/// The checkpoints of a run: their path, and the last generation.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    /// 0: not known yet.
+    /// 0: not yet known.
     generation: u64,
 }
 
 impl Checkpoint {
-    /// Checkpoints at `path`. Nothing is read or written yet.
+    /// Checkpoints at `path`; reads and writes nothing.
     pub fn new(path: &Path) -> Self {
         Checkpoint { path: path.to_path_buf(), generation: 0 }
     }
@@ -50,7 +50,7 @@ impl Checkpoint {
     /// Writes the next generation. Collective; `attributes` are rank 0's.
     ///
     /// # Errors
-    /// On all ranks, when a file of any rank cannot be written; the previous generation is then still there.
+    /// On all ranks, if a file of any rank cannot be written; the previous generation then remains.
     pub fn save<T: Real>(
         &mut self,
         comm: &Communicator,
@@ -58,7 +58,7 @@ impl Checkpoint {
         attributes: &Map<String, Value>,
     ) -> Result<()> {
         if self.generation == 0 {
-            // Files that the present manifest names must not be overwritten; those of an unfinished generation may.
+            // Files that the present manifest names must not be overwritten; those of an incomplete generation may.
             self.generation = comm.broadcast_value(NUMBER, if comm.is_root() { present(&self.path) } else { 0 });
         }
         let generation = self.generation + 1;
@@ -72,7 +72,7 @@ impl Checkpoint {
             attributes: &attributes,
             generation: Some(generation),
             tag: CHECKPOINT,
-            form: Form::Hdf5,
+            encoding: Encoding::Hdf5,
         };
         job.write(comm)?.publish(comm)?;
         self.generation = generation;
@@ -80,15 +80,14 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Opens the checkpoint and checks that it is whole; its numbers are checked when they are read. Each rank calls
-    /// this for itself.
+    /// Opens the checkpoint and checks that it is complete; matrices are checked when they are read. Not collective.
     ///
     /// # Errors
-    /// When there is none, or it is damaged.
+    /// If there is none, it is damaged, or it has another format.
     pub fn resume(path: &Path) -> Result<(Stored, Map<String, Value>)> {
         if !path.exists() {
             return Err(Error::input(format!(
-                "{}: no checkpoint here to resume from; check the name, or begin without --resume",
+                "{}: no checkpoint here to resume from; check the name, or start without --resume",
                 path.display()
             )));
         }
@@ -96,7 +95,7 @@ impl Checkpoint {
         let attributes = stored.attributes().clone();
         if !attributes.contains_key(GENERATION) {
             return Err(Error::input(format!(
-                "{}: is no checkpoint (perhaps the --output of a run); give the file of --checkpoint, or begin without \
+                "{}: is no checkpoint (perhaps the --output of a run); give the file of --checkpoint, or start without \
                  --resume",
                 path.display()
             )));
@@ -122,13 +121,13 @@ fn check_format(path: &Path, attributes: &Map<String, Value>) -> Result<()> {
     )))
 }
 
-/// The generation of the manifest at `path`, 0 where there is none that can be read.
+/// The generation of the manifest at `path`; 0 if it cannot be read.
 fn present(path: &Path) -> u64 {
     let read = || Stored::open_sealed(path).ok()?.attributes().get(GENERATION)?.as_u64();
     if path.exists() { read().unwrap_or(0) } else { 0 }
 }
 
-/// Removes the files of `parties` that are of another generation. A file that stays does no harm.
+/// Removes the files of `parties` of other generations. A file that remains does no harm.
 fn remove_others(path: &Path, generation: u64, parties: &[usize]) {
     if parties.is_empty() {
         return;
@@ -150,11 +149,11 @@ fn remove_others(path: &Path, generation: u64, parties: &[usize]) {
     }
 }
 
-/// Refuses a checkpoint of another run: every entry of `expected` must be in `found` with the same value; objects are
-/// compared entry by entry. What only `found` has (iteration, number of ranks, date) does not matter.
+/// Refuses a checkpoint of another run: every entry of `expected` must be in `found` with the same value. Objects are
+/// compared entry by entry. Entries of `found` alone (iteration, version) do not matter.
 ///
 /// # Errors
-/// With every difference by name.
+/// Naming every difference.
 pub fn compare(found: &Map<String, Value>, expected: &Map<String, Value>) -> Result<()> {
     let mut differences = Vec::new();
     collect(found, &after_storage(expected), "", &mut differences);
@@ -162,7 +161,7 @@ pub fn compare(found: &Map<String, Value>, expected: &Map<String, Value>) -> Res
         return Ok(());
     }
     Err(Error::input(format!(
-        "the checkpoint is of another run: {}; resume with the arguments and the matrix it was made with, or begin without --resume",
+        "the checkpoint is of another run: {}; resume with the arguments and the matrix that it was made with, or start without --resume",
         differences.join(", ")
     )))
 }
@@ -220,7 +219,7 @@ mod tests {
             if step < steps {
                 part.publish().unwrap();
             } else {
-                // As a crash leaves it.
+                // As after a crash.
                 std::mem::forget(part);
             }
         }
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_at_any_moment_leaves_a_whole_generation() {
+    fn a_crash_at_any_moment_leaves_a_complete_generation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("F.h5");
         assert_eq!(present(&path), 0);
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damage_is_told() {
+    fn all_damage_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("F.h5");
         save(&path, 1, 3);
