@@ -7,7 +7,7 @@ use std::io::Write as _;
 use fednmf::cli;
 use fednmf::comm::{self, Communicator};
 use fednmf::error::{EXIT_DONE, EXIT_FAILED, Error};
-use fednmf::hdf5_probe::{self, What};
+use fednmf::hdf5_probe::{self, Content};
 use fednmf::{data, output};
 
 fn main() {

@@ -2,6 +2,7 @@
 
 use crate::comm::{LARGEST, MessageTag, Payload};
 use crate::data;
+use crate::metrics::Measure;
 
 /// What one iteration is: what `--max-iters` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +116,8 @@ pub struct Description {
     /// Whether the data may have negative entries.
     pub allows_negative: bool,
     pub dp: DifferentialPrivacy,
+    /// What the method is about: progress and summary lead with it.
+    pub measure: Measure,
     /// What a private method does not promise, in two lines; `None` where the ranks are one domain of trust.
     pub limits: Option<[&'static str; 2]>,
     pub messages: &'static [MessageSpec],

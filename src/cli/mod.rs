@@ -20,7 +20,7 @@ use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
-use crate::commands::{attack, estimate, list, project, sweep, tools};
+use crate::commands::{attack, estimate, list, project, report, sweep, tools};
 use crate::driver;
 use crate::error::{EXIT_DONE, Error, Result};
 
@@ -201,7 +201,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
             Command::Attack(args) => attack::attack(&args, comm),
             Command::Project(args) => project::project(&args, comm),
             Command::Sweep(args) => sweep::sweep(&args, comm),
-            Command::Report(args) => driver::report(&args, comm),
+            Command::Report(args) => report::report(&args, comm),
             Command::List { .. }
             | Command::Estimate(_)
             | Command::Account(_)

@@ -8,7 +8,6 @@ use ndarray::{Array2, s};
 use clap::{Args, ValueEnum as _};
 use serde_json::{Map, Value, json};
 
-use crate::algorithms::{Owner, Piece, Restore as _};
 use crate::comm::Communicator;
 use crate::data;
 use crate::data::{InputSpec, Layout, Scale, Stack, Threshold};
@@ -18,6 +17,7 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::privacy::attack::Recovery;
 use crate::sketch;
+use crate::state::{Owner, Piece, ReadRows as _};
 
 /// What `fednmf attack` is told.
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use crate::data::{self, InputSpec, Stack, Threshold};
 use crate::driver::settings::{Every, Kernel, OnLostParty, Precision, SAMPLE_INPUT, Scale, Settings};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
-use crate::output::matrices::Kind;
+use crate::output::matrices::Format;
 
 /// The options of a run that hold for every algorithm.
 #[derive(Debug, Args)]
@@ -207,7 +207,7 @@ impl RunArgs {
             ));
         }
         if let Some(path) = &args.output
-            && Kind::of(path)? == Kind::AnnData
+            && Format::of(path)? == Format::AnnData
             && description.partition.is_private()
         {
             return Err(Error::input(format!(

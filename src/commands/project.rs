@@ -6,7 +6,7 @@ use ndarray::Array2;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::algorithms::{Piece, registry};
+use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::data;
 use crate::data::{InputSpec, Layout};
@@ -18,6 +18,7 @@ use crate::output::attributes;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
+use crate::state::Piece;
 
 /// `fednmf project`.
 #[derive(Debug, Args)]
@@ -54,7 +55,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     spec.transpose = args.transpose;
     let opened = match &args.output {
         Some(path) if comm.is_root() => {
-            matrices::Kind::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
+            matrices::Format::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
         }
         _ => Ok(()),
     };
@@ -104,8 +105,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             Piece::shared("U", m, own.start, u.view()),
             Piece::shared("V", n, own_v.start, v.slice(ndarray::s![own_v, ..])),
         ];
-        let cells = crate::driver::metadata::cells(Some(path), &spec, comm);
-        matrices::write_factors(comm, path, &pieces, &provenance(args, (m, n), k, error), &cells)?;
+        let annotations = crate::driver::metadata::annotations(Some(path), &spec, comm);
+        matrices::write_factors(comm, path, &pieces, &provenance(args, (m, n), k, error), &annotations)?;
     }
     if comm.is_root() {
         if args.json {

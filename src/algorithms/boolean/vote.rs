@@ -5,17 +5,18 @@
 use ndarray::Array2;
 
 use super::{COUNTS, Client, Components, Counts, Outcome, clients};
-use crate::algorithms::boolean::result::private;
 use crate::algorithms::boolean::result::Refit;
 use crate::algorithms::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::Groups;
-use crate::algorithms::shared::dp::{self, DpArgs, Kept, Messages, Noise};
+use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
 use crate::algorithms::shared::secure_sum::{self, SecureSumArgs};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::{Bits, Real};
 use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
+use crate::state::{Owner, Piece, SavedState, State};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
 
@@ -113,6 +114,7 @@ pub const fn describe(name: &'static str, summary: &'static str, paper: &'static
         unit,
         forms: &[Form::Dense, Form::Sparse, Form::Bits],
         allows_negative: false,
+        measure: Measure::F1,
         dp: DifferentialPrivacy::Offered,
         limits: Some(super::LIMITS),
         messages: MESSAGES,
@@ -135,7 +137,6 @@ struct Vote<T: Real, L> {
     parties: usize,
     party_sum: PartySum,
     releases: Option<Releases>,
-    kept: Kept<T>,
     aggregate: Aggregate,
     /// (k, n)
     shape: (usize, usize),
@@ -173,7 +174,6 @@ pub fn build<T: Real, L: Local<T> + 'static>(
     Ok(Box::new(Vote {
         comm,
         parties,
-        kept: Kept::new(releases.as_ref()),
         releases,
         party_sum,
         aggregate: args.aggregate,
@@ -213,7 +213,6 @@ impl<T: Real, L: Local<T>> Vote<T, L> {
         if let Some(releases) = &mut self.releases {
             releases.open()?;
             votes.iter_mut().enumerate().for_each(|(hosted, votes)| releases.release(hosted, votes, None));
-            self.kept.update(self.releases.as_ref());
         }
         self.party_sum.sum(&self.comm, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?;
         let mut shared = Bits::zeros(k, n);
@@ -276,27 +275,27 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Vote<T, L> {
         self.outcome.factors(&self.clients, &self.comm)
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
+    fn state(&self) -> State<'_, T> {
         let all = self.clients.iter().zip(&self.locals);
-        let own = all.flat_map(|(c, l)| l.state().into_iter().map(|(name, a)| private(name, c.party, a)));
-        own.chain(self.kept.pieces(self.first_party())).collect()
+        let own = all.flat_map(|(c, l)| l.state().into_iter().map(|(name, a)| Piece::private(name, c.party, a.view())));
+        dp::save(own.collect::<Vec<_>>().into(), self.releases.as_ref(), self.first_party())
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (client, local) in self.clients.iter().zip(&mut self.locals) {
             for (name, values) in local.state_mut() {
-                from.rows(name, Owner::Party(client.party), 0, values.view_mut())?;
+                saved.rows(name, Owner::Party(client.party), 0, values.view_mut())?;
             }
             local.restored();
         }
         let first = self.first_party();
-        self.kept.restore(from, first, self.releases.as_mut())?;
+        dp::restore(saved, self.releases.as_mut(), first)?;
         self.iteration = iteration;
         self.concluded = None;
         Ok(())
     }
 
-    fn releases(&self) -> Option<&Releases> {
+    fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
     }
 }

@@ -9,6 +9,7 @@ use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Step};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
+use crate::metrics::Measure;
 use crate::linalg::Real;
 use crate::nls::Pivoting;
 
@@ -34,6 +35,7 @@ impl Method for BppArgs {
         unit: Unit::Update,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: NO_PARTIES,
         limits: None,
         messages: exact::MESSAGES,

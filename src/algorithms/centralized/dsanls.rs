@@ -21,14 +21,16 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::Sizes;
 use crate::algorithms::shared::sketched_step::{SketchArgs, Step, StepArgs};
 use crate::algorithms::shared::start::{self, InitArgs};
-use crate::algorithms::shared::stationarity::{self, Measure, MeasureArgs};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
 use crate::sketch;
 use crate::sketch::Sketch;
+use crate::state::{Owner, Piece, SavedState};
 
 /// Parameters of DSANLS.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -61,6 +63,7 @@ impl Method for DsanlsArgs {
         unit: Unit::Update,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: NO_PARTIES,
         limits: None,
         messages: &[
@@ -195,7 +198,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         v,
         u_parts: Parts::new(&data.cuts.rows, k),
         v_parts: Parts::new(&data.cuts.cols, k),
-        gradient: args.measure.measure == Measure::ProjectedGradient,
+        gradient: args.measure.measure == Evaluated::ProjectedGradient,
         bound,
         norm2: data.statistics.norm2,
         iteration: 0,
@@ -326,9 +329,9 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
         ]
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, half) in [("U", &mut self.u), ("V", &mut self.v)] {
-            from.rows(name, Owner::Shared, half.rows.start, half.factor.view_mut())?;
+            saved.rows(name, Owner::Shared, half.rows.start, half.factor.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

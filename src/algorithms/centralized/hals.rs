@@ -17,6 +17,7 @@ use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
+use crate::metrics::Measure;
 use crate::linalg::Real;
 use crate::nls::{Sweep, sweep};
 
@@ -48,6 +49,7 @@ impl Method for HalsArgs {
         unit: Unit::Update,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: NO_PARTIES,
         limits: None,
         messages: exact::MESSAGES,

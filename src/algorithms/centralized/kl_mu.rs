@@ -12,11 +12,13 @@ use ndarray::Array2;
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::start::{self, InitArgs};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::metrics::Measure;
 use crate::linalg::{Block, Order, Real};
 use crate::metrics;
+use crate::state::{Owner, Piece, SavedState};
 
 /// Parameters of multiplicative updates for the Kullback-Leibler divergence.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -36,6 +38,7 @@ impl Method for KlMuArgs {
         unit: Unit::Update,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: NO_PARTIES,
         limits: None,
         messages: &[
@@ -207,9 +210,9 @@ impl<T: Real> Algorithm<T> for KlMu<T> {
         vec![Piece::shared(u, m, i, self.u.own.view()), Piece::shared(v, n, j, self.v.own.view())]
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
-            from.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
+            saved.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

@@ -10,6 +10,7 @@ use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
+use crate::metrics::Measure;
 use crate::linalg::{Order, Real};
 use crate::nls::multiply;
 
@@ -34,6 +35,7 @@ impl Method for MuArgs {
         unit: Unit::Update,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: NO_PARTIES,
         limits: None,
         messages: exact::MESSAGES,

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use ndarray::{Array2, Axis, s};
+use ndarray::{Array2, s};
 
 use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, parties, relative_error, summed};
 use crate::algorithms::columns::local::{Draws, Scratch, trace};
@@ -23,14 +23,16 @@ use crate::algorithms::parameters::{self, Auto, OrNone, Sizes};
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{Step, StepArgs};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::{Real, gemm, gram};
 use crate::metrics;
 use crate::privacy::{KEYS, PartySum};
 use crate::random::Stream;
 use crate::sketch::{self, Kind, Sketch};
+use crate::state::{Owner, Piece, SavedState, State};
 
 /// Parameters of DSANLS over private columns.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -71,6 +73,7 @@ impl Method for DsanlsSecureArgs {
         unit: Unit::Update,
         forms: FORMS,
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused(
             "it releases sketches of the data, and enough noise on them would drown the data",
         ),
@@ -390,26 +393,25 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let us = self.members.iter().map(|x| Piece::shared("U", self.facts.m, x.rows.start, x.u.view()));
-        us.chain(self.members.iter().map(|x| crate::algorithms::columns::private("V", x.party.index, &x.party.v)))
-            .collect()
+        us.chain(self.members.iter().map(|x| Piece::private("V", x.party.index, x.party.v.view()))).collect()
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = self.factors();
-        all.push(Piece::shared("released", self.released.len_of(Axis(0)), 0, self.released.view()));
-        all
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
+        state.matrices.push(Piece::shared("released", self.released.nrows(), 0, self.released.view()));
+        state
     }
 
-    fn seen(&self) -> Vec<Piece<'_, T>> {
+    fn recorded_view(&self) -> Option<Piece<'_, T>> {
         let rows = self.iteration.min(self.limit) * self.facts.m;
-        vec![Piece::shared("released", rows, 0, self.released.slice(s![..rows, ..]))]
+        Some(Piece::shared("released", rows, 0, self.released.slice(s![..rows, ..])))
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        from.rows("released", Owner::Shared, 0, self.released.view_mut())?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("released", Owner::Shared, 0, self.released.view_mut())?;
         for Member { party, rows, u, .. } in &mut self.members {
-            from.rows("U", Owner::Shared, rows.start, u.view_mut())?;
-            from.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
+            saved.rows("U", Owner::Shared, rows.start, u.view_mut())?;
+            saved.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

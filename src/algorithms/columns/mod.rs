@@ -21,7 +21,6 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
-use super::{Owner, Piece, Restore};
 use crate::algorithms::description::{Form, MessageSpec};
 use crate::algorithms::shared::start;
 use crate::comm::{Communicator, MessageTag};
@@ -31,6 +30,7 @@ use crate::linalg::{Block, Order, Real, SparseKernels, gram};
 use crate::metrics;
 use crate::nls::Pivoting;
 use crate::privacy::{PartySum, masked};
+use crate::state::{Owner, Piece, SavedState};
 
 const PAPER: &str =
     "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
@@ -155,24 +155,19 @@ fn pieces<'a, T: Real>(
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
 ) -> Vec<Piece<'a, T>> {
     let mut all = vec![Piece::shared("U", u.nrows(), 0, u.view())];
-    all.extend(parts.map(|(p, v)| private("V", p.index, v)));
+    all.extend(parts.map(|(p, v)| Piece::private("V", p.index, v.view())));
     all
-}
-
-/// A matrix that stays with a party.
-fn private<'a, T: Real>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
-    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
 }
 
 /// Restores what [`pieces`] returned.
 fn restore<'a, T: Real>(
-    from: &dyn Restore<T>,
+    saved: &dyn SavedState<T>,
     u: &mut Array2<T>,
     parties: impl Iterator<Item = &'a mut Party<T>>,
 ) -> Result<()> {
-    from.rows("U", Owner::Shared, 0, u.view_mut())?;
+    saved.rows("U", Owner::Shared, 0, u.view_mut())?;
     for party in parties {
-        from.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
+        saved.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Party, entries, entries_mut, parties, pieces, private, relative_error, restore, start_u,
+    FORMS, Facts, PAPER, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
     summed,
 };
 use crate::algorithms::columns::local::sketch_sizes;
@@ -26,13 +26,15 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::nls::{Pivoting, Sweep, sweep};
 use crate::privacy::{KEYS, PartySum};
+use crate::state::{Owner, Piece, SavedState, State};
 
 /// Update of a factor from its sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -91,6 +93,7 @@ impl Method for SecureHalsArgs {
         unit: Unit::Update,
         forms: FORMS,
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused("it works on exact sums, and noise on a Gram matrix makes its steps diverge"),
         limits: Some([
             "All parties see the exact sums of M_r V_r and V_r'V_r; --secure-sum hides each party's term, not the sum.",
@@ -200,8 +203,6 @@ struct Extrapolated<T: Real> {
     u_new: Array2<T>,
     /// UᵀU.
     gram: Array2<T>,
-    /// The momentum as a checkpoint keeps it.
-    stored: Array2<T>,
 }
 
 impl<T: Real> Extrapolated<T> {
@@ -244,12 +245,8 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
             Member { party, v_beyond, product: facts.order.zeros(summed_rows, k), gram: Array2::zeros((k, k)), change }
         })
         .collect();
-    let extrapolated = beyond.then(|| Extrapolated {
-        momentum: Momentum::default(),
-        u_new: u.clone(),
-        gram: Array2::zeros((k, k)),
-        stored: Momentum::default().stored(),
-    });
+    let extrapolated =
+        beyond.then(|| Extrapolated { momentum: Momentum::default(), u_new: u.clone(), gram: Array2::zeros((k, k)) });
     let rhs_rows = if rows.is_some() { 0 } else { facts.m };
     Ok(Box::new(SecureHals {
         party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
@@ -387,11 +384,7 @@ impl<T: Real> SecureHals<T> {
 
 impl<T: Real> Algorithm<T> for SecureHals<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
-        (0..n).try_for_each(|_| self.iterate())?;
-        if let Some(x) = &mut self.extrapolated {
-            x.momentum.store(&mut x.stored);
-        }
-        Ok(())
+        (0..n).try_for_each(|_| self.iterate())
     }
 
     fn iteration(&self) -> usize {
@@ -408,38 +401,38 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
         pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)))
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = self.factors();
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
         if let Some(x) = &self.extrapolated {
-            all.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
-            all.push(Piece::shared("momentum", x.stored.nrows(), 0, x.stored.view()));
+            state.matrices.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
+            state = state.with(Owner::Shared, &x.momentum);
         }
         for Member { party, v_beyond, change, .. } in &self.members {
-            // It is carried along, and made anew would have other last digits.
-            all.extend(change.as_ref().map(|_| private("rhs", party.index, &party.rhs)));
-            all.extend(v_beyond.as_ref().map(|v| private("V_beyond", party.index, v)));
+            // It is updated incrementally; recomputed, its last digits would differ.
+            state.matrices.extend(change.as_ref().map(|_| Piece::private("rhs", party.index, party.rhs.view())));
+            state.matrices.extend(v_beyond.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
         }
-        all
+        state
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
         if let Some(x) = &mut self.extrapolated {
-            from.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
-            from.rows("momentum", Owner::Shared, 0, x.stored.view_mut())?;
-            x.momentum = Momentum::from_stored(&x.stored);
+            saved.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
+            x.momentum = saved.read(Owner::Shared)?;
         }
         for Member { party, v_beyond, change, .. } in &mut self.members {
             if change.is_some() {
-                from.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
+                saved.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
             }
             if let Some(v) = v_beyond {
-                from.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
+                saved.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
             }
         }
         self.iteration = iteration;
         Ok(())
     }
+
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         self.rows.iter().map(|rows| ("sketch_size_v", rows.size().into())).collect()
     }

@@ -25,17 +25,19 @@ use crate::algorithms::columns::local::{Draws, LocalArgs, Member, Scratch, Updat
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Sketched, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::shared::dp::{self, DpArgs, Kept, Messages};
+use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchArgs, Step};
-use crate::algorithms::{Algorithm, Measures, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::privacy::{KEYS, PartySum, Releases};
 use crate::sketch;
 use crate::sketch::Sketch;
+use crate::state::{Piece, SavedState, State};
 
 /// How the parties' copies of U are weighted in averages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -130,6 +132,7 @@ const fn averaging(name: &'static str, summary: &'static str) -> Description {
         unit: Unit::Round,
         forms: FORMS,
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Offered,
         limits: Some([
             "Without --dp all parties see each U_r (with --secure-sum only the mean), which reveals some of its data.",
@@ -154,6 +157,7 @@ const fn averaging(name: &'static str, summary: &'static str) -> Description {
 /// The description of a variant that also averages sketches of U_r in each local step.
 const fn averaging_sketches(name: &'static str, summary: &'static str) -> Description {
     Description {
+        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused(
             "rows of U are released in every local step, more often than a budget can cover; use syn-sd",
         ),
@@ -372,7 +376,6 @@ struct Syn<T: Real> {
     comm: Communicator,
     party_sum: PartySum,
     releases: Option<Releases>,
-    kept: Kept<T>,
     /// The first hosted party.
     first: usize,
     facts: Facts,
@@ -425,7 +428,6 @@ fn build<T: Real>(
         None => None,
     };
     Ok(Box::new(Syn {
-        kept: Kept::new(releases.as_ref()),
         releases,
         first: who.hosted(comm.rank()).start,
         party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
@@ -564,7 +566,6 @@ impl<T: Real> Algorithm<T> for Syn<T> {
             }
             self.round()?;
         }
-        self.kept.update(self.releases.as_ref());
         Ok(())
     }
 
@@ -589,7 +590,7 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         self.releases.as_ref().is_some_and(Releases::is_spent)
     }
 
-    fn releases(&self) -> Option<&Releases> {
+    fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
     }
 
@@ -597,17 +598,16 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         pieces(&self.u, self.members.iter().map(|x| &x.party).zip(self.refitted()))
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
-        all.extend(self.kept.pieces(self.first));
-        all
+    fn state(&self) -> State<'_, T> {
+        let factors = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
+        dp::save(factors.into(), self.releases.as_ref(), self.first)
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
         let u = &self.u;
         self.members.iter_mut().for_each(|x| x.u.assign(u));
-        self.kept.restore(from, self.first, self.releases.as_mut())?;
+        dp::restore(saved, self.releases.as_mut(), self.first)?;
         self.refitted.forget();
         self.iteration = iteration;
         Ok(())

@@ -10,10 +10,12 @@ use crate::algorithms::description::{
 use crate::algorithms::method::Method;
 use crate::algorithms::network::ppdnmf::local::{Agent, InnerAdmmArgs, Inverse, Penalties, Split};
 use crate::algorithms::network::ppdnmf::{common_start, measure, penalties};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::Result;
+use crate::metrics::Measure;
 use crate::linalg::{Real, gram};
+use crate::state::{Owner, Piece, SavedState, State};
 
 /// Parameters of the centralised ADMM.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -33,6 +35,7 @@ impl Method for AdmmArgs {
         unit: Unit::Round,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: true,
+        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused("it is a baseline for ppdnmf and not private: all sums are in the clear"),
         limits: Some([
             "Not private: this is the centralised counterpart of ppdnmf, and all sums are in the clear.",
@@ -168,7 +171,7 @@ impl<T: Real> Algorithm<T> for Central<T> {
         pieces
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
+    fn state(&self) -> State<'_, T> {
         let mut pieces = self.factors();
         pieces.push(Piece::shared("U_copy", self.shape.0, 0, self.x.u.view()));
         pieces.push(Piece::shared("U_dual", self.shape.0, 0, self.x.p.view()));
@@ -176,17 +179,17 @@ impl<T: Real> Algorithm<T> for Central<T> {
             pieces.push(Piece::shared("V_copy", self.shape.1, first, agent.y.u.view()));
             pieces.push(Piece::shared("V_dual", self.shape.1, first, agent.y.p.view()));
         }
-        pieces
+        pieces.into()
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, values) in [("U", &mut self.x.x), ("U_copy", &mut self.x.u), ("U_dual", &mut self.x.p)] {
-            from.rows(name, Owner::Shared, 0, values.view_mut())?;
+            saved.rows(name, Owner::Shared, 0, values.view_mut())?;
         }
         for (agent, &first) in self.agents.iter_mut().zip(&self.first_rows) {
             let y = &mut agent.y;
             for (name, values) in [("V", &mut y.x), ("V_copy", &mut y.u), ("V_dual", &mut y.p)] {
-                from.rows(name, Owner::Shared, first, values.view_mut())?;
+                saved.rows(name, Owner::Shared, first, values.view_mut())?;
             }
         }
         self.iteration = iteration;

@@ -14,6 +14,7 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
+use crate::metrics::Measure;
 use crate::linalg::Real;
 
 const fn describe(
@@ -32,6 +33,7 @@ const fn describe(
         unit,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
+        measure: Measure::Rmsd,
         dp: DifferentialPrivacy::Offered,
         limits: Some(LIMITS),
         messages,

@@ -4,15 +4,14 @@ use serde_json::Value;
 
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Auto, SecretSource};
-use crate::algorithms::{Measures, Owner, Piece, Restore};
+use crate::algorithms::Measures;
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
-use crate::linalg::Real;
 use crate::privacy::{
     NoiseRequest, Bound, Mechanism, NOISE_KEY, NoisePlan, Releases, PartySum, masked,
 };
 use crate::random::secret_rng;
-use ndarray::Array2;
+use crate::state::{Owner, SavedState, State};
 use rand::Rng;
 
 /// The noise of `--dp`.
@@ -225,52 +224,23 @@ pub fn measure(
     Ok(())
 }
 
-/// What a checkpoint keeps of each hosted party's releases: bytes, one in each row.
-pub struct Kept<T>(Vec<Array2<T>>);
-
-impl<T: Real> Kept<T> {
-    /// Room for the hosted parties.
-    pub fn new(releases: Option<&Releases>) -> Self {
-        let hosted = releases.map_or(0, |r| r.clipped().count());
-        Kept((0..hosted).map(|_| Array2::zeros((Releases::STATE, 1))).collect())
-    }
-
-    /// Takes down the present state.
-    pub fn update(&mut self, releases: Option<&Releases>) {
-        let Some(releases) = releases else { return };
-        for (hosted, bytes) in self.0.iter_mut().enumerate() {
-            bytes.iter_mut().zip(releases.state(hosted)).for_each(|(x, byte)| *x = T::from_f64(byte.into()));
-        }
-    }
-
-    /// The pieces of a checkpoint, each its party's own.
-    pub fn pieces(&self, first: usize) -> impl Iterator<Item = Piece<'_, T>> {
-        self.0.iter().enumerate().map(move |(hosted, bytes)| Piece {
-            name: NAME,
-            owner: Owner::Party(first + hosted),
-            total_rows: bytes.nrows(),
-            first_row: 0,
-            values: bytes.view(),
-        })
-    }
-
-    /// Takes up what [`Kept::pieces`] gave.
-    ///
-    /// # Errors
-    /// When the checkpoint does not fit.
-    pub fn restore(&mut self, from: &dyn Restore<T>, first: usize, releases: Option<&mut Releases>) -> Result<()> {
-        let Some(releases) = releases else { return Ok(()) };
-        for (hosted, bytes) in self.0.iter_mut().enumerate() {
-            from.rows(NAME, Owner::Party(first + hosted), 0, bytes.view_mut())?;
-            let mut state = [0u8; Releases::STATE];
-            state.iter_mut().zip(bytes.iter()).for_each(|(byte, x)| *byte = x.as_f64() as u8);
-            releases.restore(hosted, &state);
-        }
-        Ok(())
-    }
+/// Adds each hosted party's releases to its private state; the first of these parties is `first`.
+pub fn save<'a, T>(state: State<'a, T>, releases: Option<&Releases>, first: usize) -> State<'a, T> {
+    let saved = releases.into_iter().flat_map(Releases::saved).enumerate();
+    saved.fold(state, |state, (hosted, own)| state.with(Owner::Party(first + hosted), &own))
 }
 
-const NAME: &str = "releases";
+/// Restores what [`save`] stored.
+///
+/// # Errors
+/// If the checkpoint does not fit.
+pub fn restore<T>(saved: &dyn SavedState<T>, releases: Option<&mut Releases>, first: usize) -> Result<()> {
+    let Some(releases) = releases else { return Ok(()) };
+    (0..releases.hosted()).try_for_each(|hosted| {
+        releases.restore(hosted, saved.read(Owner::Party(first + hosted))?);
+        Ok(())
+    })
+}
 
 /// A run's table of releases as lines for people; nothing where there is no table.
 pub fn lines(table: &Value) -> String {

@@ -4,7 +4,7 @@
 
 use std::mem::swap;
 
-use ndarray::{Array2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayViewMut2};
 
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::algorithms::description::MessageSpec;
@@ -13,13 +13,14 @@ use super::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
 use super::missing::MissingArgs;
 use super::start::{self, InitArgs, Start};
-use super::stationarity::{Measure, MeasureArgs};
+use super::stationarity::{Evaluated, MeasureArgs};
 use super::{missing, nndsvd, stationarity};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram};
 use crate::metrics;
+use crate::state::{Owner, Piece, SavedState, State};
 
 /// The factor that is updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl ExactArgs {
     pub fn check_missing(&self, missing: &MissingArgs, extrapolation: Extrapolation) -> Result<()> {
         let wrong = [
             ("--extrapolation restart", extrapolation == Extrapolation::Restart),
-            ("--measure projected-gradient", self.measure.measure == Measure::ProjectedGradient),
+            ("--measure projected-gradient", self.measure.measure == Evaluated::ProjectedGradient),
             ("--init nndsvd", self.init.init == Init::Nndsvd),
             ("--grid", self.grid.grid.given().is_some()),
         ];
@@ -172,8 +173,6 @@ struct Extrapolated<T: Real> {
     v: Array2<T>,
     /// UᵀU of this rank's rows.
     gram: Array2<T>,
-    /// The momentum as a checkpoint keeps it.
-    stored: Array2<T>,
 }
 
 /// See the module.
@@ -213,7 +212,7 @@ pub fn build<T: Real, S: Step<T> + 'static>(
     step: impl FnOnce(&Sizes) -> S,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
-    let gradient = args.measure.measure == Measure::ProjectedGradient;
+    let gradient = args.measure.measure == Evaluated::ProjectedGradient;
     let shape = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
     let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.statistics.nonzeros as f64 };
@@ -233,7 +232,6 @@ pub fn build<T: Real, S: Step<T> + 'static>(
         u: grid.u.own.clone(),
         v: grid.v.own.clone(),
         gram: Array2::zeros((k, k)),
-        stored: Momentum::default().stored(),
     });
     Ok(Box::new(Exact {
         step,
@@ -340,11 +338,7 @@ fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
 
 impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
     fn advance(&mut self, n: usize) -> Result<()> {
-        (0..n).try_for_each(|_| self.iterate())?;
-        if let Some(x) = &mut self.extrapolated {
-            x.momentum.store(&mut x.stored);
-        }
-        Ok(())
+        (0..n).try_for_each(|_| self.iterate())
     }
 
     fn iteration(&self) -> usize {
@@ -373,29 +367,25 @@ impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
         ]
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = self.factors();
-        if let Some(x) = &self.extrapolated {
-            let (u, v) = (&self.grid.u, &self.grid.v);
-            all.push(Piece::shared("U_new", self.shape.0, u.own_rows.start, x.u.view()));
-            all.push(Piece::shared("V_beyond", self.shape.1, v.own_rows.start, v.own.view()));
-            // The same on all ranks: one of them hands it in.
-            let rows = if self.comm.rank() == 0 { x.stored.nrows() } else { 0 };
-            all.push(Piece::shared("momentum", x.stored.nrows(), 0, x.stored.slice(s![..rows, ..])));
-        }
-        all
+    fn state(&self) -> State<'_, T> {
+        let state = State::from(self.factors());
+        let Some(x) = &self.extrapolated else { return state };
+        let (u, v) = (&self.grid.u, &self.grid.v);
+        let mut state = state.with(Owner::Shared, &x.momentum);
+        state.matrices.push(Piece::shared("U_new", self.shape.0, u.own_rows.start, x.u.view()));
+        state.matrices.push(Piece::shared("V_beyond", self.shape.1, v.own_rows.start, v.own.view()));
+        state
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         let (u, v) = (&mut self.grid.u, &mut self.grid.v);
-        from.rows("U", Owner::Shared, u.own_rows.start, u.own.view_mut())?;
-        from.rows("V", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
+        saved.rows("U", Owner::Shared, u.own_rows.start, u.own.view_mut())?;
+        saved.rows("V", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
         if let Some(x) = &mut self.extrapolated {
             x.v.assign(&v.own);
-            from.rows("U_new", Owner::Shared, u.own_rows.start, x.u.view_mut())?;
-            from.rows("V_beyond", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
-            from.rows("momentum", Owner::Shared, 0, x.stored.view_mut())?;
-            x.momentum = Momentum::from_stored(&x.stored);
+            saved.rows("U_new", Owner::Shared, u.own_rows.start, x.u.view_mut())?;
+            saved.rows("V_beyond", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
+            x.momentum = saved.read(Owner::Shared)?;
         }
         self.iteration = iteration;
         Ok(())

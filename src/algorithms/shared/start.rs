@@ -8,10 +8,10 @@ use ndarray::{Array2, ArrayViewMut2};
 
 use super::nndsvd;
 use crate::algorithms::parameters::{self, Init};
-use crate::algorithms::{Owner, Restore};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
 use crate::random::{Purpose, Stream, uniform_rows};
+use crate::state::{Owner, ReadRows};
 
 /// c for an m × n matrix with this sum of entries. A matrix without a positive mean starts at c = 1.
 pub fn scale(sum: f64, (m, n): (usize, usize), k: usize) -> f64 {
@@ -63,12 +63,12 @@ impl InitArgs {
 pub enum Start<'a, T> {
     Random,
     Nndsvd,
-    Given(&'a dyn Restore<T>),
+    Given(&'a dyn ReadRows<T>),
 }
 
 impl<'a, T> Start<'a, T> {
     /// The start that was asked for; `given` are the factors of the file, if one was named.
-    pub fn new(args: &InitArgs, given: Option<&'a dyn Restore<T>>) -> Self {
+    pub fn new(args: &InitArgs, given: Option<&'a dyn ReadRows<T>>) -> Self {
         match given {
             Some(given) => Start::Given(given),
             None if args.init == Init::Nndsvd => Start::Nndsvd,
@@ -120,7 +120,7 @@ pub fn on_grid<T: Real>(
 ///
 /// # Errors
 /// When they are of another shape, or no start.
-pub fn given<T: Real>(given: &dyn Restore<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
+pub fn given<T: Real>(given: &dyn ReadRows<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
     for ((name, rows), mut out) in ["U", "V"].into_iter().zip(rows).zip(out) {
         given.rows(name, Owner::Shared, rows.start, out.view_mut())?;
         if let Some(x) = out.iter().find(|x| !(x.is_finite() && **x >= T::zero())) {

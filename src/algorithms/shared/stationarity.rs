@@ -10,7 +10,7 @@ use crate::linalg::Real;
 /// What an evaluation computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Measure {
+pub enum Evaluated {
     /// The error alone
     Error,
     /// The norm of the projected gradient too
@@ -22,8 +22,8 @@ pub enum Measure {
 pub struct MeasureArgs {
     /// What an evaluation computes: error, or projected-gradient too, the norm of the projected gradient of
     /// 1/2 |M - U V'|_F^2, which is 0 at a stationary point (two more products, and the factors gathered)
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Measure::Error, hide_possible_values = true)]
-    pub measure: Measure,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Evaluated::Error, hide_possible_values = true)]
+    pub measure: Evaluated,
 }
 
 /// The one number that each rank adds.

@@ -16,6 +16,7 @@ use std::ops::Range;
 
 use gamma::Gamma;
 use ndarray::Array2;
+use serde::{Deserialize, Serialize};
 
 use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
 use crate::algorithms::boolean::proximal::{Rule, Step, gram, prox, step};
@@ -24,14 +25,16 @@ use crate::algorithms::cost::{Cost, Kernel, Message, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
-use crate::algorithms::shared::dp::{self, DpArgs, Kept, Messages, Noise};
+use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
 use crate::algorithms::shared::secure_sum::{self, SecureSumArgs};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::Real;
 use crate::privacy::{Bound, KEYS, Mechanism, PartySum, Releases, masked};
+use crate::state::{Owner, Piece, SavedState, State};
 
 const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
 
@@ -93,6 +96,7 @@ const fn describe(name: &'static str, aliases: &'static [&'static str], summary:
         unit: Unit::Round,
         forms: &[Form::Dense, Form::Sparse, Form::Bits],
         allows_negative: false,
+        measure: Measure::F1,
         dp: DifferentialPrivacy::Offered,
         limits: Some(super::LIMITS),
         messages: MESSAGES,
@@ -174,9 +178,6 @@ const MESSAGES: &[MessageSpec] = &[
 
 const SUM_V: MessageTag = MessageTag::new("sum V_i", Payload::SharedFactor);
 
-/// In a checkpoint: the round in which all started over.
-const BEGAN: &str = "began";
-
 /// A V̂ this near to {0, 1} is Boolean.
 const BOOLEAN: f64 = 1e-6;
 
@@ -206,7 +207,6 @@ struct Felb<T: Real> {
     parties: usize,
     party_sum: PartySum,
     releases: Option<Releases>,
-    kept: Kept<T>,
     clamp: bool,
     plan: Plan,
     until_boolean: bool,
@@ -219,10 +219,15 @@ struct Felb<T: Real> {
     /// V̂
     shared: Array2<T>,
     work: Work<T>,
-    /// [`Gamma::began`], as it is kept.
-    began: Array2<T>,
     outcome: Outcome<T>,
     iteration: usize,
+}
+
+/// What a checkpoint keeps beside the factors.
+#[derive(Serialize, Deserialize)]
+struct FelbState {
+    /// [`Gamma::began`]
+    began: usize,
 }
 
 fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorithm<T>>> {
@@ -265,7 +270,6 @@ fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: Rule) -> Resul
         v: vec![shared.clone(); clients.len()],
         parties: parties.count,
         clamp: args.clamp,
-        kept: Kept::new(releases.as_ref()),
         releases,
         party_sum,
         comm,
@@ -276,7 +280,6 @@ fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: Rule) -> Resul
         u,
         shared,
         work,
-        began: Array2::zeros((1, 1)),
         iteration: 0,
     }))
 }
@@ -383,7 +386,6 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             }
             if self.plan.gamma.starts_over(self.iteration, slice(&self.shared)) {
                 start(self.seed, &self.rows, &mut self.u, &mut self.shared);
-                self.began.fill(T::from_f64(self.iteration as f64));
             }
             let round = self.iteration - self.plan.gamma.began;
             let lambda = (self.plan.lambda * self.plan.rate.powi(round as i32)).min(1e12);
@@ -399,7 +401,6 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             self.shared.mapv_inplace(|x| prox(x * share, kappa, lambda));
             self.iteration += 1;
         }
-        self.kept.update(self.releases.as_ref());
         Ok(())
     }
 
@@ -428,30 +429,26 @@ impl<T: Real> Algorithm<T> for Felb<T> {
         self.outcome.factors(&self.clients, &self.comm)
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = pieces(&self.clients, &self.comm, &self.shared, self.u.iter());
-        let mine = if self.comm.is_root() { 1 } else { 0 };
-        all.push(Piece::shared(BEGAN, 1, 0, self.began.slice(ndarray::s![..mine, ..])));
-        all.extend(self.kept.pieces(self.first_party()));
-        all
+    fn state(&self) -> State<'_, T> {
+        let factors = State::from(pieces(&self.clients, &self.comm, &self.shared, self.u.iter()));
+        let state = factors.with(Owner::Shared, &FelbState { began: self.plan.gamma.began });
+        dp::save(state, self.releases.as_ref(), self.first_party())
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        from.rows("V", Owner::Shared, 0, self.shared.view_mut())?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("V", Owner::Shared, 0, self.shared.view_mut())?;
         for (client, u) in self.clients.iter().zip(&mut self.u) {
-            from.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
+            saved.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
         }
-        let mut began = Array2::zeros((1, 1));
-        from.rows(BEGAN, Owner::Shared, 0, began.view_mut())?;
-        self.plan.gamma.began = began[[0, 0]].as_f64() as usize;
-        self.began.assign(&began);
+        let FelbState { began } = saved.read(Owner::Shared)?;
+        self.plan.gamma.began = began;
         let first = self.first_party();
-        self.kept.restore(from, first, self.releases.as_mut())?;
+        dp::restore(saved, self.releases.as_mut(), first)?;
         self.iteration = iteration;
         Ok(())
     }
 
-    fn releases(&self) -> Option<&Releases> {
+    fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
     }
 

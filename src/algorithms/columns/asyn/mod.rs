@@ -20,22 +20,25 @@ mod schedule;
 
 use std::path::PathBuf;
 
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 
 use self::live::Live;
 use self::schedule::{Schedule, replay};
-use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, private, relative_error, start_u};
+use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, relative_error, start_u};
 use crate::algorithms::columns::local::{Draws, LocalArgs, Member, Scratch, UpdateOrder, sketch_sizes};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, OrNone};
 use crate::algorithms::shared::sketched_step::{SketchArgs, Step};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Asynchronous, Measures, Problem};
+use serde::{Deserialize, Serialize};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::Real;
 use crate::metrics;
 use crate::privacy::PartySum;
+use crate::state::{Owner, Piece, SavedState, State};
 
 const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
 const FROM_SERVER: MessageTag = MessageTag::new("the server's U to a party", Payload::SharedFactor);
@@ -141,6 +144,7 @@ const fn describe(name: &'static str, summary: &'static str) -> Description {
         unit: Unit::Merge,
         forms: FORMS,
         allows_negative: false,
+        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused(
             "each party releases U at its own pace, so a budget has no common rounds; use syn-sd",
         ),
@@ -209,8 +213,8 @@ struct Asyn<T: Real> {
     schedule: Option<Schedule>,
     /// The state of a run whose order is not.
     live: Option<Live>,
-    /// The party of each merge so far, on rank 0, where the order is recorded.
-    order: Option<Vec<T>>,
+    /// The parties whose turns were merged so far, on rank 0; `None` if nobody asks for them.
+    order: Option<Vec<usize>>,
     members: Vec<Member<T>>,
     scratch: Scratch<T>,
     /// The server's U; elsewhere what the last evaluation showed.
@@ -219,8 +223,6 @@ struct Asyn<T: Real> {
     shown: bool,
     /// Buffer for a copy of U that is sent or received.
     sent: Vec<T>,
-    /// Each hosted party's steps in its present turn, 1 × 1, for a checkpoint.
-    steps: Vec<Array2<T>>,
     refitted: Refitted<T>,
     iteration: usize,
 }
@@ -268,7 +270,6 @@ fn build<T: Real>(
         live: real.then(|| Live::new(*party_timeout, carry_on, who, comm.rank())),
         order: kept.then(Vec::new),
         busy,
-        steps: mine.iter().map(|_| Array2::zeros((1, 1))).collect(),
         members: mine.into_iter().map(member).collect(),
         scratch: Scratch::new(&facts),
         sent: entries(&u).to_vec(),
@@ -281,6 +282,20 @@ fn build<T: Real>(
         survivors: comm.clone(),
         comm,
     }))
+}
+
+/// What a checkpoint keeps of the merges.
+#[derive(Serialize, Deserialize)]
+struct MergeHistory {
+    /// The parties in the order of their merges.
+    order: Vec<usize>,
+}
+
+/// What a checkpoint keeps of a party in real time.
+#[derive(Serialize, Deserialize)]
+struct TurnState {
+    /// Local steps done in the present turn.
+    steps: usize,
 }
 
 /// Books a transfer between the server and a party on its own rank, which needs no message.
@@ -333,7 +348,7 @@ impl<T: Real> Asyn<T> {
             }
         });
         if let Some(order) = order {
-            order.push(T::from_f64(party as f64));
+            order.push(party);
         }
     }
 
@@ -362,15 +377,14 @@ impl<T: Real> Asyn<T> {
 
 impl<T: Real> Asyn<T> {
     /// Takes up the order of `merges`, and how far the parties are in their turns.
-    fn restore_order(&mut self, from: &dyn Restore<T>, merges: usize) -> Result<()> {
+    fn restore_order(&mut self, saved: &dyn SavedState<T>, merges: usize) -> Result<()> {
         let known = self.schedule.as_mut().map(|schedule| schedule.go_to(merges));
         let stored = || -> Result<Vec<usize>> {
-            let mut column = Array2::<T>::zeros((merges, 1));
-            from.rows("order", Owner::Shared, 0, column.view_mut())?;
-            Ok(column.iter().map(|party| party.as_f64() as usize).collect())
+            let MergeHistory { order } = saved.read(Owner::Shared)?;
+            Ok(order)
         };
         let order = match known {
-            // Virtual time has one order only; a checkpoint need not keep it.
+            // Virtual time has a single order, which a checkpoint need not hold.
             Some(known) if !self.schedule.as_ref().is_some_and(Schedule::is_recorded) => known,
             Some(known) if known == stored()? => known,
             Some(_) => return Err(Error::input("--replay: the checkpoint is of a run with another order of merges")),
@@ -379,14 +393,13 @@ impl<T: Real> Asyn<T> {
         if let Some(Live { turns, .. }) = &mut self.live {
             for (turn, member) in turns.iter_mut().zip(&self.members) {
                 let party = member.party.index;
-                let mut steps = Array2::<T>::zeros((1, 1));
-                from.rows("steps", Owner::Party(party), 0, steps.view_mut())?;
+                let TurnState { steps } = saved.read(Owner::Party(party))?;
                 turn.number = order.iter().filter(|&&merged| merged == party).count();
-                turn.steps = (steps[[0, 0]].as_f64() as usize).min(self.local_iters);
+                turn.steps = steps.min(self.local_iters);
             }
         }
-        if let Some(kept) = &mut self.order {
-            *kept = order.into_iter().map(|party| T::from_f64(party as f64)).collect();
+        if let Some(recorded) = &mut self.order {
+            *recorded = order;
         }
         Ok(())
     }
@@ -398,11 +411,6 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
             self.live(n)?;
         } else {
             (0..n).take_while(|_| self.merge()).for_each(drop);
-        }
-        if let Some(live) = &self.live {
-            for (steps, turn) in self.steps.iter_mut().zip(&live.turns) {
-                steps.fill(T::from_f64(turn.steps as f64));
-            }
         }
         self.shown = false;
         self.refitted.forget();
@@ -442,27 +450,27 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         pieces(&self.u, parts().zip(self.refitted.get(parts(), &self.u.view())))
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
-        all.extend(self.members.iter().map(|x| private("U_r", x.party.index, &x.u)));
-        if self.live.is_some() {
-            all.extend(self.members.iter().zip(&self.steps).map(|(x, steps)| private("steps", x.party.index, steps)));
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v))));
+        state.matrices.extend(self.members.iter().map(|x| Piece::private("U_r", x.party.index, x.u.view())));
+        if let Some(live) = &self.live {
+            let turns = self.members.iter().zip(&live.turns);
+            state = turns.fold(state, |state, (x, turn)| {
+                state.with(Owner::Party(x.party.index), &TurnState { steps: turn.steps })
+            });
         }
-        if self.comm.rank() == SERVER
-            && let Some(order) = &self.order
-            && let Ok(column) = ArrayView2::from_shape((order.len(), 1), order)
-        {
-            all.push(Piece::shared("order", order.len(), 0, column));
+        match &self.order {
+            Some(order) => state.with(Owner::Shared, &MergeHistory { order: order.clone() }),
+            None => state,
         }
-        all
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        crate::algorithms::columns::restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        crate::algorithms::columns::restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
         for Member { party, u, .. } in &mut self.members {
-            from.rows("U_r", Owner::Party(party.index), 0, u.view_mut())?;
+            saved.rows("U_r", Owner::Party(party.index), 0, u.view_mut())?;
         }
-        self.restore_order(from, iteration)?;
+        self.restore_order(saved, iteration)?;
         self.shown = false;
         self.refitted.forget();
         self.iteration = iteration;
@@ -473,15 +481,21 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         self.schedule.as_ref().is_some_and(Schedule::is_over)
     }
 
-    fn order(&self) -> Vec<usize> {
-        self.order.iter().flatten().map(|party| party.as_f64() as usize).collect()
-    }
-
-    fn left(&self) -> Option<&Communicator> {
-        self.live.as_ref().and_then(Live::left).map(|_| &self.survivors)
+    fn asynchronous(&self) -> Option<&dyn Asynchronous> {
+        Some(self)
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         vec![("rho", self.rho.into()), ("mu_alpha", self.step.alpha().into())]
+    }
+}
+
+impl<T: Real> Asynchronous for Asyn<T> {
+    fn order(&self) -> &[usize] {
+        self.order.as_deref().unwrap_or_default()
+    }
+
+    fn survivors(&self) -> Option<&Communicator> {
+        self.live.as_ref().and_then(Live::left).map(|_| &self.survivors)
     }
 }

@@ -36,12 +36,14 @@ use crate::algorithms::description::{
 use crate::algorithms::method::Method;
 use crate::algorithms::parameters::{self, Auto, Parsed, SecretSource};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::data::Loaded;
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::Real;
 use crate::nls::Pivoting;
+use crate::state::{Owner, Piece, SavedState, State};
 
 /// Length of a Paillier modulus in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -133,6 +135,7 @@ impl Method for PpdnmfArgs {
         unit: Unit::Round,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: true,
+        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused(
             "neighbours exchange until they agree: thousands of releases, more than a budget can cover",
         ),
@@ -375,37 +378,24 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
             pieces.push(Piece::shared("U", self.shape.0, 0, mean.view()));
         }
         for agent in &self.agents {
-            for (name, values) in [("V", &agent.y.x), ("X", &agent.x.x)] {
-                let owner = Owner::Party(agent.party);
-                pieces.push(Piece { name, owner, total_rows: values.nrows(), first_row: 0, values: values.view() });
-            }
+            pieces.push(Piece::private("V", agent.party, agent.y.x.view()));
+            pieces.push(Piece::private("X", agent.party, agent.x.x.view()));
         }
         pieces
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        self.agents
-            .iter()
-            .flat_map(|agent| {
-                let owner = Owner::Party(agent.party);
-                parts(agent).map(move |(name, values)| Piece {
-                    name,
-                    owner,
-                    total_rows: values.nrows(),
-                    first_row: 0,
-                    values: values.view(),
-                })
-            })
-            .collect()
+    fn state(&self) -> State<'_, T> {
+        let parts_of = |agent| parts(agent).map(|(name, values)| Piece::private(name, agent.party, values.view()));
+        self.agents.iter().flat_map(parts_of).collect::<Vec<_>>().into()
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for agent in &mut self.agents {
             let owner = Owner::Party(agent.party);
             let Agent { x, y, q, q_before, .. } = agent;
             let into = [&mut x.x, &mut x.u, &mut x.p, q, q_before, &mut y.x, &mut y.u, &mut y.p];
             for (name, values) in STATE.into_iter().zip(into) {
-                from.rows(name, owner, 0, values.view_mut())?;
+                saved.rows(name, owner, 0, values.view_mut())?;
             }
         }
         self.mean.take();

@@ -9,15 +9,16 @@ use crate::algorithms::parameters;
 use crate::algorithms::rows::fnmf::align::{Aligner, How};
 use crate::algorithms::rows::fnmf::barycenter::{DOWNLOAD, INSIDE, Kind, SUM_V, Server, UPLOAD};
 use crate::algorithms::rows::fnmf::client::{Client, Local, Pull, Rule, Work};
-use crate::algorithms::shared::dp::{self, DpArgs, Kept, Messages};
+use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, ThresholdArgs};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
 use crate::linalg::{Order, Real};
 use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
 use crate::random::{Purpose, Stream, uniform_rows};
+use crate::state::{Owner, Piece, SavedState, State};
 
 /// How the parties' V start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -192,7 +193,6 @@ struct Federated<T: Real> {
     parties: Parties,
     party_sum: PartySum,
     releases: Option<Releases>,
-    kept: Kept<T>,
     method: Settings,
     seed: u64,
     norm2: f64,
@@ -262,7 +262,6 @@ pub fn build<T: Real>(
         norm2: data.statistics.norm2,
         scale: if method.unit { 1.0 } else { scale },
         averaged_at: None,
-        kept: Kept::new(releases.as_ref()),
         releases,
         party_sum,
         iteration: 0,
@@ -388,7 +387,6 @@ impl<T: Real> Federated<T> {
         if self.method.schedule == Schedule::Once && self.averaged_at != Some(self.iteration) {
             self.server.open(self.working.iter().copied());
             self.exchange(Kind::Mean, true)?;
-            self.kept.update(self.releases.as_ref());
             self.averaged_at = Some(self.iteration);
         }
         Ok(())
@@ -406,7 +404,6 @@ impl<T: Real> Algorithm<T> for Federated<T> {
                     self.round()?;
                     self.iteration += 1;
                 }
-                self.kept.update(self.releases.as_ref());
             }
             Schedule::Once => {
                 let local = Local { steps: n, ..self.method.local };
@@ -439,7 +436,7 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         Ok(all)
     }
 
-    fn releases(&self) -> Option<&Releases> {
+    fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
     }
 
@@ -450,50 +447,44 @@ impl<T: Real> Algorithm<T> for Federated<T> {
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let mut pieces = vec![Piece::shared("V", self.server.mean.ncols(), 0, self.server.mean.t())];
         for client in &self.clients {
-            pieces.push(private("U", client.party, &client.u));
+            pieces.push(Piece::private("U", client.party, client.u.view()));
             if self.method.personalize {
-                pieces.push(private("V_own", client.party, &client.own));
+                pieces.push(Piece::private("V_own", client.party, client.own.view()));
             }
         }
         pieces
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
+    fn state(&self) -> State<'_, T> {
         let mut pieces = self.factors();
         for client in &self.clients {
-            pieces.push(private("V_local", client.party, &client.v));
+            pieces.push(Piece::private("V_local", client.party, client.v.view()));
             if self.method.schedule == Schedule::Once {
-                pieces.push(private("U_before", client.party, &client.u_before));
-                pieces.push(private("V_before", client.party, &client.v_before));
+                pieces.push(Piece::private("U_before", client.party, client.u_before.view()));
+                pieces.push(Piece::private("V_before", client.party, client.v_before.view()));
             }
         }
-        pieces.extend(self.kept.pieces(self.parties.hosted(self.comm.rank()).start));
-        pieces
+        dp::save(pieces.into(), self.releases.as_ref(), self.parties.hosted(self.comm.rank()).start)
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        from.rows("V", Owner::Shared, 0, self.server.mean.view_mut().reversed_axes())?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("V", Owner::Shared, 0, self.server.mean.view_mut().reversed_axes())?;
         for client in &mut self.clients {
             let owner = Owner::Party(client.party);
-            from.rows("U", owner, 0, client.u.view_mut())?;
-            from.rows("V_local", owner, 0, client.v.view_mut())?;
+            saved.rows("U", owner, 0, client.u.view_mut())?;
+            saved.rows("V_local", owner, 0, client.v.view_mut())?;
             if self.method.personalize {
-                from.rows("V_own", owner, 0, client.own.view_mut())?;
+                saved.rows("V_own", owner, 0, client.own.view_mut())?;
             }
             if self.method.schedule == Schedule::Once {
-                from.rows("U_before", owner, 0, client.u_before.view_mut())?;
-                from.rows("V_before", owner, 0, client.v_before.view_mut())?;
+                saved.rows("U_before", owner, 0, client.u_before.view_mut())?;
+                saved.rows("V_before", owner, 0, client.v_before.view_mut())?;
                 client.age = iteration;
             }
         }
         let first = self.parties.hosted(self.comm.rank()).start;
-        self.kept.restore(from, first, self.releases.as_mut())?;
+        dp::restore(saved, self.releases.as_mut(), first)?;
         self.iteration = iteration;
         Ok(())
     }
-}
-
-/// A matrix that only its party may see.
-fn private<'a, T>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
-    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
 }

@@ -33,6 +33,7 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::linalg::Real;
 
 /// What FNMF and its baselines do not promise.
@@ -87,6 +88,7 @@ impl Method for FnmfArgs {
         unit: Unit::Round,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
+        measure: Measure::Rmsd,
         dp: DifferentialPrivacy::Offered,
         limits: Some(LIMITS),
         messages: MESSAGES,

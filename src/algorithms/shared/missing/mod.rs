@@ -16,12 +16,13 @@ use super::start;
 use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Missing};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::data::STATISTICS;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
+use crate::state::{Owner, Piece, SavedState};
 
 pub use step::Kind;
 
@@ -331,9 +332,9 @@ impl<T: Real> Algorithm<T> for Masked<T> {
         ]
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
-            from.rows(name, Owner::Shared, side.first, side.own.view_mut())?;
+            saved.rows(name, Owner::Shared, side.first, side.own.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())
