@@ -34,10 +34,10 @@ fn a_rank_that_stands_still_ends_the_job_and_all_say_where_they_were() {
     assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
     wait_until_gone(&checkpoint);
     assert!(output.code != Some(0) && output.code != Some(75), "{output:?}");
-    let told = output.stderr.matches("has not got on for 1 s: waiting for other ranks in '").count();
+    let told = output.stderr.matches("has made no progress for 1 s: waiting for other ranks in '").count();
     assert_eq!(told, 2, "{}", output.stderr);
     assert!(
-        output.stderr.contains("has not got on for 2 s") && output.stderr.contains("after iteration"),
+        output.stderr.contains("has made no progress for 2 s") && output.stderr.contains("after iteration"),
         "{output:?}"
     );
 }
@@ -53,9 +53,12 @@ fn a_file_system_that_does_not_answer_ends_the_job() {
         .limit(20)
         .run();
     assert!(output.code != Some(0), "{output:?}");
-    assert!(output.stderr.contains("rank 0 has not got on for 0.5 s: at work on 'opening the trace'"), "{output:?}");
+    assert!(
+        output.stderr.contains("rank 0 has made no progress for 0.5 s: working on 'opening the trace'"),
+        "{output:?}"
+    );
     for rank in 1..3 {
-        let told = format!("rank {rank} has not got on for 0.5 s: waiting for other ranks in 'agreement'");
+        let told = format!("rank {rank} has made no progress for 0.5 s: waiting for other ranks in 'agreement'");
         assert!(output.stderr.contains(&told), "{told}\n{}", output.stderr);
     }
 }
@@ -68,8 +71,7 @@ const WRONG: &str = "FEDNMF_TEST_WRONG";
 fn one_rank_goes_wrong() {
     let Ok(how) = std::env::var(WRONG) else { return };
     comm::abort_on_panic();
-    let universe = mpi::initialize().expect("MPI starts");
-    let comm = Communicator::new(universe.world());
+    let comm = Communicator::start().expect("MPI starts");
     if comm.rank() == 1 {
         match how.as_str() {
             "panic" => panic!("for the test"),

@@ -76,8 +76,7 @@ fn main() {
 
 fn on_ranks() {
     fednmf::comm::abort_on_panic();
-    let universe = mpi::initialize().expect("MPI starts");
-    let comm = Communicator::new(universe.world());
+    let comm = Communicator::start().expect("MPI starts");
     for (name, test) in TESTS {
         test(&comm);
         comm.barrier();
@@ -85,7 +84,6 @@ fn on_ranks() {
             println!("test {name} ({} ranks) ... ok", comm.size());
         }
     }
-    drop(comm);
 }
 
 const TEST: MessageTag = MessageTag::new("test", Payload::Scalar);

@@ -26,7 +26,7 @@ use crate::algorithms::{Algorithm, Problem, Restore};
 use crate::cli::{Precision, SAMPLE_INPUT, Settings};
 use crate::comm::watchdog;
 use crate::comm::watchdog::Watchdog;
-use crate::comm::{Communicator, MessageTag, Parties, Payload, Signals, end_without_the_lost};
+use crate::comm::{Communicator, MessageTag, Parties, Payload, Signals, end_without_lost_ranks};
 use crate::data;
 use crate::data::{Plan, Share};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
@@ -237,7 +237,7 @@ fn run_in<T: crate::algorithms::registry::Precision>(settings: &Settings, comm: 
         _ => EXIT_DONE,
     };
     match left {
-        Some(left) => end_without_the_lost(&left, code),
+        Some(left) => end_without_lost_ranks(&left, code),
         None => Ok(code),
     }
 }

@@ -9,6 +9,7 @@ mod block;
 mod csr;
 mod csr_native;
 mod dense;
+mod element;
 pub mod flops;
 #[allow(unsafe_code)]
 mod mkl;
@@ -24,6 +25,7 @@ pub use bits::Bits;
 pub use block::Block;
 pub use csr::{Csr, SparseKernel, SparseKernels};
 pub use dense::{Dense, gemm, gram};
+pub use element::{Element, ElementType};
 pub(crate) use mkl::prefetch;
 pub use mkl::{large_pages, version as mkl_version};
 pub use real::Real;

@@ -95,9 +95,9 @@ pub fn serve() {
     let Some(file) = std::env::var_os(LINES) else { return };
     let lines: Vec<String> = serde_json::from_slice(&std::fs::read(file).expect("the lines")).expect("a list");
     comm::abort_on_panic();
-    let universe = mpi::initialize().expect("MPI starts");
+    let world = Communicator::start().expect("MPI starts");
     for line in lines {
-        let comm = Communicator::new(universe.world());
+        let comm = world.with_new_ledger();
         let result = perform(&line, &comm);
         if let Err(e) = &result
             && !e.everywhere

@@ -26,8 +26,7 @@ fn main() -> ExitCode {
         return launch();
     }
     abort_on_panic();
-    let Some(universe) = mpi::initialize() else { return ExitCode::FAILURE };
-    let comm = Communicator::new(universe.world());
+    let comm = Communicator::start().expect("MPI starts");
     let dir = PathBuf::from(std::env::var_os(INSIDE).unwrap_or_default());
     let cases = if comm.is_root() {
         good::write_files(&dir)

@@ -11,6 +11,7 @@ use super::compressed;
 use crate::data::distribute::dense::Lines;
 use crate::data::formats::compressed::{Store, Strips};
 use crate::data::formats::file::FileInfo;
+use crate::data::formats::hdf5_real;
 use crate::data::formats::lines::place_of;
 use crate::data::formats::number::Rule;
 use crate::error::{Error, Result};
@@ -305,9 +306,9 @@ impl<'a> DatasetLines<'a> {
                 copy(part.map(number).insert_axis(ndarray::Axis(1)).view());
             }
         } else if two {
-            copy(self.data.read_slice::<T, _, Ix2>(s![lines.clone(), within.clone()])?.view());
+            copy(hdf5_real::read(&self.data, s![lines.clone(), within.clone()])?.view());
         } else {
-            copy(self.data.read_slice_1d::<T, _>(s![lines.clone()])?.insert_axis(ndarray::Axis(1)).view());
+            copy(hdf5_real::read(&self.data, s![lines.clone()])?.insert_axis(ndarray::Axis(1)).view());
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ pub mod detect;
 pub mod file;
 pub mod fimi;
 pub mod hdf5;
+pub mod hdf5_real;
 pub mod idx;
 pub mod lines;
 pub mod mtx;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::{Asyn, FROM_SERVER, SERVER, TO_SERVER, book_own, entries, entries_mut};
 use crate::algorithms::options::{Options, PARTY_TIMEOUT};
-use crate::comm::{Backoff, MessageTag, Parties, Payload, stand_aside};
+use crate::comm::{Backoff, MessageTag, Parties, Payload, idle_until_abort};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 
@@ -297,7 +297,7 @@ impl<T: Real> Asyn<T> {
                         self.iteration += n;
                         return Ok(());
                     }
-                    GONE => stand_aside(),
+                    GONE => idle_until_abort(),
                     _ => {}
                 }
             }
@@ -344,7 +344,7 @@ impl<T: Real> Asyn<T> {
                     }
                 }
                 Some((_, [MEET, _])) => return Ok(()),
-                Some((_, [GONE, _])) => stand_aside(),
+                Some((_, [GONE, _])) => idle_until_abort(),
                 Some(_) => {}
                 None if start.elapsed() > self.servers_time() => return Err(self.server_is_silent()),
                 None => patience.wait(),
@@ -356,7 +356,7 @@ impl<T: Real> Asyn<T> {
     fn server_is_silent(&self) -> Error {
         while let Some((_, [what, _])) = self.comm.try_recv_control(WORDS, Some(SERVER)) {
             if what == GONE {
-                stand_aside();
+                idle_until_abort();
             }
         }
         Error::failed(format!(
