@@ -1,7 +1,7 @@
 # fednmf: `make demo` and `make test` install what they need on a fresh Debian or Ubuntu with Rust.
 #
 #   MPI=mpich        build with MPICH instead of the MPI of mpicc, in a separate target directory
-#   TESTS='--test X' run only these tests (arguments of cargo test)
+#   TESTS='X::'      run only these tests (arguments of cargo test: a module of src/ or of tests/program/)
 #   MKLROOT=DIR      build with an installed MKL
 #   PREFIX=DIR       installation prefix of `make install` (default: /usr/local for root, else ~/.local)
 
@@ -31,8 +31,10 @@ setup: ## install what is missing (or print the packages to ask for)
 ready:
 	@FEDNMF_QUIET=1 jobs/setup.sh
 	@$(ENV) new="$$MKLROOT $${HDF5_DIR:-} $$("$${MPICC:-mpicc}" -show 2>/dev/null || true)"; stamp='$(TARGET)/.libraries'; \
-	if [ -d '$(TARGET)/release/build' ] && [ "$$(cat "$$stamp" 2>/dev/null)" != "$$new" ]; then \
-	    cargo clean -q --release -p intel-mkl-src -p mpi-sys -p hdf5-metno-sys; \
+	if [ -d '$(TARGET)' ] && [ "$$(cat "$$stamp" 2>/dev/null)" != "$$new" ]; then \
+	    for profile in dev release; do \
+	        cargo clean -q --profile "$$profile" -p intel-mkl-src -p mpi-sys -p hdf5-metno-sys; \
+	    done; \
 	fi; \
 	mkdir -p '$(TARGET)'; printf '%s\n' "$$new" >"$$stamp"
 
@@ -42,7 +44,7 @@ build: ready ## target/release/fednmf
 test: ## all tests
 	@FEDNMF_QUIET=1 jobs/setup.sh --tests
 	@$(MAKE) ready
-	@$(ENV) cargo test --release --no-fail-fast $(TESTS)
+	@$(ENV) cargo test --no-fail-fast $(TESTS)
 
 demo: build ## dsanls on real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'
@@ -70,7 +72,7 @@ bench: ready ## micro-benchmarks
 
 lint: ready ## formatting, clippy without warnings, shellcheck if available
 	@$(ENV) cargo fmt --check
-	@$(ENV) cargo clippy --release --all-targets -- -D warnings
+	@$(ENV) cargo clippy --all-targets -- -D warnings
 	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_FILES); else echo "no shellcheck: skipped"; fi
 
 audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-deny and the network

@@ -1,4 +1,4 @@
-//! Parse, run, exit code.
+//! Parses the command line, runs the command, and ends with its exit code.
 
 #![forbid(unsafe_code)]
 
@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use fednmf::cli;
 use fednmf::comm::{self, Communicator};
-use fednmf::error::{EXIT_DONE, EXIT_FAILED, Error};
+use fednmf::error::{EXIT_DONE, Error};
 use fednmf::hdf5_probe::{self, Content};
 use fednmf::{data, output};
 
@@ -31,11 +31,15 @@ fn main() {
     }
 
     comm::abort_on_panic();
-    let Some(universe) = mpi::initialize() else {
-        eprintln!("fednmf: MPI is already initialised");
-        std::process::exit(EXIT_FAILED);
+    let comm = match Communicator::start() {
+        Ok(comm) => comm,
+        Err(e) => {
+            if !e.everywhere || comm::launched_rank() == 0 {
+                eprintln!("fednmf: {e}");
+            }
+            std::process::exit(e.exit_code());
+        }
     };
-    let comm = Communicator::new(universe.world());
     let done = request.map_err(Error::on_all_ranks).and_then(|(_, request)| cli::perform(request, &comm));
     let code = match done {
         Ok(code) => code,
@@ -49,8 +53,7 @@ fn main() {
             e.exit_code()
         }
     };
-    // Ends MPI on all ranks together: exiting without it, the first to end would take the others' last words along.
+    // Ends MPI on all ranks together; otherwise the first process to exit could cut off the output of the others.
     drop(comm);
-    drop(universe);
     std::process::exit(code);
 }

@@ -11,7 +11,7 @@ use super::prepare::Run;
 use super::{metadata, report};
 use crate::algorithms::shared::dp;
 use super::settings::Settings;
-use crate::comm::{Communicator, end_without_the_lost, watchdog};
+use crate::comm::{Communicator, end_without_lost_ranks, watchdog};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
@@ -53,7 +53,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     }
     let code = exit_code(stop, run.settings.checkpoint.is_some());
     match survivors {
-        Some(survivors) => end_without_the_lost(&survivors, code),
+        Some(survivors) => end_without_lost_ranks(&survivors, code),
         None => Ok(code),
     }
 }

@@ -8,6 +8,7 @@ use ndarray::{ArrayView2, s};
 use serde_json::{Map, Value};
 
 use super::seal;
+use crate::data::formats::hdf5_real;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::plan::{Matrix, block_rows};
@@ -163,7 +164,8 @@ impl Writer {
     /// If the file cannot be written.
     pub(super) fn matrix_at<T: Real>(&self, place: &str, matrix: &Matrix) -> Result<Rows> {
         let shape = (matrix.rows, matrix.cols);
-        let dataset = self.file.new_dataset::<T>().shape(shape).create(place).map_err(|e| self.failed(e))?;
+        let dataset = self.file.new_dataset_builder().empty_as(hdf5_real::descriptor::<T>()).shape(shape).create(place);
+        let dataset = dataset.map_err(|e| self.failed(e))?;
         let block = block_rows(matrix.rows, matrix.cols);
         let seal = Seal::new(block * matrix.cols);
         Ok(Rows { dataset, path: self.part.path.clone(), cols: matrix.cols, next: 0, block, seal })
@@ -222,7 +224,8 @@ impl Rows {
     pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
         let rows = values.len().checked_div(self.cols).unwrap_or(0);
         let view = ArrayView2::from_shape((rows, self.cols), values).map_err(|e| unwritten(&self.path, e))?;
-        self.dataset.write_slice(view, s![self.next..self.next + rows, ..]).map_err(|e| unwritten(&self.path, e))?;
+        let slice = s![self.next..self.next + rows, ..];
+        hdf5_real::write(&self.dataset, view, slice).map_err(|e| unwritten(&self.path, e))?;
         self.next += rows;
         self.seal.add(values);
         Ok(())

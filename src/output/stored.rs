@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::anndata;
 use super::seal;
+use crate::data::formats::hdf5_real;
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
@@ -245,7 +246,7 @@ impl Stored {
             // A checksum covers a whole block.
             let whole = part.start / block * block..(part.start / block * block).saturating_add(block).min(rows);
             let read = if seals.is_some() { whole } else { part.clone() };
-            let values = dataset.read_slice_2d::<T, _>(s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
+            let values = hdf5_real::read::<T, _, _>(&dataset, s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
             if let (Some(seals), Some(flat)) = (&seals, values.as_slice()) {
                 let mut seal = Seal::new(block * cols);
                 seal.add(flat);

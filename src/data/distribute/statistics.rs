@@ -169,7 +169,8 @@ impl Statistics {
             });
         }
         let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
-        comm.sum(STATISTICS, &mut limbs);
+        // Two's complement: a sum modulo 2⁶⁴ is that of the signed numbers.
+        comm.sum(STATISTICS, bytemuck::cast_slice_mut::<i64, u64>(&mut limbs));
         let mut counts = [totals.nonzeros, totals.checksum];
         comm.sum(STATISTICS, &mut counts);
         if u128::from(counts[0]) < m as u128 * n as u128 {

@@ -9,6 +9,7 @@ use hdf5::{Dataset, File, Group, LocationType};
 use ndarray::{ArrayView2, Ix2, s};
 
 use crate::data::formats::compressed::{Compressed, CompressedArrays};
+use crate::data::formats::hdf5_real;
 use crate::data::formats::io;
 use crate::data::formats::limits::{check_shape, unpacked_bytes};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
@@ -318,9 +319,9 @@ impl<'a> DatasetReader<'a> {
                 copy(part.map(number).insert_axis(ndarray::Axis(1)).view());
             }
         } else if two {
-            copy(self.data.read_slice::<T, _, Ix2>(s![lines.clone(), within.clone()])?.view());
+            copy(hdf5_real::read(&self.data, s![lines.clone(), within.clone()])?.view());
         } else {
-            copy(self.data.read_slice_1d::<T, _>(s![lines.clone()])?.insert_axis(ndarray::Axis(1)).view());
+            copy(hdf5_real::read(&self.data, s![lines.clone()])?.insert_axis(ndarray::Axis(1)).view());
         }
         Ok(())
     }

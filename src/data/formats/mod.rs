@@ -13,6 +13,7 @@ pub mod detect;
 pub mod file;
 pub mod fimi;
 pub mod hdf5;
+pub mod hdf5_real;
 pub mod idx;
 pub mod io;
 pub mod limits;

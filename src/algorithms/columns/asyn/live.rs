@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::{Asyn, FROM_SERVER, SERVER, TO_SERVER, book_own, entries, entries_mut};
-use crate::comm::{Backoff, MessageTag, Parties, Payload, stand_aside};
+use crate::comm::{Backoff, MessageTag, Parties, Payload, idle_until_abort};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 
@@ -298,7 +298,7 @@ impl<T: Real> Asyn<T> {
                         self.iteration += n;
                         return Ok(());
                     }
-                    GONE => stand_aside(),
+                    GONE => idle_until_abort(),
                     _ => {}
                 }
             }
@@ -345,7 +345,7 @@ impl<T: Real> Asyn<T> {
                     }
                 }
                 Some((_, [RESUME, _])) => return Ok(()),
-                Some((_, [GONE, _])) => stand_aside(),
+                Some((_, [GONE, _])) => idle_until_abort(),
                 Some(_) => {}
                 None if start.elapsed() > self.server_timeout() => return Err(self.server_is_silent()),
                 None => backoff.wait(),
@@ -357,7 +357,7 @@ impl<T: Real> Asyn<T> {
     fn server_is_silent(&self) -> Error {
         while let Some((_, [kind, _])) = self.comm.try_recv_control(CONTROL, Some(SERVER)) {
             if kind == GONE {
-                stand_aside();
+                idle_until_abort();
             }
         }
         Error::failed(format!(

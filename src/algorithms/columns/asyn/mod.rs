@@ -300,7 +300,7 @@ struct TurnState {
 
 /// Books a transfer between the server and a party on its own rank, which needs no message.
 fn book_own<T: Real>(comm: &Communicator, tag: MessageTag, elements: &[T]) {
-    comm.hand_to_server::<T>(tag, 2, elements.len());
+    comm.record_local::<T>(tag, 2 * elements.len());
 }
 
 impl<T: Real> Asyn<T> {
@@ -323,13 +323,13 @@ impl<T: Real> Asyn<T> {
             self.iteration += 1;
             return true;
         }
-        comm.hand_over(TO_SERVER, host, SERVER, sent);
+        comm.transfer(TO_SERVER, host, SERVER, sent);
         if here == SERVER {
             self.blend(party);
         } else {
             self.iteration += 1;
         }
-        self.comm.hand_over(FROM_SERVER, SERVER, host, &mut self.sent);
+        self.comm.transfer(FROM_SERVER, SERVER, host, &mut self.sent);
         if let Some(i) = local {
             entries_mut(&mut self.members[i].u).copy_from_slice(&self.sent);
         }

@@ -201,14 +201,14 @@ impl Network {
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
-                    comm.pass_on(forward, way.from, way.to, &mut messages[ends[s].local]);
+                    comm.transfer_on_edge(forward, way.from, way.to, &mut messages[ends[s].local]);
                     let local = ends[s].local;
                     ends[r].message.copy_from_slice(&messages[local]);
                 }
                 (Some(s), None) => {
-                    comm.pass_on(forward, way.from, way.to, &mut messages[ends[s].local]);
+                    comm.transfer_on_edge(forward, way.from, way.to, &mut messages[ends[s].local]);
                 }
-                (None, Some(r)) => comm.pass_on(forward, way.from, way.to, &mut ends[r].message),
+                (None, Some(r)) => comm.transfer_on_edge(forward, way.from, way.to, &mut ends[r].message),
                 (None, None) => {}
             }
         }
@@ -229,12 +229,12 @@ impl Network {
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
-                    comm.pass_on(answer, way.from, way.to, &mut ends[s].reply);
+                    comm.transfer_on_edge(answer, way.from, way.to, &mut ends[s].reply);
                     let reply = std::mem::take(&mut ends[s].reply);
                     ends[s].reply = std::mem::replace(&mut ends[r].answer, reply);
                 }
-                (Some(s), None) => comm.pass_on(answer, way.from, way.to, &mut ends[s].reply),
-                (None, Some(r)) => comm.pass_on(answer, way.from, way.to, &mut ends[r].answer),
+                (Some(s), None) => comm.transfer_on_edge(answer, way.from, way.to, &mut ends[s].reply),
+                (None, Some(r)) => comm.transfer_on_edge(answer, way.from, way.to, &mut ends[r].answer),
                 (None, None) => {}
             }
         }
@@ -266,7 +266,7 @@ impl Network {
         ends.iter_mut().for_each(|end| end.reply[0] = flags[end.local]);
         for way in &*ways {
             let mut flag = [way.sender.map_or(0, |s| ends[s].reply[0])];
-            comm.pass_on(FLAG, way.from, way.to, &mut flag);
+            comm.transfer_on_edge(FLAG, way.from, way.to, &mut flag);
             if let Some(r) = way.receiver {
                 let local = ends[r].local;
                 flags[local] = flags[local].min(flag[0]);

@@ -78,7 +78,7 @@ impl Vault {
                 true => self.public_words(party),
                 false => vec![0; PublicKey::length(self.bits)],
             };
-            comm.hand_over(PUBLIC_KEY, from, to, &mut words);
+            comm.transfer(PUBLIC_KEY, from, to, &mut words);
             if to == comm.rank() {
                 self.learn(party, &words)?;
             }

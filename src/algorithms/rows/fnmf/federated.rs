@@ -373,12 +373,12 @@ impl<T: Real> Federated<T> {
             comm.work("noise", || server.noise(releases, relative));
         }
         let words = server.mean.len();
-        comm.hand_to_server::<T>(UPLOAD, hosted, words);
+        comm.record_local::<T>(UPLOAD, hosted * words);
         server.aggregate(kind, *iteration)?;
         if self.releases.is_some() {
             server.cut_below_zero();
         }
-        comm.hand_to_server::<T>(DOWNLOAD, hosted, words);
+        comm.record_local::<T>(DOWNLOAD, hosted * words);
         Ok(())
     }
 
