@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_figure_runs() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/reproduce");
     let out = Command::new("python3")
