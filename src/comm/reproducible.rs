@@ -24,8 +24,8 @@ impl Bins {
     pub fn new(largest: f64, terms: usize) -> Result<Self> {
         let growth = usize::BITS as i32 - terms.max(1).leading_zeros() as i32; // 2^growth > terms
         // 2^exponent > largest
-        let exponent = if largest == 0.0 { f64::MIN_EXP } else { largest.log2().floor() as i32 + 1 };
-        if !largest.is_finite() || exponent + growth > 1021 {
+        let exponent = if largest == 0.0 { f64::MIN_EXP } else { (largest.log2().floor() as i32).saturating_add(1) };
+        if !largest.is_finite() || exponent.saturating_add(growth) > 1021 {
             return Err(Error::failed(format!(
                 "values as large as {largest:e} cannot be summed over {terms} parties; divide the data first (--scale max)"
             )));

@@ -49,7 +49,10 @@ fn an_unresponsive_file_system_ends_the_job() {
         .limit(20)
         .run();
     assert!(output.code != Some(0), "{output:?}");
-    assert!(output.stderr.contains("rank 0 has made no progress for 0.5 s: working on 'opening the trace'"), "{output:?}");
+    assert!(
+        output.stderr.contains("rank 0 has made no progress for 0.5 s: working on 'opening the trace'"),
+        "{output:?}"
+    );
     for rank in 1..3 {
         let report = format!("rank {rank} has made no progress for 0.5 s: waiting for other ranks in 'agreement'");
         assert!(output.stderr.contains(&report), "{report}\n{}", output.stderr);

@@ -237,6 +237,7 @@ fn scaling_becomes_a_table_and_a_plot() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn scaling_runs_without_slurm_and_prints_the_prediction() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let rates = dir.path().join("rates.json");

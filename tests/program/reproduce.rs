@@ -10,6 +10,7 @@ fn bench(script: &str) -> Command {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_figure_runs() {
     let out = bench("reproduce")
         .args(["--smoke", "--binary", env!("CARGO_BIN_EXE_fednmf")])
