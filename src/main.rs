@@ -4,14 +4,11 @@
 
 use std::io::Write as _;
 
-use self::cli;
-use self::comm;
-use self::hdf5_probe;
-use self::{data, driver, output};
 use fednmf::cli::Typed;
 use fednmf::comm::Communicator;
 use fednmf::error::{EXIT_DONE, EXIT_FAILED};
 use fednmf::hdf5_probe::What;
+use fednmf::{cli, comm, commands, data, hdf5_probe, output};
 
 fn main() {
     if let Some((what, path, dataset)) = hdf5_probe::asked() {
@@ -46,7 +43,7 @@ fn main() {
         std::process::exit(EXIT_FAILED);
     };
     let comm = Communicator::new(universe.world());
-    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| driver::perform(typed, &comm)) {
+    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| commands::perform(typed, &comm)) {
         Ok(code) => code,
         Err(e) => {
             if !e.everywhere || comm.is_root() {
