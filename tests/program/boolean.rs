@@ -41,8 +41,9 @@ fn felb_finds_the_signal_as_well_as_the_prototypes() {
     }
 }
 
-/// F1 of the baselines against the signal with the refitted U, and the sum of the RMSD of each client's own factorisation:
-/// means of the prototypes over 5 seeds. They vary widely, and two of the prototypes were written without their papers.
+/// F1 of the baselines against the signal with the refitted U, and the sum of the RMSD of each client's own
+/// factorisation: means of the prototypes over 5 seeds. They vary widely, and two of the prototypes were written
+/// without their papers.
 #[test]
 fn baselines_match_the_prototypes() {
     for (algo, noise, more, f1, own) in [

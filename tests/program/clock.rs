@@ -34,8 +34,8 @@ fn a_real_time_order_is_replayed_bit_for_bit() {
         assert_eq!(parties.len(), 60);
         let count = |party: usize| parties.iter().filter(|&&p| p == party).count();
         assert_eq!((0..4).map(count).sum::<usize>(), 60, "{parties:?}");
-        // Party 0 has twelve times as many columns, so it merges less often than the others on average. On busy cores this
-        // holds only if one rank hosts all parties, because it orders them by the time that each took.
+        // Party 0 has twelve times as many columns, so it merges less often than the others on average. On busy cores
+        // this holds only if one rank hosts all parties, because it orders them by the time that each took.
         assert!(ranks > 1 || 2 * count(0) < (60 - count(0)) / 3, "{parties:?}");
         let traced: Vec<Value> =
             events(&file("t.jsonl")).iter().filter_map(|e| e["order"].as_array().cloned()).flatten().collect();

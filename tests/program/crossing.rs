@@ -1,5 +1,5 @@
-//! Every method with every value of every parameter that it takes, on a tiny matrix: a run succeeds with finite numbers,
-//! or is refused with exit code 2; it never panics and never hangs.
+//! Every method with every value of every parameter that it takes, on a tiny matrix: a run succeeds with finite
+//! numbers, or is refused with exit code 2; it never panics and never hangs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::common::{events, factor, needs};
 /// A tiny run takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Values for a parameter without a list of words: numbers at the limits, words that some parameters know, and nonsense.
+/// Values for a parameter without a list of words: numbers at the limits, words that some parameters know, and
+/// nonsense.
 const VALUES: [&str; 16] = [
     "0",
     "1",

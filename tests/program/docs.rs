@@ -18,8 +18,8 @@ fn the_readme_lists_the_algorithms() {
     assert!(file("README.md").contains(&fednmf::cli::algorithms()), "run: make docs");
 }
 
-/// Every `unsafe` has a comment that says why it is sound, and their number is the one that was reviewed: a new one needs
-/// a review and a change here.
+/// Every `unsafe` has a comment that says why it is sound, and their number is the one that was reviewed: a new one
+/// needs a review and a change here.
 #[test]
 fn unsafe_code_is_counted_and_justified() {
     let mut found = std::collections::BTreeMap::new();

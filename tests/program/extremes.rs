@@ -1,5 +1,5 @@
-//! Edge cases: empty rows and columns, one column, one component, huge and tiny numbers, more ranks than rows, every file
-//! format of one matrix.
+//! Edge cases: empty rows and columns, one column, one component, huge and tiny numbers, more ranks than rows, every
+//! file format of one matrix.
 
 use std::path::Path;
 
@@ -44,8 +44,9 @@ fn case(what: &'static str, m: Array2<f64>, k: usize, ranks: usize) -> Case {
     Case { what, m, k, ranks, words: "" }
 }
 
-/// Runs every algorithm on each matrix, dense and sparse, without mpirun and on several ranks, and checks that the factors
-/// are finite and nonnegative, that their error is the reported one, and that it does not depend on the number of ranks.
+/// Runs every algorithm on each matrix, dense and sparse, without mpirun and on several ranks, and checks that the
+/// factors are finite and nonnegative, that their error is the reported one, and that it does not depend on the number
+/// of ranks.
 fn all_agree(cases: &[Case], parties: usize) {
     let dir = tempdir().unwrap();
     let mut wrong = Vec::new();

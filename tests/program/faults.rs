@@ -197,7 +197,8 @@ const FAMILIES: &[&str] = &[
     "--algo asyn-sd --parties 5 --input synthetic:planted,m=1000,n=600 -k 8 --max-iters 400",
     "--algo fnmf --parties 5 --input synthetic:planted,m=1000,n=600 -k 8 --max-iters 60",
     "--algo felb --parties 5 --input synthetic:planted,m=1000,n=200 --binarize 0.6 -k 8 --max-iters 100",
-    "--algo ppdnmf --parties 5 --plain --secret-seed 1 --input synthetic:planted,m=300,n=200 -k 5 --max-iters 60 --admm-iters 4",
+    "--algo ppdnmf --parties 5 --plain --secret-seed 1 --input synthetic:planted,m=300,n=200 -k 5 \
+     --max-iters 60 --admm-iters 4",
 ];
 
 /// Outcome of a kill.

@@ -1,5 +1,5 @@
-//! The FNMF family: reference values of independent prototypes, traffic, the definitions of its measures, and parties that
-//! differ, do not participate, or have no data.
+//! The FNMF family: reference values of independent prototypes, traffic, the definitions of its measures, and parties
+//! that differ, do not participate, or have no data.
 
 use std::path::Path;
 
@@ -78,8 +78,8 @@ fn means(algo: &str, hetero: f64, seeds: &[u64]) -> [f64; 2] {
     sums
 }
 
-/// References: prototypes on 10 clients with k = 10, 2000 local steps in total, independent starts. The factorisation of all
-/// data in one place reaches 0.5816 ± 0.0014.
+/// References: prototypes on 10 clients with k = 10, 2000 local steps in total, independent starts. The factorisation
+/// of all data in one place reaches 0.5816 ± 0.0014.
 #[test]
 fn aligned_parties_reach_the_centralised_error() {
     for line in [
@@ -117,7 +117,8 @@ fn one_party_by_hals_is_centralised_hals() {
 /// Some parties lack data for some of the components: these must not dominate the mean, nor their drift the other sums.
 #[test]
 fn components_that_a_party_lacks_stay_bounded_by_hals() {
-    let line = "--algo fedavg --update hals --parties 8 --input synthetic:blocks,m=64,n=60,k=4 -k 20 --local-iters 3 --max-iters 150";
+    let line = "--algo fedavg --update hals --parties 8 --input synthetic:blocks,m=64,n=60,k=4 -k 20 \
+                --local-iters 3 --max-iters 150";
     let summary = fednmf(0, line).ok();
     let (error, rmsd, drift) = (number(&summary, "rel_error"), number(&summary, "rmsd"), number(&summary, "drift"));
     assert!(error < 0.8 && rmsd > 0.0 && drift < 1e6, "{error} {rmsd} {drift}");

@@ -25,8 +25,8 @@ fn bytes_are_those_of_mpi_faun() {
             let line = format!("--algo {algo} --input {input} -k {k} --precision {precision} --grid {pr}x{pc}");
             let run = fednmf(pr * pc, &format!("{line} --max-iters {iterations} --eval-every 0")).ok();
             let what = format!("{algo} {input} {pr}x{pc}");
-            // An all-gather of V among the pr ranks of a grid column: together they contribute it once, and each receives
-            // the whole block; likewise for a reduce-scatter. The grid columns together have n rows.
+            // An all-gather of V among the pr ranks of a grid column: together they contribute it once, and each
+            // receives the whole block; likewise for a reduce-scatter. The grid columns together have n rows.
             let moved = |parts: usize, rows: usize| if parts > 1 { (parts + 1) * rows * k } else { 0 };
             let gram = if pr * pc > 1 { 2 * k * k * pr * pc } else { 0 };
             for (purpose, words) in [

@@ -1,7 +1,7 @@
 //! The guide and the README: every algorithm has a page, every link has a target, every command runs.
 //!
-//! In a block that begins with ```sh the lines that begin with `fednmf` or `mpirun` are run by a shell. A block that begins
-//! with ```sh,norun (a queue, data that is not here) is only parsed.
+//! In a block that begins with ```sh the lines that begin with `fednmf` or `mpirun` are run by a shell. A block that
+//! begins with ```sh,norun (a queue, data that is not here) is only parsed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -14,8 +14,9 @@ fn same_bits(a: &Path, b: &Path) {
     }
 }
 
-/// For every algorithm: a run of 30 iterations on `ranks` ranks, one of 3 iterations with a checkpoint, and for each number
-/// of ranks in `later` one that resumes from a copy of it. Calls `compare(line, private, whole, rest)` with the outputs.
+/// For every algorithm: a run of 30 iterations on `ranks` ranks, one of 3 iterations with a checkpoint, and for each
+/// number of ranks in `later` one that resumes from a copy of it. Calls `compare(line, private, whole, rest)` with the
+/// outputs.
 fn resumed(ranks: usize, precision: &str, later: &[usize], compare: impl Fn(&str, bool, &Path, &Path)) {
     let dir = tempdir().unwrap();
     let file = |i: usize, name: &str| dir.path().join(i.to_string()).join(name);
@@ -41,7 +42,8 @@ fn resumed(ranks: usize, precision: &str, later: &[usize], compare: impl Fn(&str
         let trace = |i| file(i, &format!("{turn}.jsonl"));
         let rest: Vec<String> = (0..all.len())
             .map(|i| {
-                // The checkpoint and the files of its parties as the first run left them: a resumed run overwrites them.
+                // The checkpoint and the files of its parties as the first run left them: a resumed run overwrites
+                // them.
                 let copy = file(i, &format!("turn-{turn}"));
                 std::fs::create_dir(&copy).unwrap();
                 for entry in std::fs::read_dir(file(i, "")).unwrap().flatten() {

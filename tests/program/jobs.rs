@@ -216,8 +216,8 @@ fn scaling_becomes_a_table_and_a_plot() {
     for (ranks, seconds) in [(1, 8.0), (1, 9.0), (2, 5.0), (4, 4.0)] {
         let path = dir.path().join(format!("strong-{ranks}-{seconds}.json"));
         let summary = format!(
-            r#"{{"algo": "hals", "ranks": {ranks}, "m": 90, "n": 70, "k": 5, "nnz": 6300, "seconds": {seconds}, "iter": 2,
-                "bytes_sent": 100, "messages": 10}}"#
+            r#"{{"algo": "hals", "ranks": {ranks}, "m": 90, "n": 70, "k": 5, "nnz": 6300, "seconds": {seconds},
+                "iter": 2, "bytes_sent": 100, "messages": 10}}"#
         );
         fs::write(&path, summary).expect("a written file");
         words.push(path);

@@ -1,5 +1,5 @@
-//! Masked sums that continue after parties drop out: the result is that of the remaining parties alone, or an error; a rank
-//! that is killed during a sum ends the job at once.
+//! Masked sums that continue after parties drop out: the result is that of the remaining parties alone, or an error; a
+//! rank that is killed during a sum ends the job at once.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ const METHODS: [(&str, &str); 7] = [
     ("--algo mur --start shared", "V"),
 ];
 
-/// Parties with the same 24 × 24 entries each: the mean, and with it the public start, is the same whichever party drops
-/// out.
+/// Parties with the same 24 × 24 entries each: the mean, and with it the public start, is the same whichever party
+/// drops out.
 fn parts(dir: &Path, parties: usize) -> PathBuf {
     let rows: Vec<String> = (0..24u32)
         .map(|i| (0..24u32).map(|j| (((i * 7 + j * 11) % 13) * (1 + i % 3)).to_string()).collect::<Vec<_>>().join(","))

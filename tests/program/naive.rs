@@ -24,8 +24,9 @@ pub fn hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f64>) {
     half(&m.t().to_owned(), v, u);
 }
 
-/// Extrapolated HALS: two sweeps per factor, starting from the extrapolated one. If the objective at the new U increased, β
-/// is reduced and both factors are reset. On return U is extrapolated, and V is the one that was fitted to it.
+/// Extrapolated HALS: two sweeps per factor, starting from the extrapolated one. If the objective at the new U
+/// increased, β is reduced and both factors are reset. On return U is extrapolated, and V is the one that was fitted to
+/// it.
 pub fn extrapolated_hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f64>, iterations: usize) {
     let half = |m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>| {
         let (gram, product) = (y.t().dot(y), m.dot(y));

@@ -169,7 +169,8 @@ fn private_factors_have_files_of_their_own_and_bad_names_are_refused() {
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".part")), "{left:?}");
 }
 
-/// scikit-learn 1.9.1, `NMF(10, init="nndsvda", max_iter=1000, tol=1e-6)` on its digits: `reconstruction_err_` over the norm.
+/// scikit-learn 1.9.1, `NMF(10, init="nndsvda", max_iter=1000, tol=1e-6)` on its digits: `reconstruction_err_` over the
+/// norm.
 const SCIKIT_LEARN: f64 = 0.32633;
 
 #[test]

@@ -1,4 +1,5 @@
-//! PPDNMF and its centralised counterpart: the paper's first experiment, the bits of encrypted and plain runs, refusals.
+//! PPDNMF and its centralised counterpart: the paper's first experiment, the bits of encrypted and plain runs,
+//! refusals.
 
 use std::path::{Path, PathBuf};
 
@@ -42,8 +43,8 @@ fn experiment(dir: &TempDir, seed: usize) -> PathBuf {
 
 const PAPER: &str = "--parties 10 -k 5 --mu-penalty 0.1 --eta 1";
 
-/// Independent prototypes, 5 seeds: NMSE .0972 ± .0071 centralised and .0972 ± .0071 for the corrected algorithm with any
-/// quantisation; .1017 after 10 iterations; disagreement about .004; the mean X with Y refitted is as good as any.
+/// Independent prototypes, 5 seeds: NMSE .0972 ± .0071 centralised and .0972 ± .0071 for the corrected algorithm with
+/// any quantisation; .1017 after 10 iterations; disagreement about .004; the mean X with Y refitted is as good as any.
 #[test]
 fn the_first_experiment_reaches_the_centralised_error() {
     let dir = tempdir().unwrap();
@@ -95,8 +96,8 @@ fn decrypted_results_have_the_bits_of_the_plain_ones() {
     }
 }
 
-/// The traffic follows the formula on any number of ranks: m k ciphertexts to each neighbour, and as many numbers back in
-/// packed ciphertexts.
+/// The traffic follows the formula on any number of ranks: m k ciphertexts to each neighbour, and as many numbers back
+/// in packed ciphertexts.
 #[test]
 fn only_neighbours_exchange_and_answers_are_packed() {
     for ranks in [1, 4] {

@@ -1,5 +1,5 @@
-//! Differential privacy and masked sums of row parties: the budget holds, no other data leaves a party, and attacks that
-//! succeed without protection fail with it.
+//! Differential privacy and masked sums of row parties: the budget holds, no other data leaves a party, and attacks
+//! that succeed without protection fail with it.
 
 use std::path::Path;
 
@@ -93,8 +93,8 @@ fn all_traffic_is_in_the_message_table_and_masked_with_a_secure_sum() {
 fn the_budget_is_reported_and_not_exceeded() {
     let dir = tempdir().unwrap();
     let (trace, out) = (dir.path().join("t.jsonl"), dir.path().join("o.h5"));
-    let line = "--algo felb-mu --binarize 0.5 --parties 4 -k 3 --max-iters 50 --eval-every 3 --dp gaussian --dp-noise 160 \
-                --epsilon 1.5 --input";
+    let line = "--algo felb-mu --binarize 0.5 --parties 4 -k 3 --max-iters 50 --eval-every 3 --dp gaussian \
+                --dp-noise 160 --epsilon 1.5 --input";
     let run = fednmf(2, line).arg(data("digits.npy")).arg("--trace").arg(&trace).arg("--output").arg(&out).ok();
     let table = &run["privacy"];
     let (done, spent) = (number(table, "releases"), number(table, "epsilon_spent"));
@@ -240,9 +240,9 @@ fn without_row(dir: &Path, rows: usize, left_out: Option<usize>) -> std::path::P
     path
 }
 
-/// Membership inference: an attacker who knows all other rows, the program and the public seed runs it with and without the
-/// row, and compares both results with what a party sent. Without noise the guess is always right; with noise it is right
-/// with a probability of at most e^ε/(1 + e^ε) + δ.
+/// Membership inference: an attacker who knows all other rows, the program and the public seed runs it with and without
+/// the row, and compares both results with what a party sent. Without noise the guess is always right; with noise it is
+/// right with a probability of at most e^ε/(1 + e^ε) + δ.
 #[test]
 fn membership_of_a_row_is_inferred_without_noise_but_not_with_it() {
     let dir = tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Tests inside the ranks: collectives, loading, and iterations without allocations. Each test below runs on 1, 2, 3 and
-//! 4 ranks.
+//! Tests inside the ranks: collectives, loading, and iterations without allocations. Each test below runs on 1, 2, 3
+//! and 4 ranks.
 
 use std::alloc::{GlobalAlloc, System};
 use std::sync::atomic::{AtomicU64, Ordering};

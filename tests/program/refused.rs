@@ -82,8 +82,8 @@ fn ends(ranks: usize, line: &str, path: &std::path::Path) -> i32 {
     code
 }
 
-/// Damages of the heap in which AnnData's files keep their strings: version 1.10 of the library crashes on the first and
-/// never returns on the second.
+/// Damages of the heap in which AnnData's files keep their strings: version 1.10 of the library crashes on the first
+/// and never returns on the second.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_file_that_crashes_the_hdf5_library_is_refused() {

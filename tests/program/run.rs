@@ -20,7 +20,8 @@ fn every_algorithm_gives_the_same_result_on_any_number_of_ranks() {
             all.map(|(i, ((method, words), input))| {
                 let out = file(ranks, i);
                 format!(
-                    "--algo {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3 {words} --output {}",
+                    "--algo {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3 {words} \
+                     --output {}",
                     method.name,
                     out.display()
                 )

@@ -16,8 +16,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Median over seeds of the error before and after the last local fit of V. As in the prototypes, S₁ has 30 % of a party's
-/// columns and S₂ 20 % of the rows.
+/// Median over seeds of the error before and after the last local fit of V. As in the prototypes, S₁ has 30 % of a
+/// party's columns and S₂ 20 % of the rows.
 fn errors_of(algo: &str, digits: Option<&Path>, line: &str) -> [f64; 2] {
     let runs: Vec<Value> = (0..5)
         .map(|seed| {
@@ -197,7 +197,8 @@ fn with_a_secure_sum_nothing_unmasked_leaves_a_party() {
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn values_beyond_the_fixed_point_end_the_run() {
-    // One entry has the norm of the whole matrix, so one row has most of a sum that is expected to spread over 5000 rows.
+    // One entry has the norm of the whole matrix, so one row has most of a sum that is expected to spread over 5000
+    // rows.
     let dir = tempdir().unwrap();
     let input = dir.path().join("spike.mtx");
     std::fs::write(&input, "%%MatrixMarket matrix coordinate real general\n5000 50 2\n7 3 1e6\n90 40 1\n").unwrap();
@@ -228,8 +229,8 @@ fn the_traffic_is_the_formula() {
         for secure in ["", "--secure-sum"] {
             for ranks in [1, 3] {
                 let line = format!(
-                    "--algo {algo} --input synthetic:planted,m={m},n=80,k=4 -k {k} --parties {parties} --local-iters {steps} \
-                     --max-iters {rounds} --eval-every 0 {secure}"
+                    "--algo {algo} --input synthetic:planted,m={m},n=80,k=4 -k {k} --parties {parties} \
+                     --local-iters {steps} --max-iters {rounds} --eval-every 0 {secure}"
                 );
                 let summary = fednmf(ranks, &line).ok();
                 let rows = summary["wire"].as_array().unwrap().iter();
@@ -353,8 +354,8 @@ fn a_file_gives_the_split_of_the_columns() {
     fednmf(2, "--algo syn-sd --split /no/such.txt").refused(&["--split /no/such.txt", "cannot be read"]);
 }
 
-/// In asynchronous runs the server holds the state: without evaluations too, the last fit of the parties must use the last
-/// U of the server.
+/// In asynchronous runs the server holds the state: without evaluations too, the last fit of the parties must use the
+/// last U of the server.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_run_without_evaluations_gives_the_same_factors() {

@@ -81,8 +81,8 @@ fn only_bounded_factors_are_within_the_bound() {
     fednmf(1, "--algo hals --bound").refused(&["--bound", "dsanls"]);
 }
 
-/// Theorem 3: reconstructs M from `releases` sketches with what every party has, the sketches and the public seed. Returns
-/// the largest error of an entry relative to the largest entry.
+/// Theorem 3: reconstructs M from `releases` sketches with what every party has, the sketches and the public seed.
+/// Returns the largest error of an entry relative to the largest entry.
 fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, releases: usize) -> f64 {
     use fednmf::linalg::Order;
     use fednmf::sketch;

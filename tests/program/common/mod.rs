@@ -94,8 +94,8 @@ impl Run {
         self
     }
 
-    /// Makes [`Run::ok`] and [`Run::refused`] start the binary instead of using a session: for tests of memory and of what
-    /// `main` does.
+    /// Makes [`Run::ok`] and [`Run::refused`] start the binary instead of using a session: for tests of memory and of
+    /// what `main` does.
     pub fn own_process(mut self) -> Self {
         self.own_process = true;
         self
@@ -216,7 +216,8 @@ pub fn factor(path: &Path, name: &str) -> Array2<f64> {
     ndarray::concatenate(ndarray::Axis(0), &views).unwrap_or_else(|e| panic!("{}/{name}: {e}", path.display()))
 }
 
-/// Arguments that a method needs for the inputs of the tests, and for results that do not depend on the number of ranks.
+/// Arguments that a method needs for the inputs of the tests, and for results that do not depend on the number of
+/// ranks.
 pub fn needs(method: &Method) -> String {
     let parties = if method.partition.is_private() { "--parties 5" } else { "" };
     let binary = if method.is_boolean() { "--binarize 0.5" } else { "" };
