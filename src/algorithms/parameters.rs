@@ -178,8 +178,7 @@ pub struct GridShape {
 pub fn grid_shape(text: &str) -> Parsed<GridShape> {
     let count = |t: &str| t.parse().ok().filter(|&c: &usize| c > 0);
     let pair = text.split_once('x').and_then(|(r, c)| count(r).zip(count(c)));
-    pair.map(|(rows, cols)| GridShape { rows, cols })
-        .ok_or_else(|| "must be rows x columns of ranks as in 4x2".into())
+    pair.map(|(rows, cols)| GridShape { rows, cols }).ok_or_else(|| "must be rows x columns of ranks as in 4x2".into())
 }
 
 impl Serialize for GridShape {

@@ -15,6 +15,7 @@ use super::columns::asyn::{AsynSdArgs, AsynSsdVArgs};
 use super::columns::dsanls_secure::DsanlsSecureArgs;
 use super::columns::secure_hals::SecureHalsArgs;
 use super::columns::syn::{SynSdArgs, SynSsdUArgs, SynSsdUvArgs, SynSsdVArgs};
+use super::description::Description;
 use super::method::{Entry, entry};
 use super::network::admm::AdmmArgs;
 use super::network::ppdnmf::PpdnmfArgs;
@@ -54,6 +55,11 @@ pub static ALL: &[&dyn Entry] = &[
 
 /// `--algo auto`, the default: it runs one of the others.
 pub static AUTO: &dyn Entry = entry::<AutoArgs>();
+
+/// What each of them declares.
+pub fn descriptions() -> impl Iterator<Item = &'static Description> {
+    ALL.iter().map(|entry| entry.description())
+}
 
 /// The method of that name or alias, [`AUTO`] included.
 pub fn find(name: &str) -> Option<&'static dyn Entry> {
@@ -97,7 +103,8 @@ mod tests {
         for entry in all() {
             for arg in entry.options() {
                 let value = arg.get_value_names().map(<[_]>::to_vec);
-                let known = values.entry(arg.get_long().expect("options are long").to_string()).or_insert(value.clone());
+                let known =
+                    values.entry(arg.get_long().expect("options are long").to_string()).or_insert(value.clone());
                 assert_eq!(*known, value, "--{} of {}", arg.get_id(), entry.description().name);
             }
         }

@@ -16,15 +16,14 @@ use crate::commands::sweep::SweepArgs;
 #[command(
     name = "fednmf",
     version,
-    about = "Nonnegative and Boolean matrix factorisation over MPI ranks, and over parties that may not show each other \
-             their data",
-    long_about = "Factorises M (m x n) into U V' with U (m x k) and V (n x k), both without negative entries.\n\n\
-                  Run it alone or under MPI:\n  \
-                  fednmf --input counts.mtx -k 20 --output factors.h5\n  \
-                  mpirun -n 16 fednmf --algo dsanls --input images.npy -k 40 --trace run.jsonl",
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped early with a good checkpoint (run \
-                  again with --resume).\n'fednmf list' shows the algorithms; 'fednmf list NAME' one of them with its \
-                  options and defaults.",
+    about = "Nonnegative and Boolean matrix factorisation over MPI ranks and private parties: M (m x n) into U V' with \
+             U (m x k) and V (n x k)\n\n  \
+             fednmf --input counts.mtx -k 20 --output factors.h5\n  \
+             mpirun -n 16 fednmf --algo dsanls --input images.npy -k 40 --trace run.jsonl",
+    after_help = "'fednmf --algo NAME --help' shows the options of a method too, and 'fednmf list' all methods.\n\
+                  Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped early with a checkpoint (continue with \
+                  --resume).",
+    disable_help_flag = true,
     args_override_self = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
@@ -34,18 +33,21 @@ pub struct Cli {
     pub command: Option<Command>,
     #[command(flatten)]
     pub run: RunArgs,
+    /// Print help
+    #[arg(long, short, action = clap::ArgAction::HelpShort, global = true)]
+    help: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the algorithms: paper, partition, what leaves a party; with a NAME also its options and their defaults
+    /// List the methods: paper, data split, messages; with a NAME one method with its options and defaults
     List {
-        /// One algorithm
+        /// One method
         name: Option<String>,
-        /// The whole reference as Markdown: algorithms, and every option with its default for each of them
+        /// The whole reference as Markdown
         #[arg(long, conflicts_with = "name")]
         markdown: bool,
-        /// With a NAME: only what leaves a party, as a table
+        /// With a NAME: only the messages that leave a rank or party, as a table
         #[arg(long, requires = "name")]
         wire: bool,
     },
@@ -57,7 +59,7 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Tell what a matrix is: shape, density, range, zero rows and columns
+    /// Describe a matrix: shape, density, range, zero rows and columns
     Inspect {
         /// Any input that a run takes
         input: String,
@@ -82,20 +84,20 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Find U for the rows of a new matrix, with the V of an earlier run: least squares with nonnegative weights, exactly
+    /// Compute U for the rows of a new matrix, given V of an earlier run: nonnegative least squares
     Project(ProjectArgs),
-    /// Try several numbers of components with several seeds each, in one job: error on entries held out, stability of the
-    /// components, and which k they speak for
+    /// Compare numbers of components by several runs each: error on held-out entries, stability of the components, and which k
+    /// they support
     Sweep(SweepArgs),
-    /// Make one page of one or several runs: error over time and iterations, time per phase and rank, traffic, components
+    /// Write an HTML report of one or several runs: error over time and iterations, phases, traffic, components
     Report(ReportArgs),
-    /// Compute the data from the sketches that a dsanls-secure run has released (--record-releases), as any of its parties
-    /// could, and tell after each release how much of it is known: Theorem 3 of the paper
+    /// Reconstruct the data from the sketches that a dsanls-secure run released (--record-releases), as any of its parties
+    /// could: Theorem 3 of the paper
     Attack(AttackArgs),
-    /// Tell memory, work, traffic and time of an iteration before it is run, and how many ranks are worth asking for.
-    /// Rates are measured on the spot: start it with mpirun -n 2 to measure the way between ranks too
+    /// Predict memory, work, traffic and time per iteration, and how many ranks are worth using. Rates are measured on this
+    /// machine; under mpirun -n 2 those of messages too
     Estimate(Box<EstimateArgs>),
-    /// Tell what releases under differential privacy cost, or how much noise a budget asks for; needs no data
+    /// Compute the privacy loss of releases, or the noise that a budget requires; needs no data
     Account(AccountArgs),
     /// Print a completion script for a shell
     Completions {

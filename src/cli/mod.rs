@@ -87,7 +87,7 @@ fn entry_of(words: &[OsString]) -> Result<&'static dyn Entry> {
     }
     let Some(name) = name else { return Ok(registry::AUTO) };
     registry::find(name).ok_or_else(|| {
-        let names: Vec<&str> = registry::ALL.iter().map(|entry| entry.description().name).collect();
+        let names: Vec<&str> = registry::descriptions().map(|method| method.name).collect();
         Error::input(format!("--algo {name}: no such method; there are auto, {}", names.join(", ")))
     })
 }

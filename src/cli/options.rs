@@ -49,10 +49,8 @@ impl MethodOption {
     pub fn arg(&self) -> Arg {
         let takers: Vec<&str> = self.takers().collect();
         let help = format!("{} (for {})", self.help(), takers.join(", "));
-        let arg = Arg::new(self.name.clone())
-            .long(self.name.clone())
-            .help(help)
-            .help_heading("Options of some methods");
+        let arg =
+            Arg::new(self.name.clone()).long(self.name.clone()).help(help).help_heading("Options of some methods");
         match self.value_name() {
             Some(value) => {
                 let words = self.words();

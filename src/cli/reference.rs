@@ -12,7 +12,7 @@ use crate::commands::list::owner;
 /// The table of all algorithms.
 pub fn algorithms() -> String {
     let mut out = String::from("| `--algo` | what it is | data | paper |\n| --- | --- | --- | --- |\n");
-    for m in registry::ALL.iter().map(|entry| entry.description()) {
+    for m in registry::descriptions() {
         let aliases: String = m.aliases.iter().map(|a| format!(", `{a}`")).collect();
         let _ = writeln!(out, "| `{}`{aliases} | {} | {} | {} |", m.name, m.summary, m.partition.describe(), m.paper);
     }
@@ -49,23 +49,19 @@ pub fn reference() -> String {
         let value = option.value_name().map_or_else(String::new, |value| format!(" {value}"));
         let words = option.words();
         let words = if words.is_empty() { String::new() } else { format!(" [{}]", words.join(", ")) };
-        let _ = writeln!(
-            out,
-            "| `--{}{}` | {}{words} | {defaults} |",
-            option.name,
-            cell(&value),
-            cell(&option.help())
-        );
+        let _ = writeln!(out, "| `--{}{}` | {}{words} | {defaults} |", option.name, cell(&value), cell(&option.help()));
     }
     out.push_str("\n## What leaves a rank or a party\n\nWith every algorithm, while loading:\n\n");
     message_table(&mut out, None, COMMON_MESSAGES);
     out.push_str("\nAnd with each of them:\n");
     let all = options::all();
-    for m in registry::ALL.iter().map(|entry| entry.description()) {
+    for m in registry::descriptions() {
         let _ = writeln!(out, "\n### {}\n", m.name);
         let own: Vec<String> = all
             .iter()
-            .flat_map(|option| option.defaults.iter().filter(|(taker, _)| *taker == m.name).map(move |d| (option, &d.1)))
+            .flat_map(|option| {
+                option.defaults.iter().filter(|(taker, _)| *taker == m.name).map(move |d| (option, &d.1))
+            })
             .map(|(option, default)| format!("`--{}` ({})", option.name, cell(default)))
             .collect();
         if !own.is_empty() {

@@ -37,6 +37,8 @@ pub use parties::Parties;
 pub use party_sums::LARGEST;
 pub use point_to_point::Backoff;
 
+/// Seeds, decisions and the like, from rank 0 to all.
+pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
 const AGREEMENT: MessageTag = MessageTag::new("agreement", Payload::Control);
 
 /// Lowers [`CHUNK`], so that tests can cut messages.

@@ -126,11 +126,11 @@ impl AccountArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Command, Typed, parse};
+    use crate::cli::{Command, Request, parse};
 
     fn answer(line: &str) -> Result<String> {
         match parse(format!("fednmf account {line}").split(' ').map(Into::into))? {
-            Typed::Command(Command::Account(args)) => args.answer(),
+            Request::Other(Command::Account(args)) => args.answer(),
             _ => panic!("not an account"),
         }
     }

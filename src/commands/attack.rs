@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use ndarray::{Array2, s};
 use clap::{Args, ValueEnum as _};
+use ndarray::{Array2, s};
 use serde_json::{Map, Value, json};
 
 use crate::comm::Communicator;
@@ -198,7 +198,8 @@ fn as_json(released: &Released, course: &[Known]) -> Value {
 
 fn table(released: &Released, course: &[Known]) -> String {
     let Released { m, n, d, kind, .. } = released;
-    let mut out = format!("{} sketches of {d} columns, of a {m} x {n} matrix; each row of it is {n} unknowns\n\n", kind.name());
+    let mut out =
+        format!("{} sketches of {d} columns, of a {m} x {n} matrix; each row of it is {n} unknowns\n\n", kind.name());
     out.push_str("releases  equations  independent  relative error  columns known\n");
     for k in course {
         let Known { releases, independent, error, columns } = k;

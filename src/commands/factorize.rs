@@ -19,13 +19,11 @@ use crate::output::matrices::Format;
 /// The options of a run that hold for every algorithm.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Algorithm; `fednmf list` shows them all. auto chooses by the sizes: hals with several sweeps for a product and
-    /// extrapolation, or dsanls for very large dense data, and says which and why
+    /// Method ('fednmf list'). auto: accelerated hals, or dsanls for very large dense data
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "What to factorise, and how")]
     pub algo: String,
 
-    /// Matrix: a file, or synthetic:KIND,key=value,... to make one up. {party} in a path stands for 0, 1, ...: one file
-    /// for each party
+    /// Matrix: a file, or synthetic:KIND,key=value,... {party} in a path stands for 0, 1, ...: one file per party
     #[arg(long, value_name = "PATH", default_value = SAMPLE_INPUT, help_heading = "What to factorise, and how")]
     pub input: String,
 
@@ -41,7 +39,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None, help_heading = "What to factorise, and how")]
     pub scale: Scale,
 
-    /// Turn the data into 0 and 1: an entry counts from T on, or from the quantile q0.95 (say) of all entries on
+    /// Set entries of at least T, or of at least the quantile q0.95 (say) of all entries, to 1, and the others to 0
     #[arg(long, allow_negative_numbers = true, value_name = "T", help_heading = "What to factorise, and how")]
     pub binarize: Option<Threshold>,
 
@@ -49,19 +47,19 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Parties")]
     pub parties: Option<usize>,
 
-    /// Share of the data that party 0 holds; the others share the rest evenly [default: all the same]
+    /// Share of the data that party 0 holds; the others share the rest evenly [default: equal shares]
     #[arg(long, allow_negative_numbers = true, value_name = "F", help_heading = "Parties")]
     pub skew: Option<f64>,
 
-    /// How much of the data each party holds: a file with one count (of columns or rows) on each line, party 0's first
+    /// File with the number of columns or rows of each party, one per line, party 0 first
     #[arg(long, value_name = "FILE", conflicts_with = "skew", help_heading = "Parties")]
     pub split: Option<PathBuf>,
 
-    /// Stop after N iterations ('fednmf list NAME' says what one is)
+    /// Stop after N iterations ('fednmf list NAME' defines them)
     #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first")]
     pub max_iters: usize,
 
-    /// Stop when from one evaluation to the next the error falls by less than X times the first error
+    /// Stop when the error falls by less than X times the first error between two evaluations
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
     pub tol: Option<f64>,
 
@@ -73,11 +71,11 @@ pub struct RunArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "S", help_heading = "When to stop, whichever comes first")]
     pub time_limit: Option<f64>,
 
-    /// Evaluate the error every N iterations, and at both ends; 0: never (its time is not part of the trace's seconds)
+    /// Evaluate the error every N iterations, and at both ends; 0: never (not part of the trace's seconds)
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Running")]
     pub eval_every: usize,
 
-    /// Seed of all public randomness: start, sketches, synthetic data. The same on any number of ranks
+    /// Seed of all public randomness: start, sketches, synthetic data
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Running")]
     pub seed: u64,
 
@@ -85,51 +83,47 @@ pub struct RunArgs {
     #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64, help_heading = "Running")]
     pub precision: Precision,
 
-    /// Threads of each rank, beside the ranks of mpirun (let them have cores: --bind-to none, or srun --cpus-per-task)
+    /// Threads per rank (provide cores: mpirun --bind-to none, or srun --cpus-per-task)
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running")]
     pub threads: usize,
 
-    /// Who multiplies sparse blocks: Intel MKL, fednmf's own loops, or for each of the two products whoever is faster on
-    /// a million nonzeros at the start (the last digits then hang on a stopwatch; a resumed run keeps the choice)
+    /// Kernels for sparse blocks: Intel MKL's, fednmf's own, or (auto) the faster ones as measured at the start
     #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
     pub sparse_kernel: Kernel,
 
-    /// Write the factors and how they were made to this file: HDF5 (.h5), AnnData (.h5ad: obsm/X_nmf, varm/NMF, with the
-    /// input's names) or for NumPy (.npz), by its ending
+    /// Write factors and provenance to this file: .h5 (HDF5), .h5ad (AnnData: obsm/X_nmf, varm/NMF) or .npz (NumPy)
     #[arg(long, value_name = "F.h5", help_heading = "Output")]
     pub output: Option<PathBuf>,
 
-    /// Write the course of the run to this file, one JSON object a line
+    /// Write the history of the run to this file, one JSON object per line
     #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
     pub trace: Option<PathBuf>,
 
-    /// Write a page with everything about the run to this HTML file: error, time, traffic, components, how to run it again
+    /// Write an HTML report of the run: error, time, traffic, components, command
     #[arg(long, value_name = "F.html", help_heading = "Output")]
     pub report: Option<PathBuf>,
 
     #[command(flatten)]
     pub wishes: WishArgs,
 
-    /// Keep the state of the run in this HDF5 file, so that --resume can go on from it
+    /// Save the state of the run in this HDF5 file, for --resume
     #[arg(long, value_name = "F.h5", help_heading = "Output")]
     pub checkpoint: Option<PathBuf>,
 
-    /// Write the checkpoint every N iterations, or every N seconds with an s behind it [default: 300s, more rarely where
-    /// that would take more than 2 % of the run's time]; it is also written when a signal or the time limit stops the run
+    /// Write the checkpoint every N iterations or N seconds (300s), and when a signal or the time limit stops the run
+    /// [default: 300s, less often if that takes more than 2 % of the time]
     #[arg(long, value_name = "N|Ns", requires = "checkpoint", help_heading = "Output")]
     pub checkpoint_every: Option<String>,
 
-    /// Go on from the file of --checkpoint; where there is none yet, start afresh
+    /// Continue from the file of --checkpoint; start from the beginning if there is none
     #[arg(long, requires = "checkpoint", help_heading = "Output")]
     pub resume: bool,
 
-    /// End the job when a rank has done nothing and heard nothing for S seconds, and say where each rank was; 0: never
+    /// End the job when a rank makes no progress for S seconds; 0: never
     #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = 600.0, help_heading = "Running")]
     pub stall_timeout: f64,
 
-    /// With --clock real (asyn-*), what to do when a rank keeps silent for --party-timeout: abort the job, or continue with
-    /// the others (no checkpoint is written any more). A process that ends, rather than hangs, ends the job in any case:
-    /// MPI's launchers see to that
+    /// With --clock real (asyn-*): abort the job when a rank hangs, or continue without it (and without checkpoints)
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLostParty::Abort, help_heading = "Running")]
     pub on_lost_party: OnLostParty,
 
@@ -163,10 +157,16 @@ impl RunArgs {
                 )));
             }
             if args.skew.is_some() {
-                return Err(Error::input(format!("--skew: {} has no parties to share the data unevenly", description.name)));
+                return Err(Error::input(format!(
+                    "--skew: {} has no parties to share the data unevenly",
+                    description.name
+                )));
             }
             if args.split.is_some() {
-                return Err(Error::input(format!("--split: {} has no parties to share the data out to", description.name)));
+                return Err(Error::input(format!(
+                    "--split: {} has no parties to share the data out to",
+                    description.name
+                )));
             }
         }
         positive("--components", args.components)?;

@@ -21,7 +21,7 @@ pub fn one(name: &str, wire: bool) -> Result<String> {
 pub fn all() -> String {
     let width = registry::ALL.iter().map(|entry| entry.description().name.len()).max().unwrap_or(0);
     let mut out = String::new();
-    for m in registry::ALL.iter().map(|entry| entry.description()) {
+    for m in registry::descriptions() {
         let leaves: Vec<String> = m.messages.iter().map(|w| format!("{} ({})", w.kind, w.shape)).collect();
         let _ = writeln!(out, "{:width$}  {}", m.name, m.summary);
         let _ = writeln!(out, "{:width$}  paper: {}", "", m.paper);

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ndarray::Array2;
 use clap::Args;
+use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use crate::algorithms::registry;
@@ -124,7 +124,12 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
 
 /// Whether the factors are of a kind for which least squares is the right question.
 fn usable(stored: &Stored, path: &Path) -> Result<()> {
-    let algo = stored.attributes().get("algo").and_then(Value::as_str).and_then(registry::find).map(|entry| entry.description());
+    let algo = stored
+        .attributes()
+        .get("algo")
+        .and_then(Value::as_str)
+        .and_then(registry::find)
+        .map(|entry| entry.description());
     match algo {
         Some(method) if method.is_boolean() => Err(Error::input(format!(
             "{}: holds Boolean factors (of {}); only real ones can be projected on",

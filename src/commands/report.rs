@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 
 use crate::algorithms::description::Partition;
 use crate::algorithms::registry;
-use crate::comm::Communicator;
+use crate::comm::{CONTROL, Communicator};
 use crate::data;
 use crate::data::{InputSpec, Layout, Source, Stack, Threshold, names};
-use crate::driver::CONTROL;
 use crate::driver::report::{sample, with_names};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::matrices;

@@ -5,9 +5,9 @@ use std::time::Instant;
 use ndarray::Array2;
 use serde_json::{Map, Value};
 
-use super::evaluate::all_finite;
-use crate::algorithms::{Algorithm, Measures};
+use super::checks::all_finite;
 use super::settings::Every;
+use crate::algorithms::{Algorithm, Measures};
 use crate::comm::Communicator;
 use crate::error::{Error, Result};
 use crate::linalg::Real;

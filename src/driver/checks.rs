@@ -1,15 +1,14 @@
 //! Checks of the settings, alone and against the data.
 
+use super::settings::Settings;
+use crate::algorithms::Algorithm;
 use crate::algorithms::description::Form;
 use crate::algorithms::parameters::GridShape;
-use super::settings::Settings;
-use crate::comm::Communicator;
+use crate::comm::{CONTROL, Communicator};
 use crate::data::{Header, PartySplit, Statistics};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
 use crate::output::matrices;
-
-use super::CONTROL;
 
 /// Checks that every output can be written, before anything is read; returns whether there is a checkpoint to resume
 /// from. Rank 0 checks; errors are its own.
@@ -96,4 +95,23 @@ pub(super) fn check_size(statistics: &Statistics) -> Result<()> {
     }
     let largest = statistics.max.abs().max(statistics.min.abs());
     Err(Error::input(format!("the largest entry is {largest:e}: its square underflows; scale the data (--scale max)")))
+}
+
+/// Refuses factors with entries that are not finite. Collective.
+///
+/// # Errors
+/// On all ranks, if any rank has such an entry.
+pub(super) fn all_finite<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm<T>) -> Result<()> {
+    let finite = algorithm.factors().iter().all(|piece| piece.values.iter().all(|x| x.is_finite()));
+    let mut wrong = [u32::from(!finite)];
+    comm.max(CONTROL, &mut wrong);
+    if wrong[0] == 0 { Ok(()) } else { Err(diverged(algorithm.iteration(), "")) }
+}
+
+/// The error of factors that are no longer finite; `more` follows the iteration.
+pub(super) fn diverged(iteration: usize, more: &str) -> Error {
+    Error::failed(format!(
+        "the factors are no longer finite numbers after iteration {iteration}{more}; try --scale max, or --precision f64"
+    ))
+    .on_all_ranks()
 }

@@ -2,11 +2,10 @@
 
 use serde_json::json;
 
-use super::CONTROL;
+use super::checks::diverged;
 use super::iterate::{Driver, Stop};
-use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::linalg::Real;
 
 impl<T: Real> Driver<T> {
@@ -70,23 +69,4 @@ impl<T: Real> Driver<T> {
         self.progress.iteration(trajectory.iteration, trajectory.seconds, &shown);
         Ok(())
     }
-}
-
-/// Refuses factors with entries that are not finite. Collective.
-///
-/// # Errors
-/// On all ranks, if any rank has such an entry.
-pub(super) fn all_finite<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm<T>) -> Result<()> {
-    let finite = algorithm.factors().iter().all(|piece| piece.values.iter().all(|x| x.is_finite()));
-    let mut wrong = [u32::from(!finite)];
-    comm.max(CONTROL, &mut wrong);
-    if wrong[0] == 0 { Ok(()) } else { Err(diverged(algorithm.iteration(), "")) }
-}
-
-/// The error of factors that are no longer finite; `more` follows the iteration.
-fn diverged(iteration: usize, more: &str) -> Error {
-    Error::failed(format!(
-        "the factors are no longer finite numbers after iteration {iteration}{more}; try --scale max, or --precision f64"
-    ))
-    .on_all_ranks()
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::evaluate::all_finite;
+use super::checks::all_finite;
 use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
+use super::settings::Settings;
 use super::{metadata, report};
 use crate::algorithms::shared::dp;
-use super::settings::Settings;
 use crate::comm::{Communicator, end_without_lost_ranks, watchdog};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::Real;
@@ -102,7 +102,11 @@ fn write_order(path: &Path, order: &[usize]) -> Result<()> {
 fn not_covered(settings: &Settings, trajectory: &Trajectory) -> Vec<String> {
     let mut all = vec!["sum, norm, range, number and hash of all entries, once while loading".to_string()];
     if trajectory.evaluations > 0 {
-        let whose = if settings.method.groups().secure_sum.is_some_and(|sum| sum.secure_sum) { "sums of the parties'" } else { "each party's" };
+        let whose = if settings.method.groups().secure_sum.is_some_and(|sum| sum.secure_sum) {
+            "sums of the parties'"
+        } else {
+            "each party's"
+        };
         all.push(format!("{whose} errors in {} evaluation(s)", trajectory.evaluations));
     }
     all

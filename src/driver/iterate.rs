@@ -5,9 +5,8 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::CONTROL;
 use crate::algorithms::{Algorithm, Asynchronous, Measures};
-use crate::comm::{Communicator, Signals, watchdog};
+use crate::comm::{CONTROL, Communicator, Signals, watchdog};
 use crate::driver::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::linalg::Real;

@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::CONTROL;
 use super::settings::Settings;
-use crate::comm::Communicator;
+use crate::comm::{CONTROL, Communicator};
 use crate::error::Result;
 use crate::linalg::{Block, Real, SparseKernel, SparseKernels};
 use crate::output::checkpoint::Checkpoint;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::algorithms::shared::missing::Places;
+use crate::algorithms::algorithm::Places;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
 use crate::data::{Cuts, InputSpec, Layout};

@@ -18,19 +18,16 @@ mod prepare;
 pub mod report;
 pub mod settings;
 
-use crate::algorithms::method::Precision;
 use self::settings::Settings;
+use crate::algorithms::method::Precision;
 use crate::comm::watchdog;
 use crate::comm::watchdog::Watchdog;
-use crate::comm::{Communicator, MessageTag, Payload, Signals};
+use crate::comm::{Communicator, Signals};
 use crate::error::{Error, Result};
 use crate::linalg;
 
 pub use checkpoint::Checkpointer;
 pub use iterate::{Driver, Limits, Trajectory};
-
-/// Seeds, decisions and the like, from rank 0 to all.
-pub(crate) const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
 
 /// Runs a factorisation; returns the exit code. Collective.
 ///

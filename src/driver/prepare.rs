@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 
 use super::checks::{before_reading, check_form, check_grid, check_shape, check_size, share, split_name};
 use super::initial::Initial;
+use super::settings::{SAMPLE_INPUT, Settings};
 use super::{kernels, metadata, missing, report};
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::algorithms::{Algorithm, Problem};
-use super::settings::{SAMPLE_INPUT, Settings};
 use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
 use crate::data;
@@ -55,11 +55,7 @@ struct Divided<T: Real> {
 ///
 /// # Errors
 /// On wrong input (on all ranks alike), or if the run cannot start.
-pub fn prepare<T: Precision>(
-    settings: &Settings,
-    comm: &Communicator,
-    signals: Signals,
-) -> Result<(Run, Driver<T>)> {
+pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: Signals) -> Result<(Run, Driver<T>)> {
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
     let resuming = comm.agree_on_error(before_reading(settings, comm))?;
     let share = comm.agree_on_error(share(settings, comm))?;

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use ndarray::Array2;
 use serde_json::Map;
 
-use super::CONTROL;
 use super::settings::Settings;
-use crate::comm::{Communicator, MessageTag, Payload};
+use crate::comm::{CONTROL, Communicator, MessageTag, Payload};
 use crate::data::{Header, InputSpec, Layout, Loaded, names};
 use crate::error::Result;
 use crate::linalg::Real;

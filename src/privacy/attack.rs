@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_subsample_reveals_the_drawn_columns_at_once() {
-        let history = history("subsample", (20, 60, 9), 60);
+        let history = history(Kind::Subsample, (20, 60, 9), 60);
         assert_eq!((history[0].0, history[0].2), (9, 9));
         assert!(history.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].2 <= w[1].2), "{history:?}");
         assert!(history[6].1 > 1e-2, "columns are drawn repeatedly: {history:?}");

@@ -33,8 +33,11 @@ pub struct Shown {
     pub notes: Vec<String>,
 }
 
+/// A chart of some lines over the same numbers: its id, its vertical axis, and each line's name and points.
+pub type Plot<'a> = (&'a str, &'a str, &'a [(String, Vec<(f64, f64)>)]);
+
 /// A page with plots alone.
-pub fn plots(title: &str, words: &str, across: &str, plots: &[crate::report::Plot<'_>]) -> String {
+pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> String {
     let mut body = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(title), escape(words));
     for (id, up, lines) in plots {
         let series = lines.iter().filter(|(_, points)| !points.is_empty());

@@ -42,9 +42,9 @@ fn a_real_time_order_is_replayed_bit_for_bit() {
         assert!(traced.iter().map(|p| p.as_u64().unwrap() as usize).eq(parties.iter().copied()));
         assert!(real["rel_error"].as_f64().unwrap() < 0.4, "{real}");
         // The message table holds in real time too.
-        let method = fednmf::algorithms::registry::find(algo).unwrap();
+        let method = fednmf::algorithms::registry::find(algo).unwrap().description();
         for row in real["wire"].as_array().unwrap() {
-            let known = fednmf::algorithms::registry::COMMON_MESSAGES
+            let known = fednmf::algorithms::description::COMMON_MESSAGES
                 .iter()
                 .chain(method.messages)
                 .any(|w| w.kind == row["purpose"]);

@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fednmf::algorithms::Method;
-use fednmf::algorithms::options::Check;
+use clap::CommandFactory as _;
+use fednmf::algorithms::description::Description;
+use fednmf::algorithms::method::Entry;
 use fednmf::algorithms::registry;
 use tempfile::tempdir;
 
@@ -54,39 +55,32 @@ enum Kind {
 }
 
 /// The parameters that a method takes.
-fn parameters(method: &Method) -> Vec<Parameter> {
-    let of = |taken: &fednmf::algorithms::options::Taken| Parameter {
-        name: taken.opt.name.to_string(),
-        kind: match taken.words.map_or(taken.opt.check, Check::OneOf) {
-            Check::Flag => Kind::Flag,
-            Check::OneOf(words) => Kind::Words(words.iter().map(|word| word.to_string()).collect()),
-            Check::File => Kind::File,
-            _ => Kind::Other,
-        },
-    };
-    method.options.iter().map(of).collect()
+fn parameters(entry: &dyn Entry) -> Vec<Parameter> {
+    entry.options().iter().map(Parameter::new).collect()
 }
 
 /// The parameters of a run that do not belong to a method.
 fn common_parameters() -> Vec<Parameter> {
-    let of_methods = |name: &str| registry::ALL.iter().any(|m| parameters(m).iter().any(|p| p.name == name));
     let known = |arg: &&clap::Arg| {
         let name = arg.get_long().unwrap_or_default();
         // --threads are started once in a process; the others end the run with a text.
-        !of_methods(name) && !["", "algo", "input", "threads", "help", "version"].contains(&name)
+        !["", "algo", "input", "threads", "help", "version"].contains(&name)
     };
-    let of = |arg: &clap::Arg| {
+    fednmf::cli::Cli::command().get_arguments().filter(known).map(Parameter::new).collect()
+}
+
+impl Parameter {
+    fn new(arg: &clap::Arg) -> Self {
         let words: Vec<String> = arg.get_possible_values().iter().map(|v| v.get_name().to_string()).collect();
         let value = arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string).unwrap_or_default();
         let kind = match arg.get_action() {
             clap::ArgAction::SetTrue => Kind::Flag,
-            _ if ["FILE", "PATH", "F."].iter().any(|file| value.starts_with(file)) => Kind::File,
+            _ if ["FILE", "PATH", "F.", "F|"].iter().any(|file| value.starts_with(file)) => Kind::File,
             _ if words.is_empty() => Kind::Other,
             _ => Kind::Words(words),
         };
         Parameter { name: arg.get_long().unwrap_or_default().to_string(), kind }
-    };
-    fednmf::cli::command().get_arguments().filter(known).map(of).collect()
+    }
 }
 
 impl Parameter {
@@ -119,7 +113,7 @@ impl Crossing {
     }
 
     /// Performs a command line, and writes its trace and factors if there is a directory.
-    fn cross(&mut self, method: &Method, arguments: &[&str], files: Option<&Path>) {
+    fn cross(&mut self, method: &Description, arguments: &[&str], files: Option<&Path>) {
         let line = format!(
             "--algo {} --input synthetic:planted,m=12,n=10,k=2 -k 2 --max-iters 3 --eval-every 1 {}",
             method.name,
@@ -183,8 +177,9 @@ fn not_finite(summary: &serde_json::Value, files: Option<&Path>) -> Option<Strin
 #[test]
 fn every_value_of_every_parameter_is_used_or_refused() {
     let mut crossing = Crossing::new(0);
-    for method in registry::ALL {
-        for parameter in parameters(method).iter().chain(&common_parameters()) {
+    for &entry in registry::ALL {
+        let method = entry.description();
+        for parameter in parameters(entry).iter().chain(&common_parameters()) {
             for argument in parameter.arguments(&VALUES) {
                 // Files of parties that an earlier number of parties left would be read as this run's.
                 let dir = tempdir().unwrap();
@@ -198,8 +193,8 @@ fn every_value_of_every_parameter_is_used_or_refused() {
 #[test]
 fn every_pair_of_parameters_is_used_or_refused() {
     let mut crossing = Crossing::new(0);
-    for method in registry::ALL {
-        let all = parameters(method);
+    for &entry in registry::ALL {
+        let (method, all) = (entry.description(), parameters(entry));
         for (i, first) in all.iter().enumerate() {
             for second in &all[i + 1..] {
                 // Two numbers do not decide about each other, in general.
@@ -221,8 +216,9 @@ fn every_pair_of_parameters_is_used_or_refused() {
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_word_of_every_parameter_is_used_or_refused_by_several_ranks() {
     let mut crossing = Crossing::new(3);
-    for method in registry::ALL {
-        for parameter in parameters(method) {
+    for &entry in registry::ALL {
+        let method = entry.description();
+        for parameter in parameters(entry) {
             for argument in parameter.arguments(&["1", "auto"]) {
                 crossing.cross(method, &[&argument], None);
             }
@@ -234,9 +230,9 @@ fn every_word_of_every_parameter_is_used_or_refused_by_several_ranks() {
 #[test]
 fn every_parameter_of_another_method_is_refused_by_name() {
     let mut crossing = Crossing::new(0);
-    let all: Vec<Parameter> = registry::ALL.iter().flat_map(|m| parameters(m)).collect();
-    for method in registry::ALL {
-        let own = parameters(method);
+    let all: Vec<Parameter> = registry::ALL.iter().flat_map(|&entry| parameters(entry)).collect();
+    for &entry in registry::ALL {
+        let (method, own) = (entry.description(), parameters(entry));
         let mut names: Vec<&str> = all.iter().map(|p| p.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::{Run, distance, factor, fednmf, number};
+use fednmf::algorithms::description::COMMON_MESSAGES;
 use fednmf::algorithms::registry;
 use tempfile::tempdir;
 
@@ -153,7 +154,7 @@ fn a_party_whose_values_exceed_the_fixed_point_leaves_the_sums() {
 fn the_traffic_is_in_the_message_table_and_does_not_depend_on_ranks() {
     let input = Path::new("synthetic:planted,m=60,n=40");
     for (algo, _) in METHODS {
-        let method = registry::find(algo.split_whitespace().nth(1).unwrap()).unwrap();
+        let method = registry::find(algo.split_whitespace().nth(1).unwrap()).unwrap().description();
         let mut first: Option<Vec<(String, u64)>> = None;
         for ranks in [1, 2, 4] {
             let drop = if ranks == 4 { "3@9:4" } else { "" };
@@ -161,7 +162,7 @@ fn the_traffic_is_in_the_message_table_and_does_not_depend_on_ranks() {
             let mut bytes = Vec::new();
             for row in summary["wire"].as_array().unwrap() {
                 let (purpose, payload) = (row["purpose"].as_str().unwrap(), row["payload"].as_str().unwrap());
-                let mut known = registry::COMMON_MESSAGES.iter().chain(method.messages);
+                let mut known = COMMON_MESSAGES.iter().chain(method.messages);
                 let known = known.any(|w| w.kind == purpose && format!("{:?}", w.payload) == payload);
                 let control = ["control", "agreement", "evaluation"].iter().any(|c| purpose.starts_with(c));
                 assert!(known || payload == "Control" && control, "{algo}: {row}");

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use crate::common::{data, distance, events, factor, fednmf, matrix};
+use fednmf::algorithms::description::COMMON_MESSAGES;
 use fednmf::algorithms::registry;
 use ndarray::Array2;
 use serde_json::Value;
@@ -69,13 +70,13 @@ fn masked_runs_are_as_good_as_plain_ones() {
 fn all_traffic_is_in_the_message_table_and_masked_with_a_secure_sum() {
     for line in NOISED.iter().chain(&MASKED) {
         let name = line.split_whitespace().nth(1).unwrap();
-        let method = registry::find(name).unwrap();
+        let method = registry::find(name).unwrap().description();
         for ranks in [1, 2, 4] {
             let line = format!("{line} --parties 5 -k 4 --max-iters 3 --input");
             let summary = fednmf(ranks, &line).arg("synthetic:planted,m=60,n=40").ok();
             for row in summary["wire"].as_array().unwrap() {
                 let (purpose, payload) = (row["purpose"].as_str().unwrap(), row["payload"].as_str().unwrap());
-                let mut known = registry::COMMON_MESSAGES.iter().chain(method.messages);
+                let mut known = COMMON_MESSAGES.iter().chain(method.messages);
                 let known = known.any(|w| w.kind == purpose && format!("{:?}", w.payload) == payload);
                 let control = ["control", "agreement", "evaluation"].iter().any(|c| purpose.starts_with(c));
                 assert!(known || payload == "Control" && control, "{line}: {row}");
@@ -200,9 +201,9 @@ fn contradictory_options_are_refused_with_a_reason() {
 
 #[test]
 fn message_tables_and_limits_are_listed() {
-    for method in registry::ALL {
+    for method in registry::descriptions() {
         let table = fednmf(0, &format!("list --wire {}", method.name)).run().stdout;
-        assert_eq!(table.lines().count(), 1 + registry::COMMON_MESSAGES.len() + method.messages.len(), "{table}");
+        assert_eq!(table.lines().count(), 1 + COMMON_MESSAGES.len() + method.messages.len(), "{table}");
         assert!(method.messages.iter().all(|w| table.contains(w.kind) && table.contains(w.when)), "{table}");
         let text = fednmf(0, &format!("list {}", method.name)).run().stdout;
         let last: Vec<&str> = text.trim_end().lines().rev().take(2).collect();

@@ -2,11 +2,14 @@
 //! and 4 ranks.
 
 use std::alloc::{GlobalAlloc, System};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fednmf::algorithms::Problem;
+use fednmf::algorithms::description::Unit;
+use fednmf::algorithms::method::{ConfiguredMethod, Entry, Precision};
 use fednmf::algorithms::registry;
-use fednmf::algorithms::registry::{Precision, Unit};
-use fednmf::algorithms::{Options, Problem};
+use fednmf::algorithms::shared::grid;
 use fednmf::comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
 use fednmf::data;
 use fednmf::data::{InputSpec, Layout, PartySplit, Threshold};
@@ -211,24 +214,31 @@ fn plans(comm: &Communicator) {
     }
 }
 
+/// A method with the parameters that these arguments set, and its defaults for the rest.
+fn configure(entry: &dyn Entry, arguments: &[&str]) -> Arc<dyn ConfiguredMethod> {
+    let command = clap::Command::new("fednmf").args(entry.options());
+    let matches = command.get_matches_from(["fednmf"].iter().chain(arguments));
+    entry.configure(&matches).expect("the arguments pass their check")
+}
+
 fn allocations(comm: &Communicator) {
-    for method in registry::ALL {
+    for entry in registry::ALL {
+        let method = entry.description();
         for text in ["synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1"] {
             let mut spec = InputSpec::parse(text).expect("known");
             spec.binarize = method.is_boolean().then_some(Threshold::At(0.5));
             let input = data::open(&spec, comm).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: comm.size(), ranks: comm.size() };
-            let plan = method.partition.plan((m, n), comm.size(), parties, PartySplit::Even, None);
-            let plain = |name: &str| (name == "plain").then(|| "true".to_string());
-            let options = Options::check(method.options, plain).expect("defaults");
+            let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
+            let plain: &[&str] = if entry.takes("plain") { &["--plain"] } else { &[] };
+            let configured = configure(*entry, plain);
             let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
             let problem = Problem {
                 data,
                 k: 8,
                 seed: 1,
                 kernel: SparseKernel::Native.into(),
-                options: &options,
                 max_iters: 7,
                 parties,
                 carry_on: false,
@@ -236,7 +246,7 @@ fn allocations(comm: &Communicator) {
                 missing: None,
                 comm: comm.clone(),
             };
-            let mut algorithm = f64::build(method, problem).expect("builds");
+            let mut algorithm = f64::build(&*configured, problem).expect("builds");
             // The first iterations allocate. In asynchronous methods an iteration is one party's turn.
             let turns = if method.unit == Unit::Merge { 2 * parties.count } else { 2 };
             algorithm.advance(turns).expect("runs");
@@ -255,11 +265,11 @@ fn sketched_work(comm: &Communicator) {
     for (m, n) in [(60, 50), (60, 800), (900, 50)] {
         let spec = InputSpec::parse(&format!("synthetic:planted,m={m},n={n},k=3")).expect("known");
         let input = data::open(&spec, comm).expect("opens");
-        let method = registry::ALL.iter().find(|method| method.name == "dsanls").expect("in the registry");
+        let entry = registry::find("dsanls").expect("in the registry");
+        let method = entry.description();
         let parties = Parties { count: comm.size(), ranks: comm.size() };
-        let plan = method.partition.plan((m, n), comm.size(), parties, PartySplit::Even, None);
-        let typed = |name: &str| (name == "sketch-size").then(|| format!("{d_u},{d_v}"));
-        let options = Options::check(method.options, typed).expect("sizes below both dimensions");
+        let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
+        let configured = configure(entry, &["--sketch-size", &format!("{d_u},{d_v}")]);
         let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
         let kernel = SparseKernel::Native.into();
         let problem = Problem {
@@ -267,7 +277,6 @@ fn sketched_work(comm: &Communicator) {
             k,
             seed: 1,
             kernel,
-            options: &options,
             max_iters: 3,
             parties,
             carry_on: false,
@@ -275,7 +284,7 @@ fn sketched_work(comm: &Communicator) {
             missing: None,
             comm: comm.clone(),
         };
-        let mut algorithm = f64::build(method, problem).expect("builds");
+        let mut algorithm = f64::build(&*configured, problem).expect("builds");
         let before = fednmf::linalg::flops::total();
         algorithm.advance(3).expect("runs");
         let own = |total: usize| even_part(total, comm.size(), comm.rank()).len();

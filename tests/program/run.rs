@@ -2,6 +2,7 @@
 
 use crate::common::{data, distance, errors, events, factor, fednmf, lines, matrix, session};
 use crate::naive;
+use fednmf::algorithms::description::COMMON_MESSAGES;
 use fednmf::algorithms::registry;
 use tempfile::tempdir;
 
@@ -38,7 +39,7 @@ fn every_algorithm_gives_the_same_result_on_any_number_of_ranks() {
                     .map(|(r, s)| (error(s), factor(&file(r, i), "U"), factor(&file(r, i), "V")));
                 let what = format!("{} on {ranks} ranks", asked[i]);
                 assert!((error - e).abs() <= tolerance * e, "{what}: {error} {e}");
-                if registry::find(one["algo"].as_str().unwrap()).unwrap().partition.is_private() {
+                if registry::find(one["algo"].as_str().unwrap()).unwrap().description().partition.is_private() {
                     assert!(error.to_bits() == e.to_bits() && a == u && b == v, "{what}: other bits");
                 }
                 assert!(distance(&a, &u) < 100.0 * tolerance && distance(&b, &v) < 100.0 * tolerance, "{what}");
@@ -155,7 +156,7 @@ fn errors_on_the_digits_are_those_of_the_prototypes() {
 #[test]
 fn threads_change_nothing_but_rounding() {
     // Methods of parties use the same kernels.
-    let methods: Vec<_> = registry::ALL.iter().filter(|m| !m.partition.is_private()).collect();
+    let methods: Vec<_> = registry::descriptions().filter(|m| !m.partition.is_private()).collect();
     let asked = |threads: usize| -> Vec<String> {
         let words = |method: &str, input: &str, kernel: &str| {
             format!("--algo {method} --input {input} -k 5 --max-iters 10 --sparse-kernel {kernel} --threads {threads}")
@@ -208,7 +209,7 @@ fn all_traffic_is_in_the_message_table() {
             assert!(sent.iter().any(|row| row["party_bytes"].as_u64().unwrap() > 0));
             for row in sent {
                 let payload = row["payload"].as_str().unwrap();
-                let known = registry::COMMON_MESSAGES
+                let known = COMMON_MESSAGES
                     .iter()
                     .chain(method.messages)
                     .any(|w| w.kind == row["purpose"] && format!("{:?}", w.payload) == payload);

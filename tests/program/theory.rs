@@ -86,9 +86,11 @@ fn only_bounded_factors_are_within_the_bound() {
 fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, releases: usize) -> f64 {
     use fednmf::linalg::Order;
     use fednmf::sketch;
+    use clap::ValueEnum as _;
     use ndarray::s;
     use ndarray_linalg::LeastSquaresSvd;
 
+    let kind = sketch::Kind::from_str(sketch, false).expect("a kind of sketch");
     let (rows, n) = m.dim();
     let (seen, kept, guess) = (dir.join("seen.h5"), dir.join("kept.h5"), dir.join("guess.h5"));
     let line = format!(
@@ -103,7 +105,7 @@ fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, rele
     // Stacks Sᵀ and the sketches of all releases, and solves Sᵀ Mᵀ = (M S)ᵀ for Mᵀ.
     let mut known = Array2::zeros((releases * d, n));
     let mut right = Array2::zeros((releases * d, rows));
-    let mut made = sketch::make::<f64>(sketch, n, d, n, Order::Rows);
+    let mut made = sketch::make::<f64>(kind, n, d, n, Order::Rows);
     for t in 0..releases {
         let lies = s![t * d..(t + 1) * d, ..];
         made.draw(&sketch::stream(11, true, t));

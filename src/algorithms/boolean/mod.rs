@@ -11,8 +11,8 @@ mod ones;
 pub mod proximal;
 pub mod relaxed;
 mod result;
-pub mod vote;
 mod thresholds;
+pub mod vote;
 
 pub use cover::{Components, Counts, Signal, rounded};
 pub use ones::Ones;

@@ -11,8 +11,8 @@ use ndarray::Array2;
 use super::vote;
 use super::{Client, round_rows, rounded};
 use crate::algorithms::boolean::proximal::{Rule, Step, gram, step};
-use crate::algorithms::boolean::vote::{Local, VoteArgs};
 use crate::algorithms::boolean::thresholds::best_thresholds;
+use crate::algorithms::boolean::vote::{Local, VoteArgs};
 use crate::algorithms::description::{Description, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
@@ -66,8 +66,7 @@ impl Method for ElbmfArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let step =
-            Step { rule: Rule::Lipschitz, kappa: self.kappa, lambda: self.weight.lambda, inertia: self.inertia };
+        let step = Step { rule: Rule::Lipschitz, kappa: self.kappa, lambda: self.weight.lambda, inertia: self.inertia };
         build(problem, &self.vote, step, self.weight.lambda_rate)
     }
 }

@@ -6,15 +6,17 @@ use ndarray::Array2;
 
 use super::{COUNTS, Client, Components, Counts, Outcome, clients};
 use crate::algorithms::boolean::result::Refit;
-use crate::algorithms::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::description::{
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
+};
 use crate::algorithms::method::Groups;
 use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
 use crate::algorithms::shared::secure_sum::{self, SecureSumArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
-use crate::metrics::Measure;
 use crate::linalg::{Bits, Real};
+use crate::metrics::Measure;
 use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
 use crate::state::{Owner, Piece, SavedState, State};
 

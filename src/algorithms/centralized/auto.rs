@@ -39,7 +39,8 @@ pub struct AutoArgs {
     pub missing: MissingArgs,
 }
 
-const WHY_HALS: &str = "exact products with several sweeps each and extrapolation reach a good error first at these sizes";
+const WHY_HALS: &str =
+    "exact products with several sweeps each and extrapolation reach a good error first at these sizes";
 const WHY_DSANLS: &str = "a dense matrix of this size is sketched many times at the price of one exact product";
 
 impl AutoArgs {

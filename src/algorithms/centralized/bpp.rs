@@ -9,8 +9,8 @@ use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Step};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
-use crate::metrics::Measure;
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::nls::Pivoting;
 
 /// Parameters of ANLS by block principal pivoting.

@@ -25,9 +25,9 @@ use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::{Error, Result};
-use crate::metrics::Measure;
 use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::sketch;
 use crate::sketch::Sketch;
 use crate::state::{Owner, Piece, SavedState};
@@ -91,8 +91,22 @@ impl Method for DsanlsArgs {
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
         let mut cost = Cost::default();
         let part = |across, own, products| Sketched { across, own, products };
-        workload.sketched(&mut cost, sketch, Kernel::SampledForU, (n, d_u), 1.0, [part(rows, cols, 1), part(m, n, ranks)]);
-        workload.sketched(&mut cost, sketch, Kernel::SampledForV, (m, d_v), 1.0, [part(cols, rows, 1), part(n, m, ranks)]);
+        workload.sketched(
+            &mut cost,
+            sketch,
+            Kernel::SampledForU,
+            (n, d_u),
+            1.0,
+            [part(rows, cols, 1), part(m, n, ranks)],
+        );
+        workload.sketched(
+            &mut cost,
+            sketch,
+            Kernel::SampledForV,
+            (m, d_v),
+            1.0,
+            [part(cols, rows, 1), part(n, m, ranks)],
+        );
         let square = 2.0 * (k * k) as f64;
         let grams = square * (d_u + d_v) as f64;
         cost.add(Kernel::Gram, grams, grams * ranks as f64);

@@ -17,8 +17,8 @@ use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
-use crate::metrics::Measure;
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::nls::{Sweep, sweep};
 
 /// Parameters of HALS.

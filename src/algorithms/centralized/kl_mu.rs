@@ -15,9 +15,9 @@ use crate::algorithms::shared::start::{self, InitArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::Result;
-use crate::metrics::Measure;
 use crate::linalg::{Block, Order, Real};
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::state::{Owner, Piece, SavedState};
 
 /// Parameters of multiplicative updates for the Kullback-Leibler divergence.

@@ -10,8 +10,8 @@ use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
-use crate::metrics::Measure;
 use crate::linalg::{Order, Real};
+use crate::metrics::Measure;
 use crate::nls::multiply;
 
 /// Parameters of multiplicative updates.

@@ -15,8 +15,7 @@
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
-    summed,
+    FORMS, Facts, PAPER, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u, summed,
 };
 use crate::algorithms::columns::local::sketch_sizes;
 use crate::algorithms::columns::rows::Rows;
@@ -29,9 +28,9 @@ use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdA
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
-use crate::metrics::Measure;
 use crate::linalg::{Real, gram};
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::nls::{Pivoting, Sweep, sweep};
 use crate::privacy::{KEYS, PartySum};
 use crate::state::{Owner, Piece, SavedState, State};

@@ -13,8 +13,8 @@ use crate::algorithms::network::ppdnmf::{common_start, measure, penalties};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::Result;
-use crate::metrics::Measure;
 use crate::linalg::{Real, gram};
+use crate::metrics::Measure;
 use crate::state::{Owner, Piece, SavedState, State};
 
 /// Parameters of the centralised ADMM.

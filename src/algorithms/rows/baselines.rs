@@ -14,8 +14,8 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
-use crate::metrics::Measure;
 use crate::linalg::Real;
+use crate::metrics::Measure;
 
 const fn describe(
     name: &'static str,

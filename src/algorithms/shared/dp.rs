@@ -2,14 +2,12 @@
 
 use serde_json::Value;
 
+use crate::algorithms::Measures;
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Auto, SecretSource};
-use crate::algorithms::Measures;
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
-use crate::privacy::{
-    NoiseRequest, Bound, Mechanism, NOISE_KEY, NoisePlan, Releases, PartySum, masked,
-};
+use crate::privacy::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PartySum, Releases, masked};
 use crate::random::secret_rng;
 use crate::state::{Owner, SavedState, State};
 use rand::Rng;

@@ -6,15 +6,15 @@ use std::mem::swap;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
-use crate::algorithms::description::MessageSpec;
-use crate::algorithms::parameters::Init;
 use super::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
 use super::missing::MissingArgs;
 use super::start::{self, InitArgs, Start};
 use super::stationarity::{Evaluated, MeasureArgs};
 use super::{missing, nndsvd, stationarity};
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
+use crate::algorithms::description::MessageSpec;
+use crate::algorithms::parameters::Init;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@ use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, OrNone};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
-use crate::privacy::{ANSWERS, ROUND_KEYS, SEALED_SHARES, PartySum};
+use crate::privacy::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
 
 /// Whether sums over parties are masked.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]

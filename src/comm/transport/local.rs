@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Buffer, BufferMut, ControlMessage, Op, OwnedBuffer, Transport};
+use super::interface::{Buffer, BufferMut, ControlMessage, Op, OwnedBuffer, Transport};
 
 /// One process.
 #[derive(Debug)]

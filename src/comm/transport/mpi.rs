@@ -13,7 +13,7 @@ use mpi::ffi;
 use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{AsRaw, Communicator, Equivalence, Group, Source};
 
-use super::{Buffer, BufferMut, ControlMessage, Op, OwnedBuffer, Transport};
+use super::interface::{Buffer, BufferMut, ControlMessage, Op, OwnedBuffer, Transport};
 use crate::error::{Error, Result};
 use crate::linalg::ElementType;
 

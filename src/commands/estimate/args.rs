@@ -8,8 +8,8 @@ use clap::Args;
 use super::{Matrix, Question};
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::GridShape;
-use crate::driver::settings::{Kernel, Precision};
 use crate::data::InputSpec;
+use crate::driver::settings::{Kernel, Precision};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 
@@ -83,7 +83,10 @@ impl EstimateArgs {
             }
         }
         if self.parties.is_some() && !description.partition.is_private() {
-            return Err(Error::input(format!("--parties: {} splits the data over ranks, not parties", description.name)));
+            return Err(Error::input(format!(
+                "--parties: {} splits the data over ranks, not parties",
+                description.name
+            )));
         }
         for (name, value) in [("--latency", self.latency), ("--bandwidth", self.bandwidth)] {
             if let Some(x) = value.filter(|x| !(*x > 0.0 && x.is_finite())) {

@@ -88,7 +88,8 @@ impl Report<'_> {
     pub fn text(&self) -> String {
         let Report { question, job, ranks, cost, rates, scan, worth, .. } = self;
         let mut out = String::new();
-        let kind = if job.workload.sparse { format!("{:.0} entries", job.workload.stored) } else { "dense".to_string() };
+        let kind =
+            if job.workload.sparse { format!("{:.0} entries", job.workload.stored) } else { "dense".to_string() };
         let grid = cost.grid.map_or_else(String::new, |(pr, pc)| format!(" ({pr} x {pc} grid)"));
         let _ = writeln!(
             out,

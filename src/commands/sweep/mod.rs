@@ -8,8 +8,8 @@ mod stability;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ndarray::Array2;
 use clap::Args;
+use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use self::choice::{Point, choose};
@@ -21,10 +21,10 @@ use crate::algorithms::method::{ConfiguredMethod, Precision, defaults};
 use crate::algorithms::parameters::{self, Auto, Missing};
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::MissingArgs;
-use crate::comm::{Communicator, Parties};
+use crate::comm::{CONTROL, Communicator, Parties};
 use crate::data;
 use crate::data::{InputSpec, Layout, Loaded, PartySplit};
-use crate::driver::{CONTROL, Checkpointer, Driver, Limits, Trajectory};
+use crate::driver::{Checkpointer, Driver, Limits, Trajectory};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::SparseKernel;
 use crate::metrics::Measure;
@@ -134,9 +134,7 @@ impl Sweep<'_> {
     fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
         let missing = MissingArgs { missing: args.missing.into(), holdout: args.holdout };
         let method: Arc<dyn ConfiguredMethod> = match args.algo {
-            SweepMethod::Hals => {
-                Arc::new(HalsArgs { inner_sweeps: Auto::Given(2), missing, ..defaults::<HalsArgs>() })
-            }
+            SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps: Auto::Given(2), missing, ..defaults::<HalsArgs>() }),
             SweepMethod::Mu => Arc::new(MuArgs { missing, ..defaults::<MuArgs>() }),
         };
         if args.runs == 0 || args.max_iters == 0 {

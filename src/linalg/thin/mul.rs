@@ -4,7 +4,7 @@
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
-use super::{blocks, lined, write};
+use super::tiles::{blocks, lined, write};
 use crate::linalg::mkl::prefetch;
 use crate::linalg::simd::{dispatch, lanes};
 use crate::linalg::threads::even_part;

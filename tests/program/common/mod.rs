@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fednmf::algorithms::Method;
+use fednmf::algorithms::description::Description;
 use fednmf::algorithms::registry;
 use ndarray::Array2;
 use serde_json::Value;
@@ -218,7 +218,7 @@ pub fn factor(path: &Path, name: &str) -> Array2<f64> {
 
 /// Arguments that a method needs for the inputs of the tests, and for results that do not depend on the number of
 /// ranks.
-pub fn needs(method: &Method) -> String {
+pub fn needs(method: &Description) -> String {
     let parties = if method.partition.is_private() { "--parties 5" } else { "" };
     let binary = if method.is_boolean() { "--binarize 0.5" } else { "" };
     // Real keys cost seconds and make secrets differ from run to run: the module ppdnmf tests them.
@@ -227,15 +227,15 @@ pub fn needs(method: &Method) -> String {
 }
 
 /// All algorithms, each with the arguments it needs, and again those that have a second way of iterating.
-pub fn lines() -> Vec<(&'static Method, String)> {
-    let accelerated = |m: &&Method| ["hals", "bpp", "secure-hals"].contains(&m.name);
-    let plain = registry::ALL.iter().map(|m| (*m, needs(m)));
-    let more = registry::ALL.iter().filter(|m| accelerated(m)).map(|m| {
+pub fn lines() -> Vec<(&'static Description, String)> {
+    let accelerated = |m: &&Description| ["hals", "bpp", "secure-hals"].contains(&m.name);
+    let plain = registry::descriptions().map(|m| (m, needs(m)));
+    let more = registry::descriptions().filter(|m| accelerated(m)).map(|m| {
         let sweeps = if m.name == "hals" { "--inner-sweeps auto" } else { "" };
-        (*m, format!("{} {sweeps} --extrapolation restart", needs(m)))
+        (m, format!("{} {sweeps} --extrapolation restart", needs(m)))
     });
-    let sketched = registry::ALL.iter().filter(|m| m.name == "secure-hals");
-    let sketched = sketched.map(|m| (*m, format!("{} --sketch subsample", needs(m))));
+    let sketched = registry::descriptions().filter(|m| m.name == "secure-hals");
+    let sketched = sketched.map(|m| (m, format!("{} --sketch subsample", needs(m))));
     plain.chain(more).chain(sketched).collect()
 }
 

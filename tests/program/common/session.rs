@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use fednmf::cli;
 use fednmf::comm;
 use fednmf::comm::{Communicator, MessageTag, Payload};
-use fednmf::commands;
 use fednmf::error::Error;
 use serde_json::{Value, json};
 
@@ -292,5 +291,5 @@ fn command(words: &[String], comm: &Communicator) -> Result<i32, Error> {
     let quiet = quiet.iter().filter(|word| !words.iter().any(|w| w == *word));
     let words = ["fednmf"].into_iter().chain(words.iter().map(String::as_str)).chain(quiet.copied());
     let typed = cli::parse(words.map(Into::into)).map_err(Error::on_all_ranks)?;
-    commands::perform(typed, comm)
+    cli::perform(typed, comm)
 }

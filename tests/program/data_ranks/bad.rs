@@ -2,7 +2,7 @@
 
 use fednmf::comm::Communicator;
 use fednmf::data::{InputSpec, Layout, open};
-use fednmf::error::Kind;
+use fednmf::error::ErrorKind;
 
 use super::TEST;
 use super::good::npy;
@@ -13,7 +13,7 @@ pub fn refused(comm: &Communicator, path: &str, names: &str) {
     let plan = Layout::RowsAndColumns { ranks: comm.size() };
     let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
     let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
-    assert_eq!(error.kind, Kind::Input, "{path}: {error}");
+    assert_eq!(error.kind, ErrorKind::Input, "{path}: {error}");
     assert!(error.everywhere, "{path}: {error}");
     assert!(error.message.contains(names), "{path}: {error}");
     let all = comm.all_gather_value(TEST, &error.message);
@@ -83,7 +83,7 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
         let spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
         let plan = Layout::RowsAndColumns { ranks: comm.size() };
         let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
-        assert!(result.err().is_none_or(|e| e.everywhere && e.kind == Kind::Input), "{}", path.display());
+        assert!(result.err().is_none_or(|e| e.everywhere && e.kind == ErrorKind::Input), "{}", path.display());
     }
     refused(comm, &format!("{dir}/missing.mtx"), "no such file");
     refused(comm, dir, "directory");
@@ -138,7 +138,7 @@ pub fn damaged_files(comm: &Communicator, dir: &str) {
             match open(&spec, &alone).and_then(|input| input.load::<f64>(&plan, &alone, &mut |_| ())) {
                 Ok(_) => read += 1,
                 Err(e) => {
-                    assert_eq!(e.kind, Kind::Input, "{name}: {e}");
+                    assert_eq!(e.kind, ErrorKind::Input, "{name}: {e}");
                     refused += 1;
                 }
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fednmf::comm::{Communicator, Parties, Payload};
 use fednmf::data::{InputSpec, Layout, PartySplit, Scale, Source, Stack, Threshold, generate, inspect, open};
-use fednmf::error::Kind;
+use fednmf::error::ErrorKind;
 use ndarray::Array2;
 
 use super::{check, load, plans};
@@ -171,7 +171,7 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
         }
         let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
         let wrong = generate(made, &Path::new(dir).join("made.xyz"), &mut |_| ()).unwrap_err();
-        assert_eq!(wrong.kind, Kind::Input);
+        assert_eq!(wrong.kind, ErrorKind::Input);
         assert!(generate(made, &Path::new(dir).join("no/made.mtx"), &mut |_| ()).is_err());
     }
     for text in [
@@ -247,7 +247,7 @@ pub fn party_files(comm: &Communicator, dir: &str) {
         for count in [2, 4] {
             spec.parties = Some(count);
             let error = open(&spec, comm).err().expect("a wrong number of parties");
-            assert_eq!(error.kind, Kind::Input);
+            assert_eq!(error.kind, ErrorKind::Input);
             assert!(error.message.contains("--parties"), "{error}");
         }
     }

@@ -19,10 +19,12 @@ use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
 use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
-use crate::algorithms::boolean::proximal::{Rule, Step, gram, prox, step};
 use crate::algorithms::boolean::Refit;
+use crate::algorithms::boolean::proximal::{Rule, Step, gram, prox, step};
 use crate::algorithms::cost::{Cost, Kernel, Message, Workload};
-use crate::algorithms::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::description::{
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
+};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
@@ -31,8 +33,8 @@ use crate::algorithms::shared::start;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
-use crate::metrics::Measure;
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::privacy::{Bound, KEYS, Mechanism, PartySum, Releases, masked};
 use crate::state::{Owner, Piece, SavedState, State};
 

@@ -31,14 +31,14 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, OrNone};
 use crate::algorithms::shared::sketched_step::{SketchArgs, Step};
 use crate::algorithms::{Algorithm, Asynchronous, Measures, Problem};
-use serde::{Deserialize, Serialize};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
-use crate::metrics::Measure;
 use crate::linalg::Real;
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::privacy::PartySum;
 use crate::state::{Owner, Piece, SavedState, State};
+use serde::{Deserialize, Serialize};
 
 const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
 const FROM_SERVER: MessageTag = MessageTag::new("the server's U to a party", Payload::SharedFactor);

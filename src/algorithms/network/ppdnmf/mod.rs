@@ -40,8 +40,8 @@ use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::data::Loaded;
 use crate::error::{Error, Result};
-use crate::metrics::Measure;
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::nls::Pivoting;
 use crate::state::{Owner, Piece, SavedState, State};
 

@@ -33,8 +33,8 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::{Error, Result};
-use crate::metrics::Measure;
 use crate::linalg::Real;
+use crate::metrics::Measure;
 
 /// What FNMF and its baselines do not promise.
 pub const LIMITS: [&str; 2] = [

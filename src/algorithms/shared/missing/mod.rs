@@ -13,9 +13,9 @@ use ndarray::Array2;
 use self::lists::{Holdout, Lists, each, kept};
 use self::step::{Listed, Row, Workspace};
 use super::start;
-use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Missing};
+use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::data::STATISTICS;
@@ -50,13 +50,6 @@ impl MissingArgs {
     pub fn any(&self) -> bool {
         self.missing != Missing::None || self.holdout > 0.0
     }
-}
-
-/// Places of the matrix (row, column) that a rank's rows, and its columns, lack.
-#[derive(Debug, Clone, Default)]
-pub struct Places {
-    pub rows: Vec<(usize, usize)>,
-    pub cols: Vec<(usize, usize)>,
 }
 
 /// One factor on one rank, with the data that its update needs.
