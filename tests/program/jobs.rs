@@ -294,7 +294,7 @@ fn a_job_leaves_its_trace_and_factors_where_it_was_submitted() {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/digits.npy");
     let digits = digits.to_str().expect("a path in UTF-8");
     let cluster = Cluster::new();
-    let (code, said) =
+    let (code, output) =
         cluster.submit("single-node.slurm", "run", &[], &["--input", digits, "-k", "4", "--max-iters", "3"]);
     assert_eq!(code, Some(0), "{output}");
     for name in ["fednmf-7.jsonl", "fednmf-7.h5"] {

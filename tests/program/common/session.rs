@@ -12,11 +12,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fednmf::cli;
-use fednmf::comm;
+use fednmf::cli::Typed;
 use fednmf::comm::{Communicator, MessageTag, Payload};
-use fednmf::commands;
-use fednmf::error::Error;
+use fednmf::error::{EXIT_DONE, Error};
+use fednmf::{cli, comm, commands};
 use serde_json::{Value, json};
 
 use super::{launch, quiet};
@@ -283,11 +282,16 @@ fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
 }
 
+/// Does what `main` does with a command line.
 fn command(words: &[String], comm: &Communicator) -> Result<i32, Error> {
     let run = words.first().is_none_or(|word| word.starts_with('-'));
-    let quiet = if run { ["--json", "--quiet"].as_slice() } else { &["--json"] };
-    let quiet = quiet.iter().filter(|word| !words.iter().any(|w| w == *word));
-    let words = ["fednmf"].into_iter().chain(words.iter().map(String::as_str)).chain(quiet.copied());
+    let quiet = if run { ["--json", "--quiet"].as_slice() } else { &[] };
+    let words = ["fednmf"].into_iter().chain(words.iter().map(String::as_str)).chain(quiet.iter().copied());
     let typed = cli::parse(words.map(Into::into)).map_err(Error::on_all_ranks)?;
+    if let Typed::Command(command) = &typed
+        && cli::print_info(command).map_err(Error::on_all_ranks)?.is_some()
+    {
+        return Ok(EXIT_DONE);
+    }
     commands::perform(typed, comm)
 }

@@ -104,8 +104,8 @@ fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Plan) -> (Vec<Arr
         let (r, c) = (tile.rows.len(), tile.cols.len());
         assert_eq!(block.shape(), if tile.transposed { (c, r) } else { (r, c) });
         let part = match block {
-            Block::Dense(x) => x.mapv(T::wide),
-            Block::Sparse(x) => x.matrix().to_dense().mapv(T::wide),
+            Block::Dense(x) => x.mapv(T::to_f64),
+            Block::Sparse(x) => x.matrix().to_dense().mapv(T::to_f64),
             Block::Bits(x) => x.to_dense(),
         };
         let part = if tile.transposed { part.reversed_axes() } else { part };
