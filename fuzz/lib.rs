@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use fednmf::comm::Communicator;
 use fednmf::data;
-use fednmf::data::{InputSpec, Plan};
+use fednmf::data::{InputSpec, Layout};
 
 /// Of a matrix with more rows or columns than this only the header is read: memory for factors and counts of so many
 /// would be honest, and would stop the fuzzer.
@@ -13,13 +13,7 @@ const MOST: usize = 200_000;
 const ENTRIES: usize = 4_000_000;
 
 thread_local! {
-    // MPI stays up until the process ends.
-    static DOOR: Communicator = {
-        let universe = mpi::initialize().expect("MPI starts");
-        let comm = Communicator::new(universe.world());
-        std::mem::forget(universe);
-        comm
-    };
+    static COMM: Communicator = Communicator::local();
 }
 
 /// A file of this process in memory.
@@ -38,7 +32,7 @@ pub fn with_file(ending: &str, bytes: &[u8], f: impl FnOnce(&str)) {
 /// Reads `bytes` as a matrix file with that ending; what comes out, if anything, must be in order.
 pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
     with_file(ending, bytes, |path| {
-        DOOR.with(|comm| {
+        COMM.with(|comm| {
             let Ok(mut spec) = InputSpec::parse(path) else { return };
             spec.transpose = transpose;
             spec.allow_negative = narrow;
@@ -48,7 +42,7 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
             if header.rows.max(header.cols) > MOST || dense > ENTRIES {
                 return;
             }
-            let plan = Plan::RowsAndColumns { ranks: 1 };
+            let plan = Layout::RowsAndColumns { ranks: 1 };
             if narrow {
                 check(input.load::<f32>(&plan, comm, &mut |_| ()), header.rows, header.cols);
             } else {

@@ -6,9 +6,11 @@
 
 mod bits;
 mod block;
+mod cholesky;
 mod csr;
 mod csr_native;
 mod dense;
+mod element;
 pub mod flops;
 #[allow(unsafe_code)]
 mod mkl;
@@ -22,8 +24,10 @@ mod threads;
 
 pub use bits::Bits;
 pub use block::Block;
+pub use cholesky::Cholesky;
 pub use csr::{Csr, SparseKernel, SparseKernels};
 pub use dense::{Dense, gemm, gram};
+pub use element::{Element, ElementType};
 pub(crate) use mkl::prefetch;
 pub use mkl::{large_pages, version as mkl_version};
 pub use real::Real;

@@ -1,27 +1,28 @@
-//! Block principal pivoting (Kim and Park 2011): the exact solution of min over x ≥ 0 of ½ x G xᵀ − r xᵀ for every row.
+//! Block principal pivoting (Kim and Park, Fast Nonnegative Matrix Factorization: An Active-Set-Like Method and
+//! Comparisons, SIAM J. Sci. Comput. 33, 2011): the exact minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0 for every row.
 //!
-//! A row is solved when its KKT conditions hold: x ≥ 0, y = x G − r ≥ 0, x ∘ y = 0. The passive set F holds the
-//! coordinates with y = 0; all others are 0. Coordinates that violate a sign change sides, all of them while that makes
-//! progress, else only the last one (the backup rule, with which the method is finite). Rows with the same passive set
-//! are solved together, with one Cholesky factor of G_FF. Rows start from the set where the last solution is positive.
+//! A row is solved when its KKT conditions hold: x ≥ 0, y = x G − r ≥ 0, x ∘ y = 0. The passive set F has the coordinates
+//! with y = 0; in all others x = 0. Coordinates that violate a sign are exchanged: all of them as long as the number of
+//! violations falls, otherwise the last one only (the backup rule, which makes the method finite). Rows with the same
+//! passive set share the Cholesky factor of G_FF. A row starts from the positive coordinates of its last solution.
 //!
-//! Done in f64 whatever the precision, since the sign tests decide; each row's arithmetic is independent of the others.
+//! The arithmetic is in f64 in either precision, since signs decide. Each row is independent of the others.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
-use crate::linalg::Real;
+use crate::linalg::{Cholesky, Real};
 
-/// Exchanges of all violating coordinates that may fail to improve before the backup rule takes over.
-const PATIENCE: u32 = 3;
+/// Full exchanges without fewer violations before the backup rule applies.
+const FULL_EXCHANGES: u32 = 3;
 
-/// One row's place in the exchange rule.
+/// The state of the exchange rule for one row.
 #[derive(Debug, Clone, Copy)]
-struct Progress {
-    fewest: u32,
-    patience: u32,
+struct ExchangeState {
+    fewest_violations: u32,
+    full_exchanges_left: u32,
 }
 
-/// The solver with its memory; grows on first use and is then kept.
+/// The solver with its memory, which is allocated on first use and then reused.
 #[derive(Debug, Default)]
 pub struct Pivoting {
     k: usize,
@@ -29,14 +30,14 @@ pub struct Pivoting {
     /// Passive sets, `words` for each row.
     passive: Vec<u64>,
     words: usize,
-    progress: Vec<Progress>,
-    /// Rows not solved yet.
+    exchanges: Vec<ExchangeState>,
+    /// Rows that are not solved yet.
     open: Vec<u32>,
-    /// x and then y of one row.
+    /// x, then y, of one row.
     x: Vec<f64>,
-    /// The set whose Cholesky factor is at hand, its factor, and its members in order.
+    /// The passive set that is factorised, its factor, and its coordinates in order.
     current: Vec<u64>,
-    factor: Vec<f64>,
+    cholesky: Cholesky,
     members: Vec<usize>,
 }
 
@@ -46,8 +47,9 @@ impl Pivoting {
         Pivoting { k, words: k.div_ceil(64), ..Pivoting::default() }
     }
 
-    /// X ← the solution for every row, X and R rows × k, G k × k (symmetric, positive semidefinite). X's positive
-    /// entries are the start. Where G is singular the solution of G + δI is given, δ about 1e-14 of G's size.
+    /// X ← the solution for every row; X and R are rows × k, G is k × k, symmetric and positive semidefinite. The positive
+    /// entries of X are the starting passive sets. The matrix solved for is G + δI with δ = 1e-14 max_j G_jj, so that a
+    /// singular G has a solution.
     pub fn solve<T: Real>(&mut self, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>) {
         let (rows, k) = x.dim();
         assert!(k == self.k && r.dim() == (rows, k) && g.dim() == (k, k), "shapes of a pivoting step");
@@ -88,8 +90,9 @@ impl Pivoting {
         let rows = x.nrows();
         self.passive.clear();
         self.passive.resize(rows * self.words, 0);
-        self.progress.clear();
-        self.progress.resize(rows, Progress { fewest: u32::MAX, patience: PATIENCE });
+        self.exchanges.clear();
+        let state = ExchangeState { fewest_violations: u32::MAX, full_exchanges_left: FULL_EXCHANGES };
+        self.exchanges.resize(rows, state);
         self.open.clear();
         self.open.extend(0..u32::try_from(rows).expect("a block has fewer than 2^32 rows"));
         for ((i, j), &v) in x.indexed_iter() {
@@ -100,51 +103,28 @@ impl Pivoting {
         self.x.resize(2 * self.k, 0.0);
     }
 
-    fn is_passive(&self, i: usize, j: usize) -> bool {
-        self.passive[i * self.words + j / 64] >> (j % 64) & 1 == 1
-    }
-
-    /// Cholesky factor of G_FF for row i's set, lower triangle, packed by rows.
+    /// Factorises G_FF for the passive set of row i.
     fn factorise(&mut self, i: usize) {
         let k = self.k;
         self.current.clear();
         self.current.extend_from_slice(&self.passive[i * self.words..(i + 1) * self.words]);
-        let mut members = std::mem::take(&mut self.members);
-        members.clear();
-        members.extend((0..k).filter(|&j| self.is_passive(i, j)));
-        self.factor.clear();
-        for (a, &p) in members.iter().enumerate() {
-            let row = a * (a + 1) / 2;
-            for (b, &q) in members[..=a].iter().enumerate() {
-                let other = b * (b + 1) / 2;
-                let dot: f64 = (0..b).map(|l| self.factor[row + l] * self.factor[other + l]).sum();
-                let rest = self.gram[p * k + q] - dot;
-                self.factor.push(if b < a {
-                    rest / self.factor[other + b]
-                } else {
-                    // Rounding can take a nearly singular pivot below zero; the added diagonal is its floor.
-                    rest.max(1e-14 * self.gram[p * k + p]).sqrt()
-                });
-            }
-        }
-        self.members = members;
+        let passive = &self.passive[i * self.words..(i + 1) * self.words];
+        self.members.clear();
+        self.members.extend((0..k).filter(|&j| passive[j / 64] >> (j % 64) & 1 == 1));
+        let (members, gram) = (&self.members, &self.gram);
+        // The floor is for nearly singular matrices, where rounding can make a pivot negative.
+        self.cholesky.factorise(members.len(), 1e-14, |a, b| gram[members[a] * k + members[b]]);
     }
 
-    /// Solves row i for its set; writes it and says whether it is the solution, else changes its set.
+    /// Solves row i for its passive set. Writes the row and returns true if it is the solution; otherwise exchanges
+    /// coordinates.
     fn solve_row<T: Real>(&mut self, i: usize, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, largest: f64) -> bool {
         let k = self.k;
         let (solution, dual) = self.x.split_at_mut(k);
         let f = self.members.len();
-        for a in 0..f {
-            let row = a * (a + 1) / 2;
-            let dot: f64 = (0..a).map(|b| self.factor[row + b] * solution[b]).sum();
-            solution[a] = (r[[i, self.members[a]]].as_f64() - dot) / self.factor[row + a];
-        }
-        for a in (0..f).rev() {
-            let dot: f64 = (a + 1..f).map(|b| self.factor[b * (b + 1) / 2 + a] * solution[b]).sum();
-            solution[a] = (solution[a] - dot) / self.factor[a * (a + 1) / 2 + a];
-        }
-        // y = x G − r on the complement, and the signs, judged against the size of what was added up.
+        solution.iter_mut().zip(&self.members).for_each(|(x, &j)| *x = r[[i, j]].as_f64());
+        self.cholesky.solve(&mut solution[..f]);
+        // y = x G − r outside the set, and the signs, up to rounding relative to the size of the terms.
         let size = solution[..f].iter().fold(0.0, |m: f64, v| m.max(v.abs()));
         let tiny_x = 1e-12 * size;
         let mut violations = 0;
@@ -167,12 +147,12 @@ impl Pivoting {
                 dual[j] = f64::NAN; // marked
             }
         }
-        let progress = &mut self.progress[i];
-        let all = if violations < progress.fewest {
-            *progress = Progress { fewest: violations, patience: PATIENCE };
+        let state = &mut self.exchanges[i];
+        let all = if violations < state.fewest_violations {
+            *state = ExchangeState { fewest_violations: violations, full_exchanges_left: FULL_EXCHANGES };
             true
-        } else if progress.patience > 0 {
-            progress.patience -= 1;
+        } else if state.full_exchanges_left > 0 {
+            state.full_exchanges_left -= 1;
             true
         } else {
             false
@@ -224,7 +204,7 @@ mod tests {
             solver.solve(&mut x.view_mut(), &r.view(), &g.view());
             assert!(kkt(&x, &r, &g) < 1e-8, "k = {k}: {}", kkt(&x, &r, &g));
             assert!(k == 1 || x.iter().any(|v| *v > 0.0) && x.iter().any(|v| *v == 0.0));
-            // a warm start, and one from elsewhere, lead to the same point
+            // A warm start and another start lead to the same solution.
             let (mut warm, mut other) = (x.clone(), random(seed + 7, rows, k).mapv(f64::abs));
             solver.solve(&mut warm.view_mut(), &r.view(), &g.view());
             solver.solve(&mut other.view_mut(), &r.view(), &g.view());
@@ -233,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_does_not_depend_on_its_neighbours() {
+    fn a_row_does_not_depend_on_other_rows() {
         let y = random(9, 15, 6);
         let (g, r) = (y.t().dot(&y), random(10, 40, 6));
         let mut whole = Array2::zeros((40, 6));
@@ -244,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn singular_and_empty_problems_end() {
+    fn singular_and_empty_problems_terminate() {
         let y = random(11, 2, 5); // rank 2
         let (g, r) = (y.t().dot(&y), random(12, 30, 5).dot(&y.t().dot(&y)));
         let mut x = Array2::ones((30, 5));

@@ -1,23 +1,20 @@
-//! What keeps a party's data its own: sums of which nobody sees a single share, numbers that travel encrypted, and noise
-//! that hides what any single party had to say.
+//! Protection of the parties' data: masked sums, encryption, and differential privacy.
+//!
+//! - [`PartySum`]: sums over parties, in the clear or masked (`masking`, in the `fixed_point` numbers modulo 2⁶⁴), and
+//!   masked with tolerance of parties that drop out (`dropout`).
+//! - [`dp`]: noise on what a party releases, and the privacy loss of a run.
+//! - [`paillier`]: additively homomorphic encryption.
+//! - [`attack`]: what sketches of a matrix reveal about it.
 
-mod account;
 pub mod attack;
+pub mod dp;
 mod dropout;
-mod gaussian;
+mod fixed_point;
+mod key_agreement;
 mod masking;
-mod noise;
 pub mod paillier;
-mod plan;
-mod release;
-mod shamir;
-mod summer;
-mod survivors;
+mod party_sum;
 
-pub use account::Loss;
-pub use masking::FixedPoint;
-pub use noise::NOISE_KEY;
-pub use plan::{Asked, Bound, Mechanism, Plan};
-pub use release::Releases;
-pub use summer::{KEYS, Summer, masked};
-pub use survivors::{ANSWERS, DROP, ROUND_KEYS, SEALED_SHARES};
+pub use dp::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
+pub use dropout::{ANSWERS, ROUND_KEYS, SEALED_SHARES};
+pub use party_sum::{KEYS, PartySum, masked};

@@ -1,15 +1,13 @@
-//! The Paillier cryptosystem: sums and multiples of encrypted whole numbers, without the key.
+//! The Paillier cryptosystem (Public-Key Cryptosystems Based on Composite Degree Residuosity Classes, EUROCRYPT 1999) on
+//! GMP: sums and integer multiples of encrypted integers, without the secret key. E(x) = (1 + n)^x rⁿ mod n².
 //!
-//! Keys and decryption are those of the crate `fast-paillier`. Encryption is done here on GMP, because nearly all of its
-//! time goes into the randomness rⁿ mod n², which can be had from a table: with p ≡ q ≡ 3 (mod 4),
-//! gcd(p − 1, q − 1) = 2 and a public h = (−x²)ⁿ mod n² for a secret random x, h^a is as good as rⁿ for a random a of
-//! half the key's length. That is the scheme of Damgård, Jurik and Nielsen (A generalization of Paillier's public-key
-//! system with applications to electronic voting, Int. J. Inf. Secur. 9, 2010), section 4.2, where its security is
-//! reduced to the decisional composite residuosity assumption and the one that short exponents of h cannot be told from
-//! long ones. h never changes, so h^a is a product of table entries; the owner of the key works modulo p² and q².
+//! Nearly all of the time of an encryption goes into the randomness rⁿ mod n², which a table replaces: with
+//! p ≡ q ≡ 3 (mod 4), gcd(p − 1, q − 1) = 2 and a public h = (−x²)ⁿ mod n² for a secret random x, h^a serves as rⁿ for a
+//! random exponent a of half the length of the key. This is the scheme of Damgård, Jurik and Nielsen (A generalization of
+//! Paillier's public-key system with applications to electronic voting, Int. J. Inf. Secur. 9, 2010, section 4.2), whose
+//! security rests on the decisional composite residuosity assumption and on the indistinguishability of short and long
+//! exponents of h. h is fixed, so h^a is a product of table entries. The owner of the key computes modulo p² and q².
 
-use fast_paillier::DecryptionKey;
-use fast_paillier::backend::Integer as Number;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rug::integer::{IsPrime, Order};
@@ -17,20 +15,20 @@ use rug::{Assign, Complete, Integer};
 
 use crate::error::{Error, Result};
 
-/// Bits of the exponent that one multiplication takes care of, for the key's owner and for its neighbours, who draw less.
+/// Bits of the exponent per multiplication: for the owner of the key, and for its neighbours, who encrypt less.
 const OWN_WINDOW: u32 = 6;
 const OTHERS_WINDOW: u32 = 4;
-/// Rounds of the primality test.
+/// Rounds of the Miller-Rabin primality test.
 const ROUNDS: u32 = 30;
 
-/// Memory and randomness of one thread; nothing of the process's heap but GMP's own is taken after the first use.
+/// Randomness and scratch integers of one thread, reused between calls.
 pub struct Worker {
     rng: StdRng,
     exponent: Vec<u64>,
     pub a: Integer,
     pub b: Integer,
     pub c: Integer,
-    /// A plaintext.
+    /// The plaintext.
     pub x: Integer,
 }
 
@@ -39,7 +37,7 @@ impl Worker {
         Worker { rng, exponent: Vec::new(), a: Integer::new(), b: Integer::new(), c: Integer::new(), x: Integer::new() }
     }
 
-    /// A secret exponent of this many bits (a multiple of 64, or less than 64).
+    /// Draws a secret exponent of `bits` bits (a multiple of 64, or less than 64).
     fn draw(&mut self, bits: u32) {
         self.exponent.clear();
         for at in (0..bits).step_by(64) {
@@ -49,7 +47,7 @@ impl Worker {
     }
 }
 
-/// base^a mod `modulus` for many a: entry (w, d) is base^(d·2^(window·w)).
+/// A fixed-base table for base^a mod `modulus`: entry (w, d) is base^(d·2^(window·w)).
 struct Table {
     modulus: Integer,
     window: u32,
@@ -71,7 +69,7 @@ impl Table {
         Table { modulus: modulus.clone(), window, powers }
     }
 
-    /// out = base^exponent. Takes the same multiplications whatever the exponent is.
+    /// out = base^exponent, with the same number of multiplications for every exponent.
     fn power(&self, exponent: &[u64], out: &mut Integer, scratch: &mut Integer) {
         out.assign(1);
         let each = 1usize << self.window;
@@ -88,7 +86,7 @@ impl Table {
     }
 }
 
-/// What everybody may know of a key, with a table for its randomness.
+/// A public key, with a table for the randomness of its ciphertexts.
 pub struct PublicKey {
     pub n: Integer,
     pub nn: Integer,
@@ -98,15 +96,15 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// The key that [`PublicKey::words`] describes.
+    /// The key that [`PublicKey::words`] wrote.
     ///
     /// # Errors
-    /// When this cannot be a key of that many bits.
+    /// If the words are no key of `bits` bits.
     pub fn from_words(words: &[u64], bits: u32) -> Result<Self> {
         let (n, h) = words.split_at(bits as usize / 64);
         let key = PublicKey::new(Integer::from_digits(n, Order::Lsf), Integer::from_digits(h, Order::Lsf), bits);
         if key.n.significant_bits() != bits || key.n.is_even() || key.h.gcd_ref(&key.n).complete() != 1 {
-            return Err(Error::failed(format!("what a neighbour sent is no public key of {bits} bits")));
+            return Err(Error::failed(format!("a neighbour sent an invalid public key of {bits} bits")));
         }
         Ok(key)
     }
@@ -122,7 +120,7 @@ impl PublicKey {
         3 * bits as usize / 64
     }
 
-    /// n and h, to be sent.
+    /// n and h as words, for a message.
     pub fn words(&self) -> Vec<u64> {
         let mut words = vec![0; PublicKey::length(self.bits)];
         let (n, h) = words.split_at_mut(self.bits as usize / 64);
@@ -131,7 +129,7 @@ impl PublicKey {
         words
     }
 
-    /// Bits of a whole number that certainly fits into one plaintext.
+    /// Bits of a nonnegative integer that always fits into one plaintext.
     pub fn room(bits: u32) -> u32 {
         bits - 1
     }
@@ -141,8 +139,8 @@ impl PublicKey {
         2 * bits as usize / 64
     }
 
-    /// `w.a` ← ciphertext `w.a` plus the plaintext `w.b` in [0, n), with fresh randomness: afterwards it is
-    /// distributed as a fresh encryption of its plaintext, whatever was done to get it.
+    /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result is distributed as a
+    /// fresh encryption of its plaintext, independent of how `w.a` was computed.
     pub fn add_and_refresh(&self, w: &mut Worker) {
         w.draw(self.bits / 2);
         let Worker { exponent, a, b, c, .. } = w;
@@ -157,18 +155,23 @@ impl PublicKey {
     }
 }
 
-/// A party's own key.
+/// A key pair.
 pub struct PrivateKey {
-    decryption: DecryptionKey,
+    p: Integer,
+    q: Integer,
+    /// q⁻¹ mod p and p⁻¹ mod q.
+    q_inverse: Integer,
+    p_inverse: Integer,
     pub public: PublicKey,
     modulo_pp: Table,
     modulo_qq: Table,
-    /// q² and its inverse modulo p².
+    /// q² and its inverse mod p².
     qq: Integer,
     qq_inverse: Integer,
 }
 
-fn bits_of(rng: &mut StdRng, bits: u32) -> Integer {
+/// A random integer of at most `bits` bits.
+fn random_bits(rng: &mut StdRng, bits: u32) -> Integer {
     let words: Vec<u64> = (0..bits.div_ceil(64)).map(|_| rng.next_u64()).collect();
     Integer::from_digits(&words, Order::Lsf).keep_bits(bits)
 }
@@ -176,7 +179,7 @@ fn bits_of(rng: &mut StdRng, bits: u32) -> Integer {
 /// A prime ≡ 3 (mod 4) of exactly `bits` bits whose two highest are set, so that a product of two has 2·bits.
 fn prime(rng: &mut StdRng, bits: u32) -> Integer {
     loop {
-        let mut p = bits_of(rng, bits);
+        let mut p = random_bits(rng, bits);
         for bit in [0, 1, bits - 1, bits - 2] {
             p.set_bit(bit, true);
         }
@@ -187,10 +190,10 @@ fn prime(rng: &mut StdRng, bits: u32) -> Integer {
 }
 
 impl PrivateKey {
-    /// A new key with a modulus of `bits` bits.
+    /// A new key pair with a modulus of `bits` bits.
     ///
     /// # Errors
-    /// When the crate refuses the primes, which does not happen.
+    /// If the primes have no inverses modulo each other, which distinct primes do.
     pub fn generate(rng: &mut StdRng, bits: u32) -> Result<Self> {
         let p = prime(rng, bits / 2);
         let q = loop {
@@ -203,7 +206,7 @@ impl PrivateKey {
         let n = Integer::from(&p * &q);
         let nn = n.square_ref().complete();
         let x = loop {
-            let x = bits_of(rng, bits + 64) % &n;
+            let x = random_bits(rng, bits + 64) % &n;
             if x.gcd_ref(&n).complete() == 1 {
                 break x;
             }
@@ -211,34 +214,37 @@ impl PrivateKey {
         let square = n.clone() - (x.square() % &n);
         let h = square.secure_pow_mod(&n, &nn);
         let (pp, qq) = (p.square_ref().complete(), q.square_ref().complete());
-        let qq_inverse = Integer::from(&qq % &pp)
-            .invert(&pp)
-            .map_err(|_| Error::failed("two primes that are not coprime; this is a bug, please report it"))?;
-        let decryption = DecryptionKey::from_primes(Number::from_rug(p), Number::from_rug(q))
-            .map_err(|e| Error::failed(format!("no key from these primes: {e}")))?;
+        let inverse = |x: &Integer, modulus: &Integer| {
+            Integer::from(x % modulus)
+                .invert(modulus)
+                .map_err(|_| Error::failed("two primes that are not coprime; this is a bug, please report it"))
+        };
         Ok(PrivateKey {
             modulo_pp: Table::new(&h, &pp, bits / 2, OWN_WINDOW),
             modulo_qq: Table::new(&h, &qq, bits / 2, OWN_WINDOW),
             public: PublicKey::new(n, h, bits),
-            decryption,
+            qq_inverse: inverse(&qq, &pp)?,
+            q_inverse: inverse(&q, &p)?,
+            p_inverse: inverse(&p, &q)?,
             qq,
-            qq_inverse,
+            p,
+            q,
         })
     }
 
-    /// A fresh encryption of the plaintext `w.x` modulo n, into `out` ([`PublicKey::ciphertext_words`] long).
+    /// Encrypts the plaintext `w.x` modulo n into `out` ([`PublicKey::ciphertext_words`] long).
     pub fn encrypt(&self, w: &mut Worker, out: &mut [u64]) {
         w.draw(self.public.bits / 2);
         let Worker { exponent, a, b, c, x, .. } = w;
         self.modulo_pp.power(exponent, a, c);
         self.modulo_qq.power(exponent, b, c);
-        // Chinese remainders: b + q² ((a − b) q⁻² mod p²)
+        // Chinese remainder theorem: c = b + q² ((a − b) q⁻² mod p²)
         *a -= &*b;
         c.assign(&*a * &self.qq_inverse);
         a.assign(c.modulo_ref(&self.modulo_pp.modulus));
         c.assign(&*a * &self.qq);
         *c += &*b;
-        // times 1 + x n: only x·c mod n matters beside c
+        // c (1 + n)^x = c + (x c mod n) n (mod n²)
         a.assign(&*c * &*x);
         b.assign(a.modulo_ref(&self.public.n));
         a.assign(&*b * &self.public.n);
@@ -249,16 +255,28 @@ impl PrivateKey {
         a.write_digits(out, Order::Lsf);
     }
 
-    /// The plaintext in (−n/2, n/2) of a ciphertext, by the crate.
+    /// Decrypts a ciphertext to a plaintext in (−n/2, n/2).
+    ///
+    /// With L_p(u) = (u − 1)/p, the plaintext mod p is L_p(c^(p−1) mod p²) / L_p((1 + n)^(p−1) mod p²), whose denominator
+    /// is −q mod p; likewise mod q (Paillier 1999, section 7).
     ///
     /// # Errors
-    /// When `words` are no ciphertext of this key.
+    /// If `words` are no ciphertext of this key.
     pub fn decrypt(&self, words: &[u64]) -> Result<Integer> {
-        let c = Number::from_rug(Integer::from_digits(words, Order::Lsf));
-        self.decryption
-            .decrypt(&c)
-            .map(Number::to_rug)
-            .map_err(|_| Error::failed("a message cannot be decrypted: it is no ciphertext of this party's key"))
+        let (n, nn) = (&self.public.n, &self.public.nn);
+        let c = Integer::from_digits(words, Order::Lsf);
+        if c >= *nn || c.gcd_ref(n).complete() != 1 {
+            return Err(Error::failed("a message cannot be decrypted: it is no ciphertext of this party's key"));
+        }
+        let modulo = |p: &Integer, pp: &Integer, q_inverse: &Integer| {
+            let u = Integer::from(&c % pp).secure_pow_mod(&Integer::from(p - 1), pp);
+            let l = Integer::from(u - 1) / p;
+            (-l * q_inverse).modulo(p)
+        };
+        let of_p = modulo(&self.p, &self.modulo_pp.modulus, &self.q_inverse);
+        let of_q = modulo(&self.q, &self.modulo_qq.modulus, &self.p_inverse);
+        let x = &of_q + ((of_p - &of_q) * &self.q_inverse).modulo(&self.p) * &self.q;
+        Ok(if Integer::from(&x << 1) >= *n { x - n } else { x })
     }
 }
 
@@ -272,9 +290,8 @@ mod tests {
         (PrivateKey::generate(&mut rng, bits).unwrap(), Worker::new(rng))
     }
 
-    /// What the crate makes of what is encrypted here, negative numbers included.
     #[test]
-    fn the_crate_decrypts_what_the_tables_encrypt() {
+    fn numbers_are_decrypted_as_they_were_encrypted() {
         for bits in [128, 2048] {
             let (key, mut w) = key(bits);
             assert_eq!(key.public.n.significant_bits(), bits);
@@ -289,13 +306,32 @@ mod tests {
             let mut again = vec![0; PublicKey::ciphertext_words(bits)];
             w.x.assign(0);
             key.encrypt(&mut w, &mut again);
-            assert!(!seen.contains(&again), "the same number twice gives the same ciphertext");
+            assert!(!seen.contains(&again), "equal plaintexts have equal ciphertexts");
         }
     }
 
-    /// The table against plain exponentiation.
+    /// Decryption against its textbook form: L_n(c^λ mod n²) λ⁻¹ mod n, λ = lcm(p − 1, q − 1).
     #[test]
-    fn a_table_raises_to_powers() {
+    fn decryption_agrees_with_its_definition() {
+        let (key, mut w) = key(256);
+        let (n, nn) = (&key.public.n, &key.public.nn);
+        let lambda = Integer::from(&key.p - 1).lcm(&Integer::from(&key.q - 1));
+        let inverse = lambda.clone().invert(n).unwrap();
+        for _ in 0..20 {
+            let c = random_bits(&mut w.rng, 600) % nn;
+            let u = Integer::from(c.pow_mod_ref(&lambda, nn).unwrap());
+            let textbook = Integer::from(u - 1) / n * &inverse;
+            let mut words = vec![0; PublicKey::ciphertext_words(256)];
+            c.write_digits(&mut words, Order::Lsf);
+            assert_eq!(key.decrypt(&words).unwrap().modulo(n), textbook.modulo(n));
+        }
+        let mut multiple = vec![0; PublicKey::ciphertext_words(256)];
+        key.p.write_digits(&mut multiple[..2], Order::Lsf);
+        assert!(key.decrypt(&multiple).is_err() && key.decrypt(&[u64::MAX; 8]).is_err());
+    }
+
+    #[test]
+    fn the_table_agrees_with_plain_exponentiation() {
         let modulus = Integer::from(1_000_003u32).square();
         for window in [1, 4, 6, 7] {
             let table = Table::new(&Integer::from(123_457), &modulus, 128, window);
@@ -325,7 +361,7 @@ mod tests {
         assert!(PublicKey::from_words(&vec![2; PublicKey::length(2048)], 2048).is_err());
     }
 
-    /// h is an n-th residue: it encrypts 0, with the crate's own view of the matter.
+    /// h is an n-th residue.
     #[test]
     fn the_randomness_encrypts_zero() {
         let (key, _) = key(128);

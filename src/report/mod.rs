@@ -137,7 +137,7 @@ fn pictures_of(run: &Run, number: usize) -> Result<Shown> {
         "Heaviest first, each relative to its own largest entry; in brackets its share of the weight".to_string();
     let id = format!("components-{number}");
     shown.statistics.push(Figure { id, title: title.into(), note, svg });
-    let boolean = run.course.start["algo"].as_str().and_then(registry::find).is_some_and(|m| m.is_boolean());
+    let boolean = run.course.start["algo"].as_str().and_then(registry::find).is_some_and(|entry| entry.description().is_boolean());
     let Some(sample) = run.sample.as_ref().filter(|s| s.lines == factors.lines) else { return Ok(shown) };
     match factors.again(stored, &sample.at, boolean)? {
         Some(again) => {

@@ -10,6 +10,7 @@ mod iid;
 mod srht;
 mod subsample;
 
+use clap::ValueEnum as _;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use crate::linalg::{Block, Order, Real};
@@ -35,17 +36,37 @@ pub trait Sketch<T: Real> {
     fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>);
 }
 
-/// The names of all kinds.
-pub const KINDS: &[&str] = &["subsample", "count", "gaussian", "uniform", "srht"];
+/// The kinds of sketches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Picks rows or columns
+    Subsample,
+    /// Adds them up with random signs
+    Count,
+    /// Independent Gaussian entries
+    Gaussian,
+    /// Independent uniform entries
+    Uniform,
+    /// Subsampled randomised Hadamard transform
+    Srht,
+}
 
-/// The sketch named by `--sketch`, of a dimension of N to d columns, for factors with k columns in `order`.
-pub fn make<T: Real>(kind: &str, n: usize, d: usize, k: usize, order: Order) -> Box<dyn Sketch<T>> {
+impl Kind {
+    /// As on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+}
+
+/// A sketch of a dimension of N to d columns, for factors with k columns in `order`.
+pub fn make<T: Real>(kind: Kind, n: usize, d: usize, k: usize, order: Order) -> Box<dyn Sketch<T>> {
     match kind {
-        "gaussian" => Box::new(Iid::new(Entries::Gaussian, n, d, k, order)),
-        "uniform" => Box::new(Iid::new(Entries::Uniform, n, d, k, order)),
-        "count" => Box::new(Count::new(n, d, k, order)),
-        "srht" => Box::new(Srht::new(n, d, k, order)),
-        _ => Box::new(Subsample::new(n, d, k, order)),
+        Kind::Gaussian => Box::new(Iid::new(Entries::Gaussian, n, d, k, order)),
+        Kind::Uniform => Box::new(Iid::new(Entries::Uniform, n, d, k, order)),
+        Kind::Count => Box::new(Count::new(n, d, k, order)),
+        Kind::Srht => Box::new(Srht::new(n, d, k, order)),
+        Kind::Subsample => Box::new(Subsample::new(n, d, k, order)),
     }
 }
 
@@ -76,7 +97,7 @@ mod tests {
     #[test]
     fn the_mean_of_s_s_transposed_is_the_identity() {
         let (n, d, rounds) = (12, 5, 4000);
-        for &kind in KINDS {
+        for &kind in Kind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, n, Order::Components);
             let mut mean = Array2::<f64>::zeros((n, n));
             for t in 0..rounds {
@@ -88,7 +109,7 @@ mod tests {
             // An entry's variance is at most 2n/d here; five standard deviations of the mean.
             let bound = 5.0 * (2.0 * n as f64 / d as f64 / rounds as f64).sqrt();
             let worst = (&mean - &Array2::<f64>::eye(n)).iter().fold(0.0, |a: f64, b| a.max(b.abs()));
-            assert!(worst < bound, "{kind}: {worst} > {bound}");
+            assert!(worst < bound, "{kind:?}: {worst} > {bound}");
         }
     }
 
@@ -105,7 +126,7 @@ mod tests {
         );
         let whole = u.dot(&v.t()).dot(&v) - m.dot(&v);
         let x = Block::Dense(m.t().as_standard_layout().into_owned());
-        for &kind in KINDS {
+        for &kind in Kind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             let (mut sum, mut squares) = (Array2::<f64>::zeros((rows, k)), Array2::<f64>::zeros((rows, k)));
             let (mut b, mut product) = (Order::Components.zeros(d, k), Order::Components.zeros(rows, k));
@@ -121,7 +142,7 @@ mod tests {
             for ((&sum, &squares), &whole) in sum.iter().zip(&squares).zip(&whole) {
                 let mean = sum / rounds;
                 let deviation = ((squares / rounds - mean * mean) / rounds).sqrt();
-                assert!((mean - whole).abs() < 5.0 * deviation, "{kind}: {mean}, not {whole} (± {deviation})");
+                assert!((mean - whole).abs() < 5.0 * deviation, "{kind:?}: {mean}, not {whole} (± {deviation})");
             }
         }
     }
@@ -133,7 +154,7 @@ mod tests {
         let b = Array2::from_shape_fn((d, k), |(i, j)| (i as f64 - 2.0 * j as f64).sin());
         let mut columns = Order::Components.zeros(d, k);
         columns.assign(&b);
-        for &kind in KINDS {
+        for &kind in Kind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             sketch.draw(&stream(5, false, 3));
             // the factor's rows in two pieces, as two ranks would hold them
@@ -148,14 +169,14 @@ mod tests {
             let expected = x.t().dot(&s).dot(&b);
             let mut out = Order::Components.zeros(cols, k);
             sketch.product(&Block::Dense(x.clone()), &columns.view(), &mut out.view_mut());
-            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind} dense");
+            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind:?} dense");
 
             let mut by_rows = make::<f64>(kind, n, d, k, Order::Rows);
             by_rows.draw(&stream(5, false, 3));
             let csr = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
             let mut out = Order::Rows.zeros(cols, k);
             by_rows.product(&Block::Sparse(crate::linalg::Csr::new(csr)), &b.view(), &mut out.view_mut());
-            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind} sparse");
+            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind:?} sparse");
         }
     }
 }

@@ -71,6 +71,7 @@ fn votes_are_counted_as_in_the_paper() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn the_same_bits_on_any_number_of_ranks() {
     let dir = tempdir().unwrap();
     for algo in ["felb", "felb-mu", "elbmf", "zhang", "asso", "grecond", "mebf"] {
@@ -99,6 +100,7 @@ fn the_same_bits_on_any_number_of_ranks() {
 
 /// On noisy data FELB restarts after ten rounds: a run resumed from before or after that equals the uninterrupted run.
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn felb_resumes_across_its_restart() {
     let dir = tempdir().unwrap();
     let file = |name: String| dir.path().join(name);
@@ -127,6 +129,7 @@ fn felb_resumes_across_its_restart() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn measures_are_those_of_the_written_factors() {
     let dir = tempdir().unwrap();
     let (data, out) = (dir.path().join("m.mtx"), dir.path().join("o.h5"));
@@ -173,6 +176,7 @@ fn tiles_of_single_clients_are_found_too() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn entries_above_the_quantile_become_ones_on_any_number_of_ranks() {
     let line =
         "--algo grecond --parties 4 -k 3 --max-iters 1 --binarize q0.9 --input synthetic:planted,m=40,n=30,noise=0.1";
@@ -187,6 +191,7 @@ fn entries_above_the_quantile_become_ones_on_any_number_of_ranks() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn data_that_is_not_boolean_is_refused() {
     for ranks in [1, 2] {
         fednmf(ranks, "--algo felb --input synthetic:planted,m=30,n=20 -k 3").refused(&["--binarize"]);

@@ -217,6 +217,7 @@ fn every_pair_of_parameters_is_used_or_refused() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_word_of_every_parameter_is_used_or_refused_by_several_ranks() {
     let mut crossing = Crossing::new(3);
     for method in registry::ALL {

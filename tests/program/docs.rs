@@ -61,4 +61,4 @@ fn unsafe_code_is_counted_and_justified() {
 const MKL: usize = 14;
 /// Calls of MPI, most of them in a blocking and a nonblocking form. Five belong to the control messages of asynchronous
 /// runs and to long messages that are cancelled if the other side is silent.
-const MPI: usize = 28;
+const MPI: usize = 26;

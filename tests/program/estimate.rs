@@ -70,6 +70,7 @@ fn compare(algo: &str, options: &str, sparse: bool, ranks: usize, flops: bool) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn exact_methods_cost_what_was_predicted() {
     for ranks in 1..=8 {
         compare("hals", "", false, ranks, true);
@@ -84,6 +85,7 @@ fn exact_methods_cost_what_was_predicted() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn sketched_methods_cost_what_was_predicted() {
     for ranks in 1..=8 {
         compare("dsanls", "", false, ranks, true);
@@ -114,6 +116,7 @@ fn federated_methods_cost_what_was_predicted() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn boolean_rounds_send_what_was_predicted() {
     let dir = tempdir().unwrap();
     for ranks in [1, 3] {
@@ -142,6 +145,7 @@ fn sixty_four_ranks_send_what_was_predicted() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn the_predicted_memory_is_a_close_upper_bound() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("m.npy");
@@ -176,6 +180,7 @@ fn the_recommended_number_of_ranks_follows_the_predicted_time() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn the_report_lists_measured_and_assumed_rates() {
     let output = fednmf(2, "estimate --algo dsanls -m 600 -n 400 -k 8").run();
     assert_eq!(output.code, Some(0), "{}", output.stderr);
@@ -189,6 +194,7 @@ fn the_report_lists_measured_and_assumed_rates() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn impossible_questions_are_refused() {
     let dir = tempdir().unwrap();
     let bad = dir.path().join("bad.json");

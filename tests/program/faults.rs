@@ -30,10 +30,10 @@ fn a_stalled_rank_ends_the_job_and_the_others_report_where_they_are() {
     assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
     wait_until_gone(&checkpoint);
     assert!(output.code != Some(0) && output.code != Some(75), "{output:?}");
-    let reports = output.stderr.matches("has not got on for 1 s: waiting for other ranks in '").count();
+    let reports = output.stderr.matches("has made no progress for 1 s: waiting for other ranks in '").count();
     assert_eq!(reports, 2, "{}", output.stderr);
     assert!(
-        output.stderr.contains("has not got on for 2 s") && output.stderr.contains("after iteration"),
+        output.stderr.contains("has made no progress for 2 s") && output.stderr.contains("after iteration"),
         "{output:?}"
     );
 }
@@ -49,9 +49,12 @@ fn an_unresponsive_file_system_ends_the_job() {
         .limit(20)
         .run();
     assert!(output.code != Some(0), "{output:?}");
-    assert!(output.stderr.contains("rank 0 has not got on for 0.5 s: at work on 'opening the trace'"), "{output:?}");
+    assert!(
+        output.stderr.contains("rank 0 has made no progress for 0.5 s: working on 'opening the trace'"),
+        "{output:?}"
+    );
     for rank in 1..3 {
-        let report = format!("rank {rank} has not got on for 0.5 s: waiting for other ranks in 'agreement'");
+        let report = format!("rank {rank} has made no progress for 0.5 s: waiting for other ranks in 'agreement'");
         assert!(output.stderr.contains(&report), "{report}\n{}", output.stderr);
     }
 }
@@ -64,8 +67,7 @@ const FAILURE: &str = "FEDNMF_TEST_FAILURE";
 fn one_rank_fails() {
     let Ok(how) = std::env::var(FAILURE) else { return };
     comm::abort_on_panic();
-    let universe = mpi::initialize().expect("MPI starts");
-    let comm = Communicator::new(universe.world());
+    let comm = Communicator::start().expect("the ranks connect");
     if comm.rank() == 1 {
         match how.as_str() {
             "panic" => panic!("for the test"),

@@ -161,6 +161,7 @@ fn party_bytes(summary: &Value, word: &str) -> u64 {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_variant_gives_the_same_bits_and_bytes_on_any_number_of_ranks() {
     let dir = tempdir().unwrap();
     for line in [
@@ -192,6 +193,7 @@ fn every_variant_gives_the_same_bits_and_bytes_on_any_number_of_ranks() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_party_sends_and_receives_its_factor_once_per_round() {
     let (n, k, rounds) = (40, 5, 6);
     let line = format!("--input synthetic:planted,m=90,n={n} -k {k} --max-iters {rounds} --parties 10 --local-iters 2");
@@ -208,6 +210,7 @@ fn a_party_sends_and_receives_its_factor_once_per_round() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn measures_are_those_of_the_written_factors() {
     let dir = tempdir().unwrap();
     let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
@@ -231,6 +234,7 @@ fn measures_are_those_of_the_written_factors() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn hundreds_of_parties_on_two_ranks() {
     let line =
         "--parties 512 --input synthetic:planted,m=4096,n=60,k=4,noise=0.02 -k 4 --max-iters 10 --local-iters 20";
@@ -241,6 +245,7 @@ fn hundreds_of_parties_on_two_ranks() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn parties_may_have_any_share_of_the_data() {
     for ranks in [1, 4] {
         for more in ["--skew 0.9", "--skew 0.5 --align sinkhorn", "--barycenter tree", "--barycenter kmeans"] {
@@ -275,6 +280,7 @@ fn with_private_components(seed: u64) -> (Array2<f64>, Array2<f64>) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn private_components_are_found_and_stay_with_their_client() {
     let dir = tempdir().unwrap();
     let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
@@ -299,6 +305,7 @@ fn private_components_are_found_and_stay_with_their_client() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_resumed_run_keeps_the_personal_factors() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);

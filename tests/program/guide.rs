@@ -195,11 +195,13 @@ fn data_of_the_readme(work: &Path) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_command_of_the_readme_runs() {
     run(&root().join("README.md"), data_of_the_readme);
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_command_of_the_guide_runs() {
     let all = pages();
     let told: usize = all.iter().map(|path| commands(&text(path)).len()).sum();

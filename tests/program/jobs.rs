@@ -211,8 +211,8 @@ fn scaling_runs_every_number_of_ranks_as_often_as_asked() {
 #[test]
 fn scaling_becomes_a_table_and_a_plot() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/scaling");
-    let mut words: Vec<PathBuf> = vec!["--table".into()];
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/run");
+    let mut words: Vec<PathBuf> = vec!["scaling".into(), "--table".into()];
     for (ranks, seconds) in [(1, 8.0), (1, 9.0), (2, 5.0), (4, 4.0)] {
         let path = dir.path().join(format!("strong-{ranks}-{seconds}.json"));
         let summary = format!(
@@ -227,7 +227,7 @@ fn scaling_becomes_a_table_and_a_plot() {
     let output = Command::new("python3").arg(&script).args(&words).output().expect("python3 runs");
     assert!(output.status.success(), "{}", text(&output));
     let rows = [
-        "ranks,seconds,speedup,efficiency,bytes,messages,foretold",
+        "ranks,seconds,speedup,efficiency,bytes,messages,predicted",
         "1,4,1,1,50,5,",
         "2,2.5,1.6,0.8,50,5,",
         "4,2,2,0.5,50,5,",
@@ -237,6 +237,7 @@ fn scaling_becomes_a_table_and_a_plot() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn scaling_runs_without_slurm_and_prints_the_prediction() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let rates = dir.path().join("rates.json");
@@ -244,9 +245,10 @@ fn scaling_runs_without_slurm_and_prints_the_prediction() {
     let found = Command::new(FEDNMF).args(estimate).output().expect("fednmf runs");
     fs::write(&rates, found.stdout).expect("a written file");
     let run = Command::new("python3")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/scaling"))
-        .args(["--weak", "--ranks", "1", "--repeats", "1", "--iterations", "2", "--rows", "90", "--cols", "70"])
-        .args(["--fednmf", FEDNMF, "--rates"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/run"))
+        .args(["scaling", "--weak"])
+        .args(["--ranks", "1", "--repeats", "1", "--iterations", "2", "--rows", "90", "--cols", "70"])
+        .args(["--binary", FEDNMF, "--rates"])
         .arg(&rates)
         // One rank needs no launcher; this one ignores its -n 1.
         .args(["--mpirun", "sh -c 'shift; shift; exec \"$@\"' launcher"])

@@ -82,7 +82,7 @@ fn a_party_that_drops_out_after_sending_its_values_is_in_the_sum() {
     let found = |drop: &str| {
         let output = fednmf(2, line).arg(&input).arg("--output").arg(&file).env("FEDNMF_DROP", drop).run();
         assert_eq!(output.code, Some(0), "{output:?}");
-        let reported = output.stderr.contains("party 1 vanished; the sums go on with 3 of 4");
+        let reported = output.stderr.contains("party 1 dropped out; sums continue with 3 of 4");
         assert_eq!(reported, !drop.is_empty(), "{output:?}");
         factor(&file, "U")
     };
@@ -101,7 +101,7 @@ fn too_few_remaining_parties_are_an_error() {
         let start = Instant::now();
         let output = run(ranks, "--algo syn-ssd-u", 4, "--secure-threshold 3", &input).env("FEDNMF_DROP", &drop).run();
         assert_eq!(output.code, Some(1), "{output:?}");
-        assert_eq!(output.stderr.matches("too many have vanished").count(), 1, "{output:?}");
+        assert_eq!(output.stderr.matches("too many have dropped out").count(), 1, "{output:?}");
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
 }
@@ -142,7 +142,8 @@ fn a_party_whose_values_exceed_the_fixed_point_leaves_the_sums() {
     for ranks in [1, 2] {
         let output = fednmf(ranks, line).arg(&input).run();
         assert_eq!(output.code, Some(0), "{output:?}");
-        for words in ["party 0: its share of 'sum of M_r V_r'", "stays away", "party 0 vanished", "3 of 4"] {
+        for words in ["party 0: its share of 'sum of M_r V_r'", "the party drops out", "party 0 dropped out", "3 of 4"]
+        {
             assert!(output.stderr.contains(words), "{words}: {output:?}");
         }
     }

@@ -36,6 +36,7 @@ fn number(value: &Value, name: &str) -> f64 {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn noised_and_masked_runs_do_not_depend_on_the_number_of_ranks() {
     let dir = tempdir().unwrap();
     for line in NOISED.iter().chain(&MASKED) {
@@ -64,6 +65,7 @@ fn masked_runs_are_as_good_as_plain_ones() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn all_traffic_is_in_the_message_table_and_masked_with_a_secure_sum() {
     for line in NOISED.iter().chain(&MASKED) {
         let name = line.split_whitespace().nth(1).unwrap();
@@ -87,6 +89,7 @@ fn all_traffic_is_in_the_message_table_and_masked_with_a_secure_sum() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn the_budget_is_reported_and_not_exceeded() {
     let dir = tempdir().unwrap();
     let (trace, out) = (dir.path().join("t.jsonl"), dir.path().join("o.h5"));
@@ -119,6 +122,7 @@ fn the_budget_is_reported_and_not_exceeded() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_resumed_run_repeats_its_releases_and_no_others() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
@@ -167,6 +171,7 @@ fn a_budget_that_is_spent_stays_spent() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn contradictory_options_are_refused_with_a_reason() {
     for (line, words) in [
         ("--algo hals --dp gaussian --epsilon 1", &["--dp", "one domain of trust"][..]),
@@ -205,8 +210,9 @@ fn message_tables_and_limits_are_listed() {
     }
 }
 
-/// One case of `bench/reproduce dp-gain`: 200 parties and ε = 16 for the whole run.
+/// One case of `bench/run reproduce dp-gain`: 200 parties and ε = 16 for the whole run.
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn noise_on_the_sum_costs_less_than_noise_of_each_party() {
     let run = |more: &str| {
         let line = format!(

@@ -1,7 +1,7 @@
 //! Tests inside the ranks: collectives, loading, and iterations without allocations. Each test below runs on 1, 2, 3
 //! and 4 ranks.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fednmf::algorithms::registry;
@@ -9,7 +9,7 @@ use fednmf::algorithms::registry::{Precision, Unit};
 use fednmf::algorithms::{Options, Problem};
 use fednmf::comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
 use fednmf::data;
-use fednmf::data::{InputSpec, Plan, Share, Threshold};
+use fednmf::data::{InputSpec, Layout, PartySplit, Threshold};
 use fednmf::error::Error;
 use fednmf::linalg::{Block, SparseKernel};
 use ndarray::Array2;
@@ -23,12 +23,12 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: forwards every call to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller guarantees it.
         unsafe { System.alloc(layout) }
     }
-    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, p: *mut u8, layout: std::alloc::Layout) {
         // SAFETY: as above.
         unsafe { System.dealloc(p, layout) }
     }
@@ -181,21 +181,21 @@ fn plans(comm: &Communicator) {
         for transpose in [false, true] {
             let mut spec = InputSpec::parse(text).expect("known");
             spec.transpose = transpose;
-            let load = |plan: &Plan, comm: &Communicator| {
+            let load = |plan: &Layout, comm: &Communicator| {
                 data::open(&spec, comm).expect("opens").load::<f64>(plan, comm, &mut |_| ()).expect("loads")
             };
             let own = comm.split(comm.rank());
-            let whole = load(&Plan::Grid { pr: 1, pc: 1 }, &own);
+            let whole = load(&Layout::Grid { pr: 1, pc: 1 }, &own);
             let m = entries(&whole.blocks[0]);
             let parties = Parties { count: 5, ranks: p };
             for plan in [
-                Plan::Grid { pr: p, pc: 1 },
-                Plan::Grid { pr: 1, pc: p },
-                Plan::Grid { pr: if p == 4 { 2 } else { p }, pc: if p == 4 { 2 } else { 1 } },
-                Plan::RowsAndColumns { ranks: p },
-                Plan::PartyRows { parties, share: Share::First(0.5) },
-                Plan::PartyRows { parties, share: Share::Counts(vec![1, 0, m.nrows() - 2, 1, 0]) },
-                Plan::PartyColumns { parties, share: Share::Even },
+                Layout::Grid { pr: p, pc: 1 },
+                Layout::Grid { pr: 1, pc: p },
+                Layout::Grid { pr: if p == 4 { 2 } else { p }, pc: if p == 4 { 2 } else { 1 } },
+                Layout::RowsAndColumns { ranks: p },
+                Layout::PartyRows { parties, split: PartySplit::First(0.5) },
+                Layout::PartyRows { parties, split: PartySplit::Counts(vec![1, 0, m.nrows() - 2, 1, 0]) },
+                Layout::PartyColumns { parties, split: PartySplit::Even },
             ] {
                 let loaded = load(&plan, comm);
                 assert_eq!(loaded.statistics, whole.statistics, "{text} {plan:?}");
@@ -219,7 +219,7 @@ fn allocations(comm: &Communicator) {
             let input = data::open(&spec, comm).expect("opens");
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: comm.size(), ranks: comm.size() };
-            let plan = method.partition.plan((m, n), comm.size(), parties, Share::Even, None);
+            let plan = method.partition.plan((m, n), comm.size(), parties, PartySplit::Even, None);
             let plain = |name: &str| (name == "plain").then(|| "true".to_string());
             let options = Options::check(method.options, plain).expect("defaults");
             let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
@@ -257,7 +257,7 @@ fn sketched_work(comm: &Communicator) {
         let input = data::open(&spec, comm).expect("opens");
         let method = registry::ALL.iter().find(|method| method.name == "dsanls").expect("in the registry");
         let parties = Parties { count: comm.size(), ranks: comm.size() };
-        let plan = method.partition.plan((m, n), comm.size(), parties, Share::Even, None);
+        let plan = method.partition.plan((m, n), comm.size(), parties, PartySplit::Even, None);
         let typed = |name: &str| (name == "sketch-size").then(|| format!("{d_u},{d_v}"));
         let options = Options::check(method.options, typed).expect("sizes below both dimensions");
         let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");

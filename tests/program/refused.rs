@@ -4,6 +4,7 @@ use crate::common::{data, fednmf, session};
 use tempfile::tempdir;
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn wrong_options_are_refused_on_all_ranks() {
     let wrong = [
         ("--nosuch", &["--nosuch"][..]),
@@ -39,6 +40,7 @@ fn wrong_options_are_refused_on_all_ranks() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn help_and_lists_are_printed_once() {
     for line in ["--help", "--version", "list", "list dsanls", "completions bash", "man"] {
         for ranks in [0, 2] {
@@ -56,6 +58,7 @@ fn help_and_lists_are_printed_once() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn no_incomplete_file_is_left() {
     let dir = tempdir().unwrap();
     let out = dir.path().join("o.h5");
@@ -82,6 +85,7 @@ fn ends(ranks: usize, line: &str, path: &std::path::Path) -> i32 {
 /// Damages of the heap in which AnnData's files keep their strings: version 1.10 of the library crashes on the first
 /// and never returns on the second.
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_file_that_crashes_the_hdf5_library_is_refused() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("bent.h5ad");

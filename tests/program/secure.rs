@@ -83,6 +83,7 @@ fn inputs() -> [String; 2] {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn secure_hals_is_hals() {
     let dir = tempdir().unwrap();
     let (a, b) = (dir.path().join("a.h5"), dir.path().join("b.h5"));
@@ -111,6 +112,7 @@ fn secure_hals_is_hals() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_sketched_sum_is_exact_in_its_rows() {
     let dir = tempdir().unwrap();
     let (whole, all) = (dir.path().join("whole.h5"), dir.path().join("all.h5"));
@@ -146,6 +148,7 @@ fn several_sweeps_for_a_sum_save_sums() {
 const FAMILY: [&str; 6] = ["syn-sd", "syn-ssd-u", "syn-ssd-v", "syn-ssd-uv", "secure-hals", "dsanls-secure"];
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn masked_sums_do_not_depend_on_ranks_or_keys() {
     let dir = tempdir().unwrap();
     for algo in FAMILY {
@@ -174,6 +177,7 @@ fn masked_runs_are_as_good_as_plain_ones() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn with_a_secure_sum_nothing_unmasked_leaves_a_party() {
     for algo in FAMILY {
         let line = format!("--algo {algo} --input synthetic:planted,m=60,n=40 --parties 4 --max-iters 5 --secure-sum");
@@ -191,6 +195,7 @@ fn with_a_secure_sum_nothing_unmasked_leaves_a_party() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn values_beyond_the_fixed_point_end_the_run() {
     // One entry has the norm of the whole matrix, so one row has most of a sum that is expected to spread over 5000
     // rows.
@@ -210,6 +215,7 @@ fn values_beyond_the_fixed_point_end_the_run() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn the_traffic_is_the_formula() {
     let (m, k, d, rounds, steps, parties) = (120, 5, 30, 4, 3, 6);
     for (algo, words) in [
@@ -241,6 +247,7 @@ fn the_traffic_is_the_formula() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn v_stays_with_its_party() {
     let dir = tempdir().unwrap();
     let out = dir.path().join("o.h5");
@@ -257,6 +264,7 @@ fn v_stays_with_its_party() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn files_of_the_parties_are_read_by_their_owners() {
     let dir = tempdir().unwrap();
     let cuts = [0, 600, 1199, 1797];
@@ -297,6 +305,7 @@ fn the_asynchronous_methods_reach_the_errors_of_the_prototypes() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn releases_of_the_data_are_limited() {
     let input = "--input synthetic:planted,m=60,n=200,k=3 -k 3";
     // 40 of 200 columns: four releases are 160 equations for 200 unknowns, and five would be 200.
@@ -317,6 +326,7 @@ fn releases_of_the_data_are_limited() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_file_gives_the_split_of_the_columns() {
     let dir = tempdir().unwrap();
     let (split, out) = (dir.path().join("split.txt"), dir.path().join("o.h5"));
@@ -347,6 +357,7 @@ fn a_file_gives_the_split_of_the_columns() {
 /// In asynchronous runs the server holds the state: without evaluations too, the last fit of the parties must use the
 /// last U of the server.
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_run_without_evaluations_gives_the_same_factors() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);

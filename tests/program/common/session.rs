@@ -12,10 +12,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fednmf::cli::Typed;
 use fednmf::comm::{Communicator, MessageTag, Payload};
 use fednmf::error::{EXIT_DONE, Error};
-use fednmf::{cli, comm, commands};
+use fednmf::{cli, comm};
 use serde_json::{Value, json};
 
 use super::{launch, quiet};
@@ -203,8 +202,8 @@ fn successes(ranks: usize, done: Vec<Done>) -> Vec<Value> {
     done.into_iter().map(summary).collect()
 }
 
-/// Declares tests inside the ranks: each function runs on 1, 2, 3 and 4 ranks, and what it returns must not depend on
-/// their number. Defines `call`, with which the ranks find the function.
+/// Declares tests inside the ranks: each function runs in one process and, with MPI, on 1, 2, 3 and 4 ranks; what it
+/// returns must not depend on their number. Defines `call`, with which the ranks find the function.
 macro_rules! on_ranks {
     ($($name:ident: $function:path,)*) => {
         $(#[test]
@@ -223,10 +222,13 @@ macro_rules! on_ranks {
 pub(crate) use on_ranks;
 
 pub fn on_any_number_of_ranks(function: &str) {
-    let returned = [1, 2, 3, 4].map(|ranks| {
+    // 0: one process without the launcher.
+    let ranks: &[usize] = if cfg!(feature = "mpi") { &[0, 1, 2, 3, 4] } else { &[0] };
+    let call = |&ranks: &usize| {
         let done = perform(ranks, &[format!("{FUNCTION}{function}")], LIMIT);
         done.unwrap_or_else(|why| panic!("{why}")).summary
-    });
+    };
+    let returned: Vec<Value> = ranks.iter().map(call).collect();
     assert!(returned.iter().all(|r| *r == returned[0]), "the result depends on the number of ranks: {returned:?}");
 }
 
@@ -236,11 +238,11 @@ pub fn on_any_number_of_ranks(function: &str) {
 fn process() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     comm::abort_on_panic();
-    let universe = mpi::initialize().expect("MPI starts");
+    let world = Communicator::start().expect("the ranks connect");
     let requests = UnixStream::connect(socket).expect("the test listens");
     for request in BufReader::new(requests).lines().map_while(Result::ok) {
         let words: Vec<String> = serde_json::from_str(&request).expect("a list of words");
-        let comm = Communicator::new(universe.world());
+        let comm = world.with_new_ledger();
         let mut returned = Value::Null;
         let result = match words.first().and_then(|word| word.strip_prefix(FUNCTION)) {
             Some(function) => {
@@ -287,11 +289,9 @@ fn command(words: &[String], comm: &Communicator) -> Result<i32, Error> {
     let run = words.first().is_none_or(|word| word.starts_with('-'));
     let quiet = if run { ["--json", "--quiet"].as_slice() } else { &[] };
     let words = ["fednmf"].into_iter().chain(words.iter().map(String::as_str)).chain(quiet.iter().copied());
-    let typed = cli::parse(words.map(Into::into)).map_err(Error::on_all_ranks)?;
-    if let Typed::Command(command) = &typed
-        && cli::print_info(command).map_err(Error::on_all_ranks)?.is_some()
-    {
+    let request = cli::parse(words.map(Into::into)).map_err(Error::on_all_ranks)?;
+    if cli::answer(&request).map_err(Error::on_all_ranks)?.is_some() {
         return Ok(EXIT_DONE);
     }
-    commands::perform(typed, comm)
+    cli::perform(request, comm)
 }

@@ -1,7 +1,7 @@
 //! Files that must be refused, with the same message on all ranks, and damaged files that must not cause a panic.
 
 use fednmf::comm::Communicator;
-use fednmf::data::{InputSpec, Plan, open};
+use fednmf::data::{InputSpec, Layout, open};
 use fednmf::error::Kind;
 
 use super::TEST;
@@ -10,7 +10,7 @@ use super::good::npy;
 /// The input must be refused with a message that contains `names`, the same on all ranks.
 pub fn refused(comm: &Communicator, path: &str, names: &str) {
     let spec = InputSpec::parse(path).unwrap();
-    let plan = Plan::RowsAndColumns { ranks: comm.size() };
+    let plan = Layout::RowsAndColumns { ranks: comm.size() };
     let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
     let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
     assert_eq!(error.kind, Kind::Input, "{path}: {error}");
@@ -81,7 +81,7 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
     for entry in std::fs::read_dir(bent).unwrap() {
         let path = entry.unwrap().path();
         let spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
-        let plan = Plan::RowsAndColumns { ranks: comm.size() };
+        let plan = Layout::RowsAndColumns { ranks: comm.size() };
         let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
         assert!(result.err().is_none_or(|e| e.everywhere && e.kind == Kind::Input), "{}", path.display());
     }
@@ -134,7 +134,7 @@ pub fn damaged_files(comm: &Communicator, dir: &str) {
             }
             std::fs::write(&damaged, &bytes).unwrap();
             let spec = InputSpec::parse(&damaged).unwrap();
-            let plan = Plan::RowsAndColumns { ranks: 1 };
+            let plan = Layout::RowsAndColumns { ranks: 1 };
             match open(&spec, &alone).and_then(|input| input.load::<f64>(&plan, &alone, &mut |_| ())) {
                 Ok(_) => read += 1,
                 Err(e) => {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fednmf::comm::Communicator;
-use fednmf::data::{InputSpec, Plan};
+use fednmf::data::{InputSpec, Layout};
 use ndarray::Array2;
 
 use super::bad::refused;
@@ -67,7 +67,7 @@ pub fn foreign_files(comm: &Communicator, dir: &str) {
         }
         spec.transpose = !transpose;
         let turned = matrix.t().as_standard_layout().into_owned();
-        check(comm, &spec, &Plan::RowsAndColumns { ranks: comm.size() }, &turned, &mut None);
+        check(comm, &spec, &Layout::RowsAndColumns { ranks: comm.size() }, &turned, &mut None);
     }
     let cut = |name: &str, share: f64| {
         let bytes = std::fs::read(format!("{formats}/{name}")).unwrap();

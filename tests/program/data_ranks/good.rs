@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use fednmf::comm::{Communicator, Parties, Payload};
-use fednmf::data::{InputSpec, Plan, Scale, Share, Source, Stack, Threshold, generate, inspect, open};
+use fednmf::data::{InputSpec, Layout, PartySplit, Scale, Source, Stack, Threshold, generate, inspect, open};
 use fednmf::error::Kind;
 use ndarray::Array2;
 
@@ -131,12 +131,12 @@ pub fn good_files(comm: &Communicator, dir: &str, cases: &[Case]) {
         spec.scale = Scale::Max;
         spec.binarize = Some(Threshold::At(0.5));
         let binary = case.matrix.mapv(|x| f64::from(u8::from(x / largest >= 0.5)));
-        check(comm, &spec, &Plan::RowsAndColumns { ranks: comm.size() }, &binary, &mut None);
+        check(comm, &spec, &Layout::RowsAndColumns { ranks: comm.size() }, &binary, &mut None);
     }
     // the same matrix has the same checksum in any format
     let checksum = |name: &str| {
         let spec = InputSpec::parse(&format!("{dir}/{name}")).unwrap();
-        load::<f64>(comm, &spec, &Plan::Grid { pr: comm.size(), pc: 1 }).1.checksum
+        load::<f64>(comm, &spec, &Layout::Grid { pr: comm.size(), pc: 1 }).1.checksum
     };
     assert_eq!(checksum("array.mtx"), checksum("images-idx3-ubyte.gz"));
     assert_eq!(checksum("coordinate.mtx"), checksum("coordinate.mtx.gz"));
@@ -151,7 +151,7 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
         ("sparse,m=300,n=270,density=0.01,law=power", ["made.npz", "made.mtx"]),
     ] {
         let spec = InputSpec::parse(&format!("synthetic:{text}")).unwrap();
-        let (whole, statistics, _) = load::<f64>(&alone, &spec, &Plan::Grid { pr: 1, pc: 1 });
+        let (whole, statistics, _) = load::<f64>(&alone, &spec, &Layout::Grid { pr: 1, pc: 1 });
         for name in names {
             let path = format!("{dir}/{name}");
             let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
@@ -160,7 +160,7 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
             }
             comm.barrier();
             let file = InputSpec::parse(&path).unwrap();
-            let plan = Plan::RowsAndColumns { ranks: comm.size() };
+            let plan = Layout::RowsAndColumns { ranks: comm.size() };
             check(comm, &file, &plan, &whole[0], &mut Some(statistics));
             let summary = inspect(&file, comm, &mut |_| ()).unwrap();
             assert_eq!(summary.checksum, format!("{:016x}", statistics.checksum));
@@ -186,7 +186,7 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
         spec.allow_negative = true;
         for transpose in [false, true] {
             spec.transpose = transpose;
-            let (whole, statistics, _) = load::<f64>(&alone, &spec, &Plan::Grid { pr: 1, pc: 1 });
+            let (whole, statistics, _) = load::<f64>(&alone, &spec, &Layout::Grid { pr: 1, pc: 1 });
             for plan in plans(comm.size()) {
                 check(comm, &spec, &plan, &whole[0], &mut Some(statistics));
             }
@@ -196,7 +196,7 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
         comm.ledger().messages().filter(|(p, _)| p.kind == "load entries").map(|(_, e)| e.calls).sum()
     };
     let before = sent(comm);
-    load::<f64>(comm, &InputSpec::parse("synthetic").unwrap(), &Plan::RowsAndColumns { ranks: comm.size() });
+    load::<f64>(comm, &InputSpec::parse("synthetic").unwrap(), &Layout::RowsAndColumns { ranks: comm.size() });
     assert_eq!(sent(comm), before, "synthetic matrices are made where they belong");
 }
 
@@ -224,7 +224,7 @@ pub fn party_files(comm: &Communicator, dir: &str) {
             comm.ledger().messages().filter(|(p, _)| p.payload == Payload::Data).map(|(_, e)| e.party_bytes).sum()
         };
         let before = data(comm);
-        let plan = Plan::PartyRows { parties, share: Share::Even };
+        let plan = Layout::PartyRows { parties, split: PartySplit::Even };
         let mut statistics = None;
         check(comm, &spec, &plan, &dense, &mut statistics);
         assert_eq!(data(comm), before, "a party's entries stay with it");
@@ -232,7 +232,7 @@ pub fn party_files(comm: &Communicator, dir: &str) {
         assert_eq!(loaded.cuts.rows, cuts);
         assert_eq!(loaded.header.files, Some(3));
         // for any other plan they are stacked and distributed
-        for plan in plans(comm.size()).into_iter().filter(|p| !matches!(p, Plan::PartyRows { .. })) {
+        for plan in plans(comm.size()).into_iter().filter(|p| !matches!(p, Layout::PartyRows { .. })) {
             check(comm, &spec, &plan, &dense, &mut statistics);
         }
         // column blocks, out of the transposed files
@@ -240,9 +240,9 @@ pub fn party_files(comm: &Communicator, dir: &str) {
         spec.stack = Stack::Columns;
         let turned = dense.t().as_standard_layout().into_owned();
         let before = data(comm);
-        check(comm, &spec, &Plan::PartyColumns { parties, share: Share::Even }, &turned, &mut None);
+        check(comm, &spec, &Layout::PartyColumns { parties, split: PartySplit::Even }, &turned, &mut None);
         assert_eq!(data(comm), before);
-        check(comm, &spec, &Plan::RowsAndColumns { ranks: comm.size() }, &turned, &mut None);
+        check(comm, &spec, &Layout::RowsAndColumns { ranks: comm.size() }, &turned, &mut None);
         // too few, too many
         for count in [2, 4] {
             spec.parties = Some(count);

@@ -8,7 +8,7 @@ mod good;
 use std::path::Path;
 
 use fednmf::comm::{Communicator, MessageTag, Parties, Payload};
-use fednmf::data::{InputSpec, Plan, Share, Statistics, open};
+use fednmf::data::{InputSpec, Layout, PartySplit, Statistics, open};
 use fednmf::linalg::{Block, Real};
 use ndarray::Array2;
 use tempfile::tempdir;
@@ -72,25 +72,25 @@ fn damaged_files(comm: &Communicator) {
     }
 }
 
-fn plans(size: usize) -> Vec<Plan> {
+fn plans(size: usize) -> Vec<Layout> {
     let parties = |count| Parties { count, ranks: size };
     let mut plans = vec![
-        Plan::Grid { pr: size, pc: 1 },
-        Plan::Grid { pr: 1, pc: size },
-        Plan::RowsAndColumns { ranks: size },
-        Plan::PartyRows { parties: parties(5), share: Share::Even },
-        Plan::PartyRows { parties: parties(2), share: Share::First(0.75) },
-        Plan::PartyColumns { parties: parties(3), share: Share::First(0.0) },
+        Layout::Grid { pr: size, pc: 1 },
+        Layout::Grid { pr: 1, pc: size },
+        Layout::RowsAndColumns { ranks: size },
+        Layout::PartyRows { parties: parties(5), split: PartySplit::Even },
+        Layout::PartyRows { parties: parties(2), split: PartySplit::First(0.75) },
+        Layout::PartyColumns { parties: parties(3), split: PartySplit::First(0.0) },
     ];
     if size == 4 {
         // Cut in both directions, which every reader must support.
-        plans.push(Plan::Grid { pr: 2, pc: 2 });
+        plans.push(Layout::Grid { pr: 2, pc: 2 });
     }
     plans
 }
 
 /// The whole matrix from the tiles of all ranks, once for each set of tiles that covers it.
-fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Plan) -> (Vec<Array2<f64>>, Statistics, u64) {
+fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Layout) -> (Vec<Array2<f64>>, Statistics, u64) {
     let input = open(spec, comm).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
     let (m, n) = (input.header().rows, input.header().cols);
     let mut last = 0.0;
@@ -98,14 +98,14 @@ fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Plan) -> (Vec<Arr
     let tiles = plan.tiles(&loaded.cuts, comm.rank());
     assert_eq!(tiles.len(), loaded.blocks.len());
     assert!(tiles.is_empty() || last == 1.0, "progress ends at {last}");
-    let twice = matches!(plan, Plan::RowsAndColumns { .. });
+    let twice = matches!(plan, Layout::RowsAndColumns { .. });
     let mut wholes = vec![Array2::<f64>::zeros((m, n)); if twice { 2 } else { 1 }];
     for (at, (tile, block)) in tiles.iter().zip(&loaded.blocks).enumerate() {
         let (r, c) = (tile.rows.len(), tile.cols.len());
         assert_eq!(block.shape(), if tile.transposed { (c, r) } else { (r, c) });
         let part = match block {
-            Block::Dense(x) => x.mapv(T::to_f64),
-            Block::Sparse(x) => x.matrix().to_dense().mapv(T::to_f64),
+            Block::Dense(x) => x.mapv(T::as_f64),
+            Block::Sparse(x) => x.matrix().to_dense().mapv(T::as_f64),
             Block::Bits(x) => x.to_dense(),
         };
         let part = if tile.transposed { part.reversed_axes() } else { part };
@@ -122,7 +122,7 @@ fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Plan) -> (Vec<Arr
 fn check(
     comm: &Communicator,
     spec: &InputSpec,
-    plan: &Plan,
+    plan: &Layout,
     expected: &Array2<f64>,
     statistics: &mut Option<Statistics>,
 ) -> u64 {

@@ -9,7 +9,7 @@ use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::nls::Pivoting;
-use crate::privacy::Summer;
+use crate::privacy::PartySum;
 
 /// Single numbers of each party, summed.
 pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
@@ -22,7 +22,7 @@ const COUNT: usize = 9;
 /// When an error is no number any more.
 pub fn measure<T: Real>(
     comm: &Communicator,
-    summer: &mut Summer,
+    party_sum: &mut PartySum,
     norm2: f64,
     clients: &[Client<T>],
     mean: &Array2<T>,
@@ -37,11 +37,11 @@ pub fn measure<T: Real>(
     // and none can swamp another.
     let (squares, rest) = sums.split_at_mut(1);
     let (rest, drifts) = rest.split_at_mut(COUNT - 3);
-    let norm2 = summer.together(|summer| {
-        summer.sum(comm, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
-        summer.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..COUNT - 2]), rest)?;
-        summer.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[COUNT - 2..]), drifts)?;
-        summer.norm2(comm, ERRORS, norm2, clients.iter().map(|c| c.block.norm2()))
+    let norm2 = party_sum.over_same_parties(|party_sum| {
+        party_sum.sum(comm, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
+        party_sum.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..COUNT - 2]), rest)?;
+        party_sum.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[COUNT - 2..]), drifts)?;
+        party_sum.norm2(comm, ERRORS, norm2, clients.iter().map(|c| c.block.norm2()))
     })?;
     let [residual2, rmsd, refit, distance, gap, working, personal, drift, aligned] = sums;
     let rel_error = if norm2 > 0.0 {

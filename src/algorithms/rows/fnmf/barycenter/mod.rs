@@ -28,33 +28,24 @@ pub const INSIDE: MessageTag = MessageTag::new("inside the server", Payload::Sha
 /// All V_j added up, of which nobody sees a single one.
 pub const SUM_V: MessageTag = MessageTag::new("sum V_j", Payload::SharedFactor);
 
-/// The words of `--barycenter`.
-pub const WORDS: &[&str] = &["fixed-point", "greedy", "tree", "kmeans", "fuzzy-cmeans", "mean"];
-
 /// How the server finds V̄.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The plain mean, of what the parties have aligned themselves where they do.
-    Mean,
+    /// Align and average until V̄ converges
     FixedPoint,
+    /// One party after the other
     Greedy,
+    /// Pairs, then pairs of pairs
     Tree,
+    /// On all components
     Kmeans,
+    /// On all components
+    #[value(name = "fuzzy-cmeans")]
+    #[serde(rename = "fuzzy-cmeans")]
     Fuzzy,
-}
-
-impl Kind {
-    /// The kind of one of [`WORDS`].
-    pub fn of(word: &str) -> Kind {
-        match word {
-            "greedy" => Kind::Greedy,
-            "tree" => Kind::Tree,
-            "kmeans" => Kind::Kmeans,
-            "fuzzy-cmeans" => Kind::Fuzzy,
-            "mean" => Kind::Mean,
-            _ => Kind::FixedPoint,
-        }
-    }
+    /// Parties align their own, and only the mean is needed: for --secure-sum
+    Mean,
 }
 
 /// What one party hands over, at the part of the server on its rank.

@@ -7,7 +7,7 @@ use crate::algorithms::rows::fnmf::align::Aligner;
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::Real;
-use crate::privacy::{Releases, Summer};
+use crate::privacy::{PartySum, Releases};
 
 impl<T: Real> Server<T> {
     /// The place of a hosted party among those of this rank, and what it hands over ← P_j V_j, aligned to V̄ by the party
@@ -27,7 +27,7 @@ impl<T: Real> Server<T> {
     pub fn noise(&mut self, releases: &mut Releases, relative: bool) {
         let known = relative.then(|| self.mean.as_slice().expect("in row order"));
         for (hosted, upload) in self.uploads.iter_mut().enumerate().filter(|(_, u)| u.active) {
-            releases.noised(hosted, upload.values.as_slice_mut().expect("in row order"), known);
+            releases.release(hosted, upload.values.as_slice_mut().expect("in row order"), known);
         }
     }
 
@@ -40,11 +40,11 @@ impl<T: Real> Server<T> {
     /// zeros, and all of them their share of the noise. `scale` is the size of entries to expect. Collective.
     ///
     /// # Errors
-    /// As [`Summer::sum`].
+    /// As [`PartySum::sum`].
     pub fn masked_mean(
         &mut self,
         comm: &Communicator,
-        summer: &mut Summer,
+        party_sum: &mut PartySum,
         releases: Option<&mut Releases>,
         relative: bool,
         scale: f64,
@@ -57,9 +57,9 @@ impl<T: Real> Server<T> {
                 let fill = |hosted: usize, out: &mut [u64]| {
                     let upload = &uploads[hosted];
                     let message = upload.active.then(|| upload.values.as_slice().expect("in row order"));
-                    releases.words(hosted, message, known, out);
+                    releases.release_words(hosted, message, known, out);
                 };
-                let sum = summer.words(comm, SUM_V, total.len(), fill);
+                let sum = party_sum.sum_words(comm, SUM_V, total.len(), fill);
                 let count = active.len().max(1) as f64;
                 // Differences from V̄ were added up, or the V_j themselves.
                 let known = if releases.is_relative() && relative { T::one() } else { T::zero() };
@@ -70,9 +70,9 @@ impl<T: Real> Server<T> {
             None => {
                 uploads.iter_mut().filter(|u| !u.active).for_each(|u| u.values.fill(T::zero()));
                 let shares = uploads.iter().map(|u| u.values.as_slice().expect("in row order"));
-                summer.sum(comm, SUM_V, scale, shares, total)?;
+                party_sum.sum(comm, SUM_V, scale, shares, total)?;
                 // Without any that has something to say, V̄ stays.
-                let count = active.iter().filter(|&&party| summer.has(party)).count();
+                let count = active.iter().filter(|&&party| party_sum.includes(party)).count();
                 if count > 0 {
                     mean.iter_mut().zip(&*total).for_each(|(x, sum)| *x = *sum / T::from_f64(count as f64));
                 }

@@ -1,0 +1,18 @@
+//! Differential privacy of what parties release.
+//!
+//! A [`NoiseRequest`] and a bound on messages determine a [`NoisePlan`]: sensitivity, grid, scale of the noise and the
+//! number of releases within the budget. [`Releases`] applies it to the messages of a run. `sampler` draws the noise
+//! exactly, and `accounting` and `gaussian` compute the privacy loss.
+
+mod accounting;
+mod gaussian;
+mod noise_plan;
+mod releases;
+mod sampler;
+#[cfg(test)]
+mod tests;
+
+pub use accounting::PrivacyLoss;
+pub use noise_plan::{Bound, Mechanism, NoisePlan, NoiseRequest};
+pub use releases::Releases;
+pub use sampler::NOISE_KEY;

@@ -1,0 +1,260 @@
+//! Sums over parties, in the clear or masked, behind one interface: a method that sums through [`PartySum`] supports
+//! `--secure-sum` without further code.
+
+use std::ops::Range;
+
+use libm::ldexp;
+
+use super::dropout::ResilientSum;
+use super::fixed_point::FixedPoint;
+use super::key_agreement::KEY;
+use super::masking::{KeyPair, Masks, masks};
+use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+use crate::random::secret_rng;
+
+/// The message before the first masked sum.
+pub const KEYS: MessageTag = MessageTag::new("public keys", Payload::Control);
+
+/// The tag of a sum when it is masked.
+pub const fn masked(tag: MessageTag) -> MessageTag {
+    MessageTag::new(tag.kind, Payload::Masked)
+}
+
+/// Sums over all parties; plain and masked ones give the same bits on any number of ranks.
+pub struct PartySum {
+    parties: usize,
+    hosted: Range<usize>,
+    masked: Option<MaskedSum>,
+}
+
+/// The masked sums of a run, modulo 2⁶⁴.
+struct MaskedSum {
+    protocol: Protocol,
+    /// Entries may be up to 2^headroom times as large as expected.
+    headroom: i32,
+    term: Vec<u64>,
+    total: Vec<u64>,
+}
+
+enum Protocol {
+    /// Pairwise masks from keys of the whole run.
+    Pairwise {
+        masks: Vec<Masks>,
+        /// Number of the next sum.
+        next: u64,
+    },
+    /// Sums that tolerate parties that drop out.
+    Resilient(ResilientSum),
+}
+
+impl MaskedSum {
+    /// Sums terms of `length` words; `fill` writes the term of a hosted party, given by its place among the hosted ones.
+    fn sum(
+        &mut self,
+        comm: &Communicator,
+        tag: MessageTag,
+        length: usize,
+        mut fill: impl FnMut(usize, &mut [u64]) -> Result<()>,
+    ) -> Result<&[u64]> {
+        let MaskedSum { protocol, term, total, .. } = self;
+        for words in [&mut *term, &mut *total] {
+            words.clear();
+            words.resize(length, 0);
+        }
+        match protocol {
+            Protocol::Pairwise { masks, next } => {
+                for (hosted, masks) in masks.iter_mut().enumerate() {
+                    fill(hosted, term)?;
+                    masks.apply(*next, term);
+                    total.iter_mut().zip(&*term).for_each(|(t, s)| *t = t.wrapping_add(*s));
+                }
+                *next += 1;
+                comm.sum_masked(masked(tag), masks.len(), total);
+            }
+            Protocol::Resilient(sum) => sum.sum(comm, masked(tag), total, fill)?,
+        }
+        Ok(&self.total)
+    }
+}
+
+impl PartySum {
+    /// Sums in the clear.
+    pub fn plain(comm: &Communicator, parties: Parties) -> Self {
+        PartySum { parties: parties.count, hosted: parties.hosted(comm.rank()), masked: None }
+    }
+
+    /// Masked sums whose entries may be up to 2^`headroom` times as large as expected. Collective: exchanges keys.
+    ///
+    /// # Errors
+    /// On all ranks, if there are fewer than two parties or no secret randomness.
+    pub fn masked(comm: &Communicator, parties: Parties, headroom: usize) -> Result<Self> {
+        if parties.count < 2 {
+            return Err(Error::input("--secure-sum: one party has nobody to hide its share from; give --parties")
+                .on_all_ranks());
+        }
+        let hosted = parties.hosted(comm.rank());
+        let own = hosted.clone().map(|p| Ok(KeyPair::new(&mut secret_rng(None, p as u64)?)));
+        let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
+        let mine: Vec<u8> = own.iter().flat_map(|k| *k.public()).collect();
+        let ranges: Vec<Range<usize>> = (0..parties.ranks).map(|r| parties.hosted(r)).collect();
+        let mut all = vec![0u8; KEY * parties.count];
+        comm.all_gather(KEYS, &mine, &Parts::new(&ranges, KEY), &mut all);
+        let masks = comm.agree_on_error(masks(hosted, &own, all.as_chunks::<KEY>().0))?;
+        Ok(PartySum::with(Protocol::Pairwise { masks, next: 0 }, comm, parties, headroom))
+    }
+
+    /// As [`PartySum::masked`], for sums that continue without parties that drop out as long as `threshold` are left.
+    ///
+    /// # Errors
+    /// On all ranks, if the threshold is below 2 or above the number of parties.
+    pub fn dropout_resilient(comm: &Communicator, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
+        let protocol = Protocol::Resilient(ResilientSum::new(comm, parties, threshold)?);
+        Ok(PartySum::with(protocol, comm, parties, headroom))
+    }
+
+    fn with(protocol: Protocol, comm: &Communicator, parties: Parties, headroom: usize) -> Self {
+        let headroom = i32::try_from(headroom).unwrap_or(i32::MAX).min(48);
+        let masked = Some(MaskedSum { protocol, headroom, term: Vec::new(), total: Vec::new() });
+        PartySum { masked, ..PartySum::plain(comm, parties) }
+    }
+
+    fn resilient(&self) -> Option<&ResilientSum> {
+        match &self.masked {
+            Some(MaskedSum { protocol: Protocol::Resilient(sum), .. }) => Some(sum),
+            _ => None,
+        }
+    }
+
+    /// Number of parties that have dropped out, equal on all ranks.
+    pub fn lost(&self) -> usize {
+        self.resilient().map_or(0, |sum| self.parties - sum.left())
+    }
+
+    /// [`PartySum::lost`] as a measure of the run, if parties may drop out.
+    pub fn losses(&self) -> Option<(&'static str, f64)> {
+        self.resilient().map(|_| ("lost_parties", self.lost() as f64))
+    }
+
+    /// Whether the last sum includes the term of `party`.
+    pub fn includes(&self, party: usize) -> bool {
+        self.resilient().is_none_or(|sum| sum.includes(party))
+    }
+
+    /// Sum of the `weights` of the parties in the last sum; exactly 1 if all are in it. The weights of all sum to 1.
+    pub fn weight(&self, weights: impl ExactSizeIterator<Item = f64>) -> f64 {
+        let missing = (0..weights.len()).any(|party| !self.includes(party));
+        let present = || weights.enumerate().filter(|(party, _)| self.includes(*party)).map(|(_, w)| w).sum();
+        if missing { present() } else { 1.0 }
+    }
+
+    /// Repeats `sums` until no party drops out in between, so that all of them are over the same parties.
+    ///
+    /// # Errors
+    /// As `sums`.
+    pub fn over_same_parties<R>(&mut self, mut sums: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
+        loop {
+            let before = self.lost();
+            let result = sums(self)?;
+            if self.lost() == before {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// The squared norm of the data of the remaining parties, each of which has `own`: `norm2` while no party is lost.
+    ///
+    /// # Errors
+    /// As [`PartySum::sum`].
+    pub fn norm2(
+        &mut self,
+        comm: &Communicator,
+        tag: MessageTag,
+        norm2: f64,
+        own: impl Iterator<Item = f64>,
+    ) -> Result<f64> {
+        if self.lost() == 0 {
+            return Ok(norm2);
+        }
+        let own: Vec<[f64; 1]> = own.map(|x| [x]).collect();
+        let mut sum = [0.0];
+        self.sum(comm, tag, norm2, own.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+        Ok(sum[0])
+    }
+
+    /// Whether sums are masked.
+    pub fn is_masked(&self) -> bool {
+        self.masked.is_some()
+    }
+
+    /// The expected size to give [`PartySum::sum`] for entries that are known to be at most `most`.
+    pub fn without_headroom(&self, most: f64) -> f64 {
+        self.masked.as_ref().map_or(most, |m| ldexp(most, -m.headroom))
+    }
+
+    /// Sums the terms of all parties into `out` on every rank. Collective. `terms` are those of the hosted parties, in
+    /// order. `expected` is a public estimate of the largest entry; a masked sum refuses entries above 2^headroom times
+    /// that.
+    ///
+    /// # Errors
+    /// If an entry is not finite or too large: of a sum in the clear on all ranks, of a masked sum perhaps on this rank
+    /// alone.
+    pub fn sum<'a, T: Real>(
+        &mut self,
+        comm: &Communicator,
+        tag: MessageTag,
+        expected: f64,
+        terms: impl Iterator<Item = &'a [T]> + Clone,
+        out: &mut [T],
+    ) -> Result<()> {
+        let Some(masked) = &mut self.masked else {
+            return comm.sum_parties(tag, self.parties, terms, out);
+        };
+        let (headroom, first) = (masked.headroom, self.hosted.start);
+        let expected = if expected > 0.0 { expected } else { 1.0 };
+        let fixed = FixedPoint::new(ldexp(expected, headroom), self.parties);
+        assert_eq!(terms.clone().count(), self.hosted.len(), "every hosted party has a term");
+        let total = masked.sum(comm, tag, out.len(), |hosted, words| {
+            let values = terms.clone().nth(hosted).unwrap_or_default();
+            assert_eq!(values.len(), words.len(), "length of a term");
+            words.iter_mut().zip(values).try_for_each(|(word, x)| {
+                *word = fixed.encode(x.as_f64()).ok_or_else(|| {
+                    Error::failed(format!(
+                        "party {}: its share of '{}' has an entry of {:e}, but the fixed point of --secure-sum \
+                         carries {:e} at most; try --scale max, or a --headroom of more than {headroom} bits",
+                        first + hosted,
+                        tag.kind,
+                        x.as_f64(),
+                        fixed.limit()
+                    ))
+                })?;
+                Ok(())
+            })
+        })?;
+        out.iter_mut().zip(total).for_each(|(x, t)| *x = T::from_f64(fixed.decode(*t)));
+        Ok(())
+    }
+
+    /// Sums terms of `length` words modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted party, given by its
+    /// place among the hosted ones.
+    ///
+    /// # Panics
+    /// If sums are in the clear, where such words would be exposed, or tolerate dropouts, which would take their share of
+    /// the noise with them.
+    pub fn sum_words(
+        &mut self,
+        comm: &Communicator,
+        tag: MessageTag,
+        length: usize,
+        mut fill: impl FnMut(usize, &mut [u64]),
+    ) -> &[u64] {
+        assert!(self.resilient().is_none(), "--dp with --secure-threshold is refused");
+        let masked = self.masked.as_mut().expect("words are summed masked only");
+        let filled = |hosted: usize, words: &mut [u64]| {
+            fill(hosted, words);
+            Ok(())
+        };
+        masked.sum(comm, tag, length, filled).expect("only `fill` can fail")
+    }
+}
