@@ -121,9 +121,8 @@ impl Crossing {
         );
         let mut words: Vec<String> = line.split_whitespace().map(str::to_string).collect();
         if let Some(dir) = files {
-            words.extend(
-                ["trace", "output"].map(|name| format!("--{name}={}", dir.join(name).with_extension("h5").display())),
-            );
+            words.push(format!("--trace={}", dir.join("trace.jsonl").display()));
+            words.push(format!("--output={}", dir.join("output.h5").display()));
         }
         words.extend(arguments.iter().map(ToString::to_string));
         let session = self.session.get_or_insert_with(|| Session::start(self.ranks, &[]));
@@ -164,7 +163,7 @@ fn not_finite(summary: &serde_json::Value, files: Option<&Path>) -> Option<Strin
         return Some(format!("no error in {summary}"));
     }
     let dir = files?;
-    let evaluated = events(&dir.join("trace.h5")).into_iter().filter(|e| e["event"] == "iter");
+    let evaluated = events(&dir.join("trace.jsonl")).into_iter().filter(|e| e["event"] == "iter");
     for event in evaluated {
         if event["rel_error"].as_f64().is_none() {
             return Some(format!("no error in {event}"));

@@ -12,10 +12,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fednmf::cli;
-use fednmf::comm;
 use fednmf::comm::{Communicator, MessageTag, Payload};
-use fednmf::error::Error;
+use fednmf::error::{EXIT_DONE, Error};
+use fednmf::{cli, comm};
 use serde_json::{Value, json};
 
 use super::{launch, quiet};
@@ -285,11 +284,15 @@ fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
 }
 
+/// Does what `main` does with a command line.
 fn command(words: &[String], comm: &Communicator) -> Result<i32, Error> {
     let run = words.first().is_none_or(|word| word.starts_with('-'));
-    let quiet = if run { ["--json", "--quiet"].as_slice() } else { &["--json"] };
+    let quiet = if run { ["--json", "--quiet"].as_slice() } else { &[] };
     let quiet = quiet.iter().filter(|word| !words.iter().any(|w| w == *word));
     let words = ["fednmf"].into_iter().chain(words.iter().map(String::as_str)).chain(quiet.copied());
-    let typed = cli::parse(words.map(Into::into)).map_err(Error::on_all_ranks)?;
-    cli::perform(typed, comm)
+    let request = cli::parse(words.map(Into::into)).map_err(Error::on_all_ranks)?;
+    if cli::answer(&request).map_err(Error::on_all_ranks)?.is_some() {
+        return Ok(EXIT_DONE);
+    }
+    cli::perform(request, comm)
 }
