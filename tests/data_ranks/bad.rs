@@ -1,4 +1,4 @@
-//! Files that must be refused, in the same words on all ranks, and damaged ones that must not make it panic.
+//! Files that must be refused with the same message on all ranks, and damaged files that must not cause a panic.
 
 use fednmf::comm::Communicator;
 use fednmf::data::{InputSpec, Layout, open};
@@ -7,11 +7,11 @@ use fednmf::error::Kind;
 use crate::TEST;
 use crate::good::npy;
 
-/// The input must be refused, in words that hold `names`, the same on all ranks.
+/// Asserts that the input is refused with a message that contains `names`, the same on all ranks.
 pub fn refused(comm: &Communicator, path: &str, names: &str) {
     let spec = InputSpec::parse(path).unwrap();
-    let plan = Layout::RowsAndColumns { ranks: comm.size() };
-    let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
+    let layout = Layout::RowsAndColumns { ranks: comm.size() };
+    let result = open(&spec, comm).and_then(|input| input.load::<f64>(&layout, comm, &mut |_| ()));
     let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
     assert_eq!(error.kind, Kind::Input, "{path}: {error}");
     assert!(error.everywhere, "{path}: {error}");
@@ -50,7 +50,7 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
         ),
         ("short.mtx", "%%MatrixMarket matrix array real general\n2 2\n1.5\n2.5\n3.5\n".into(), "holds 3"),
         ("promise.npy", npy("<f8", false, (1 << 30, 1 << 20), std::iter::empty()), "promises"),
-        // a header of 4 GB, in a file of 12 bytes
+        // A header of 4 GB in a file of 12 bytes.
         ("header.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(), "header.npy: "),
         ("cut.npy", npy("<f8", false, (2, 2), (0..3).map(|x| f64::from(x).to_le_bytes().to_vec())), "truncated"),
         (
@@ -72,15 +72,15 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
     comm.barrier();
     let before = peak();
     cases.iter().for_each(|(name, _, names)| refused(comm, &format!("{dir}/bad/{name}"), names));
-    // What they promise is never asked for: none of them holds more than some kilobytes.
+    // No memory is allocated for what they promise: none of them has more than a few kilobytes.
     assert!(peak() < before + (32 << 10), "{} KiB more", peak() - before);
-    // What a reader might not stand up to (bench/safety): no panic, whatever becomes of it.
+    // Files that a reader might not withstand (bench/safety): no panic, whatever the result.
     let bent = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bent");
     for entry in std::fs::read_dir(bent).unwrap() {
         let path = entry.unwrap().path();
         let spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
-        let plan = Layout::RowsAndColumns { ranks: comm.size() };
-        let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
+        let layout = Layout::RowsAndColumns { ranks: comm.size() };
+        let result = open(&spec, comm).and_then(|input| input.load::<f64>(&layout, comm, &mut |_| ()));
         assert!(result.err().is_none_or(|e| e.everywhere && e.kind == Kind::Input), "{}", path.display());
     }
     refused(comm, &format!("{dir}/missing.mtx"), "no such file");
@@ -88,14 +88,14 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
     refused(comm, "synthetic:exponential", "negative");
 }
 
-/// The most memory that this process ever held, in KiB.
+/// The peak memory of this process in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok()).expect("Linux says how much memory was held")
+    line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok()).expect("Linux reports the peak memory")
 }
 
-/// Files with bytes changed, cut out or cut off: read or refused, never a panic. Each rank tries its own.
+/// Files with bytes changed, removed or truncated: read or refused, never a panic. Each rank tries its own.
 pub fn damaged_files(comm: &Communicator, dir: &str) {
     let alone = comm.split(comm.rank());
     let formats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats");
@@ -115,7 +115,7 @@ pub fn damaged_files(comm: &Communicator, dir: &str) {
         let damaged = format!("{dir}/damaged-{}-{name}", comm.rank());
         for _ in 0..60 {
             let mut bytes = good.clone();
-            // headers are where most can go wrong
+            // Most can go wrong in headers.
             let place = |random: &mut dyn FnMut(usize) -> usize, length: usize| {
                 let near = random(2) == 0;
                 random(if near { length.min(120) } else { length })
@@ -132,8 +132,8 @@ pub fn damaged_files(comm: &Communicator, dir: &str) {
             }
             std::fs::write(&damaged, &bytes).unwrap();
             let spec = InputSpec::parse(&damaged).unwrap();
-            let plan = Layout::RowsAndColumns { ranks: 1 };
-            match open(&spec, &alone).and_then(|input| input.load::<f64>(&plan, &alone, &mut |_| ())) {
+            let layout = Layout::RowsAndColumns { ranks: 1 };
+            match open(&spec, &alone).and_then(|input| input.load::<f64>(&layout, &alone, &mut |_| ())) {
                 Ok(_) => read += 1,
                 Err(e) => {
                     assert_eq!(e.kind, Kind::Input, "{name}: {e}");

@@ -1,4 +1,4 @@
-//! What other programs write: tests/data/formats.
+//! Files that other programs wrote: tests/data/formats.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use ndarray::Array2;
 
 use crate::bad::refused;
 use crate::good::gz;
-use crate::{check, plans};
+use crate::{check, layouts};
 
-/// All files of one matrix give the same bits.
+/// All files of one matrix yield the same bits.
 pub fn foreign_files(comm: &Communicator, dir: &str) {
     let formats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats");
     let read = |name: &str| std::fs::read_to_string(format!("{formats}/{name}")).unwrap();
@@ -59,9 +59,9 @@ pub fn foreign_files(comm: &Communicator, dir: &str) {
         let place = if name.ends_with("dat.gz") || name.ends_with("npy.gz") { dir } else { formats };
         let mut spec = InputSpec::parse(&format!("{place}/{name}")).unwrap();
         spec.transpose = transpose;
-        for plan in plans(comm.size()) {
+        for layout in layouts(comm.size()) {
             let known = statistics.entry(matrix.sum().to_bits()).or_insert(None);
-            check(comm, &spec, &plan, matrix, known);
+            check(comm, &spec, &layout, matrix, known);
         }
         spec.transpose = !transpose;
         let turned = matrix.t().as_standard_layout().into_owned();
@@ -86,7 +86,7 @@ pub fn foreign_files(comm: &Communicator, dir: &str) {
             g.new_dataset_builder().with_data(&[3, 2]).create("shape").unwrap();
         })
     };
-    // the library keeps one name for one file: only rank 0 may make them
+    // The library locks a file by its name: only rank 0 may create these.
     let made = if comm.is_root() { [strange(3.0), strange(f64::NAN)] } else { [Vec::new(), Vec::new()] };
     let bad = [
         ("coo.npz", cut("counts-coo.npz", 1.0), "save_npz"),

@@ -1,5 +1,5 @@
-//! The readers on several ranks: whatever the plan and the number of ranks, the tiles put together are the matrix that
-//! was written, the statistics have the same bits, and what is wrong with a file is told alike on all ranks.
+//! The readers on several ranks: for any layout and number of ranks, the tiles together are the matrix that was written,
+//! the statistics have the same bits, and an error is the same on all ranks.
 //!
 //! Runs itself under mpirun with 1, 2, 3 and 4 ranks.
 
@@ -65,9 +65,9 @@ fn launch() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn plans(size: usize) -> Vec<Layout> {
+fn layouts(size: usize) -> Vec<Layout> {
     let parties = |count| Parties { count, ranks: size };
-    let mut plans = vec![
+    let mut layouts = vec![
         Layout::Grid { pr: size, pc: 1 },
         Layout::Grid { pr: 1, pc: size },
         Layout::RowsAndColumns { ranks: size },
@@ -76,22 +76,22 @@ fn plans(size: usize) -> Vec<Layout> {
         Layout::PartyColumns { parties: parties(3), split: PartySplit::First(0.0) },
     ];
     if size == 4 {
-        // Cut both ways: every reader has to know it.
-        plans.push(Layout::Grid { pr: 2, pc: 2 });
+        // Cut in both directions, which every reader must support.
+        layouts.push(Layout::Grid { pr: 2, pc: 2 });
     }
-    plans
+    layouts
 }
 
-/// The whole matrix out of all ranks' tiles, once for each set of them that covers it.
-fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Layout) -> (Vec<Array2<f64>>, Statistics, u64) {
+/// The whole matrix from the tiles of all ranks, once for each set of tiles that covers it.
+fn load<T: Real>(comm: &Communicator, spec: &InputSpec, layout: &Layout) -> (Vec<Array2<f64>>, Statistics, u64) {
     let input = open(spec, comm).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
     let (m, n) = (input.header().rows, input.header().cols);
     let mut last = 0.0;
-    let loaded = input.load::<T>(plan, comm, &mut |x| last = x).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
-    let tiles = plan.tiles(&loaded.cuts, comm.rank());
+    let loaded = input.load::<T>(layout, comm, &mut |x| last = x).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
+    let tiles = layout.tiles(&loaded.cuts, comm.rank());
     assert_eq!(tiles.len(), loaded.blocks.len());
     assert!(tiles.is_empty() || last == 1.0, "progress ends at {last}");
-    let twice = matches!(plan, Layout::RowsAndColumns { .. });
+    let twice = matches!(layout, Layout::RowsAndColumns { .. });
     let mut wholes = vec![Array2::<f64>::zeros((m, n)); if twice { 2 } else { 1 }];
     for (at, (tile, block)) in tiles.iter().zip(&loaded.blocks).enumerate() {
         let (r, c) = (tile.rows.len(), tile.cols.len());
@@ -115,18 +115,18 @@ fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Layout) -> (Vec<A
 fn check(
     comm: &Communicator,
     spec: &InputSpec,
-    plan: &Layout,
+    layout: &Layout,
     expected: &Array2<f64>,
     statistics: &mut Option<Statistics>,
 ) -> u64 {
-    let (wholes, found, duplicates) = load::<f64>(comm, spec, plan);
+    let (wholes, found, duplicates) = load::<f64>(comm, spec, layout);
     for whole in wholes {
-        assert_eq!(whole, *expected, "{spec:?} {plan:?}");
+        assert_eq!(whole, *expected, "{spec:?} {layout:?}");
     }
-    assert_eq!(*statistics.get_or_insert(found), found, "{spec:?} {plan:?}: statistics");
-    let (narrow, ..) = load::<f32>(comm, spec, plan);
+    assert_eq!(*statistics.get_or_insert(found), found, "{spec:?} {layout:?}: statistics");
+    let (narrow, ..) = load::<f32>(comm, spec, layout);
     for whole in narrow {
-        assert_eq!(whole, expected.mapv(|x| f64::from(x as f32)), "{spec:?} {plan:?} in f32");
+        assert_eq!(whole, expected.mapv(|x| f64::from(x as f32)), "{spec:?} {layout:?} in f32");
     }
     duplicates
 }
