@@ -30,7 +30,7 @@ pub struct Table {
 pub fn header(file: &InputFile, tabs: bool) -> Result<Table> {
     let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
     let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
-    'all: while let Some((text, offset)) = blocks.next()? {
+    'all: while let Some((text, offset)) = blocks.next_block()? {
         let mut at = 0;
         while let Some(row) = next_row(text, &mut at) {
             lines.push((offset + row.start as u64, text[row].to_vec()));
