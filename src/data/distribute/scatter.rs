@@ -29,7 +29,7 @@ pub fn scatter(
         let mut bytes = 0;
         for chunk in &mut chunks {
             if let (Some(reader), true) = (&mut reader, bytes < ROUND) {
-                match reader.next() {
+                match reader.next_chunk() {
                     Ok(next) => *chunk = next.unwrap_or_default(),
                     Err(e) => read = Err(e),
                 }

@@ -99,7 +99,7 @@ pub fn read_header(path: &str, dataset: Option<&str>) -> Result<MatrixFile> {
     if gz && matches!(format, Format::Hdf5 | Format::Npz) {
         return Err(wrong("unpack it first (gunzip): parts of it cannot be read while it is compressed"));
     }
-    let (shape, stored, mut description, encoding) = match format {
+    let (shape, stored, mut description, encoding): Description = match format {
         Format::Market => {
             let market = mtx::header(&file, size)?;
             let shape = (market.rows, market.cols);
@@ -148,14 +148,11 @@ pub fn read_header(path: &str, dataset: Option<&str>) -> Result<MatrixFile> {
     Ok(MatrixFile::new(file, shape, stored, description, encoding))
 }
 
-/// The arguments of [`MatrixFile::new`] for a raw array in a file of `size` bytes.
-fn raw_array(
-    file: &InputFile,
-    size: u64,
-    name: &str,
-    raw: RawArray,
-    dims: &[u64],
-) -> Result<((usize, usize), Option<u64>, String, Encoding)> {
+/// What a header says: shape, number of stored entries, description and encoding.
+type Description = ((usize, usize), Option<u64>, String, Encoding);
+
+/// The header of a raw array in a file of `size` bytes.
+fn raw_array(file: &InputFile, size: u64, name: &str, raw: RawArray, dims: &[u64]) -> Result<Description> {
     let (rows, cols) = two_dimensions(dims, raw.by_columns).map_err(|e| file.error(e))?;
     let bytes = rows as u128 * cols as u128 * raw.number.size() as u128;
     let left = unpacked_bytes(size, file.gz).saturating_sub(raw.start);

@@ -142,7 +142,7 @@ impl MatrixFile {
     pub fn count(&self, part: usize, parts: usize) -> Result<PartCount> {
         let mut blocks = self.blocks(part, parts)?;
         let (mut lines, mut transactions) = (0, Transactions::EMPTY);
-        while let Some((text, offset)) = blocks.next()? {
+        while let Some((text, offset)) = blocks.next_block()? {
             if matches!(self.encoding, Encoding::Transactions(_)) {
                 let more = Transactions::count(text).map_err(|e| self.text_error(offset, e))?;
                 transactions = transactions.merge(more);
@@ -264,7 +264,7 @@ impl MatrixFile {
         }
         let mut blocks = self.blocks(part, parts)?;
         let (mut before, mut found) = (self.lines_before(part), 0);
-        while let Some((text, offset)) = blocks.next()? {
+        while let Some((text, offset)) = blocks.next_block()? {
             found += self.text_entries(text, offset, before, sink)?;
             before += self.count_lines(text);
             progress(blocks.done());
@@ -351,11 +351,11 @@ impl ChunkReader<'_> {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>> {
+    pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>> {
         let begin = |a: u64, b: u64| [a.to_le_bytes(), b.to_le_bytes()].concat();
         match self {
             ChunkReader::Text(file, blocks, lines) => {
-                let Some((text, offset)) = blocks.next()? else { return Ok(None) };
+                let Some((text, offset)) = blocks.next_block()? else { return Ok(None) };
                 let mut chunk = begin(offset, *lines);
                 *lines += file.count_lines(text);
                 chunk.extend_from_slice(text);

@@ -1,7 +1,7 @@
 //! NumPy's `.npy`: headers of arrays in either order, of any real number type.
 //!
-//! Headers are written here as well, because the arrays behind them are written a few rows at a time and into archives,
-//! whereas the `ndarray-npy` crate writes an array that is in memory as a whole.
+//! Headers are written here as well: the `ndarray-npy` crate writes an array that is in memory as a whole, whereas the
+//! arrays here are written a few rows at a time and into archives.
 
 use crate::data::formats::io::read_header;
 use crate::data::formats::raw::{NumberType, RawArray};

@@ -40,8 +40,9 @@ impl EntryPolicy {
     #[inline]
     pub fn check<T: Real>(self, x: f64) -> std::result::Result<T, String> {
         let value = T::from_f64(x);
-        // The sign counts before the conversion, in which a small negative number may vanish.
-        if self.accepts(value) && !(x < 0.0 && !self.allow_negative) { Ok(value) } else { Err(Self::reason::<T>(x)) }
+        // A tiny negative number may become zero in the conversion.
+        let negative = x < 0.0 && !self.allow_negative;
+        if self.accepts(value) && !negative { Ok(value) } else { Err(Self::reason::<T>(x)) }
     }
 
     #[inline]

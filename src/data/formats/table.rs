@@ -30,7 +30,7 @@ pub struct Table {
 pub fn header(file: &InputFile, tabs: bool) -> Result<Table> {
     let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
     let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
-    'all: while let Some((text, offset)) = blocks.next()? {
+    'all: while let Some((text, offset)) = blocks.next_block()? {
         let mut at = 0;
         while let Some(row) = next_row(text, &mut at) {
             lines.push((offset + row.start as u64, text[row].to_vec()));
@@ -92,8 +92,8 @@ fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
         let line = rest?;
         let quoted = line.first() == Some(&b'"');
         let from = if quoted { 1 + closing(&line[1..]) } else { 0 };
-        let is_end = |b: u8| b == separator || separator == b' ' && b == b'\t';
-        let end = line[from..].iter().position(|&b| is_end(b)).map(|end| from + end);
+        let other = if separator == b' ' { b'\t' } else { separator };
+        let end = memchr::memchr2(separator, other, &line[from..]).map(|end| from + end);
         rest = end.map(|end| {
             let rest = &line[end + 1..];
             if separator == b' ' { rest.trim_ascii_start() } else { rest }

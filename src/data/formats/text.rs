@@ -59,7 +59,7 @@ impl TextBlocks {
     ///
     /// # Errors
     /// If the file cannot be read, or has a line that is too long.
-    pub fn next(&mut self) -> Result<Option<(&[u8], u64)>> {
+    pub fn next_block(&mut self) -> Result<Option<(&[u8], u64)>> {
         self.buffer.drain(..self.used);
         self.offset += self.used as u64;
         self.used = 0;
@@ -170,7 +170,7 @@ impl LineCursor {
             if let Some(line) = find(&self.text, &mut self.at) {
                 break line;
             }
-            let Some((text, offset)) = self.blocks.next()? else {
+            let Some((text, offset)) = self.blocks.next_block()? else {
                 return Err(self.blocks.source.io_error(&ErrorKind::UnexpectedEof.into()));
             };
             self.text.clear();
@@ -234,7 +234,7 @@ mod tests {
             for part in 0..parts {
                 let mut blocks = TextBlocks::open(&source, 7, part, parts).unwrap();
                 let mut lines = Vec::new();
-                while let Some((bytes, _)) = blocks.next().unwrap() {
+                while let Some((bytes, _)) = blocks.next_block().unwrap() {
                     lines.extend_from_slice(bytes);
                 }
                 assert!(
@@ -256,7 +256,7 @@ mod tests {
         let (_file, source) = file(&[b"a\n", &long[..], b"\nb"].concat());
         let mut blocks = TextBlocks::open(&source, 0, 0, 1).unwrap();
         let mut sizes = Vec::new();
-        while let Some((bytes, offset)) = blocks.next().unwrap() {
+        while let Some((bytes, offset)) = blocks.next_block().unwrap() {
             sizes.push((bytes.len(), offset));
         }
         assert_eq!(sizes, [(2, 0), (long.len() + 1, 2), (1, long.len() as u64 + 3)]);
