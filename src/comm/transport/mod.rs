@@ -47,7 +47,7 @@ impl<'a> Buffer<'a> {
     }
 
     /// The number of elements.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.bytes.len() / self.element.size()
     }
 }
@@ -65,7 +65,7 @@ impl<'a> BufferMut<'a> {
     }
 
     /// The number of elements.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.bytes.len() / self.element.size()
     }
 
