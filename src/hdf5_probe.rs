@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
@@ -71,18 +71,20 @@ pub fn run(content: Content, path: &str, dataset: Option<&str>) -> Result<()> {
     let Ok(mut child) = child else { return Ok(()) };
     let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
     let limit = 3.0 + bytes as f64 / 50e6;
-    let mut pause = Duration::from_millis(1);
+    let start = Instant::now();
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return verdict(path, status),
-            Ok(None) if cpu_seconds(child.id()) < limit => std::thread::sleep(pause),
+            Ok(None) if cpu_seconds(child.id()) < limit => {
+                // An eighth longer than the probe takes, at most.
+                std::thread::sleep((start.elapsed() / 8).clamp(Duration::from_millis(1), Duration::from_millis(20)));
+            }
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(damaged(path, "does not return from reading it"));
             }
         }
-        pause = (pause * 2).min(Duration::from_millis(20));
     }
 }
 

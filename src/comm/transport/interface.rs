@@ -28,7 +28,7 @@ impl<'a> Buffer<'a> {
     }
 
     /// The number of elements.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.bytes.len() / self.element.size()
     }
 }
@@ -46,7 +46,7 @@ impl<'a> BufferMut<'a> {
     }
 
     /// The number of elements.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.bytes.len() / self.element.size()
     }
 

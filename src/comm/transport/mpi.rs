@@ -245,7 +245,7 @@ impl Transport for Mpi {
     }
 
     fn all_reduce(&self, op: Op, buffer: BufferMut<'_>) {
-        let (n, t, op, comm) = (int(buffer.len()), datatype(buffer.element), operation(op), self.comm.as_raw());
+        let (n, t, op, comm) = (int(buffer.count()), datatype(buffer.element), operation(op), self.comm.as_raw());
         let at = address_mut(buffer.bytes);
         // SAFETY: the buffer has the length that is passed; in place it is both input and output.
         call(
@@ -256,7 +256,7 @@ impl Transport for Mpi {
     }
 
     fn all_reduce_while(&self, op: Op, buffer: BufferMut<'_>, work: &mut dyn FnMut()) {
-        let (n, t, op, comm) = (int(buffer.len()), datatype(buffer.element), operation(op), self.comm.as_raw());
+        let (n, t, op, comm) = (int(buffer.count()), datatype(buffer.element), operation(op), self.comm.as_raw());
         let mut pending = Pending { request: null_request(), name: "MPI_Iallreduce" };
         let (at, request) = (address_mut(buffer.bytes), &mut pending.request);
         // SAFETY: as for the blocking call; the buffer is borrowed beyond `pending`, which waits when it is dropped.
@@ -265,8 +265,8 @@ impl Transport for Mpi {
     }
 
     fn reduce_scatter(&self, send: Buffer<'_>, counts: &[i32], receive: BufferMut<'_>) {
-        assert_eq!(total(counts), send.len());
-        assert_eq!(counts[self.rank()] as usize, receive.len());
+        assert_eq!(total(counts), send.count());
+        assert_eq!(counts[self.rank()] as usize, receive.count());
         let (t, comm, counts) = (datatype(send.element), self.comm.as_raw(), counts.as_ptr());
         let (from, to) = (address(send.bytes), address_mut(receive.bytes));
         // SAFETY: the counts cover both buffers exactly (checked).
@@ -278,8 +278,8 @@ impl Transport for Mpi {
     }
 
     fn all_gather(&self, local: Buffer<'_>, counts: &[i32], offsets: &[i32], receive: BufferMut<'_>) {
-        assert!(counts.iter().zip(offsets).all(|(&count, &offset)| (offset + count) as usize <= receive.len()));
-        let (n, t, comm) = (int(local.len()), datatype(local.element), self.comm.as_raw());
+        assert!(counts.iter().zip(offsets).all(|(&count, &offset)| (offset + count) as usize <= receive.count()));
+        let (n, t, comm) = (int(local.count()), datatype(local.element), self.comm.as_raw());
         let (from, to, counts, offsets) =
             (address(local.bytes), address_mut(receive.bytes), counts.as_ptr(), offsets.as_ptr());
         // SAFETY: every part lies inside the receive buffer (checked).
@@ -291,7 +291,7 @@ impl Transport for Mpi {
     }
 
     fn all_to_all(&self, send: Buffer<'_>, send_counts: &[i32], receive: BufferMut<'_>, receive_counts: &[i32]) {
-        assert!(total(send_counts) == send.len() && total(receive_counts) == receive.len());
+        assert!(total(send_counts) == send.count() && total(receive_counts) == receive.count());
         let (send_offsets, receive_offsets) = (offsets(send_counts), offsets(receive_counts));
         let (t, comm) = (datatype(send.element), self.comm.as_raw());
         let (from, n, at) = (address(send.bytes), send_counts.as_ptr(), send_offsets.as_ptr());
@@ -305,7 +305,7 @@ impl Transport for Mpi {
     }
 
     fn broadcast(&self, root: usize, buffer: BufferMut<'_>) {
-        let (n, t, root, comm) = (int(buffer.len()), datatype(buffer.element), int(root), self.comm.as_raw());
+        let (n, t, root, comm) = (int(buffer.count()), datatype(buffer.element), int(root), self.comm.as_raw());
         let at = address_mut(buffer.bytes);
         // SAFETY: the buffer has the length that is passed.
         call(
@@ -316,7 +316,7 @@ impl Transport for Mpi {
     }
 
     fn send(&self, rank: usize, elements: Buffer<'_>) {
-        let (n, t, rank, comm) = (int(elements.len()), datatype(elements.element), int(rank), self.comm.as_raw());
+        let (n, t, rank, comm) = (int(elements.count()), datatype(elements.element), int(rank), self.comm.as_raw());
         let at = address(elements.bytes);
         // SAFETY: the buffer has the length that is passed, and is borrowed until the message is gone.
         call(
@@ -327,7 +327,7 @@ impl Transport for Mpi {
     }
 
     fn receive(&self, rank: usize, elements: BufferMut<'_>) {
-        let (n, t, rank, comm) = (int(elements.len()), datatype(elements.element), int(rank), self.comm.as_raw());
+        let (n, t, rank, comm) = (int(elements.count()), datatype(elements.element), int(rank), self.comm.as_raw());
         let at = address_mut(elements.bytes);
         // SAFETY: the buffer has the length that is passed; a longer message is an error of MPI's and not written.
         call(
@@ -339,7 +339,7 @@ impl Transport for Mpi {
 
     fn send_within(&self, rank: usize, elements: &mut dyn OwnedBuffer, chunk: usize, limit: Duration) -> bool {
         pass(elements, chunk, limit, "MPI_Isend", |part, request| {
-            let (n, t, at) = (int(part.len()), datatype(part.element), address(part.bytes));
+            let (n, t, at) = (int(part.count()), datatype(part.element), address(part.bytes));
             // SAFETY: the buffer has the length that is passed; it outlives the message, or is leaked.
             unsafe { ffi::MPI_Isend(at, n, t, int(rank), WITHIN, self.comm.as_raw(), request) }
         })
@@ -347,7 +347,7 @@ impl Transport for Mpi {
 
     fn receive_within(&self, rank: usize, elements: &mut dyn OwnedBuffer, chunk: usize, limit: Duration) -> bool {
         pass(elements, chunk, limit, "MPI_Irecv", |part, request| {
-            let (n, t, at) = (int(part.len()), datatype(part.element), address_mut(part.bytes));
+            let (n, t, at) = (int(part.count()), datatype(part.element), address_mut(part.bytes));
             // SAFETY: as for sending; a longer message is an error of MPI's and not written.
             unsafe { ffi::MPI_Irecv(at, n, t, int(rank), WITHIN, self.comm.as_raw(), request) }
         })
