@@ -1,5 +1,5 @@
-//! Throughput of the numerical primitives in flops (shown by criterion as elem/s), with the best that MKL's GEMM
-//! reaches in the same run to hold them against. `cargo bench --bench kernels [FILTER]`.
+//! Throughput of the numerical primitives in flop/s (criterion shows elem/s), with a large MKL GEMM in the same run for
+//! comparison. `cargo bench --bench kernels [FILTER]`.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn measure<T: Real>(c: &mut Criterion, group: &str, case: String, flops: usize, 
     group.bench_function(BenchmarkId::from_parameter(case), |b| b.iter(&mut f));
 }
 
-/// Square GEMM: what counts as the machine's peak.
+/// Square GEMM, as the peak of the machine.
 fn peak<T: Real>(c: &mut Criterion) {
     let rng = &mut Pcg64::seed_from_u64(1);
     let n = 1500;
@@ -32,7 +32,7 @@ fn peak<T: Real>(c: &mut Criterion) {
     });
 }
 
-/// The nonnegative sweep and the projected gradient step, both memory orders.
+/// The nonnegative sweep and the projected gradient step in both memory orders.
 fn rowwise<T: Real>(c: &mut Criterion) {
     let rng = &mut Pcg64::seed_from_u64(2);
     for k in [10, 40, 100] {

@@ -1,8 +1,9 @@
-//! What each kernel reaches of what this machine can do: `cargo bench --bench roofline [FILTER]` prints a table.
+//! The performance of each kernel relative to the limits of the machine: `cargo bench --bench roofline [FILTER]` prints a
+//! table.
 //!
-//! Machine limits are measured in the same run (large square GEMM for flops, a triad for bandwidth), and between the
-//! kernels again, since another load on the machine would otherwise pass for a slow kernel. Every kernel and what it is
-//! held against take turns; the best of all turns counts.
+//! The limits are measured in the same run: a large square GEMM for flops at the start and at the end (another load on the
+//! machine would otherwise look like a slow kernel), a triad for bandwidth. A kernel and what it is compared with alternate;
+//! the best time of each counts.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use sprs::CsMatI;
 
-/// How long one comparison takes at least.
+/// Minimum duration of a comparison, per call.
 const TURN: Duration = Duration::from_millis(150);
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order) -> Array2<T> {
@@ -25,7 +26,7 @@ fn random<T: Real>(rows: usize, cols: usize, order: Order) -> Array2<T> {
     matrix
 }
 
-/// Best seconds of each of some calls that take turns.
+/// The best time in seconds of each of several alternating calls.
 fn best<const N: usize>(mut calls: [&mut dyn FnMut(); N]) -> [f64; N] {
     let mut best = [f64::INFINITY; N];
     calls.iter_mut().for_each(|f| f());
@@ -51,7 +52,7 @@ fn peak<T: Real>() -> f64 {
     2.0 * (n * n * n) as f64 / t / 1e9
 }
 
-/// GB/s of a = b + s c, as STREAM counts them.
+/// GB/s of a = b + s·c, as STREAM counts them.
 fn triad() -> f64 {
     let n = 10_000_000;
     let (b, c, mut a) = (vec![1.0; n], vec![2.0; n], vec![0.0; n]);
@@ -62,7 +63,7 @@ fn triad() -> f64 {
     24.0 * n as f64 / t / 1e9
 }
 
-/// One line of the table: what is reached, its share of the peak, and the best of MKL in the same turns.
+/// A row of the table: the performance of a kernel, its fraction of the peak, and the best of MKL in the same run.
 struct Line<'a> {
     kernel: &'a str,
     case: String,
@@ -81,7 +82,7 @@ impl Line<'_> {
     }
 }
 
-/// Both products of a dense block, the one with a tenth of its rows, and the Gram matrix.
+/// Both products of a dense block, the transposed one with a tenth of its rows, and the Gram matrix.
 fn dense<T: Real>(filter: &str, peak: f64) {
     for (rows, cols) in [(20_000, 2_000), (10_000, 2_000), (60_000, 784), (1797, 64)] {
         let wanted = |k: &usize| format!("dense {} {rows}x{cols} k={k}", T::NAME).contains(filter);
@@ -166,7 +167,7 @@ fn sparse<T: Real>(filter: &str, peak: f64) {
     }
 }
 
-/// The nonnegative sweep, in one to eight passes for each right-hand side.
+/// The nonnegative sweep, with one to eight passes per right-hand side.
 fn sweeps<T: Real>(filter: &str, peak: f64) {
     for k in [10, 20, 32, 40, 50, 64, 100] {
         for order in [Order::Components, Order::Rows] {
@@ -193,8 +194,8 @@ fn sweeps<T: Real>(filter: &str, peak: f64) {
     }
 }
 
-/// What an iteration of ELBMF, or a local step of FELB, is made of; its last line is their sum, which the iteration of a
-/// run is to be held against.
+/// The kernels of an iteration of ELBMF or of a local step of FELB; the last row is their sum, to compare with the
+/// iteration of a run.
 fn boolean<T: Real>(filter: &str, peak: f64) {
     let k = 20;
     for (rows, cols, per_row) in [(6000, 4000, 36), (8124, 119, 25), (163, 119, 25)] {

@@ -1,4 +1,4 @@
-//! Measures of a factorisation, in f64 whatever the precision of the factors.
+//! Measures of a factorisation, in f64 in either precision.
 
 use ndarray::ArrayView2;
 
@@ -48,11 +48,11 @@ impl Measure {
     }
 }
 
-/// The one number that each rank adds at an evaluation.
+/// The term of a rank in an evaluation.
 pub const RESIDUAL: MessageTag = MessageTag::new("evaluation: squared residual", Payload::Scalar);
 
-/// ‖M − UVᵀ‖_F / ‖M‖_F from each rank's blocks X ≈ A Bᵀ, which together cover M once; ‖M‖_F² = `norm2`.
-/// An all-zero matrix has relative error 0 if the product is zero too, else infinity. Collective.
+/// The relative error ‖M − UVᵀ‖_F / ‖M‖_F from the blocks (X, A, B) of all ranks with X ≈ A Bᵀ, which partition M;
+/// `norm2` is ‖M‖_F². For M = 0 the error is 0 if the product is zero, otherwise infinite. Collective.
 pub fn relative_error<'a, T: Real>(
     comm: &Communicator,
     norm2: f64,
@@ -63,7 +63,7 @@ pub fn relative_error<'a, T: Real>(
     relative(residual[0], norm2)
 }
 
-/// ‖M − UVᵀ‖_F / ‖M‖_F from the squares of both; for an all-zero matrix as in [`relative_error`].
+/// ‖M − UVᵀ‖_F / ‖M‖_F from the squared norms; for M = 0 as in [`relative_error`].
 pub fn relative(residual2: f64, norm2: f64) -> f64 {
     if norm2 > 0.0 {
         f64::sqrt(residual2.max(0.0) / norm2)

@@ -1,8 +1,8 @@
-//! The Boolean block: one bit an entry, 64 to a word, each row starting at a word.
+//! The Boolean block: one bit per entry, 64 per word; every row starts at a word.
 
 use ndarray::Array2;
 
-use super::Real;
+use super::real::Real;
 
 /// A Boolean block, rows × cols.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// All zero.
+    /// A block of zeros.
     pub fn zeros(rows: usize, cols: usize) -> Self {
         Bits { rows, cols, words: Array2::zeros((rows, cols.div_ceil(64))) }
     }
@@ -33,19 +33,19 @@ impl Bits {
         self.words[[i, j / 64]] >> (j % 64) & 1 == 1
     }
 
-    /// The words of row i; bits behind the last column are zero.
+    /// The words of row i; bits beyond the last column are zero.
     pub fn row(&self, i: usize) -> &[u64] {
         let width = self.words.ncols();
-        &self.words.as_slice().expect("words are made in row order")[i * width..(i + 1) * width]
+        &self.words.as_slice().expect("words are in row order")[i * width..(i + 1) * width]
     }
 
-    /// The words of row i, to be changed; bits behind the last column must stay zero.
+    /// The words of row i; bits beyond the last column must stay zero.
     pub fn row_mut(&mut self, i: usize) -> &mut [u64] {
         let width = self.words.ncols();
-        &mut self.words.as_slice_mut().expect("words are made in row order")[i * width..(i + 1) * width]
+        &mut self.words.as_slice_mut().expect("words are in row order")[i * width..(i + 1) * width]
     }
 
-    /// Rows and columns exchanged.
+    /// The transpose.
     pub fn transposed(&self) -> Bits {
         let mut out = Bits::zeros(self.cols, self.rows);
         for i in 0..self.rows {
@@ -54,7 +54,7 @@ impl Bits {
         out
     }
 
-    /// The columns of the ones of row i, ascending.
+    /// The columns of the ones in row i, ascending.
     pub fn ones(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
         self.row(i).iter().enumerate().flat_map(|(w, &word)| {
             std::iter::successors((word != 0).then_some(word), |&x| Some(x & (x - 1)).filter(|&y| y != 0))
@@ -67,7 +67,7 @@ impl Bits {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// The same block as numbers 0 and 1.
+    /// The block as a matrix of numbers 0 and 1.
     pub fn to_dense<T: Real>(&self) -> Array2<T> {
         let mut out = Array2::zeros((self.rows, self.cols));
         for i in 0..self.rows {

@@ -1,14 +1,17 @@
-//! A local block of the data in whichever form it has, and the products that the algorithms ask of it.
+//! A local block of the data, dense, sparse or Boolean, and its products with factors.
 
 use std::ops::Range;
 
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 
-use super::dense;
-use super::{Bits, Csr, Order, Real, SparseKernels, flops};
+use super::bits::Bits;
+use super::csr::{Csr, SparseKernels};
+use super::dense::{self, Dense};
+use super::flops;
+use super::order::Order;
+use super::real::Real;
+use super::tall_skinny::RowSelection;
 use crate::error::Result;
-use crate::linalg::dense::Dense;
-use crate::linalg::thin::Rows;
 
 /// A local block X (rows × cols) of the data matrix.
 pub enum Block<T: Real> {
@@ -35,7 +38,7 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// A copy of X, not prepared for products.
+    /// A copy of X that is not prepared for products.
     pub fn copy(&self) -> Self {
         match self {
             Block::Dense(x) => Block::Dense(x.clone()),
@@ -44,21 +47,16 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// A copy of Xᵀ, for methods that pick columns as often as rows.
+    /// A copy of Xᵀ, for methods that select columns as often as rows.
     pub fn transposed(&self) -> Self {
         match self {
             Block::Dense(x) => Block::Dense(x.t().as_standard_layout().into_owned()),
             Block::Sparse(x) => Block::Sparse(Csr::new(x.matrix().transpose_view().to_csr())),
-            Block::Bits(x) => {
-                let (rows, cols) = x.shape();
-                let mut out = Bits::zeros(cols, rows);
-                (0..rows).for_each(|i| x.ones(i).for_each(|j| out.set(j, i)));
-                Block::Bits(out)
-            }
+            Block::Bits(x) => Block::Bits(x.transposed()),
         }
     }
 
-    /// The memory order that factors and right-hand sides of this block's products must have.
+    /// The memory order of factors and right-hand sides in products with this block.
     pub fn order(&self) -> Order {
         match self {
             Block::Dense(_) => Order::Components,
@@ -66,10 +64,10 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// Settles how a sparse block multiplies with k columns; nothing to do for the others.
+    /// Selects the kernels of a sparse block for products with k columns; other blocks need none.
     ///
     /// # Errors
-    /// When MKL refuses the block.
+    /// If MKL refuses the block.
     pub fn prepare(&mut self, kernels: impl Into<SparseKernels>, k: usize) -> Result<()> {
         match self {
             Block::Sparse(x) => x.prepare(kernels, k),
@@ -77,7 +75,7 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// out = X·B, for B cols × k and out rows × k in this block's order.
+    /// out = X·B for B cols × k and out rows × k, in the order of the block.
     pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {
             Block::Dense(x) => dense::mul(&x.view(), b, out),
@@ -91,7 +89,7 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// out = XᵀU, for U rows × k and out cols × k in this block's order.
+    /// out = XᵀU for U rows × k and out cols × k, in the order of the block.
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {
             Block::Dense(x) => dense::tmul(&x.view(), u, out),
@@ -105,10 +103,10 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// out += (X_R)ᵀ·B for consecutive rows R of X: B |R| × k, out cols × k, in this block's order.
+    /// out += (X_R)ᵀB for a range R of rows of X, B |R| × k and out cols × k, in the order of the block.
     pub fn range_tmul_add(&self, rows: Range<usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {
-            Block::Dense(x) => dense::rows_tmul(&x.slice(s![rows, ..]), Rows::All, b, true, out),
+            Block::Dense(x) => dense::rows_tmul(&x.slice(s![rows, ..]), RowSelection::All, b, true, out),
             Block::Sparse(x) => x.rows_tmul_add(rows, b, out),
             Block::Bits(x) => {
                 for (i, b) in rows.zip(b.rows()) {
@@ -118,10 +116,10 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// out = X_S·B for the rows S of X: B cols × k, out |S| × k, in this block's order.
+    /// out = X_S·B for selected rows S of X, B cols × k and out |S| × k, in the order of the block.
     pub fn rows_mul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {
-            Block::Dense(x) => dense::chosen_mul(&x.view(), rows, b, out),
+            Block::Dense(x) => dense::rows_mul(&x.view(), rows, b, out),
             Block::Sparse(x) => {
                 for (&i, mut out) in rows.iter().zip(out.rows_mut()) {
                     out.fill(T::zero());
@@ -140,11 +138,11 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// out = (X_S)ᵀ·B for the rows S of X: work and memory traffic ∝ |S|, X_S is never stored whole.
-    /// B is |S| × k, out cols × k, in this block's order.
+    /// out = (X_S)ᵀB for selected rows S of X, B |S| × k and out cols × k, in the order of the block. Work and memory
+    /// traffic are proportional to |S|; X_S is not copied.
     pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {
-            Block::Dense(x) => dense::rows_tmul(&x.view(), Rows::Chosen(rows), b, false, out),
+            Block::Dense(x) => dense::rows_tmul(&x.view(), RowSelection::Listed(rows), b, false, out),
             Block::Sparse(x) => x.rows_tmul(rows, b, out),
             Block::Bits(x) => {
                 out.fill(T::zero());

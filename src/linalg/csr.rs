@@ -1,4 +1,4 @@
-//! The sparse block: CSR in sprs' container, products by MKL on optimised row blocks or by loops of our own.
+//! The sparse block: a CSR matrix, with products by MKL on optimised row blocks or by our own loops.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -7,24 +7,26 @@ use std::time::Instant;
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use sprs::CsMatI;
 
-use super::{Order, Real, csr_native, flops, over_rows};
+use super::mkl::{Kernels, SparseMatrix};
+use super::order::Order;
+use super::real::Real;
+use super::threads::{even_part, over_parts, over_rows, threads};
+use super::{csr_kernels, flops};
 use crate::error::Result;
-use crate::linalg::mkl::{Kernels, SparseMatrix};
-use crate::linalg::threads::{even_part, over_parts, threads};
 
-/// Rows of one MKL handle: small enough that a transposed product's scatter stays in cache (measured: 4,096 rows are
-/// 5 times faster than one big call) and that a block's row pointers fit 32 bits.
+/// Rows of one MKL handle: few enough that the scatter of a transposed product stays in cache (measured: 5 times faster
+/// than one large call) and that row pointers fit 32 bits.
 const BLOCK_ROWS: usize = 4096;
 
-/// Nonzeros that the two kernels are timed on, at most.
+/// The largest number of nonzeros that the kernels are timed on.
 const SAMPLE_NONZEROS: usize = 1_000_000;
 
-/// Which kernel multiplies a sparse block (`--sparse-kernel`).
+/// The kernel of the products of a sparse block (`--sparse-kernel`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SparseKernel {
-    /// MKL's inspector-executor routines on row blocks.
+    /// The inspector-executor routines of MKL, on row blocks.
     Mkl,
-    /// Loops of our own.
+    /// Our own loops.
     Native,
 }
 
@@ -48,11 +50,11 @@ pub struct Csr<T: Real> {
     matrix: CsMatI<T, i32, usize>,
     blocks: Vec<RowBlock<T>>,
     kernels: SparseKernels,
-    /// Each thread's share of a transposed product, where there are several.
+    /// The partial transposed products of the threads, if there are several.
     partials: Mutex<Vec<Vec<T>>>,
 }
 
-/// One MKL handle and the row pointers it reads; the indices and values are the matrix's own.
+/// An MKL handle with its row pointers; it reads the indices and values of the matrix in place.
 struct RowBlock<T> {
     handle: SparseMatrix<T>,
     rows: Range<usize>,
@@ -60,7 +62,7 @@ struct RowBlock<T> {
 }
 
 impl<T: Real> Csr<T> {
-    /// Takes a CSR matrix; products are native until [`Csr::prepare`].
+    /// A block of this CSR matrix; products are native until [`Csr::prepare`].
     pub fn new(matrix: CsMatI<T, i32, usize>) -> Self {
         assert!(matrix.is_csr(), "a block is stored by rows");
         Csr { matrix, blocks: Vec::new(), kernels: SparseKernel::Native.into(), partials: Mutex::default() }
@@ -74,15 +76,15 @@ impl<T: Real> Csr<T> {
         &self.matrix
     }
 
-    /// Chooses the kernel for products with k columns; for MKL makes the handles once and lets it optimise them, which
-    /// may leave a copy of the matrix in a form of MKL's own. The native kernel keeps nothing beside the matrix.
+    /// Selects the kernels for products with k columns. For MKL this creates and optimises the handles, which may keep a
+    /// copy of the matrix in a format of MKL; the native kernel needs no memory beside the matrix.
     ///
     /// # Errors
-    /// When MKL refuses the matrix.
+    /// If MKL refuses the matrix.
     pub fn prepare(&mut self, kernels: impl Into<SparseKernels>, k: usize) -> Result<()> {
         let (rows, cols) = self.shape();
         self.blocks.clear();
-        // MKL takes no matrix without columns.
+        // MKL refuses matrices without columns.
         self.kernels = if cols == 0 { SparseKernel::Native.into() } else { kernels.into() };
         if self.kernels == SparseKernel::Native.into() {
             return Ok(());
@@ -112,11 +114,11 @@ impl<T: Real> Csr<T> {
         Ok(())
     }
 
-    /// Seconds of X·B and of XᵀU with k columns on the first rows of the block, the better of two calls each. Costs a few
-    /// products of about a million nonzeros.
+    /// Seconds of X·B and of XᵀU with k columns on the first rows of the block (about a million nonzeros), each the better
+    /// of two calls.
     ///
     /// # Errors
-    /// When MKL refuses the matrix.
+    /// If MKL refuses the matrix.
     pub fn time_sample(&self, kernel: SparseKernel, k: usize) -> Result<[f64; 2]> {
         let starts = self.matrix.indptr();
         let rows = starts.raw_storage().partition_point(|&at| at <= SAMPLE_NONZEROS).saturating_sub(1).max(1);
@@ -139,7 +141,7 @@ impl<T: Real> Csr<T> {
         Ok(best)
     }
 
-    /// out = X·B (B cols × k, out rows × k, both in row order).
+    /// out = X·B for B cols × k and out rows × k, both in row order.
     pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         let k = b.ncols();
         flops::count(2 * self.matrix.nnz() * k);
@@ -148,7 +150,7 @@ impl<T: Real> Csr<T> {
                 let x = contiguous(b);
                 let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).zip(&self.blocks));
                 over_parts(threads(), &|_| {
-                    // Whoever is free takes the next block.
+                    // A free thread takes the next block.
                     let next = || out.lock().unwrap_or_else(PoisonError::into_inner).next();
                     while let Some((mut part, block)) = next() {
                         T::sparse_mm(&block.handle, false, x, k, T::zero(), contiguous_mut(&mut part));
@@ -156,12 +158,12 @@ impl<T: Real> Csr<T> {
                 });
             }
             SparseKernel::Native => over_rows(out, &|first, mut out| {
-                csr_native::mul(&self.matrix, first, contiguous(b), k, contiguous_mut(&mut out));
+                csr_kernels::mul(&self.matrix, first, contiguous(b), k, contiguous_mut(&mut out));
             }),
         }
     }
 
-    /// out = XᵀU (U rows × k, out cols × k, both in row order).
+    /// out = XᵀU for U rows × k and out cols × k, both in row order.
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         flops::count(2 * self.matrix.nnz() * u.ncols());
         match self.kernels.tmul {
@@ -173,22 +175,22 @@ impl<T: Real> Csr<T> {
             }),
             SparseKernel::Native => self.partial_sums(self.shape().0, out, |rows, y| {
                 let part = u.slice(s![rows.clone(), ..]);
-                csr_native::rows_tmul(&self.matrix, rows, contiguous(&part), u.ncols(), y);
+                csr_kernels::rows_tmul(&self.matrix, rows, contiguous(&part), u.ncols(), y);
             }),
         }
     }
 
-    /// out = (X_S)ᵀ·B for the rows S of X in the order given (B |S| × k, out cols × k, in row order).
+    /// out = (X_S)ᵀB for selected rows S of X, B |S| × k and out cols × k, both in row order.
     pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         flops::count(2 * self.stored_in(rows.iter().copied()) * b.ncols());
         self.partial_sums(rows.len(), out, |places, y| {
             let part = b.slice(s![places.clone(), ..]);
-            csr_native::rows_tmul(&self.matrix, rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
+            csr_kernels::rows_tmul(&self.matrix, rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
         });
     }
 
-    /// out = the sum of what `add` adds for all of `items`: each thread adds for a run of them into memory
-    /// of its own, and that is added up at the end.
+    /// out = Σ over 0..items of what `add` adds for them: each thread adds for a range of items to a buffer of its own, and
+    /// the buffers are summed at the end.
     fn partial_sums(&self, items: usize, out: &mut ArrayViewMut2<T>, add: impl Fn(Range<usize>, &mut [T]) + Sync) {
         out.fill(T::zero());
         let threads = threads();
@@ -215,14 +217,14 @@ impl<T: Real> Csr<T> {
         });
     }
 
-    /// Number of stored entries of some rows.
+    /// Number of stored entries in some rows.
     fn stored_in(&self, rows: impl Iterator<Item = usize>) -> usize {
         let indptr = self.matrix.indptr();
         let starts = indptr.raw_storage();
         rows.map(|i| starts[i + 1] - starts[i]).sum()
     }
 
-    /// out += (X_S)ᵀ·B, otherwise as [`Csr::rows_tmul`].
+    /// out += (X_S)ᵀB; otherwise as [`Csr::rows_tmul`].
     pub fn rows_tmul_add(
         &self,
         rows: impl Iterator<Item = usize> + Clone,
@@ -230,7 +232,7 @@ impl<T: Real> Csr<T> {
         out: &mut ArrayViewMut2<T>,
     ) {
         flops::count(2 * self.stored_in(rows.clone()) * b.ncols());
-        csr_native::rows_tmul(&self.matrix, rows, contiguous(b), b.ncols(), contiguous_mut(out));
+        csr_kernels::rows_tmul(&self.matrix, rows, contiguous(b), b.ncols(), contiguous_mut(out));
     }
 }
 

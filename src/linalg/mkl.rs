@@ -1,11 +1,11 @@
-//! The comm to MKL: the only place of the numerical code with `unsafe`, so the one instruction and
-//! the one call of the system that Rust has no safe word for stand here too.
+//! Bindings to MKL. This is the only `unsafe` file of the numerical code, so prefetching and the advice on large pages,
+//! which Rust has no safe interface for, are here too.
 //!
-//! Slices come in, their lengths are checked against the shapes, pointers go out. Nothing here decides anything.
+//! Functions take slices or views, check their lengths against the shapes, and pass on pointers.
 
 use std::ffi::{c_char, c_int, c_void};
 
-// Names the crate, or nothing would link the library.
+// Without a use of the crate the library is not linked.
 use intel_mkl_src as _;
 use ndarray::{ArrayView2, ArrayViewMut2};
 
@@ -126,19 +126,19 @@ unsafe extern "C" {
     fn mkl_get_version_string(buffer: *mut c_char, length: c_int);
 }
 
-/// MKL's own name and version.
+/// Name and version of the MKL library.
 pub fn version() -> String {
     let mut buffer = [0u8; 256];
-    // SAFETY: the buffer has the length that is passed with it.
+    // SAFETY: the length passed is that of the buffer.
     unsafe { mkl_get_version_string(buffer.as_mut_ptr().cast(), buffer.len() as c_int) };
     let end = buffer.iter().position(|&c| c == 0).unwrap_or(buffer.len());
     String::from_utf8_lossy(&buffer[..end]).trim().to_string()
 }
 
-/// How BLAS is told of a view: its leading dimension, and whether it is the transpose of a row-major matrix.
+/// The leading dimension of a view, and whether it is the transpose of a row-major matrix.
 fn leading(dim: (usize, usize), strides: &[isize]) -> (c_int, bool) {
     let (rows, cols) = dim;
-    // A single row or column fits both readings, and its other stride means nothing.
+    // A single row or column fits both layouts; its other stride is meaningless.
     if strides[1] == 1 || cols <= 1 {
         let ld = if rows <= 1 { cols as isize } else { strides[0] };
         assert!(ld >= cols as isize && (cols <= 1 || strides[1] == 1), "a BLAS operand without a unit stride");
@@ -150,7 +150,7 @@ fn leading(dim: (usize, usize), strides: &[isize]) -> (c_int, bool) {
     }
 }
 
-/// C = alpha·A·B + beta·C for views of any memory order that has a unit stride.
+/// C = alpha·A·B + beta·C, for A m × k, B k × n and C m × n in any memory order with a unit stride.
 pub fn gemm<T: Kernels>(alpha: T, a: &ArrayView2<T>, b: &ArrayView2<T>, beta: T, c: &mut ArrayViewMut2<T>) {
     let (m, n) = c.dim();
     let k = a.ncols();
@@ -163,10 +163,10 @@ pub fn gemm<T: Kernels>(alpha: T, a: &ArrayView2<T>, b: &ArrayView2<T>, beta: T,
     let (ldb, tb) = leading(b.dim(), b.strides());
     let (ldc, tc) = leading(c.dim(), c.strides());
     let flag = |t: bool| if t { TRANS } else { NO_TRANS };
-    // SAFETY: the views are valid for their shapes and strides, and those are what is passed on.
+    // SAFETY: the views are valid for the shapes and strides that are passed.
     unsafe {
         if tc {
-            // C is stored as its transpose: Cᵀ = Bᵀ·Aᵀ in row-major terms.
+            // C is column-major: compute Cᵀ = Bᵀ·Aᵀ in row-major order.
             T::gemm(
                 flag(!tb),
                 flag(!ta),
@@ -192,21 +192,21 @@ pub fn gemm<T: Kernels>(alpha: T, a: &ArrayView2<T>, b: &ArrayView2<T>, beta: T,
     }
 }
 
-/// Asks for every cache line of a slice to be brought to the second-level cache, without waiting for it.
+/// Prefetches every cache line of a slice into the second-level cache.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T]) {
     #[cfg(target_arch = "x86_64")]
     for line in slice.chunks((64 / size_of::<T>().max(1)).max(1)) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that the program could see, and the address is one of the slice.
+        // SAFETY: a prefetch has no visible effect, and the address lies in the slice.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = slice;
 }
 
-/// Asks the system for large pages where a large slice lies, which is best done before it is first written to: rows far
-/// apart then cost no walk of the page table each. A refusal changes nothing.
+/// Advises the system to use large pages for a large slice, best before it is first written: access to distant rows then
+/// misses the TLB less often. A refusal has no effect.
 pub fn large_pages<T>(slice: &[T]) {
     #[cfg(target_os = "linux")]
     {
@@ -214,7 +214,7 @@ pub fn large_pages<T>(slice: &[T]) {
         let (start, length) = (slice.as_ptr().addr().next_multiple_of(PAGE), size_of_val(slice));
         if length >= 4 << 20 {
             let end = (slice.as_ptr().addr() + length) / PAGE * PAGE;
-            // SAFETY: the range holds whole pages of the slice, and the advice changes no byte of them.
+            // SAFETY: the range consists of whole pages of the slice, and the advice does not change their contents.
             unsafe {
                 libc::madvise(slice.as_ptr().with_addr(start).cast_mut().cast(), end - start, libc::MADV_HUGEPAGE)
             };
@@ -225,16 +225,16 @@ pub fn large_pages<T>(slice: &[T]) {
 }
 
 fn int(n: usize) -> c_int {
-    c_int::try_from(n).expect("a block dimension below 2^31, as the partition guarantees")
+    c_int::try_from(n).expect("the partition keeps block dimensions below 2^31")
 }
 
-/// The kernels of one precision.
+/// The MKL kernels of one precision.
 pub trait Kernels: Sized {
     /// Row-major `cblas_?gemm`; `shape` is [m, n, k].
     ///
     /// # Safety
-    /// The pointers cover the shapes at their leading dimensions.
-    #[allow(clippy::too_many_arguments)] // BLAS's own list
+    /// The pointers must be valid for the shapes and leading dimensions.
+    #[allow(clippy::too_many_arguments)] // the signature of BLAS
     unsafe fn gemm(
         ta: c_int,
         tb: c_int,
@@ -246,7 +246,10 @@ pub trait Kernels: Sized {
         c: (*mut Self, c_int),
     );
 
-    /// An MKL handle that points into the three CSR arrays (the caller keeps them alive and in place).
+    /// An MKL handle on three CSR arrays, which the caller must keep alive and in place.
+    ///
+    /// # Errors
+    /// If MKL refuses the matrix.
     fn sparse_create(
         rows: usize,
         cols: usize,
@@ -255,11 +258,11 @@ pub trait Kernels: Sized {
         values: &[Self],
     ) -> Result<SparseMatrix<Self>>;
 
-    /// Y = A·X + beta·Y, or with `transposed` Y = Aᵀ·X + beta·Y; X and Y row-major with k columns.
+    /// Y = A·X + beta·Y, or with `transposed` Y = Aᵀ·X + beta·Y, for row-major X and Y with k columns.
     fn sparse_mm(a: &SparseMatrix<Self>, transposed: bool, x: &[Self], k: usize, beta: Self, y: &mut [Self]);
 }
 
-/// MKL's handle of a CSR matrix; the arrays that it points to belong to the owner of this value.
+/// An MKL handle of a CSR matrix; the owner of this value owns the arrays.
 pub struct SparseMatrix<T> {
     handle: SparseHandle,
     rows: usize,
@@ -267,16 +270,16 @@ pub struct SparseMatrix<T> {
     element: std::marker::PhantomData<T>,
 }
 
-// SAFETY: after `mkl_sparse_optimize` a handle is only read, and MKL's mm is thread-safe on it.
+// SAFETY: after `mkl_sparse_optimize` a handle is only read, and mkl_sparse_mm is thread-safe.
 unsafe impl<T: Send> Send for SparseMatrix<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for SparseMatrix<T> {}
 
 impl<T> SparseMatrix<T> {
-    /// Tells MKL what will be called and lets it rearrange the matrix for it.
+    /// Lets MKL optimise the matrix for this product.
     pub fn optimize(&mut self, transposed: bool, k: usize, calls: usize) {
         let op = if transposed { SPARSE_TRANS } else { SPARSE_NO_TRANS };
-        // SAFETY: the handle is valid until drop. Both calls only advise: "not supported" (6) is no failure.
+        // SAFETY: the handle is valid until drop. Both calls are hints: "not supported" (6) is not a failure.
         unsafe {
             mkl_sparse_set_mm_hint(self.handle, op, GENERAL, SPARSE_ROW_MAJOR, int(k), int(calls));
             mkl_sparse_optimize(self.handle);
@@ -291,7 +294,7 @@ impl<T> SparseMatrix<T> {
 
 impl<T> Drop for SparseMatrix<T> {
     fn drop(&mut self) {
-        // SAFETY: made by create_csr, destroyed once.
+        // SAFETY: the handle is from create_csr and destroyed once.
         unsafe { mkl_sparse_destroy(self.handle) };
     }
 }
@@ -309,7 +312,7 @@ macro_rules! kernels {
                 beta: $t,
                 c: (*mut $t, c_int),
             ) {
-                // SAFETY: the caller's promise, passed on.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $gemm(ROW_MAJOR, ta, tb, int(m), int(n), int(k), alpha, a.0, a.1, b.0, b.1, beta, c.0, c.1) };
             }
 
@@ -322,7 +325,7 @@ macro_rules! kernels {
             ) -> Result<SparseMatrix<$t>> {
                 assert!(indptr.len() == rows + 1 && indices.len() == values.len());
                 let mut handle = std::ptr::null_mut();
-                // SAFETY: the arrays have the lengths that CSR asks for; MKL takes them as mutable but does not write.
+                // SAFETY: the arrays have the lengths of the CSR format; MKL takes them as mutable but does not write.
                 let status = unsafe {
                     let start = indptr.as_ptr().cast_mut();
                     $create(
@@ -347,7 +350,7 @@ macro_rules! kernels {
             fn sparse_mm(a: &SparseMatrix<$t>, transposed: bool, x: &[$t], k: usize, beta: $t, y: &mut [$t]) {
                 a.check(transposed, x.len(), k, y.len());
                 let op = if transposed { SPARSE_TRANS } else { SPARSE_NO_TRANS };
-                // SAFETY: x and y cover the shapes (checked above); the owner of the handle keeps its arrays alive.
+                // SAFETY: x and y cover the shapes, as checked above; the owner of the handle keeps the arrays alive.
                 let status = unsafe {
                     $mm(
                         op,

@@ -1,16 +1,18 @@
-//! How far a block is from a product of factors: in f64 whatever the precision, since a small residual is the
-//! difference of large numbers.
+//! Norms and residuals of a block, in f64 in either precision, since a small residual is the difference of large numbers.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
-use super::{Block, Order, Real, gemm};
-use crate::linalg::simd::dispatch;
+use super::block::Block;
+use super::mkl::gemm;
+use super::order::Order;
+use super::real::Real;
+use super::simd::dispatch;
 
-/// Rows and columns of a tile of the block that is widened and compared at a time.
+/// Rows and columns of the tiles of the direct residual.
 const TILE: (usize, usize) = (128, 1024);
 
-/// Below this share of ‖X‖² the Gram form has lost half of its digits to cancellation.
-const CANCELLED: f64 = 1e-7;
+/// Below this fraction of ‖X‖² the Gram form has lost half of its digits to cancellation.
+const CANCELLATION: f64 = 1e-7;
 
 impl<T: Real> Block<T> {
     /// ‖X‖_F².
@@ -26,8 +28,8 @@ impl<T: Real> Block<T> {
 
     /// ‖X − UVᵀ‖_F² for U rows × k and V cols × k in any memory order.
     ///
-    /// A sparse block's is ‖X‖² − 2⟨X, UVᵀ⟩ + ⟨UᵀU, VᵀV⟩, at a cost ∝ nonzeros, unless that is so small that
-    /// cancellation would spoil it.
+    /// For sparse and Boolean blocks this is ‖X‖² − 2⟨X, UVᵀ⟩ + ⟨UᵀU, VᵀV⟩, with work proportional to the nonzeros, unless
+    /// the result is so small that cancellation spoils it; then it is the direct residual.
     pub fn residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
         if matches!(self, Block::Dense(_)) {
             return self.direct_residual2(u, v);
@@ -36,10 +38,10 @@ impl<T: Real> Block<T> {
         let (gu, gv) = (wide_gram(u), wide_gram(v));
         let product = gu.iter().zip(&gv).map(|(a, b)| a * b).sum::<f64>();
         let residual = norm2 - 2.0 * self.cross(u, v) + product;
-        if residual > CANCELLED * norm2.max(product) { residual } else { self.direct_residual2(u, v) }
+        if residual > CANCELLATION * norm2.max(product) { residual } else { self.direct_residual2(u, v) }
     }
 
-    /// ‖X − UVᵀ‖_F² entry by entry, zeros included: 2·rows·cols·k flops for any kind of block.
+    /// ‖X − UVᵀ‖_F² entry by entry, zeros included: 2·rows·cols·k flops for every kind of block.
     pub fn direct_residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
         let (rows, cols) = self.shape();
         assert!(u.nrows() == rows && v.nrows() == cols && u.ncols() == v.ncols(), "shapes of a residual");
@@ -100,7 +102,7 @@ impl<T: Real> Block<T> {
         total
     }
 
-    /// Entries (row, first..) as f64, as many as `out` has.
+    /// Copies the entries (row, first ..) to `out` as f64, as many as it holds.
     pub fn widen_row(&self, row: usize, first: usize, out: &mut [f64]) {
         match self {
             Block::Dense(x) => {
@@ -127,7 +129,7 @@ impl<T: Real> Block<T> {
     }
 }
 
-/// The factor in f64, in row order.
+/// A factor in f64, in row order.
 fn widened<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
     let mut out = Order::Rows.zeros(f.nrows(), f.ncols());
     out.zip_mut_with(f, |out, f| *out = f.as_f64());
@@ -145,7 +147,7 @@ fn wide_gram<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
     out
 }
 
-/// Σ f(x) in f64, in eight sums that the processor can run side by side.
+/// Σ f(x) in f64, in eight independent partial sums.
 fn sum_of<T: Real>(values: &[T], f: impl Fn(f64) -> f64) -> f64 {
     let (eights, rest) = values.as_chunks::<8>();
     let mut sums = [0.0; 8];

@@ -1,13 +1,13 @@
-//! Vectors of the machine the program runs on, for kernels generic over the precision.
+//! Vector operations for kernels that are generic over the precision.
 //!
-//! [`pulp`] finds out at run time what the processor has (AVX-512, AVX2 with FMA, or neither) and compiles a kernel
-//! for each; this file only makes its f32 and f64 operations reachable from code that is generic over the element.
-//! Kernels must be `#[inline(always)]` down to here, or they fall out of the function that has the instruction set.
+//! [`pulp`] compiles a kernel for each instruction set (AVX-512, AVX2 with FMA, or neither) and selects one at run time.
+//! This file gives generic code access to its f32 and f64 operations. Kernels must be `#[inline(always)]` down to here:
+//! code that is not inlined is compiled without the instruction set.
 
 use pulp::bytemuck::Pod;
 use pulp::{Arch, Simd, WithSimd};
 
-/// An element type that comes in vectors.
+/// An element type with vector operations.
 pub trait Lanes: Pod {
     /// A vector of the instruction set `S`.
     type Vector<S: Simd>: Pod;
@@ -15,29 +15,29 @@ pub trait Lanes: Pod {
     fn splat_v<S: Simd>(s: S, x: Self) -> Self::Vector<S>;
     fn add_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn mul_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
-    /// a·b + c, in one rounding where the machine has it.
+    /// a·b + c, with one rounding if the machine has FMA.
     fn mul_add_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
-    /// c − a·b, in one rounding where the machine has it.
+    /// c − a·b, with one rounding if the machine has FMA.
     fn mul_sub_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
-    /// The larger one; b where a is NaN.
+    /// The maximum; b where a is NaN.
     fn max_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn min_v<S: Simd>(s: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn sum_v<S: Simd>(s: S, a: Self::Vector<S>) -> Self;
-    /// Four vectors that hold, one after the other, groups of four elements: the first elements of all groups, the
-    /// second, … (the groups in an order of the machine's choice that [`Lanes::interleave`] undoes).
+    /// Transposes groups of four consecutive elements in four vectors: the first elements of all groups, the second ones,
+    /// and so on. The order of the groups depends on the machine; [`Lanes::interleave`] is the inverse.
     fn deinterleave<S: Simd>(s: S, groups: [Self::Vector<S>; 4]) -> [Self::Vector<S>; 4];
     fn interleave<S: Simd>(s: S, vectors: [Self::Vector<S>; 4]) -> [Self::Vector<S>; 4];
-    /// A vector of the first elements of a slice shorter than it, the rest zero.
+    /// A vector from a slice that is shorter than it, filled up with zeros.
     fn load_short<S: Simd>(s: S, slice: &[Self]) -> Self::Vector<S>;
     fn store_short<S: Simd>(s: S, slice: &mut [Self], a: Self::Vector<S>);
-    /// The slice as whole vectors and what is left over.
+    /// The slice as whole vectors and the remaining elements.
     fn vectors<S: Simd>(slice: &[Self]) -> (&[Self::Vector<S>], &[Self]);
     fn vectors_mut<S: Simd>(slice: &mut [Self]) -> (&mut [Self::Vector<S>], &mut [Self]);
-    /// Memory of this thread that survives the call: kernels work in it without allocating each time.
+    /// Calls `f` with a buffer of this thread that is reused between calls, so that kernels do not allocate.
     fn with_buffer<R>(f: impl FnOnce(&mut Vec<Self>) -> R) -> R;
 }
 
-/// Elements of one vector.
+/// Number of elements in a vector.
 #[inline(always)]
 pub const fn lanes<T: Lanes, S: Simd>() -> usize {
     size_of::<T::Vector<S>>() / size_of::<T>()
@@ -55,7 +55,7 @@ pub fn store<T: Lanes, S: Simd>(slice: &mut [T], a: T::Vector<S>) {
     T::vectors_mut::<S>(&mut slice[..lanes::<T, S>()]).0[0] = a;
 }
 
-/// Runs a kernel with the best instruction set of this processor.
+/// Runs a kernel with the best instruction set of the processor.
 pub fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
     #[cfg(test)]
     if let Some(arch) = FORCED.get() {
@@ -64,8 +64,8 @@ pub fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
     Arch::new().dispatch(kernel)
 }
 
-/// As [`dispatch`], for a kernel whose vectors run along rows of `bytes` bytes: half vectors where a whole one would
-/// never be filled.
+/// As [`dispatch`], for a kernel whose vectors run along rows of `bytes` bytes: with AVX2 if rows do not fill an AVX-512
+/// vector.
 pub fn dispatch_along<K: WithSimd>(bytes: usize, kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     if bytes < 64
@@ -85,7 +85,7 @@ thread_local! {
     static FORCED: std::cell::Cell<Option<Arch>> = const { std::cell::Cell::new(None) };
 }
 
-/// Runs a test with each instruction set that this processor has.
+/// Runs a test with each instruction set of the processor.
 #[cfg(test)]
 pub fn with_each_arch<R>(
     mut f: impl FnMut() -> Result<R, proptest::test_runner::TestCaseError>,
@@ -169,7 +169,7 @@ macro_rules! lanes {
                 thread_local! {
                     static BUFFER: std::cell::Cell<Vec<$t>> = const { std::cell::Cell::new(Vec::new()) };
                 }
-                // Taken out and put back, so that a kernel called from within a kernel is slow rather than wrong.
+                // Taken out and put back: a nested kernel allocates a buffer of its own.
                 let mut buffer = BUFFER.take();
                 let result = f(&mut buffer);
                 BUFFER.set(buffer);

@@ -1,4 +1,4 @@
-//! The products of all kinds of block against plain loops in f64.
+//! The products of all kinds of blocks against plain loops in f64.
 
 use ndarray::{Array2, ArrayView2, s};
 use proptest::prelude::*;
@@ -8,9 +8,9 @@ use super::{Bits, Block, Csr, Order, Real, SparseKernel, gram};
 use crate::linalg::simd::with_each_arch;
 use crate::random::{Purpose, Stream, uniform_factor};
 
-/// Which kind of block.
+/// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Form {
+enum BlockKind {
     Dense,
     Native,
     Mkl,
@@ -21,28 +21,28 @@ fn draw<T: Real>(seed: u64, slot: u64, rows: usize, cols: usize) -> Array2<T> {
     uniform_factor::<T>(&Stream::new(seed, Purpose::Probe, slot), 0..rows, cols, 1.0)
 }
 
-/// A block with a third of its entries, none in every seventh row, and the same in f64.
-fn block<T: Real>(form: Form, seed: u64, rows: usize, cols: usize, k: usize) -> (Block<T>, Array2<f64>) {
+/// A block with a third of its entries nonzero and none in every seventh row, and the same matrix in f64.
+fn block<T: Real>(kind: BlockKind, seed: u64, rows: usize, cols: usize, k: usize) -> (Block<T>, Array2<f64>) {
     let mut x = draw::<T>(seed, 0, rows, cols);
     for ((i, _), x) in x.indexed_iter_mut() {
         let keep = x.as_f64() > 0.67 && i % 7 != 3;
         *x = if !keep {
             T::zero()
-        } else if form == Form::Bits {
+        } else if kind == BlockKind::Bits {
             T::one()
         } else {
             *x
         };
     }
     let wide = x.mapv(T::as_f64);
-    let block = match form {
-        Form::Dense => Block::Dense(x),
-        Form::Bits => {
+    let block = match kind {
+        BlockKind::Dense => Block::Dense(x),
+        BlockKind::Bits => {
             let mut bits = Bits::zeros(rows, cols);
             x.indexed_iter().filter(|(_, x)| !x.is_zero()).for_each(|((i, j), _)| bits.set(i, j));
             Block::Bits(bits)
         }
-        Form::Native | Form::Mkl => {
+        BlockKind::Native | BlockKind::Mkl => {
             let (mut indptr, mut indices, mut data) = (vec![0], vec![], vec![]);
             for row in x.rows() {
                 for (j, &x) in row.iter().enumerate().filter(|(_, x)| !x.is_zero()) {
@@ -52,7 +52,7 @@ fn block<T: Real>(form: Form, seed: u64, rows: usize, cols: usize, k: usize) -> 
                 indptr.push(indices.len());
             }
             let mut csr = Csr::new(CsMatI::new((rows, cols), indptr, indices, data));
-            csr.prepare(if form == Form::Mkl { SparseKernel::Mkl } else { SparseKernel::Native }, k).unwrap();
+            csr.prepare(if kind == BlockKind::Mkl { SparseKernel::Mkl } else { SparseKernel::Native }, k).unwrap();
             Block::Sparse(csr)
         }
     };
@@ -65,7 +65,7 @@ fn ordered<T: Real>(a: &Array2<T>, order: Order) -> Array2<T> {
     out
 }
 
-/// AB by its definition.
+/// A·B by its definition.
 fn product(a: &ArrayView2<f64>, b: &ArrayView2<f64>) -> Array2<f64> {
     Array2::from_shape_fn((a.nrows(), b.ncols()), |(i, j)| (0..a.ncols()).map(|l| a[[i, l]] * b[[l, j]]).sum())
 }
@@ -75,12 +75,12 @@ fn close<T: Real>(got: &Array2<T>, want: &Array2<f64>) -> bool {
     got.dim() == want.dim() && got.iter().zip(want).all(|(a, b)| (a.as_f64() - b).abs() <= tolerance * (1.0 + b.abs()))
 }
 
-fn agrees<T: Real>(form: Form, seed: u64, [rows, cols, k]: [usize; 3]) -> Result<(), TestCaseError> {
-    let (x, wide) = block::<T>(form, seed, rows, cols, k);
+fn agrees<T: Real>(kind: BlockKind, seed: u64, [rows, cols, k]: [usize; 3]) -> Result<(), TestCaseError> {
+    let (x, wide) = block::<T>(kind, seed, rows, cols, k);
     let order = x.order();
     let (u, v) = (ordered(&draw::<T>(seed, 1, rows, k), order), ordered(&draw::<T>(seed, 2, cols, k), order));
     let (wu, wv) = (u.mapv(T::as_f64), v.mapv(T::as_f64));
-    // Whatever stands in the output must not come through.
+    // Prior contents of the output must not matter.
     let dirty = |rows| ordered(&Array2::from_elem((rows, k), T::nan()), order);
 
     let mut out = dirty(rows);
@@ -127,32 +127,32 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
     fn products_follow_their_definition(
-        form in prop_oneof![Just(Form::Dense), Just(Form::Native), Just(Form::Mkl), Just(Form::Bits)],
+        kind in prop_oneof![Just(BlockKind::Dense), Just(BlockKind::Native), Just(BlockKind::Mkl), Just(BlockKind::Bits)],
         seed in 0..1000u64, rows in 0..60usize, cols in 0..80usize, k in prop_oneof![1..20usize, 60..70usize, 125..150usize],
     ) {
         with_each_arch(|| {
-            agrees::<f64>(form, seed, [rows, cols, k])?;
-            agrees::<f32>(form, seed, [rows, cols, k])
+            agrees::<f64>(kind, seed, [rows, cols, k])?;
+            agrees::<f32>(kind, seed, [rows, cols, k])
         })?;
     }
 }
 
 #[test]
 fn long_blocks_cross_tiles() {
-    for form in [Form::Dense, Form::Native, Form::Mkl] {
-        agrees::<f64>(form, 3, [2500, 11, 5]).unwrap();
-        agrees::<f64>(form, 7, [40, 0, 5]).unwrap();
-        agrees::<f64>(form, 7, [0, 40, 5]).unwrap();
-        agrees::<f64>(form, 4, [130, 1100, 3]).unwrap();
+    for kind in [BlockKind::Dense, BlockKind::Native, BlockKind::Mkl] {
+        agrees::<f64>(kind, 3, [2500, 11, 5]).unwrap();
+        agrees::<f64>(kind, 7, [40, 0, 5]).unwrap();
+        agrees::<f64>(kind, 7, [0, 40, 5]).unwrap();
+        agrees::<f64>(kind, 4, [130, 1100, 3]).unwrap();
     }
-    agrees::<f64>(Form::Native, 5, [5000, 7, 3]).unwrap();
-    agrees::<f64>(Form::Mkl, 5, [5000, 7, 3]).unwrap();
+    agrees::<f64>(BlockKind::Native, 5, [5000, 7, 3]).unwrap();
+    agrees::<f64>(BlockKind::Mkl, 5, [5000, 7, 3]).unwrap();
 }
 
 #[test]
 fn a_residual_near_zero_keeps_its_digits() {
-    // UVᵀ = X but for one part in 10⁹: the Gram form alone would answer with rounding errors of ‖X‖².
-    let (x, wide) = block::<f64>(Form::Native, 6, 40, 30, 30);
+    // UVᵀ = X up to one part in 10⁹: the Gram form alone would return rounding errors of ‖X‖².
+    let (x, wide) = block::<f64>(BlockKind::Native, 6, 40, 30, 30);
     let u = ordered(&(&wide * (1.0 + 1e-9)), Order::Rows);
     let v = Array2::eye(30);
     let want = wide.iter().map(|x| (x * 1e-9).powi(2)).sum::<f64>();

@@ -1,12 +1,12 @@
-//! Row-wise nonnegative least squares on (Gram, right-hand side): each row x of X solves
-//! min over x ≥ 0 of ½ x G xᵀ − r xᵀ, where G is the Gram matrix of the fixed factor and r the row of the right-hand
-//! side. One file per method.
+//! Row-wise nonnegative least squares in normal-equations form: each row x of a factor minimises ½ x G xᵀ − r xᵀ over
+//! x ≥ 0, where G (k × k) is the Gram matrix of the fixed factor and r the row of the right-hand side.
+//!
+//! One file per method; `sweep` and `pgd` share the kernel in `row_panels`.
 
 mod bpp;
 mod mu;
-mod pack;
 mod pgd;
-mod strips;
+mod row_panels;
 mod sweep;
 
 pub use bpp::Pivoting;

@@ -1,11 +1,11 @@
-//! Multiplicative step on every row.
+//! Multiplicative updates (Lee and Seung, Algorithms for Non-negative Matrix Factorization, NIPS 2000).
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use crate::linalg::{Real, gemm};
 
-/// X ← X ∘ max(R, 0) ⊘ (X G), for X and R rows × k and G k × k; an entry whose denominator is 0 becomes 0.
-/// Done `tile` rows at a time so that X G never crosses the memory bus; `tile` has k columns.
+/// X ← X ∘ max(R, 0) ⊘ (X G) for X and R rows × k and G k × k; entries with denominator 0 become 0. Computed in blocks of
+/// the rows of the scratch matrix `tile` (k columns), so that X G stays in cache.
 pub fn multiply<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, tile: &mut Array2<T>) {
     assert!(r.dim() == x.dim() && g.dim() == (x.ncols(), x.ncols()), "shapes of a multiplicative step");
     let height = tile.nrows();
@@ -27,7 +27,7 @@ mod tests {
     use crate::random::{Purpose, Stream, uniform_factor};
 
     #[test]
-    fn it_is_the_formula_and_never_goes_up() {
+    fn the_update_follows_its_formula_and_the_loss_does_not_rise() {
         let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
         let (m, y, mut x) = (random(1, 37, 20), random(2, 20, 4), random(3, 37, 4));
         let (r, g) = (m.dot(&y), y.t().dot(&y));

@@ -1,24 +1,24 @@
-//! Projected gradient: one step on every row.
+//! Projected gradient steps.
 
 use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
+use super::row_panels::{RowUpdate, apply};
 use crate::linalg::Real;
-use crate::nls::strips::{Method, apply};
 
-/// X ← max(0, X − η (X G − R)), for X and R rows × k and G k × k, symmetric; paper (14) with η for its 2η_t. As for
-/// [`crate::nls::sweep`], the new row depends on the old row alone, to the bit.
+/// X ← max(0, X − η (X G − R)) for X and R rows × k and symmetric G k × k: equation (14) of Qian et al. (DSANLS) with
+/// η = 2η_t. As in [`crate::nls::sweep`], the bits of a new row depend on the old row alone.
 pub fn gradient_step<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, eta: T) {
     gradient_step_below(x, r, g, eta, T::infinity());
 }
 
-/// As [`gradient_step`], projected to [0, most].
+/// As [`gradient_step`], projected onto [0, most].
 pub fn gradient_step_below<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, eta: T, most: T) {
-    apply::<T, _, false>(x, r, g, Method { step: |_| eta, passes: 1, most });
+    apply::<T, _, false>(x, r, g, RowUpdate { step: |_| eta, passes: 1, most });
 }
 
-/// An upper bound of ‖G‖₂, tight to about a per cent, for a symmetric k × k matrix G; exact in the limit where G has no
-/// negative entries (the Gram matrix of a nonnegative factor): Collatz and Wielandt's max_i (|G| x)_i / x_i over some
-/// steps of the power method. `scratch` has length 2k.
+/// An upper bound of ‖G‖₂ for a symmetric k × k matrix G: the Collatz-Wielandt bound max_i (|G| x)_i / x_i over 30 steps of
+/// the power method. It converges to ‖G‖₂ if G has no negative entries (the Gram matrix of a nonnegative factor), and is
+/// then tight to about one per cent. `scratch` has length 2k.
 pub fn spectral_bound<T: Real>(g: &ArrayView2<T>, scratch: &mut ArrayViewMut1<T>) -> T {
     const STEPS: usize = 30;
     let k = g.ncols();
@@ -36,7 +36,7 @@ pub fn spectral_bound<T: Real>(g: &ArrayView2<T>, scratch: &mut ArrayViewMut1<T>
         if largest <= T::zero() {
             return T::zero();
         }
-        // A little of the all-ones vector keeps every entry positive, so that each step's bound holds.
+        // Adding a small constant keeps every entry positive, which each bound requires.
         x.zip_mut_with(&next, |x, &y| *x = y / largest + T::from_f64(1e-6));
     }
     best
@@ -50,7 +50,7 @@ mod tests {
     use crate::random::{Purpose, Stream, uniform_factor};
 
     #[test]
-    fn the_bound_is_above_the_norm_and_close() {
+    fn the_bound_is_tight() {
         use ndarray_linalg::{EighInto, UPLO};
         for (k, n) in [(1, 5), (4, 30), (20, 25), (40, 400)] {
             let y = uniform_factor::<f64>(&Stream::new(k as u64, Purpose::Probe, 0), 0..n, k, 1.0);

@@ -1,36 +1,36 @@
-//! Coordinate descent: HALS, and with μ > 0 the proximal coordinate descent of DSANLS (Alg. 3).
+//! Coordinate descent: HALS (Cichocki and Phan, Fast Local Algorithms for Large Scale Nonnegative Matrix and Tensor
+//! Factorizations, 2009), and with μ > 0 the proximal coordinate descent of DSANLS (Qian et al., Alg. 3).
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
+use super::row_panels::{RowUpdate, apply};
 use crate::linalg::Real;
-use crate::nls::strips::{Method, apply};
 
-/// Settings of [`sweep`].
+/// Parameters of [`sweep`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sweep<T> {
     /// Weight of the proximal term μ‖x − x_old‖²; 0 is HALS.
     pub mu: T,
-    /// How often each coordinate is visited.
+    /// Number of visits of each coordinate.
     pub passes: usize,
 }
 
-/// One visit (or `passes`) of every coordinate of every row, components in order:
-/// x_j ← max(0, x_j + (r_j − Σ_l G_jl x_l) / (G_jj + μ)).
-/// X and R are rows × k (fastest in the same memory order); G is k × k. A component with G_jj + μ = 0 is left as it
-/// is. The new row depends on the row alone, to the bit: not on how many there are nor on where it stands.
-pub fn sweep<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, settings: Sweep<T>) {
-    sweep_below(x, r, g, settings, T::infinity());
+/// Visits the coordinates of every row in order, `passes` times: x_j ← max(0, x_j + (r_j − Σ_l G_jl x_l) / (G_jj + μ)).
+/// X and R are rows × k (fastest in the same memory order), G is k × k. Components with G_jj + μ = 0 are left unchanged.
+/// The bits of a new row depend on the old row alone, neither on its position nor on the number of rows.
+pub fn sweep<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, parameters: Sweep<T>) {
+    sweep_below(x, r, g, parameters, T::infinity());
 }
 
-/// As [`sweep`], for entries in [0, most]: each is the minimiser in that range.
+/// As [`sweep`], for entries in [0, most]: each step is the minimiser in that interval.
 pub fn sweep_below<T: Real>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
     g: &ArrayView2<T>,
-    settings: Sweep<T>,
+    parameters: Sweep<T>,
     most: T,
 ) {
-    let step = |own: T| Some((own + settings.mu).recip()).filter(|s| *s > T::zero() && s.is_finite());
+    let step = |own: T| Some((own + parameters.mu).recip()).filter(|s| *s > T::zero() && s.is_finite());
     let step = |own: T| step(own).unwrap_or(T::zero());
-    apply::<T, _, true>(x, r, g, Method { step, passes: settings.passes, most });
+    apply::<T, _, true>(x, r, g, RowUpdate { step, passes: parameters.passes, most });
 }

@@ -1,34 +1,35 @@
-//! Count sketch: row i of S has a random sign at one random column h(i), and zeros else. S is N numbers.
+//! Count sketch (Clarkson and Woodruff, Low Rank Approximation and Regression in Input Sparsity Time, STOC 2013): row i of
+//! S has a random sign in one random column h(i) and is zero elsewhere.
 //!
-//! For a dense block A = XᵀS is built by additions alone, a strip of columns at a time so that it stays in cache, and
-//! multiplied there: N |I| additions and 2d k |I| flops. A sparse block is not shrunk by adding rows up (its nonzeros
-//! stay), so there the product is X'(S B) with the rows of S B looked up: the flops of the exact product.
+//! For a dense block A = XᵀS is computed by additions alone, in tiles of columns that stay in cache, and multiplied by B
+//! there: N·cols additions and 2·d·k·cols flops. Adding rows does not shrink a sparse block, whose nonzeros remain; there
+//! the product is Xᵀ(S B), whose rows of S B are looked up, at the cost of the exact product.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
-use super::Sketch;
+use super::operator::Sketch;
 use crate::linalg::{Block, Order, Real, gemm};
 use crate::random::Stream;
 
-/// Bytes of a strip of A: half of a usual second-level cache.
+/// Bytes of a tile of A: half of a typical second-level cache.
 const TILE_BYTES: usize = 512 << 10;
 
-/// See the module.
-pub struct Count<T: Real> {
+/// A count sketch; see the module.
+pub struct CountSketch<T: Real> {
     d: usize,
     column: Vec<u32>,
     sign: Vec<T>,
-    /// S B, N × k, for blocks that are not dense.
+    /// S B, N × k, for sparse blocks.
     expanded: Array2<T>,
     order: Order,
     k: usize,
     tile: Vec<T>,
 }
 
-impl<T: Real> Count<T> {
+impl<T: Real> CountSketch<T> {
     /// A sketch of N rows to d, for factors with k columns in `order`.
     pub fn new(n: usize, d: usize, k: usize, order: Order) -> Self {
-        Count {
+        CountSketch {
             d,
             column: vec![0; n],
             sign: vec![T::one(); n],
@@ -62,7 +63,7 @@ impl<T: Real> Count<T> {
     }
 }
 
-impl<T: Real> Sketch<T> for Count<T> {
+impl<T: Real> Sketch<T> for CountSketch<T> {
     fn size(&self) -> usize {
         self.d
     }

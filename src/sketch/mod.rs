@@ -1,40 +1,23 @@
-//! Sketches: random matrices S (N × d) with E[SSᵀ] = I that shrink one dimension of a subproblem. One file per kind.
+//! Sketches: random matrices S (N × d) with E[SSᵀ] = I that reduce one dimension of a subproblem. One file per kind.
 //!
-//! S is never sent: every rank draws the same one from (seed, purpose, iteration), and only the part it needs.
-//! What an algorithm needs of S are two products: B = SᵀF of a factor whose rows are spread over ranks (each rank gives
-//! its own rows' share of the sum), and Xᵀ S B, the right-hand side (MS)(SᵀV) of the sketched subproblem for a block X
-//! stored with the sketched dimension as its rows.
+//! S is never sent: every rank draws the same S from (seed, purpose, iteration), and only the part that it needs.
 
 mod count;
 mod iid;
+mod operator;
 mod srht;
 mod subsample;
 
+pub use operator::Sketch;
+
+use self::count::CountSketch;
+use self::iid::{EntryDistribution, IidSketch};
+use self::srht::SrhtSketch;
+use self::subsample::SubsampleSketch;
 use clap::ValueEnum as _;
-use ndarray::{ArrayView2, ArrayViewMut2};
 
-use crate::linalg::{Block, Order, Real};
+use crate::linalg::{Order, Real};
 use crate::random::{Purpose, Stream};
-
-pub use count::Count;
-pub use iid::{Entries, Iid};
-pub use srht::Srht;
-pub use subsample::Subsample;
-
-/// A kind of sketch, drawn anew for each iteration.
-pub trait Sketch<T: Real> {
-    /// Number of columns d of S.
-    fn size(&self) -> usize;
-
-    /// Draws S from a public stream.
-    fn draw(&mut self, stream: &Stream);
-
-    /// out (d × k) = S[rows, :]ᵀ F for rows `first_row ..` of S and as many rows F of the factor.
-    fn sketch_rows(&mut self, first_row: usize, f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>);
-
-    /// out (cols × k) = Xᵀ S B for X (N × cols) and B (d × k); B and out in the block's order.
-    fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>);
-}
 
 /// The kinds of sketches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -59,24 +42,24 @@ impl Kind {
     }
 }
 
-/// A sketch of a dimension of N to d columns, for factors with k columns in `order`.
+/// A sketch of N rows to d columns, for factors with k columns in `order`.
 pub fn make<T: Real>(kind: Kind, n: usize, d: usize, k: usize, order: Order) -> Box<dyn Sketch<T>> {
     match kind {
-        Kind::Gaussian => Box::new(Iid::new(Entries::Gaussian, n, d, k, order)),
-        Kind::Uniform => Box::new(Iid::new(Entries::Uniform, n, d, k, order)),
-        Kind::Count => Box::new(Count::new(n, d, k, order)),
-        Kind::Srht => Box::new(Srht::new(n, d, k, order)),
-        Kind::Subsample => Box::new(Subsample::new(n, d, k, order)),
+        Kind::Gaussian => Box::new(IidSketch::new(EntryDistribution::Gaussian, n, d, k, order)),
+        Kind::Uniform => Box::new(IidSketch::new(EntryDistribution::Uniform, n, d, k, order)),
+        Kind::Count => Box::new(CountSketch::new(n, d, k, order)),
+        Kind::Srht => Box::new(SrhtSketch::new(n, d, k, order)),
+        Kind::Subsample => Box::new(SubsampleSketch::new(n, d, k, order)),
     }
 }
 
-/// The stream of the sketch for U's (of V's rows) or V's (of U's rows) update in an iteration.
+/// The random stream of the sketch in an iteration: for the update of U (it sketches the rows of V) or of V.
 pub fn stream(seed: u64, for_u: bool, iteration: usize) -> Stream {
     Stream::new(seed, if for_u { Purpose::SketchForU } else { Purpose::SketchForV }, iteration as u64)
 }
 
-/// Default size for a dimension of N with k components: a tenth of it, more (up to half, at most 10 k) where N is small,
-/// and at least 2 k, below which the subproblem is no longer determined.
+/// Default d for N rows and k components: N/10, but for small N up to min(N/2, 10 k), and at least 2 k, so that the
+/// subproblem is overdetermined.
 pub fn default_size(n: usize, k: usize) -> usize {
     (n / 10).max((n / 2).min(10 * k)).max(2 * k).clamp(1, n.max(1))
 }
@@ -86,8 +69,9 @@ mod tests {
     use ndarray::Array2;
 
     use super::*;
+    use crate::linalg::Block;
 
-    /// S itself, column by column: Sᵀ applied to the identity.
+    /// S itself, by applying Sᵀ to the identity.
     fn materialise(sketch: &mut dyn Sketch<f64>, n: usize) -> Array2<f64> {
         let mut out = Order::Components.zeros(sketch.size(), n);
         sketch.sketch_rows(0, &Array2::eye(n).view(), &mut out.view_mut());
@@ -106,15 +90,14 @@ mod tests {
                 mean += &s.dot(&s.t());
             }
             mean /= rounds as f64;
-            // An entry's variance is at most 2n/d here; five standard deviations of the mean.
+            // The variance of an entry is at most 2n/d here; five standard deviations of the mean.
             let bound = 5.0 * (2.0 * n as f64 / d as f64 / rounds as f64).sqrt();
             let worst = (&mean - &Array2::<f64>::eye(n)).iter().fold(0.0, |a: f64, b| a.max(b.abs()));
             assert!(worst < bound, "{kind:?}: {worst} > {bound}");
         }
     }
 
-    /// (16): the mean of the sketched subproblem's gradient, with the products that the program computes, is the
-    /// gradient of the whole problem.
+    /// Equation (16) of Qian et al.: the mean gradient of the sketched subproblem is the gradient of the full problem.
     #[test]
     fn the_mean_of_the_sketched_gradient_is_the_gradient() {
         let (n, d, k, rows, rounds) = (14, 6, 3, 4, 6000);
@@ -157,7 +140,7 @@ mod tests {
         for &kind in Kind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             sketch.draw(&stream(5, false, 3));
-            // the factor's rows in two pieces, as two ranks would hold them
+            // The rows of the factor in two parts, as two ranks hold them.
             let mut left = Order::Components.zeros(d, n);
             let mut right = Order::Components.zeros(d, n);
             let eye = Array2::<f64>::eye(n);

@@ -1,37 +1,38 @@
-//! Subsampled randomised Hadamard transform: S = D Hᵀ R / √d with D random signs, H the ±1 Hadamard matrix of the next
-//! power of two, R the choice of d of its rows without replacement.
+//! Subsampled randomised Hadamard transform (Ailon and Chazelle 2006; Tropp, Improved Analysis of the Subsampled Randomized
+//! Hadamard Transform, 2011): S = D Hᵀ R / √d, where D has random signs, H is the ±1 Hadamard matrix of the next power of
+//! two, and R selects d of its rows without replacement.
 //!
-//! Both products go through factors of k columns: SᵀF is a fast transform of the signed factor, of which d rows are
-//! kept, and Xᵀ S B = Xᵀ (S B) with S B the transform of B put at its d places. The data, sparse or dense, is never
-//! transformed, nor is H ever formed: N log₂ N k additions beside the product itself.
+//! Both products transform factors with k columns: SᵀF has d rows of the transform of the signed factor, and
+//! Xᵀ S B = Xᵀ (S B), where S B is the transform of B scattered to the d selected rows. The data is never transformed and
+//! H is never formed: k·N·log₂ N additions beside the product.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
-use super::Sketch;
+use super::operator::Sketch;
+use super::subsample::Sampler;
 use crate::linalg::{Block, Order, Real};
 use crate::random::Stream;
-use crate::sketch::subsample::Chooser;
 
-/// See the module.
-pub struct Srht<T: Real> {
+/// A subsampled randomised Hadamard transform; see the module.
+pub struct SrhtSketch<T: Real> {
     n: usize,
     sign: Vec<T>,
-    chooser: Chooser,
+    sampler: Sampler,
     scale: T,
-    /// Padded N × k, component-major: what is transformed.
+    /// The matrix that is transformed, padded N × k with contiguous components.
     work: Array2<T>,
-    /// S B, N × k in the block's order.
+    /// S B, N × k in the order of the block.
     expanded: Array2<T>,
 }
 
-impl<T: Real> Srht<T> {
+impl<T: Real> SrhtSketch<T> {
     /// A sketch of N rows to d ≤ N, for factors with k columns in `order`.
     pub fn new(n: usize, d: usize, k: usize, order: Order) -> Self {
         let padded = n.next_power_of_two();
-        Srht {
+        SrhtSketch {
             n,
             sign: vec![T::one(); n],
-            chooser: Chooser::new(padded, d),
+            sampler: Sampler::new(padded, d),
             scale: T::from_f64(1.0 / (d as f64).sqrt()),
             work: Order::Components.zeros(padded, k),
             expanded: order.zeros(n, k),
@@ -59,9 +60,9 @@ fn hadamard<T: Real>(x: &mut [T]) {
     }
 }
 
-impl<T: Real> Sketch<T> for Srht<T> {
+impl<T: Real> Sketch<T> for SrhtSketch<T> {
     fn size(&self) -> usize {
-        self.chooser.chosen().len()
+        self.sampler.sample().len()
     }
 
     fn draw(&mut self, stream: &Stream) {
@@ -69,7 +70,7 @@ impl<T: Real> Sketch<T> for Srht<T> {
         for sign in &mut self.sign {
             *sign = if cursor.bits() >> 63 == 1 { T::one() } else { -T::one() };
         }
-        self.chooser.choose(&mut cursor);
+        self.sampler.draw(&mut cursor);
     }
 
     fn sketch_rows(&mut self, first_row: usize, f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
@@ -81,14 +82,14 @@ impl<T: Real> Sketch<T> for Srht<T> {
             row.mapv_inplace(|x| sign * x);
         }
         self.transform();
-        for (mut out, &r) in out.rows_mut().into_iter().zip(self.chooser.chosen()) {
+        for (mut out, &r) in out.rows_mut().into_iter().zip(self.sampler.sample()) {
             out.zip_mut_with(&self.work.row(r), |o, &w| *o = self.scale * w);
         }
     }
 
     fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         self.work.fill(T::zero());
-        for (b, &r) in b.rows().into_iter().zip(self.chooser.chosen()) {
+        for (b, &r) in b.rows().into_iter().zip(self.sampler.sample()) {
             self.work.row_mut(r).assign(&b);
         }
         self.transform();

@@ -84,9 +84,9 @@ fn only_bounded_factors_are_within_the_bound() {
 /// Theorem 3: reconstructs M from `releases` sketches with what every party has, the sketches and the public seed.
 /// Returns the largest error of an entry relative to the largest entry.
 fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, releases: usize) -> f64 {
+    use clap::ValueEnum as _;
     use fednmf::linalg::Order;
     use fednmf::sketch;
-    use clap::ValueEnum as _;
     use ndarray::s;
     use ndarray_linalg::LeastSquaresSvd;
 

@@ -10,8 +10,8 @@ use super::good::npy;
 /// The input must be refused with a message that contains `names`, the same on all ranks.
 pub fn refused(comm: &Communicator, path: &str, names: &str) {
     let spec = InputSpec::parse(path).unwrap();
-    let layout = Layout::RowsAndColumns { ranks: comm.size() };
-    let result = open(&spec, comm).and_then(|input| input.load::<f64>(&layout, comm, &mut |_| ()));
+    let plan = Layout::RowsAndColumns { ranks: comm.size() };
+    let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
     let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
     assert_eq!(error.kind, ErrorKind::Input, "{path}: {error}");
     assert!(error.everywhere, "{path}: {error}");
@@ -50,7 +50,7 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
         ),
         ("short.mtx", "%%MatrixMarket matrix array real general\n2 2\n1.5\n2.5\n3.5\n".into(), "holds 3"),
         ("promise.npy", npy("<f8", false, (1 << 30, 1 << 20), std::iter::empty()), "promises"),
-        // A header of 4 GB in a file of 12 bytes.
+        // a header of 4 GB, in a file of 12 bytes
         ("header.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(), "header.npy: "),
         ("cut.npy", npy("<f8", false, (2, 2), (0..3).map(|x| f64::from(x).to_le_bytes().to_vec())), "truncated"),
         (
@@ -97,7 +97,7 @@ fn peak() -> u64 {
     line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok()).expect("Linux reports the peak")
 }
 
-/// Files with bytes changed, removed or truncated: read or refused, never a panic. Each rank tries its own.
+/// Files with bytes changed, cut out or cut off: read or refused, never a panic. Each rank tries its own.
 pub fn damaged_files(comm: &Communicator, dir: &str) {
     let alone = comm.split(comm.rank());
     let formats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats");
@@ -134,8 +134,8 @@ pub fn damaged_files(comm: &Communicator, dir: &str) {
             }
             std::fs::write(&damaged, &bytes).unwrap();
             let spec = InputSpec::parse(&damaged).unwrap();
-            let layout = Layout::RowsAndColumns { ranks: 1 };
-            match open(&spec, &alone).and_then(|input| input.load::<f64>(&layout, &alone, &mut |_| ())) {
+            let plan = Layout::RowsAndColumns { ranks: 1 };
+            match open(&spec, &alone).and_then(|input| input.load::<f64>(&plan, &alone, &mut |_| ())) {
                 Ok(_) => read += 1,
                 Err(e) => {
                     assert_eq!(e.kind, ErrorKind::Input, "{name}: {e}");

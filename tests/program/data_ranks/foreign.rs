@@ -10,7 +10,7 @@ use super::bad::refused;
 use super::good::gz;
 use super::{check, plans};
 
-/// All files of one matrix yield the same bits.
+/// All files of one matrix give the same bits.
 pub fn foreign_files(comm: &Communicator, dir: &str) {
     let formats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats");
     let read = |name: &str| std::fs::read_to_string(format!("{formats}/{name}")).unwrap();
@@ -61,9 +61,9 @@ pub fn foreign_files(comm: &Communicator, dir: &str) {
         let place = if name.ends_with("dat.gz") || name.ends_with("npy.gz") { dir } else { formats };
         let mut spec = InputSpec::parse(&format!("{place}/{name}")).unwrap();
         spec.transpose = transpose;
-        for layout in layouts(comm.size()) {
+        for plan in plans(comm.size()) {
             let known = statistics.entry(matrix.sum().to_bits()).or_insert(None);
-            check(comm, &spec, &layout, matrix, known);
+            check(comm, &spec, &plan, matrix, known);
         }
         spec.transpose = !transpose;
         let turned = matrix.t().as_standard_layout().into_owned();

@@ -112,8 +112,8 @@ pub fn good_files(comm: &Communicator, dir: &str, cases: &[Case]) {
     for case in cases {
         let mut spec = InputSpec::parse(&format!("{dir}/{}", case.name)).unwrap();
         let mut statistics = None;
-        for layout in layouts(comm.size()) {
-            assert_eq!(check(comm, &spec, &layout, &case.matrix, &mut statistics), case.duplicates, "{}", case.name);
+        for plan in plans(comm.size()) {
+            assert_eq!(check(comm, &spec, &plan, &case.matrix, &mut statistics), case.duplicates, "{}", case.name);
         }
         let statistics = statistics.unwrap();
         assert_eq!(statistics.sum, case.matrix.sum());
@@ -124,8 +124,8 @@ pub fn good_files(comm: &Communicator, dir: &str, cases: &[Case]) {
         assert_eq!(statistics.max, largest);
         spec.transpose = true;
         let turned = case.matrix.t().as_standard_layout().into_owned();
-        layouts(comm.size()).iter().for_each(|layout| {
-            check(comm, &spec, layout, &turned, &mut None);
+        plans(comm.size()).iter().for_each(|plan| {
+            check(comm, &spec, plan, &turned, &mut None);
         });
         spec.transpose = false;
         spec.scale = Scale::Max;
@@ -133,7 +133,7 @@ pub fn good_files(comm: &Communicator, dir: &str, cases: &[Case]) {
         let binary = case.matrix.mapv(|x| f64::from(u8::from(x / largest >= 0.5)));
         check(comm, &spec, &Layout::RowsAndColumns { ranks: comm.size() }, &binary, &mut None);
     }
-    // The same matrix has the same checksum in any format.
+    // the same matrix has the same checksum in any format
     let checksum = |name: &str| {
         let spec = InputSpec::parse(&format!("{dir}/{name}")).unwrap();
         load::<f64>(comm, &spec, &Layout::Grid { pr: comm.size(), pc: 1 }).1.checksum
@@ -160,8 +160,8 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
             }
             comm.barrier();
             let file = InputSpec::parse(&path).unwrap();
-            let layout = Layout::RowsAndColumns { ranks: comm.size() };
-            check(comm, &file, &layout, &whole[0], &mut Some(statistics));
+            let plan = Layout::RowsAndColumns { ranks: comm.size() };
+            check(comm, &file, &plan, &whole[0], &mut Some(statistics));
             let summary = inspect(&file, comm, &mut |_| ()).unwrap();
             assert_eq!(summary.checksum, format!("{:016x}", statistics.checksum));
             let zero = |lane: &ndarray::ArrayView1<f64>| lane.iter().all(|&x| x == 0.0);
@@ -187,8 +187,8 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
         for transpose in [false, true] {
             spec.transpose = transpose;
             let (whole, statistics, _) = load::<f64>(&alone, &spec, &Layout::Grid { pr: 1, pc: 1 });
-            for layout in layouts(comm.size()) {
-                check(comm, &spec, &layout, &whole[0], &mut Some(statistics));
+            for plan in plans(comm.size()) {
+                check(comm, &spec, &plan, &whole[0], &mut Some(statistics));
             }
         }
     }
@@ -197,7 +197,7 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
     };
     let before = sent(comm);
     load::<f64>(comm, &InputSpec::parse("synthetic").unwrap(), &Layout::RowsAndColumns { ranks: comm.size() });
-    assert_eq!(sent(comm), before, "synthetic matrices are generated on the ranks that own them");
+    assert_eq!(sent(comm), before, "synthetic matrices are made where they belong");
 }
 
 pub fn party_files(comm: &Communicator, dir: &str) {
@@ -219,23 +219,23 @@ pub fn party_files(comm: &Communicator, dir: &str) {
     for name in ["dense-{party}.npy", "sparse-{party}.mtx"] {
         let mut spec = InputSpec::parse(&format!("{dir}/{name}")).unwrap();
         spec.parties = Some(3);
-        // By row blocks: nothing is sent.
+        // by row blocks: nothing is sent
         let data = |comm: &Communicator| -> u64 {
             comm.ledger().messages().filter(|(p, _)| p.payload == Payload::Data).map(|(_, e)| e.party_bytes).sum()
         };
         let before = data(comm);
-        let layout = Layout::PartyRows { parties, split: PartySplit::Even };
+        let plan = Layout::PartyRows { parties, split: PartySplit::Even };
         let mut statistics = None;
-        check(comm, &spec, &layout, &dense, &mut statistics);
+        check(comm, &spec, &plan, &dense, &mut statistics);
         assert_eq!(data(comm), before, "a party's entries stay with it");
-        let loaded = open(&spec, comm).unwrap().load::<f64>(&layout, comm, &mut |_| ()).unwrap();
+        let loaded = open(&spec, comm).unwrap().load::<f64>(&plan, comm, &mut |_| ()).unwrap();
         assert_eq!(loaded.cuts.rows, cuts);
         assert_eq!(loaded.header.files, Some(3));
         // for any other plan they are stacked and distributed
         for plan in plans(comm.size()).into_iter().filter(|p| !matches!(p, Layout::PartyRows { .. })) {
             check(comm, &spec, &plan, &dense, &mut statistics);
         }
-        // Column blocks of the transposed files.
+        // column blocks, out of the transposed files
         spec.transpose = true;
         spec.stack = Stack::Columns;
         let turned = dense.t().as_standard_layout().into_owned();
@@ -243,7 +243,7 @@ pub fn party_files(comm: &Communicator, dir: &str) {
         check(comm, &spec, &Layout::PartyColumns { parties, split: PartySplit::Even }, &turned, &mut None);
         assert_eq!(data(comm), before);
         check(comm, &spec, &Layout::RowsAndColumns { ranks: comm.size() }, &turned, &mut None);
-        // Too few, too many.
+        // too few, too many
         for count in [2, 4] {
             spec.parties = Some(count);
             let error = open(&spec, comm).err().expect("a wrong number of parties");

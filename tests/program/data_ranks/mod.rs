@@ -72,9 +72,9 @@ fn damaged_files(comm: &Communicator) {
     }
 }
 
-fn layouts(size: usize) -> Vec<Layout> {
+fn plans(size: usize) -> Vec<Layout> {
     let parties = |count| Parties { count, ranks: size };
-    let mut layouts = vec![
+    let mut plans = vec![
         Layout::Grid { pr: size, pc: 1 },
         Layout::Grid { pr: 1, pc: size },
         Layout::RowsAndColumns { ranks: size },
@@ -86,7 +86,7 @@ fn layouts(size: usize) -> Vec<Layout> {
         // Cut in both directions, which every reader must support.
         plans.push(Layout::Grid { pr: 2, pc: 2 });
     }
-    layouts
+    plans
 }
 
 /// The whole matrix from the tiles of all ranks, once for each set of tiles that covers it.
@@ -94,11 +94,11 @@ fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Layout) -> (Vec<A
     let input = open(spec, comm).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
     let (m, n) = (input.header().rows, input.header().cols);
     let mut last = 0.0;
-    let loaded = input.load::<T>(layout, comm, &mut |x| last = x).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
-    let tiles = layout.tiles(&loaded.cuts, comm.rank());
+    let loaded = input.load::<T>(plan, comm, &mut |x| last = x).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
+    let tiles = plan.tiles(&loaded.cuts, comm.rank());
     assert_eq!(tiles.len(), loaded.blocks.len());
     assert!(tiles.is_empty() || last == 1.0, "progress ends at {last}");
-    let twice = matches!(layout, Layout::RowsAndColumns { .. });
+    let twice = matches!(plan, Layout::RowsAndColumns { .. });
     let mut wholes = vec![Array2::<f64>::zeros((m, n)); if twice { 2 } else { 1 }];
     for (at, (tile, block)) in tiles.iter().zip(&loaded.blocks).enumerate() {
         let (r, c) = (tile.rows.len(), tile.cols.len());
@@ -122,18 +122,18 @@ fn load<T: Real>(comm: &Communicator, spec: &InputSpec, plan: &Layout) -> (Vec<A
 fn check(
     comm: &Communicator,
     spec: &InputSpec,
-    layout: &Layout,
+    plan: &Layout,
     expected: &Array2<f64>,
     statistics: &mut Option<Statistics>,
 ) -> u64 {
-    let (wholes, found, duplicates) = load::<f64>(comm, spec, layout);
+    let (wholes, found, duplicates) = load::<f64>(comm, spec, plan);
     for whole in wholes {
-        assert_eq!(whole, *expected, "{spec:?} {layout:?}");
+        assert_eq!(whole, *expected, "{spec:?} {plan:?}");
     }
-    assert_eq!(*statistics.get_or_insert(found), found, "{spec:?} {layout:?}: statistics");
-    let (narrow, ..) = load::<f32>(comm, spec, layout);
+    assert_eq!(*statistics.get_or_insert(found), found, "{spec:?} {plan:?}: statistics");
+    let (narrow, ..) = load::<f32>(comm, spec, plan);
     for whole in narrow {
-        assert_eq!(whole, expected.mapv(|x| f64::from(x as f32)), "{spec:?} {layout:?} in f32");
+        assert_eq!(whole, expected.mapv(|x| f64::from(x as f32)), "{spec:?} {plan:?} in f32");
     }
     duplicates
 }

@@ -1,4 +1,4 @@
-//! The row-wise methods against their definition.
+//! The row-wise methods against their definitions.
 
 use ndarray::{Array2, s};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use crate::linalg::{Order, Real};
 use crate::nls::{Sweep, gradient_step, gradient_step_below, sweep, sweep_below};
 use crate::random::{Purpose, Stream, uniform_factor};
 
-/// The definition, in f64.
+/// The definition of the sweep, in f64.
 fn plain(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>, mu: f64, passes: usize) -> Array2<f64> {
     let mut x = x.clone();
     for _ in 0..passes {
@@ -30,7 +30,7 @@ fn ordered<T: Real>(a: &Array2<f64>, order: Order) -> Array2<T> {
     out
 }
 
-/// X, R and G of a well-posed problem; component `dead` of the Gram matrix is zero.
+/// X, R and G of a well-posed problem; component `dead` of the Gram matrix, if any, is zero.
 fn problem(seed: u64, rows: usize, k: usize, dead: Option<usize>) -> [Array2<f64>; 3] {
     let draw = |slot, rows| uniform_factor::<f64>(&Stream::new(seed, Purpose::Probe, slot), 0..rows, k, 1.0);
     let mut y = draw(0, 2 * k + 3);
@@ -60,7 +60,7 @@ fn agrees<T: Real>(
     sweep(&mut got.view_mut(), &rhs.view(), &gram.view(), settings);
     prop_assert!(close(&got, &plain(&x, &r, &g, T::from_f64(mu).as_f64(), passes)));
 
-    // Any part of the rows gives the same bits, and so do views into a larger array.
+    // Any subset of the rows has the same bits, also as a view into a larger array.
     let (from, to) = (x.nrows() / 3, x.nrows() - x.nrows() / 4);
     let mut part = start.clone();
     sweep(&mut part.slice_mut(s![from..to, ..]), &rhs.slice(s![from..to, ..]), &gram.view(), settings);
@@ -79,7 +79,7 @@ fn agrees<T: Real>(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
-    fn updates_follow_their_definition(
+    fn updates_follow_their_definitions(
         seed in 0..1000u64, rows in 0..150usize, k in 1..36usize, dead in proptest::option::of(0..40usize),
         mu in prop_oneof![Just(0.0), Just(0.7)], passes in 1..4usize, own in any::<bool>(), other in any::<bool>(),
     ) {
@@ -103,7 +103,7 @@ fn long_factors_cross_tiles() {
 }
 
 #[test]
-fn a_component_without_curvature_stays_and_nothing_becomes_nan() {
+fn components_without_curvature_are_unchanged() {
     for order in [Order::Rows, Order::Components] {
         let mut x = ordered::<f64>(&Array2::from_elem((5, 3), 2.0), order);
         let r = ordered::<f64>(&Array2::from_elem((5, 3), 1.0), order);

@@ -1,21 +1,22 @@
-//! X·B: rows of X and columns of B are both contiguous along the inner dimension, so vectors run along it, an accumulator
-//! is a vector of partial sums of one entry, and is added up when all of a panel has gone by. X is read in place, once.
+//! X·B. Rows of X and columns of B are contiguous along the inner dimension, so vectors run along it: an accumulator is a
+//! vector of partial sums of one entry, which is reduced at the end of a panel. X is read in place, once.
 
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
-use super::tiles::{blocks, lined, write};
+use super::panel::{aligned, column_blocks, write};
+use crate::linalg::flops;
 use crate::linalg::mkl::prefetch;
+use crate::linalg::real::Real;
 use crate::linalg::simd::{dispatch, lanes};
 use crate::linalg::threads::even_part;
-use crate::linalg::{Real, flops};
 
-/// Bytes of the panel of B in X·B: most of a usual second-level cache.
+/// Bytes of a panel of B: most of a typical second-level cache.
 const PANEL_BYTES: usize = 640 << 10;
-/// Bytes of one row's piece in X·B that is used for all columns before the next: a register tile's rows stay in the
-/// first-level cache.
+/// Bytes of the piece of a row that is used for all columns before the next piece: the rows of a register tile stay in
+/// the first-level cache.
 const PIECE_BYTES: usize = 2 << 10;
-/// Rows of X·B that are written at a time: the result has its columns contiguous.
+/// Rows of the result that are written at a time, since its columns are contiguous.
 const PANEL_ROWS: usize = 60;
 
 /// out = X·B for X rows × n with contiguous rows, B n × k, out rows × k (fastest with contiguous columns).
@@ -25,10 +26,10 @@ pub(in crate::linalg) fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out:
         return out.fill(T::zero());
     }
     flops::count(2 * x.len() * b.ncols());
-    T::with_buffer(|buffer| dispatch(Mul { x, b, out, buffer }));
+    T::with_buffer(|buffer| dispatch(MulKernel { x, b, out, buffer }));
 }
 
-struct Mul<'a, 'b, 'c, T> {
+struct MulKernel<'a, 'b, 'c, T> {
     x: &'a ArrayView2<'b, T>,
     b: &'a ArrayView2<'b, T>,
     out: &'a mut ArrayViewMut2<'c, T>,
@@ -59,7 +60,7 @@ fn dots<T: Real, S: Simd, const R: usize, const C: usize>(
     *sum = total;
 }
 
-impl<T: Real> WithSimd for Mul<'_, '_, '_, T> {
+impl<T: Real> WithSimd for MulKernel<'_, '_, '_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -72,8 +73,8 @@ impl<T: Real> WithSimd for Mul<'_, '_, '_, T> {
     }
 }
 
-impl<T: Real> Mul<'_, '_, '_, T> {
-    /// Register tiles of R rows and at most `columns` columns.
+impl<T: Real> MulKernel<'_, '_, '_, T> {
+    /// With register tiles of R rows and at most `columns` columns.
     #[inline(always)]
     fn run<S: Simd, const R: usize>(self, s: S, columns: usize) {
         let lanes = lanes::<T, S>();
@@ -86,7 +87,7 @@ impl<T: Real> Mul<'_, '_, '_, T> {
         let (panel_size, sums_size) =
             ((longest * k * lanes).next_multiple_of(line), (R * k * lanes).next_multiple_of(line));
 
-        let buffer = lined(self.buffer, panel_size + sums_size + PANEL_ROWS * k);
+        let buffer = aligned(self.buffer, panel_size + sums_size + PANEL_ROWS * k);
         let (packed, buffer) = buffer.split_at_mut(panel_size);
         let (sums, done) = buffer.split_at_mut(sums_size);
         for p in 0..panels {
@@ -99,7 +100,7 @@ impl<T: Real> Mul<'_, '_, '_, T> {
                 for first in (0..height).step_by(R) {
                     let sums = &mut T::vectors_mut::<S>(sums).0[..R * k];
                     sums.fill(T::splat_v(s, T::zero()));
-                    // Missing rows at the end are the last one again.
+                    // The last row stands in for rows beyond the end.
                     let row = |i: usize| &self.x.row(i.min(rows - 1)).to_slice().unwrap_or_default()[start..end];
                     let rows: [&[T]; R] = std::array::from_fn(|r| row(top + (first + r).min(height - 1)));
                     let next: [&[T]; R] = std::array::from_fn(|r| row(top + first + R + r));
@@ -116,7 +117,7 @@ impl<T: Real> Mul<'_, '_, '_, T> {
                         let rest = rest.each_ref().map(|row| &row[..]);
                         tiles::<T, S, R>(s, rest, [&[]; R], &packed[at..], k, columns, sums);
                     }
-                    for (c, size) in blocks(k, columns) {
+                    for (c, size) in column_blocks(k, columns) {
                         for (r, sums) in sums[c * R..(c + size) * R].chunks_exact(size).enumerate() {
                             for (i, &sum) in sums.iter().enumerate() {
                                 if first + r < height {
@@ -134,8 +135,8 @@ impl<T: Real> Mul<'_, '_, '_, T> {
     }
 }
 
-/// All register tiles of R rows of a piece, while those of the `next` rows are brought near; how many vectors of
-/// `packed` that took.
+/// Computes all register tiles of R rows of a piece and prefetches the `next` rows. Returns the number of vectors of
+/// `packed` that were used.
 #[inline(always)]
 fn tiles<T: Real, S: Simd, const R: usize>(
     s: S,
@@ -147,7 +148,7 @@ fn tiles<T: Real, S: Simd, const R: usize>(
     sums: &mut [T::Vector<S>],
 ) -> usize {
     let len = rows[0].len();
-    for (c, size) in blocks(k, columns) {
+    for (c, size) in column_blocks(k, columns) {
         for next in next {
             prefetch(&next[next.len() * c / k..next.len() * (c + size) / k]);
         }
@@ -164,8 +165,8 @@ fn tiles<T: Real, S: Simd, const R: usize>(
     k * len
 }
 
-/// Rows of B as [`tiles`] reads them: for each piece, for each block of columns, for each vector of rows those of the
-/// block's columns. A last vector that is not whole makes a piece of its own, filled up with zeros.
+/// Packs rows of B in the order in which [`tiles`] reads them: by piece, by block of columns, by vector of rows, by column
+/// of the block. A last partial vector is a piece of its own, padded with zeros.
 #[inline(always)]
 fn pack_panel<T: Real>(b: &ArrayView2<T>, lanes: usize, piece: usize, columns: usize, packed: &mut [T]) {
     let (n, k) = b.dim();
@@ -174,7 +175,7 @@ fn pack_panel<T: Real>(b: &ArrayView2<T>, lanes: usize, piece: usize, columns: u
     let pieces = (0..whole).step_by(piece * lanes).map(|i| (i, (i + piece * lanes).min(whole)));
     for (from, to) in pieces.chain((whole < n).then_some((whole, n))) {
         let length = (to - from).next_multiple_of(lanes);
-        for (first, size) in blocks(k, columns) {
+        for (first, size) in column_blocks(k, columns) {
             for c in 0..size {
                 let column = b.slice(s![from..to, first + c]);
                 let places = packed[at + first * length..][..length * size].chunks_exact_mut(lanes);

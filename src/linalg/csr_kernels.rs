@@ -1,32 +1,32 @@
-//! Sparse products by loops of our own: a stretch of columns of the factor at a time is kept in vector registers while
-//! the nonzeros of a row go by.
+//! Our own kernels of the sparse products: a strip of columns of the factor is held in vector registers while the kernel
+//! walks the nonzeros of a row.
 
 use pulp::{Simd, WithSimd};
 use sprs::CsMatI;
 
-use super::Real;
-use crate::linalg::mkl::prefetch;
-use crate::linalg::simd::{dispatch_along, lanes, load, store};
+use super::mkl::prefetch;
+use super::real::Real;
+use super::simd::{dispatch_along, lanes, load, store};
 
-/// Vectors of one stretch at most: the accumulators, or the row that is scattered, take half of the registers.
+/// Largest number of vectors in a strip: the accumulators, or the row that is scattered, take half of the registers.
 #[inline(always)]
 fn most_vectors<S: Simd>() -> usize {
     if S::REGISTER_COUNT >= 32 { 16 } else { 8 }
 }
 
-/// Columns first.. of the factors that N vectors cover; the last vector may overlap the one before it.
+/// Consecutive columns `first ..` of the factors, covered by vectors; the last vector may overlap the one before it.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct ColumnStrip {
     first: usize,
     /// Start of the last vector.
     tail: usize,
-    /// Columns at the start of the last vector that the one before it has already.
+    /// Number of columns in which the last vector overlaps the one before it.
     overlap: usize,
 }
 
-/// The stretches that cover k ≥ `lanes` columns, of nearly equal numbers of vectors (at most `most`), with those numbers.
+/// Strips that cover k ≥ `lanes` columns, each with its number of vectors: nearly equal, at most `most`.
 #[inline(always)]
-fn stretches(k: usize, lanes: usize, most: usize) -> impl Iterator<Item = (Stretch, usize)> {
+fn strips(k: usize, lanes: usize, most: usize) -> impl Iterator<Item = (ColumnStrip, usize)> {
     let vectors = k.div_ceil(lanes);
     let count = vectors.div_ceil(most);
     let (size, longer) = (vectors / count, vectors % count);
@@ -34,19 +34,19 @@ fn stretches(k: usize, lanes: usize, most: usize) -> impl Iterator<Item = (Stret
         let (start, n) = (c * size + c.min(longer), size + usize::from(c < longer));
         let last = (start + n - 1) * lanes;
         let tail = last.min(k - lanes);
-        (Stretch { first: start * lanes, tail, overlap: last - tail }, n)
+        (ColumnStrip { first: start * lanes, tail, overlap: last - tail }, n)
     })
 }
 
-/// out = X·B for the rows of X from `first` on, as many as out has; B is cols × k, out rows × k, both in row order.
+/// out = X·B for the rows `first ..` of X, as many as out has; B is cols × k, out rows × k, both in row order.
 pub(super) fn mul<T: Real>(x: &CsMatI<T, i32, usize>, first: usize, b: &[T], k: usize, out: &mut [T]) {
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     if k > 0 {
-        dispatch_along(k * size_of::<T>(), Mul { x, first, b, k, out });
+        dispatch_along(k * size_of::<T>(), CsrMul { x, first, b, k, out });
     }
 }
 
-/// out += (X_S)ᵀB for the rows S of X in the order given; B is |S| × k, out cols × k, both in row order.
+/// out += (X_S)ᵀB for selected rows S of X; B is |S| × k, out cols × k, both in row order.
 pub(super) fn rows_tmul<T: Real>(
     x: &CsMatI<T, i32, usize>,
     rows: impl Iterator<Item = usize> + Clone,
@@ -56,19 +56,19 @@ pub(super) fn rows_tmul<T: Real>(
 ) {
     assert!(b.len().is_multiple_of(k.max(1)) && out.len() == x.cols() * k, "shapes of a transposed sparse product");
     if k > 0 {
-        dispatch_along(k * size_of::<T>(), Scatter { x, rows, b, k, out });
+        dispatch_along(k * size_of::<T>(), CsrScatter { x, rows, b, k, out });
     }
 }
 
-/// Nonzeros that a row of the factor is asked for in advance: it comes from the third-level cache or from memory.
+/// Prefetch distance in nonzeros: rows of the factor come from the third-level cache or from memory.
 const AHEAD: usize = 12;
 
-/// The column indices and values of row i, and the column index that will come [`AHEAD`] nonzeros later.
+/// The column indices and values of row i, each with the column index [`AHEAD`] nonzeros later.
 #[inline(always)]
 fn nonzeros_ahead<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = ((usize, &T), usize)> {
     let starts = x.indptr().into_raw_storage();
     let later = x.indices().get(starts[i] + AHEAD..).unwrap_or_default();
-    // At the very end the last row's own indices do no harm.
+    // At the end of the matrix the indices of the row itself serve: prefetching them is harmless.
     let later = if later.len() < starts[i + 1] - starts[i] { &x.indices()[starts[i]..] } else { later };
     nonzeros(x, i).zip(later.iter().map(|&j| j as usize))
 }
@@ -81,19 +81,19 @@ fn nonzeros<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = (usi
     x.indices()[range.clone()].iter().map(|&j| j as usize).zip(&x.data()[range])
 }
 
-/// Calls `stretch` for every stretch, with the number of its vectors before the last as a constant.
-macro_rules! each_stretch {
+/// Calls `strip` for every strip, with its number of vectors but the last as a constant.
+macro_rules! each_strip {
     ($kernel:ident, $s:ident, $($head:literal)*) => {
-        for (stretch, vectors) in stretches($kernel.k, lanes::<T, S>(), most_vectors::<S>()) {
+        for (strip, vectors) in strips($kernel.k, lanes::<T, S>(), most_vectors::<S>()) {
             match vectors - 1 {
-                $($head => $kernel.stretch::<S, $head>($s, stretch),)*
-                _ => unreachable!("a stretch has 16 vectors at most"),
+                $($head => $kernel.strip::<S, $head>($s, strip),)*
+                _ => unreachable!("a strip has at most 16 vectors"),
             }
         }
     };
 }
 
-struct Mul<'a, T> {
+struct CsrMul<'a, T> {
     x: &'a CsMatI<T, i32, usize>,
     first: usize,
     b: &'a [T],
@@ -101,7 +101,7 @@ struct Mul<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Real> WithSimd for Mul<'_, T> {
+impl<T: Real> WithSimd for CsrMul<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -109,35 +109,35 @@ impl<T: Real> WithSimd for Mul<'_, T> {
         if self.k < lanes::<T, S>() {
             return self.narrow(s);
         }
-        each_stretch!(self, s, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        each_strip!(self, s, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }
 
-impl<T: Real> Mul<'_, T> {
-    /// `HEAD` whole vectors and the tail.
+impl<T: Real> CsrMul<'_, T> {
+    /// A strip of `HEAD` vectors and the last one.
     #[inline(always)]
-    fn stretch<S: Simd, const HEAD: usize>(&mut self, s: S, stretch: Stretch) {
+    fn strip<S: Simd, const HEAD: usize>(&mut self, s: S, strip: ColumnStrip) {
         let (k, lanes) = (self.k, lanes::<T, S>());
         let width = HEAD * lanes;
         let zero = T::splat_v(s, T::zero());
         for (i, out) in self.out.chunks_exact_mut(k).enumerate() {
             let (mut head, mut tail) = ([zero; HEAD], zero);
             for ((j, &value), next) in nonzeros_ahead(self.x, self.first + i) {
-                prefetch(&self.b[next * k + stretch.first..next * k + stretch.tail + lanes]);
+                prefetch(&self.b[next * k + strip.first..next * k + strip.tail + lanes]);
                 let value = T::splat_v(s, value);
                 let row = &self.b[j * k..(j + 1) * k];
-                let from = T::vectors::<S>(&row[stretch.first..stretch.first + width]).0;
+                let from = T::vectors::<S>(&row[strip.first..strip.first + width]).0;
                 for n in 0..HEAD {
                     head[n] = T::mul_add_v(s, value, from[n], head[n]);
                 }
-                tail = T::mul_add_v(s, value, load::<T, S>(&row[stretch.tail..]), tail);
+                tail = T::mul_add_v(s, value, load::<T, S>(&row[strip.tail..]), tail);
             }
-            T::vectors_mut::<S>(&mut out[stretch.first..stretch.first + width]).0.copy_from_slice(&head);
-            store::<T, S>(&mut out[stretch.tail..], tail);
+            T::vectors_mut::<S>(&mut out[strip.first..strip.first + width]).0.copy_from_slice(&head);
+            store::<T, S>(&mut out[strip.tail..], tail);
         }
     }
 
-    /// Fewer columns than a vector has.
+    /// Fewer columns than a vector has lanes.
     #[inline(always)]
     fn narrow<S: Simd>(self, s: S) {
         for (i, out) in self.out.chunks_exact_mut(self.k).enumerate() {
@@ -151,7 +151,7 @@ impl<T: Real> Mul<'_, T> {
     }
 }
 
-struct Scatter<'a, T, I> {
+struct CsrScatter<'a, T, I> {
     x: &'a CsMatI<T, i32, usize>,
     rows: I,
     b: &'a [T],
@@ -159,7 +159,7 @@ struct Scatter<'a, T, I> {
     out: &'a mut [T],
 }
 
-impl<T: Real, I: Iterator<Item = usize> + Clone> WithSimd for Scatter<'_, T, I> {
+impl<T: Real, I: Iterator<Item = usize> + Clone> WithSimd for CsrScatter<'_, T, I> {
     type Output = ();
 
     #[inline(always)]
@@ -167,39 +167,39 @@ impl<T: Real, I: Iterator<Item = usize> + Clone> WithSimd for Scatter<'_, T, I> 
         if self.k < lanes::<T, S>() {
             return self.narrow(s);
         }
-        each_stretch!(self, s, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        each_strip!(self, s, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     }
 }
 
-impl<T: Real, I: Iterator<Item = usize> + Clone> Scatter<'_, T, I> {
-    /// `HEAD` whole vectors and the tail.
+impl<T: Real, I: Iterator<Item = usize> + Clone> CsrScatter<'_, T, I> {
+    /// A strip of `HEAD` vectors and the last one.
     #[inline(always)]
-    fn stretch<S: Simd, const HEAD: usize>(&mut self, s: S, stretch: Stretch) {
+    fn strip<S: Simd, const HEAD: usize>(&mut self, s: S, strip: ColumnStrip) {
         let (k, lanes) = (self.k, lanes::<T, S>());
         let width = HEAD * lanes;
-        // Where the tail overlaps the vector before it, it adds zeros.
+        // Zeros where the last vector overlaps the one before it.
         let mut masked = [T::zero(); 64];
         for (i, u) in self.rows.clone().zip(self.b.chunks_exact(k)) {
-            let head = T::vectors::<S>(&u[stretch.first..stretch.first + width]).0;
+            let head = T::vectors::<S>(&u[strip.first..strip.first + width]).0;
             let head: [T::Vector<S>; HEAD] = std::array::from_fn(|n| head[n]);
-            masked[stretch.overlap..lanes].copy_from_slice(&u[stretch.tail + stretch.overlap..stretch.tail + lanes]);
+            masked[strip.overlap..lanes].copy_from_slice(&u[strip.tail + strip.overlap..strip.tail + lanes]);
             let tail = load::<T, S>(&masked);
             for ((j, &value), next) in nonzeros_ahead(self.x, i) {
-                prefetch(&self.out[next * k + stretch.first..next * k + stretch.tail + lanes]);
+                prefetch(&self.out[next * k + strip.first..next * k + strip.tail + lanes]);
                 let value = T::splat_v(s, value);
                 let row = &mut self.out[j * k..(j + 1) * k];
-                // All is read before anything is written, and the tail is written first: the overlap then ends as the
-                // vector before it says.
-                let last = T::mul_add_v(s, value, tail, load::<T, S>(&row[stretch.tail..]));
-                let to = T::vectors::<S>(&row[stretch.first..stretch.first + width]).0;
+                // Everything is read before anything is written, and the last vector is written first: the overlap keeps
+                // the values of the vector before it.
+                let last = T::mul_add_v(s, value, tail, load::<T, S>(&row[strip.tail..]));
+                let to = T::vectors::<S>(&row[strip.first..strip.first + width]).0;
                 let new: [T::Vector<S>; HEAD] = std::array::from_fn(|n| T::mul_add_v(s, value, head[n], to[n]));
-                store::<T, S>(&mut row[stretch.tail..], last);
-                T::vectors_mut::<S>(&mut row[stretch.first..stretch.first + width]).0.copy_from_slice(&new);
+                store::<T, S>(&mut row[strip.tail..], last);
+                T::vectors_mut::<S>(&mut row[strip.first..strip.first + width]).0.copy_from_slice(&new);
             }
         }
     }
 
-    /// Fewer columns than a vector has.
+    /// Fewer columns than a vector has lanes.
     #[inline(always)]
     fn narrow<S: Simd>(self, s: S) {
         let k = self.k;

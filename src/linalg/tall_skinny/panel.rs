@@ -1,13 +1,13 @@
-//! Blocks of columns, buffers that begin at a cache line, and writing a piece of a column.
+//! Blocks of columns, aligned buffers and the write-back of results, for both products.
 
 use ndarray::ArrayViewMut1;
 
-use crate::linalg::Real;
+use crate::linalg::real::Real;
 use crate::linalg::threads::even_part;
 
-/// 0..k as (first, size) of blocks of at most `most`, of nearly equal size.
+/// Splits 0..k into blocks (first, size) of nearly equal size, at most `most`.
 #[inline(always)]
-pub fn blocks(k: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+pub fn column_blocks(k: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
     let count = k.div_ceil(most);
     (0..count).map(move |i| {
         let part = even_part(k, count, i);
@@ -15,9 +15,9 @@ pub fn blocks(k: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// `length` elements of a buffer that begin at a cache line.
+/// `length` elements of a buffer, aligned to a cache line.
 #[inline(always)]
-pub fn lined<T: Real>(buffer: &mut Vec<T>, length: usize) -> &mut [T] {
+pub fn aligned<T: Real>(buffer: &mut Vec<T>, length: usize) -> &mut [T] {
     let line = 64 / size_of::<T>();
     if buffer.len() < length + line {
         buffer.resize(length + line, T::zero());
@@ -26,7 +26,7 @@ pub fn lined<T: Real>(buffer: &mut Vec<T>, length: usize) -> &mut [T] {
     &mut buffer[start..start + length]
 }
 
-/// Overwrites a piece of a column with the first of `from`, or adds them.
+/// Writes `from` to a part of a column, or adds it.
 #[inline(always)]
 pub fn write<T: Real>(mut column: ArrayViewMut1<T>, from: &[T], add: bool) {
     let put = |(to, &from): (&mut T, &T)| *to = if add { *to + from } else { from };

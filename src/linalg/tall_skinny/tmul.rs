@@ -1,49 +1,52 @@
-//! XᵀU: vectors run along the rows of X, entries of U are broadcast. The rows may be all, or those that a sketch has
-//! chosen. Pieces of some rows at a time are used for all columns, and the next are asked for meanwhile: no hardware
-//! foresees where they are.
+//! XᵀU, for all rows of X or for selected ones. Vectors run along the rows of X and entries of U are broadcast. A tile of
+//! some rows is used for all columns while the next one is prefetched, since hardware cannot predict selected rows.
 
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::bytemuck::cast_slice;
 use pulp::{Simd, WithSimd};
 
-use super::tiles::{blocks, lined, write};
+use super::panel::{aligned, column_blocks, write};
+use crate::linalg::flops;
 use crate::linalg::mkl::prefetch;
+use crate::linalg::real::Real;
 use crate::linalg::simd::{dispatch, lanes};
-use crate::linalg::{Real, flops};
 
-/// Rows of a tile in XᵀU.
+/// Rows of a tile.
 const TILE_ROWS: usize = 64;
-/// Bytes of a tile and of the sums beside it in XᵀU: most of a usual second-level cache.
+/// Bytes of a tile and its sums: most of a typical second-level cache.
 const TILE_BYTES: usize = 768 << 10;
 
-/// Which rows of X take part in XᵀU.
+/// The rows of X that take part in a product.
 #[derive(Clone, Copy)]
-pub(in crate::linalg) enum Rows<'a> {
+pub(in crate::linalg) enum RowSelection<'a> {
     All,
-    Chosen(&'a [usize]),
+    Listed(&'a [usize]),
 }
 
-impl Rows<'_> {
+impl RowSelection<'_> {
     #[inline(always)]
     fn at(self, place: usize) -> usize {
         match self {
-            Rows::All => place,
-            Rows::Chosen(rows) => rows[place],
+            RowSelection::All => place,
+            RowSelection::Listed(rows) => rows[place],
         }
     }
 }
 
-/// out = (X_S)ᵀU for the rows S of X (rows × cols, its rows contiguous), U |S| × k, out cols × k (fastest with
-/// contiguous columns); with `add` out += that.
+/// out = (X_S)ᵀU for selected rows S of X (rows × cols with contiguous rows), U |S| × k and out cols × k (fastest with
+/// contiguous columns); with `add`, out += (X_S)ᵀU.
 pub(in crate::linalg) fn tmul<T: Real>(
     x: &ArrayView2<T>,
-    rows: Rows,
+    rows: RowSelection,
     u: &ArrayView2<T>,
     add: bool,
     out: &mut ArrayViewMut2<T>,
 ) {
     assert!(out.dim() == (x.ncols(), u.ncols()), "shapes of a transposed product");
-    assert!(u.nrows() == if let Rows::Chosen(rows) = rows { rows.len() } else { x.nrows() }, "rows of a product");
+    assert!(
+        u.nrows() == if let RowSelection::Listed(rows) = rows { rows.len() } else { x.nrows() },
+        "rows of a product"
+    );
     if u.is_empty() || out.is_empty() {
         if !add {
             out.fill(T::zero());
@@ -51,19 +54,19 @@ pub(in crate::linalg) fn tmul<T: Real>(
         return;
     }
     flops::count(2 * u.len() * x.ncols());
-    T::with_buffer(|buffer| dispatch(Tmul { x, rows, u, add, out, buffer }));
+    T::with_buffer(|buffer| dispatch(TmulKernel { x, rows, u, add, out, buffer }));
 }
 
-struct Tmul<'a, 'b, 'c, T> {
+struct TmulKernel<'a, 'b, 'c, T> {
     x: &'a ArrayView2<'b, T>,
-    rows: Rows<'a>,
+    rows: RowSelection<'a>,
     u: &'a ArrayView2<'b, T>,
     add: bool,
     out: &'a mut ArrayViewMut2<'c, T>,
     buffer: &'a mut Vec<T>,
 }
 
-impl<T: Real> WithSimd for Tmul<'_, '_, '_, T> {
+impl<T: Real> WithSimd for TmulKernel<'_, '_, '_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -76,7 +79,7 @@ impl<T: Real> WithSimd for Tmul<'_, '_, '_, T> {
     }
 }
 
-/// sum[c] += u[i][c] · (V vectors of rows[i] from `at` on) over the rows of a tile, for C columns.
+/// sum[c] += u[i][c] · (V vectors of rows[i] starting at `at`), over the rows of a tile, for C columns.
 #[inline(always)]
 fn outer<T: Real, S: Simd, const V: usize, const C: usize>(
     s: S,
@@ -99,7 +102,7 @@ fn outer<T: Real, S: Simd, const V: usize, const C: usize>(
     *sum = total;
 }
 
-/// [`outer`] for a number of columns known at run time.
+/// [`outer`] for a number of columns that is known at run time.
 #[inline(always)]
 fn outer_any<T: Real, S: Simd, const V: usize>(
     s: S,
@@ -118,19 +121,19 @@ fn outer_any<T: Real, S: Simd, const V: usize>(
     }
 }
 
-impl<T: Real> Tmul<'_, '_, '_, T> {
-    /// Register tiles of at most V vectors and `columns` columns.
+impl<T: Real> TmulKernel<'_, '_, '_, T> {
+    /// With register tiles of at most V vectors and `columns` columns.
     #[inline(always)]
     fn run<S: Simd, const V: usize>(self, s: S, columns: usize) {
         let lanes = lanes::<T, S>();
         let (cols, (count, k)) = (self.x.ncols(), self.u.dim());
         let vectors = cols.div_ceil(lanes);
-        // Whole register tiles but at the end.
+        // A multiple of the register tile.
         let most = (TILE_BYTES / ((TILE_ROWS + k) * size_of::<T::Vector<S>>())).max(V);
         let strip = vectors.div_ceil(vectors.div_ceil(most)).next_multiple_of(V);
         let line = 64 / size_of::<T>();
         let sums_size = (strip * k * lanes).next_multiple_of(line);
-        let buffer = lined(self.buffer, sums_size + TILE_ROWS * (k.next_multiple_of(line) + lanes));
+        let buffer = aligned(self.buffer, sums_size + TILE_ROWS * (k.next_multiple_of(line) + lanes));
         let (sums, buffer) = buffer.split_at_mut(sums_size);
         let (tails, packed) = buffer.split_at_mut(TILE_ROWS * lanes);
 
@@ -145,10 +148,10 @@ impl<T: Real> Tmul<'_, '_, '_, T> {
                 pack_columns(&self.u.slice(s![top..top + height, ..]), columns, packed);
                 let mut rows: [&[T]; TILE_ROWS] = [&[]; TILE_ROWS];
                 rows[..height].iter_mut().enumerate().for_each(|(i, to)| *to = row(top + i));
-                // Meanwhile the next rows come near, a few cache lines at a time.
+                // The next tile is prefetched a few cache lines at a time.
                 let ahead = TILE_ROWS.min(count - top - height) * (to - from);
                 let mut asked = 0;
-                for (first, v) in stripes::<V>(to - from, lanes) {
+                for (first, v) in register_tiles::<V>(to - from, lanes) {
                     let mut now = &rows[..height];
                     let mut at = first * lanes;
                     let short: [&[T]; TILE_ROWS];
@@ -160,7 +163,7 @@ impl<T: Real> Tmul<'_, '_, '_, T> {
                         short = std::array::from_fn(|i| &tails[i * lanes..(i + 1) * lanes]);
                         (now, at) = (&short[..height], 0);
                     }
-                    for (c, size) in blocks(k, columns) {
+                    for (c, size) in column_blocks(k, columns) {
                         let wanted = ahead * (first * k + v * (c + size)) / (width * k);
                         while asked < wanted {
                             let (i, j) = (asked / (to - from), asked % (to - from));
@@ -181,7 +184,7 @@ impl<T: Real> Tmul<'_, '_, '_, T> {
                 }
             }
             for c in 0..k {
-                for (first, v) in stripes::<V>(to - from, lanes) {
+                for (first, v) in register_tiles::<V>(to - from, lanes) {
                     let (start, end) = (from + first * lanes, (from + (first + v) * lanes).min(to));
                     let sum: &[T] = cast_slice(&sums[first * k + c * v..][..v]);
                     write(self.out.slice_mut(s![start..end, c]), &sum[..end - start], self.add);
@@ -191,20 +194,20 @@ impl<T: Real> Tmul<'_, '_, '_, T> {
     }
 }
 
-/// The register tiles along a row of `length` elements as (first vector, number of vectors): as many of V vectors as
-/// there are, one of the whole vectors that are left, one of the rest.
+/// The register tiles along a row of `length` elements, as (first vector, number of vectors): tiles of V vectors, one of
+/// the remaining whole vectors, one of a partial vector.
 #[inline(always)]
-fn stripes<const V: usize>(length: usize, lanes: usize) -> impl Iterator<Item = (usize, usize)> {
+fn register_tiles<const V: usize>(length: usize, lanes: usize) -> impl Iterator<Item = (usize, usize)> {
     let whole = length / lanes;
     let rest = (!length.is_multiple_of(lanes)).then_some((whole, 1));
     (0..whole).step_by(V).map(move |first| (first, V.min(whole - first))).chain(rest)
 }
 
-/// The rows of U as [`outer`] reads them: for each block of columns row after row.
+/// Packs rows of U in the order in which [`outer`] reads them: by block of columns, by row.
 #[inline(always)]
 fn pack_columns<T: Real>(u: &ArrayView2<T>, columns: usize, packed: &mut [T]) {
     let (height, k) = u.dim();
-    for (first, size) in blocks(k, columns) {
+    for (first, size) in column_blocks(k, columns) {
         for c in 0..size {
             let column = u.column(first + c);
             let places = packed[first * height..(first + size) * height].iter_mut().skip(c).step_by(size);

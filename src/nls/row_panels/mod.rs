@@ -1,56 +1,60 @@
-//! The common frame of the row-wise methods: strips of rows in vector registers.
+//! The kernel of the row-wise methods, on panels of rows.
 //!
-//! A strip is V vectors of rows. Its part of X and of the right-hand side is packed component by component, so that
-//! one vector instruction does the same for all its rows, and stays in the first-level cache while every component is
-//! visited. What happens to a row depends neither on its place in a strip nor on the number of rows (a last strip is
-//! filled up with rows of zeros): any split of the rows over ranks gives the same bits.
+//! A panel has as many rows as V vectors have lanes. Its rows of X and of the right-hand side are packed component by
+//! component, so that one vector instruction updates all rows, and stay in the first-level cache while all components are
+//! visited. The arithmetic of a row depends neither on its position in a panel nor on the number of rows (the last panel is
+//! padded with rows of zeros): any split of the rows over ranks gives the same bits.
+
+mod pack;
+#[cfg(test)]
+mod tests;
 
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
+use self::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
 use crate::linalg::simd::{Lanes, dispatch, lanes};
 use crate::linalg::{Real, even_part, flops, over_rows, prefetch};
-use crate::nls::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
 
-/// Bytes of one tile, the strips that are packed together: a quarter of a usual second-level cache.
+/// Bytes of a tile, the panels that are packed together: a quarter of a typical second-level cache.
 const TILE_BYTES: usize = 256 << 10;
-/// Strips of one tile at most: enough to spread the cost of finding a column's memory.
-const TILE_STRIPS: usize = 16;
-/// Components of one register block at most (with V vectors each they fill 32 registers).
+/// Largest number of panels in a tile: enough to amortise the access to the columns.
+const TILE_PANELS: usize = 16;
+/// Largest number of components in a register block; with V vectors each they fill 32 registers.
 const MAX_BLOCK: usize = 8;
 
-/// A strip: for each component the V vectors of its rows.
-type Strip<T, S, const V: usize> = [[<T as Lanes>::Vector<S>; V]];
+/// A panel: the V vectors of rows of each component.
+type Panel<T, S, const V: usize> = [[<T as Lanes>::Vector<S>; V]];
 
-/// A row-wise method: x_j ← min(most, max(0, x_j + s_j (r_j − Σ_l G_jl x_l))).
+/// A row-wise update: x_j ← min(most, max(0, x_j + s_j (r_j − Σ_l G_jl x_l))).
 #[derive(Clone)]
-pub(super) struct Method<T, F> {
+pub(super) struct RowUpdate<T, F> {
     /// The step s_j from G_jj.
     pub step: F,
-    /// How often every component is visited.
+    /// Number of visits of each component.
     pub passes: usize,
-    /// The largest value that an entry may have; infinity for none.
+    /// Upper bound of the entries; may be infinite.
     pub most: T,
 }
 
-/// The coefficients as the register blocks read them. A block of J components j has k + J + 1 rows of J numbers:
-/// for each l the s_j G_jl (less 1 on the diagonal, where x_j itself comes in), for each l of the block again those
-/// that the first k rows leave at zero because x_l is new by then, and the s_j.
+/// The coefficients in the order in which the register blocks read them. A block of J components has k + J + 1 rows of J
+/// numbers: for each l the s_j G_jl (minus 1 on the diagonal, which stands for x_j itself), with zeros where a sequential
+/// method uses the new x_l; for each l of the block its s_j G_jl for that case; and the s_j.
 struct Coefficients<'a, T> {
     k: usize,
     count: usize,
-    /// The largest value of an entry.
+    /// Upper bound of the entries.
     most: T,
     packed: &'a mut [T],
 }
 
 impl<'a, T: Real> Coefficients<'a, T> {
-    /// Room for one component: its share of its block's rows.
+    /// Numbers per component, for the largest block.
     fn room(k: usize) -> usize {
         k + MAX_BLOCK + 1
     }
 
-    /// Packs G (k × k) for blocks of at most `block` components; `sequential` methods use the new x_l for l < j.
+    /// Packs G (k × k) for blocks of at most `block` components; a `sequential` method uses the new x_l for l < j.
     fn pack(
         packed: &'a mut [T],
         g: &ArrayView2<T>,
@@ -79,7 +83,7 @@ impl<'a, T: Real> Coefficients<'a, T> {
         new
     }
 
-    /// The blocks as (first component, number of components), of nearly equal size.
+    /// The blocks as (first component, number of components), of nearly equal sizes.
     #[inline(always)]
     fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<T> {
         let (size, longer) = (self.k / self.count, self.k % self.count);
@@ -93,16 +97,16 @@ impl<'a, T: Real> Coefficients<'a, T> {
     }
 }
 
-/// The new values of J components, into x if `SEQUENTIAL` (each uses those before it), else into `new`: first one small
-/// matrix product in registers with all that is known before, then one component after the other.
+/// Updates J components, in x if `SEQUENTIAL` (each uses the new values of those before it), otherwise in `new`: first a
+/// small matrix product in registers with all values known so far, then one component after the other.
 #[inline(always)]
 fn block<T: Real, S: Simd, const J: usize, const V: usize, const SEQUENTIAL: bool>(
     s: S,
     coefficients: &Coefficients<T>,
     first: usize,
-    x: &mut Strip<T, S, V>,
-    r: &Strip<T, S, V>,
-    new: &mut Strip<T, S, V>,
+    x: &mut Panel<T, S, V>,
+    r: &Panel<T, S, V>,
+    new: &mut Panel<T, S, V>,
 ) {
     let rows = coefficients.block::<J>(first);
     let (rows, own) = rows.split_at(coefficients.k);
@@ -125,7 +129,7 @@ fn block<T: Real, S: Simd, const J: usize, const V: usize, const SEQUENTIAL: boo
     let (zero, most) = (T::splat_v(s, T::zero()), T::splat_v(s, coefficients.most));
     let new = if SEQUENTIAL { x } else { new };
     let new = &mut new[first..first + J];
-    // Written out, since only constant indices let the compiler keep `sum` in registers.
+    // Unrolled, since the compiler keeps `sum` in registers for constant indices only.
     macro_rules! finish {
         ($($j:literal)*) => {$(
             if $j < J {
@@ -145,15 +149,15 @@ fn block<T: Real, S: Simd, const J: usize, const V: usize, const SEQUENTIAL: boo
     finish!(0 1 2 3 4 5 6 7);
 }
 
-/// [`block`] for a size known at run time.
+/// [`block`] for a size that is known at run time.
 #[inline(always)]
 fn any_block<T: Real, S: Simd, const V: usize, const SEQUENTIAL: bool>(
     s: S,
     coefficients: &Coefficients<T>,
     (first, size): (usize, usize),
-    x: &mut Strip<T, S, V>,
-    r: &Strip<T, S, V>,
-    new: &mut Strip<T, S, V>,
+    x: &mut Panel<T, S, V>,
+    r: &Panel<T, S, V>,
+    new: &mut Panel<T, S, V>,
 ) {
     match size {
         1 => block::<T, S, 1, V, SEQUENTIAL>(s, coefficients, first, x, r, new),
@@ -167,42 +171,42 @@ fn any_block<T: Real, S: Simd, const V: usize, const SEQUENTIAL: bool>(
     }
 }
 
-/// Applies a method to all rows of X (rows × k) with right-hand side R (rows × k) and Gram matrix G (k × k);
-/// `SEQUENTIAL` if a component uses the new values of those before it.
+/// Applies an update to all rows of X (rows × k) with right-hand side R (rows × k) and Gram matrix G (k × k); with
+/// `SEQUENTIAL` a component uses the new values of those before it.
 pub(super) fn apply<T: Real, F: Fn(T) -> T + Clone + Sync, const SEQUENTIAL: bool>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
     g: &ArrayView2<T>,
-    method: Method<T, F>,
+    update: RowUpdate<T, F>,
 ) {
     let k = x.ncols();
     assert!(r.dim() == x.dim() && g.dim() == (k, k), "shapes of a row-wise update");
     if x.is_empty() {
         return;
     }
-    flops::count(2 * x.nrows() * k * k * method.passes);
+    flops::count(2 * x.nrows() * k * k * update.passes);
     over_rows(x, &|first, x| {
         let r = r.slice(s![first..first + x.nrows(), ..]);
         T::with_buffer(|buffer| {
-            dispatch(Rows::<T, F, SEQUENTIAL> { x, r, g: g.view(), method: method.clone(), buffer });
+            dispatch(PanelKernel::<T, F, SEQUENTIAL> { x, r, g: g.view(), update: update.clone(), buffer });
         });
     });
 }
 
-struct Rows<'a, T, F, const SEQUENTIAL: bool> {
+struct PanelKernel<'a, T, F, const SEQUENTIAL: bool> {
     x: ArrayViewMut2<'a, T>,
     r: ArrayView2<'a, T>,
     g: ArrayView2<'a, T>,
-    method: Method<T, F>,
+    update: RowUpdate<T, F>,
     buffer: &'a mut Vec<T>,
 }
 
-impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> WithSimd for Rows<'_, T, F, SEQUENTIAL> {
+impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> WithSimd for PanelKernel<'_, T, F, SEQUENTIAL> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        // The accumulators of a block, V vectors of x and a broadcast entry of G must fit the registers.
+        // The registers hold the accumulators of a block, V vectors of x and a broadcast coefficient.
         if S::REGISTER_COUNT >= 32 {
             self.run::<S, 3>(s, MAX_BLOCK);
         } else {
@@ -211,32 +215,32 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> WithSimd for Rows<'_, T, F,
     }
 }
 
-impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> Rows<'_, T, F, SEQUENTIAL> {
+impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> PanelKernel<'_, T, F, SEQUENTIAL> {
     #[inline(always)]
     fn run<S: Simd, const V: usize>(mut self, s: S, block: usize) {
         let (rows, k) = self.x.dim();
         let width = V * lanes::<T, S>();
         let size = k.next_multiple_of(4) * width;
-        let strips = (TILE_BYTES / (2 * size * size_of::<T>())).clamp(1, TILE_STRIPS).min(rows.div_ceil(width));
+        let panels = (TILE_BYTES / (2 * size * size_of::<T>())).clamp(1, TILE_PANELS).min(rows.div_ceil(width));
 
-        // One stretch of memory, from a cache line's start: strips of x, strips of r, a spare strip, the Gram matrix.
+        // One buffer, aligned to a cache line: panels of x, panels of r, a spare panel, the coefficients.
         let line = 64 / size_of::<T>();
-        let total = (2 * strips + 1) * size + k * Coefficients::<T>::room(k) + line;
+        let total = (2 * panels + 1) * size + k * Coefficients::<T>::room(k) + line;
         if self.buffer.len() < total {
             self.buffer.resize(total, T::zero());
         }
         let start = self.buffer.as_ptr().align_offset(64).min(line);
-        let (tile_x, rest) = self.buffer[start..start + total - line].split_at_mut(strips * size);
-        let (tile_r, rest) = rest.split_at_mut(strips * size);
+        let (tile_x, rest) = self.buffer[start..start + total - line].split_at_mut(panels * size);
+        let (tile_r, rest) = rest.split_at_mut(panels * size);
         let (spare, packed) = rest.split_at_mut(size);
-        let coefficients = Coefficients::pack(packed, &self.g, block, SEQUENTIAL, &self.method.step, self.method.most);
+        let coefficients = Coefficients::pack(packed, &self.g, block, SEQUENTIAL, &self.update.step, self.update.most);
 
-        // Both in row order: rows are transposed four components at a time. Otherwise columns are copied; both ways
-        // must be the same for x and r, since the first leaves the rows of a strip in an order of its own.
+        // In row order, rows are transposed four components at a time; otherwise columns are copied. x and r must be
+        // packed alike, since the first way reorders the rows of a panel.
         let in_rows = self.r.as_slice().is_some() && self.x.as_slice().is_some();
         let mut first = 0;
         while first < rows {
-            let last = (first + strips * width).min(rows);
+            let last = (first + panels * width).min(rows);
             let used = (last - first).div_ceil(width) * size;
             if let (true, Some(x), Some(r)) = (in_rows, self.x.as_slice(), self.r.as_slice()) {
                 pack_rows::<T, S, V>(s, &x[first * k..last * k], k, spare, &mut tile_x[..used]);
@@ -245,8 +249,8 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> Rows<'_, T, F, SEQUENTIAL> 
                 pack_columns(&self.x.slice(s![first..last, ..]), width, &mut tile_x[..used]);
                 pack_columns(&self.r.slice(s![first..last, ..]), width, &mut tile_r[..used]);
             }
-            // Meanwhile the next tile comes near, a part of it with each strip.
-            let (next, count) = (last..(last + strips * width).min(rows), used / size);
+            // Each panel prefetches a part of the next tile.
+            let (next, count) = (last..(last + panels * width).min(rows), used / size);
             for (i, (x, r)) in tile_x[..used].chunks_exact_mut(size).zip(tile_r.chunks_exact(size)).enumerate() {
                 let part = even_part(if in_rows { next.len() } else { k }, count, i);
                 for from in [&self.x.view(), &self.r] {
@@ -262,7 +266,7 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> Rows<'_, T, F, SEQUENTIAL> 
                 let x = T::vectors_mut::<S>(&mut x[..k * width]).0.as_chunks_mut().0;
                 let r = T::vectors::<S>(&r[..k * width]).0.as_chunks().0;
                 let spare = T::vectors_mut::<S>(&mut spare[..k * width]).0.as_chunks_mut().0;
-                for _ in 0..self.method.passes {
+                for _ in 0..self.update.passes {
                     for block in coefficients.blocks() {
                         any_block::<T, S, V, SEQUENTIAL>(s, &coefficients, block, x, r, spare);
                     }
@@ -281,6 +285,3 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> Rows<'_, T, F, SEQUENTIAL> 
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

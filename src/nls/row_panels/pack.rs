@@ -1,5 +1,5 @@
-//! Rows of a factor into strips and back. A strip holds, for each component, the entries of its rows; components are
-//! filled up to a multiple of four. Both packings of a strip are the whole of its rows, in an order of their own.
+//! Packing of the rows of a factor into panels and back. A panel holds the entries of its rows component by component, and
+//! the number of components is padded to a multiple of four. The two packings order the rows of a panel differently.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 use pulp::Simd;
@@ -7,11 +7,11 @@ use pulp::Simd;
 use crate::linalg::Real;
 use crate::linalg::simd::lanes;
 
-/// Packs rows that are contiguous: groups of four components are moved to where a vector reads them, then transposed.
+/// Packs contiguous rows: moves groups of four components to where a vector reads them, and transposes these.
 #[inline(always)]
-pub(super) fn pack_rows<T: Real, S: Simd, const V: usize>(s: S, rows: &[T], k: usize, spare: &mut [T], tile: &mut [T]) {
+pub fn pack_rows<T: Real, S: Simd, const V: usize>(s: S, rows: &[T], k: usize, spare: &mut [T], tile: &mut [T]) {
     let width = V * lanes::<T, S>();
-    for (strip, rows) in tile.chunks_exact_mut(spare.len()).zip(rows.chunks(width * k)) {
+    for (panel, rows) in tile.chunks_exact_mut(spare.len()).zip(rows.chunks(width * k)) {
         let groups = spare.as_chunks_mut::<4>().0;
         let mut used = 0;
         for (i, row) in rows.chunks_exact(k).enumerate() {
@@ -20,7 +20,7 @@ pub(super) fn pack_rows<T: Real, S: Simd, const V: usize>(s: S, rows: &[T], k: u
                 *to = *four;
             }
             if !rest.is_empty() {
-                // Element by element: a call to copy so few would take longer.
+                // Element by element, since a call of memcpy for so few takes longer.
                 groups[fours.len() * width + i] =
                     std::array::from_fn(|q| if q < rest.len() { rest[q] } else { T::zero() });
             }
@@ -30,7 +30,7 @@ pub(super) fn pack_rows<T: Real, S: Simd, const V: usize>(s: S, rows: &[T], k: u
             four[used..].fill([T::zero(); 4]);
         }
         let from = T::vectors::<S>(spare).0.chunks_exact(4 * V);
-        for (to, from) in T::vectors_mut::<S>(strip).0.chunks_exact_mut(4 * V).zip(from) {
+        for (to, from) in T::vectors_mut::<S>(panel).0.chunks_exact_mut(4 * V).zip(from) {
             for v in 0..V {
                 let parts = T::deinterleave(s, [from[4 * v], from[4 * v + 1], from[4 * v + 2], from[4 * v + 3]]);
                 for (q, part) in parts.into_iter().enumerate() {
@@ -41,19 +41,13 @@ pub(super) fn pack_rows<T: Real, S: Simd, const V: usize>(s: S, rows: &[T], k: u
     }
 }
 
-/// The way back of [`pack_rows`].
+/// The inverse of [`pack_rows`].
 #[inline(always)]
-pub(super) fn unpack_rows<T: Real, S: Simd, const V: usize>(
-    s: S,
-    tile: &[T],
-    spare: &mut [T],
-    k: usize,
-    rows: &mut [T],
-) {
+pub fn unpack_rows<T: Real, S: Simd, const V: usize>(s: S, tile: &[T], spare: &mut [T], k: usize, rows: &mut [T]) {
     let width = V * lanes::<T, S>();
-    for (strip, rows) in tile.chunks_exact(spare.len()).zip(rows.chunks_mut(width * k)) {
+    for (panel, rows) in tile.chunks_exact(spare.len()).zip(rows.chunks_mut(width * k)) {
         let to = T::vectors_mut::<S>(spare).0.chunks_exact_mut(4 * V);
-        for (to, from) in to.zip(T::vectors::<S>(strip).0.chunks_exact(4 * V)) {
+        for (to, from) in to.zip(T::vectors::<S>(panel).0.chunks_exact(4 * V)) {
             for v in 0..V {
                 let parts = T::interleave(s, [from[v], from[V + v], from[2 * V + v], from[3 * V + v]]);
                 to[4 * v..4 * v + 4].copy_from_slice(&parts);
@@ -77,9 +71,9 @@ pub(super) fn unpack_rows<T: Real, S: Simd, const V: usize>(
     }
 }
 
-/// Packs any view, column by column.
+/// Packs a view of any memory order, column by column.
 #[inline(always)]
-pub(super) fn pack_columns<T: Real>(view: &ArrayView2<T>, width: usize, tile: &mut [T]) {
+pub fn pack_columns<T: Real>(view: &ArrayView2<T>, width: usize, tile: &mut [T]) {
     let (rows, k) = view.dim();
     let size = k.next_multiple_of(4) * width;
     for (j, column) in view.columns().into_iter().enumerate() {
@@ -94,8 +88,8 @@ pub(super) fn pack_columns<T: Real>(view: &ArrayView2<T>, width: usize, tile: &m
                 to[rest.len()..].fill(T::zero());
             }
         } else {
-            for (i, strip) in tile.chunks_exact_mut(size).enumerate() {
-                for (w, to) in strip[j * width..][..width].iter_mut().enumerate() {
+            for (i, panel) in tile.chunks_exact_mut(size).enumerate() {
+                for (w, to) in panel[j * width..][..width].iter_mut().enumerate() {
                     *to = column.get(i * width + w).copied().unwrap_or(T::zero());
                 }
             }
@@ -103,24 +97,24 @@ pub(super) fn pack_columns<T: Real>(view: &ArrayView2<T>, width: usize, tile: &m
     }
 }
 
-/// The way back of [`pack_columns`].
+/// The inverse of [`pack_columns`].
 #[inline(always)]
-pub(super) fn unpack_columns<T: Real>(tile: &[T], width: usize, view: &mut ArrayViewMut2<T>) {
+pub fn unpack_columns<T: Real>(tile: &[T], width: usize, view: &mut ArrayViewMut2<T>) {
     let k = view.ncols();
     let size = k.next_multiple_of(4) * width;
     for (j, mut column) in view.columns_mut().into_iter().enumerate() {
-        let strips = tile.chunks_exact(size).map(|strip| &strip[j * width..][..width]);
+        let panels = tile.chunks_exact(size).map(|panel| &panel[j * width..][..width]);
         if let Some(column) = column.as_slice_mut() {
             let (whole, rest) = column.split_at_mut(column.len() - column.len() % width);
-            let mut strips = strips;
-            for (to, from) in whole.chunks_exact_mut(width).zip(&mut strips) {
+            let mut panels = panels;
+            for (to, from) in whole.chunks_exact_mut(width).zip(&mut panels) {
                 to.copy_from_slice(from);
             }
-            if let Some(from) = strips.next() {
+            if let Some(from) = panels.next() {
                 rest.copy_from_slice(&from[..rest.len()]);
             }
         } else {
-            column.iter_mut().zip(strips.flatten()).for_each(|(to, &from)| *to = from);
+            column.iter_mut().zip(panels.flatten()).for_each(|(to, &from)| *to = from);
         }
     }
 }

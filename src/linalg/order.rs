@@ -1,0 +1,24 @@
+//! The memory order of factors.
+
+use ndarray::{Array2, ShapeBuilder};
+
+use super::mkl::large_pages;
+use super::real::Real;
+
+/// Memory order of a rows × k factor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The k entries of each row are contiguous (C order).
+    Rows,
+    /// The entries of each component are contiguous (Fortran order).
+    Components,
+}
+
+impl Order {
+    /// A rows × k matrix of zeros in this order.
+    pub fn zeros<T: Real>(self, rows: usize, k: usize) -> Array2<T> {
+        let zeros = Array2::zeros((rows, k).set_f(self == Order::Components));
+        large_pages(zeros.as_slice_memory_order().unwrap_or_default());
+        zeros
+    }
+}
