@@ -270,7 +270,7 @@ impl PrivateKey {
         }
         let modulo = |p: &Integer, pp: &Integer, q_inverse: &Integer| {
             let u = Integer::from(&c % pp).secure_pow_mod(&Integer::from(p - 1), pp);
-            let l = Integer::from(u - 1) / p;
+            let l: Integer = (u - 1) / p;
             (-l * q_inverse).modulo(p)
         };
         let of_p = modulo(&self.p, &self.modulo_pp.modulus, &self.q_inverse);
@@ -320,7 +320,7 @@ mod tests {
         for _ in 0..20 {
             let c = random_bits(&mut w.rng, 600) % nn;
             let u = Integer::from(c.pow_mod_ref(&lambda, nn).unwrap());
-            let textbook = Integer::from(u - 1) / n * &inverse;
+            let textbook: Integer = (u - 1) / n * &inverse;
             let mut words = vec![0; PublicKey::ciphertext_words(256)];
             c.write_digits(&mut words, Order::Lsf);
             assert_eq!(key.decrypt(&words).unwrap().modulo(n), textbook.modulo(n));
