@@ -1,7 +1,8 @@
 # fednmf: `make demo` and `make test` install what they need on a fresh Debian or Ubuntu with Rust.
 #
 #   MPI=mpich        build with MPICH instead of the MPI of mpicc, in a separate target directory
-#   TESTS='--test X' run only these tests (arguments of cargo test)
+#   MPI=none         build without MPI: one process, no ranks; in a separate target directory
+#   TESTS='X::'      run only these tests (arguments of cargo test: a module of src/ or of tests/program/)
 #   MKLROOT=DIR      build with an installed MKL
 #   PREFIX=DIR       installation prefix of `make install` (default: /usr/local for root, else ~/.local)
 
@@ -10,9 +11,10 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-TARGET := $(or $(CARGO_TARGET_DIR),$(if $(filter mpich,$(MPI)),target-mpich,target))
+TARGET := $(or $(CARGO_TARGET_DIR),$(if $(filter mpich none,$(MPI)),target-$(MPI),target))
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 BINARY := $(TARGET)/release/fednmf
+FEATURES := $(if $(filter none,$(MPI)),--no-default-features)
 SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
@@ -31,18 +33,20 @@ setup: ## install what is missing (or print the packages to ask for)
 ready:
 	@FEDNMF_QUIET=1 jobs/setup.sh
 	@$(ENV) new="$$MKLROOT $${HDF5_DIR:-} $$("$${MPICC:-mpicc}" -show 2>/dev/null || true)"; stamp='$(TARGET)/.libraries'; \
-	if [ -d '$(TARGET)/release/build' ] && [ "$$(cat "$$stamp" 2>/dev/null)" != "$$new" ]; then \
-	    cargo clean -q --release -p intel-mkl-src -p mpi-sys -p hdf5-metno-sys; \
+	if [ -d '$(TARGET)' ] && [ "$$(cat "$$stamp" 2>/dev/null)" != "$$new" ]; then \
+	    for profile in dev release; do \
+	        cargo clean -q --profile "$$profile" -p intel-mkl-src -p mpi-sys -p hdf5-metno-sys; \
+	    done; \
 	fi; \
 	mkdir -p '$(TARGET)'; printf '%s\n' "$$new" >"$$stamp"
 
 build: ready ## target/release/fednmf
-	@$(ENV) cargo build --release
+	@$(ENV) cargo build --release $(FEATURES)
 
-test: ## all tests
+test: ## all tests; with MPI=none those that need no ranks
 	@FEDNMF_QUIET=1 jobs/setup.sh --tests
 	@$(MAKE) ready
-	@$(ENV) cargo test --release --no-fail-fast $(TESTS)
+	@$(ENV) cargo test --no-fail-fast $(FEATURES) $(TESTS)
 
 demo: build ## dsanls on real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'
@@ -66,11 +70,11 @@ docs: build ## generate docs/reference.md and the table in README.md
 	sed -i -e '/<!-- list: begin/,/<!-- list: end/{//!d}' -e '/<!-- list: begin/r $(TARGET)/algorithms.md' README.md
 
 bench: ready ## micro-benchmarks
-	@$(ENV) cargo bench
+	@$(ENV) cargo bench $(FEATURES)
 
 lint: ready ## formatting, clippy without warnings, shellcheck if available
 	@$(ENV) cargo fmt --check
-	@$(ENV) cargo clippy --release --all-targets -- -D warnings
+	@$(ENV) cargo clippy --all-targets $(FEATURES) -- -D warnings
 	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_FILES); else echo "no shellcheck: skipped"; fi
 
 audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-deny and the network
@@ -78,4 +82,4 @@ audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-den
 	@cargo deny check
 
 clean: ## remove all build products
-	@rm -rf target target-mpich
+	@rm -rf target target-mpich target-none

@@ -1,33 +1,27 @@
-//! What the targets share: one rank's comm, a file to read from, a run through a reader.
+//! What the targets share: a communicator of one rank, a temporary file, and a run of a reader.
 
 use std::path::PathBuf;
 
 use fednmf::comm::Communicator;
 use fednmf::data;
-use fednmf::data::{InputSpec, Plan};
+use fednmf::data::{InputSpec, Layout};
 
-/// Of a matrix with more rows or columns than this only the header is read: memory for factors and counts of so many
-/// would be honest, and would stop the fuzzer.
+/// Of a matrix with more rows or columns than this, only the header is read: the memory for so many would be legitimate,
+/// but would stop the fuzzer.
 const MOST: usize = 200_000;
 /// Likewise for the entries of a dense matrix.
 const ENTRIES: usize = 4_000_000;
 
 thread_local! {
-    // MPI stays up until the process ends.
-    static DOOR: Communicator = {
-        let universe = mpi::initialize().expect("MPI starts");
-        let comm = Communicator::new(universe.world());
-        std::mem::forget(universe);
-        comm
-    };
+    static COMM: Communicator = Communicator::local();
 }
 
-/// A file of this process in memory.
+/// Path of a file of this process in memory.
 fn place(ending: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/fednmf-fuzz-{}.{ending}", std::process::id()))
 }
 
-/// Writes `bytes` to a file with that ending and calls `f` with its path.
+/// Writes `bytes` to a file with that extension and calls `f` with its path.
 pub fn with_file(ending: &str, bytes: &[u8], f: impl FnOnce(&str)) {
     let path = place(ending);
     std::fs::write(&path, bytes).expect("there is room in /dev/shm");
@@ -35,10 +29,10 @@ pub fn with_file(ending: &str, bytes: &[u8], f: impl FnOnce(&str)) {
     let _ = std::fs::remove_file(path);
 }
 
-/// Reads `bytes` as a matrix file with that ending; what comes out, if anything, must be in order.
+/// Reads `bytes` as a matrix file with that extension; the matrix, if there is one, must be consistent.
 pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
     with_file(ending, bytes, |path| {
-        DOOR.with(|comm| {
+        COMM.with(|comm| {
             let Ok(mut spec) = InputSpec::parse(path) else { return };
             spec.transpose = transpose;
             spec.allow_negative = narrow;
@@ -48,11 +42,11 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
             if header.rows.max(header.cols) > MOST || dense > ENTRIES {
                 return;
             }
-            let plan = Plan::RowsAndColumns { ranks: 1 };
+            let layout = Layout::RowsAndColumns { ranks: 1 };
             if narrow {
-                check(input.load::<f32>(&plan, comm, &mut |_| ()), header.rows, header.cols);
+                check(input.load::<f32>(&layout, comm, &mut |_| ()), header.rows, header.cols);
             } else {
-                check(input.load::<f64>(&plan, comm, &mut |_| ()), header.rows, header.cols);
+                check(input.load::<f64>(&layout, comm, &mut |_| ()), header.rows, header.cols);
             }
         });
     });
@@ -62,7 +56,12 @@ fn check<T: fednmf::linalg::Real>(loaded: fednmf::error::Result<data::Loaded<T>>
     let Ok(loaded) = loaded else { return };
     assert_eq!((loaded.header.rows, loaded.header.cols), (rows, cols));
     let statistics = loaded.statistics;
-    assert!(statistics.nonzeros > 0 && statistics.min <= statistics.max && statistics.max.is_finite() && statistics.min.is_finite());
+    assert!(
+        statistics.nonzeros > 0
+            && statistics.min <= statistics.max
+            && statistics.max.is_finite()
+            && statistics.min.is_finite()
+    );
     for block in &loaded.blocks {
         let (r, c) = block.shape();
         assert!((r, c) == (rows, cols) || (c, r) == (rows, cols));

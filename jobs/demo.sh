@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# DSANLS on real data: 1797 handwritten digits on 4 ranks. `make demo` calls it as
+# DSANLS on real data: 1797 handwritten digits on 4 ranks (one process with MPI=none). `make demo` calls it as
 #
 #   jobs/demo.sh target/release/fednmf target/demo
 set -euo pipefail
@@ -8,13 +8,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 binary=${1:-$here/target/release/fednmf}
 out=${2:-$here/target/demo}
 ranks=4
+launcher=("${FEDNMF_MPIRUN:-mpirun}" -n "$ranks")
+[ "${MPI:-}" != none ] || { ranks=1; launcher=(); }
 
 # With more ranks than cores, waiting ranks must yield to working ones.
 [ "$(nproc)" -ge "$ranks" ] || export OMPI_MCA_mpi_yield_when_idle=1
 
 mkdir -p "$out"
 rm -f "$out"/digits.*
-run=("${FEDNMF_MPIRUN:-mpirun}" -n "$ranks" "$binary" --algo dsanls --input "$here/tests/data/digits.npy" -k 10
+run=("${launcher[@]}" "$binary" --algo dsanls --input "$here/tests/data/digits.npy" -k 10
     --max-iters 100 --eval-every 10 --seed 1 --trace "$out/digits.jsonl" --output "$out/digits.h5")
 printf '%s ' '$' "${run[@]}"
 echo

@@ -8,7 +8,7 @@
 # What is present is used, environment modules included: an MPI whose `mpicc` is on the PATH, an HDF5 given by HDF5_DIR
 # (or HDF5_ROOT, HDF5_HOME, EBROOTHDF5, or its h5cc on the PATH), an MKL given by MKLROOT.
 #
-#   MPI=openmpi|mpich       which MPI to build with (default: that of mpicc, else Open MPI)
+#   MPI=openmpi|mpich|none  which MPI to build with, or none (default: that of mpicc, else Open MPI)
 #   FEDNMF_MKL=DIR          where to install MKL (default: ~/.cache/fednmf/mkl-VERSION)
 #   FEDNMF_QUIET=1          print nothing if nothing was missing
 set -euo pipefail
@@ -138,7 +138,7 @@ env_lines() {
 check_machine() {
     local dir need got
     [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || die "MKL requires Linux on x86-64, not $(uname -s) on $(uname -m)"
-    case "${MPI:-}" in "" | openmpi | mpich) ;; *) die "MPI=$MPI: must be openmpi or mpich" ;; esac
+    case "${MPI:-}" in "" | openmpi | mpich | none) ;; *) die "MPI=$MPI: must be openmpi, mpich or none" ;; esac
     need=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$here/Cargo.toml")
     dir=$(cargo_bin) || die "no cargo: install Rust $need or later (https://rustup.rs), then run this again"
     got=$("$dir/cargo" --version 2>/dev/null | cut -d' ' -f2) || got=""
@@ -163,13 +163,14 @@ missing_packages() {
     have m4 || want="$want m4" # for building GMP
     have diff || want="$want diffutils"
     have pkg-config || want="$want pkg-config"
-    libclang_found || want="$want libclang-dev"
+    [ "${MPI:-}" = none ] || libclang_found || want="$want libclang-dev" # for the MPI bindings
     found=$(mpi_found)
     case "${MPI:-$found}" in
         openmpi) have mpicc.openmpi && have mpirun.openmpi || [ "$found" = openmpi ] && launcher \
             || want="$want libopenmpi-dev openmpi-bin" ;;
         mpich) have mpicc.mpich && have mpirun.mpich || [ "$found" = mpich ] && launcher \
             || want="$want libmpich-dev mpich" ;;
+        none) ;;
         other) launcher || say "no mpirun, mpiexec or srun on the PATH: fednmf can be built but not run" ;;
         # the bindings' build handles explicit choices and Cray's front end
         *) [ -n "${MPICC:-}${MPI_PKG_CONFIG:-}${CRAY_MPICH_DIR:-}" ] || want="$want libopenmpi-dev openmpi-bin" ;;

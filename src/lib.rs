@@ -19,3 +19,4 @@ pub mod privacy;
 pub mod random;
 pub mod report;
 pub mod sketch;
+pub mod state;

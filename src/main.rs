@@ -1,52 +1,47 @@
-//! Parse, run, exit code.
+//! Parses the command line, runs the command, and ends with its exit code.
 
 #![forbid(unsafe_code)]
 
 use std::io::Write as _;
 
-use self::cli;
-use self::comm;
-use self::hdf5_probe;
-use self::{data, driver, output};
-use fednmf::cli::Typed;
-use fednmf::comm::Communicator;
-use fednmf::error::{EXIT_DONE, EXIT_FAILED};
-use fednmf::hdf5_probe::What;
+use fednmf::cli;
+use fednmf::comm::{self, Communicator};
+use fednmf::error::{EXIT_DONE, Error};
+use fednmf::hdf5_probe::{self, Content};
+use fednmf::{data, output};
 
 fn main() {
-    if let Some((what, path, dataset)) = hdf5_probe::asked() {
-        // Whether it comes back at all is the answer; what is wrong in words is told by who asked.
-        let _ = match what {
-            What::Matrix => data::hdf5_probe(&path, dataset.as_deref()),
-            What::Factors => output::matrices::Stored::open(path.as_ref()).map(drop),
-            What::Names => {
-                data::names::hdf5_probe(&path);
-                Ok(())
-            }
-        };
+    if let Some((content, path, dataset)) = hdf5_probe::requested() {
+        // Only whether the process survives matters; its parent meets and reports other errors itself.
+        match content {
+            Content::Matrix => drop(data::formats::hdf5::probe(&path, dataset.as_deref())),
+            Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
+            Content::Names => drop(data::names::of_file(&path)),
+        }
         return;
     }
-    hdf5_probe::arm();
+    hdf5_probe::enable();
     // Help, lists and the like need no MPI: they work on a login node too.
-    let typed = cli::parse(std::env::args_os());
-    let text = match &typed {
-        Ok(Typed::Text(text)) => Ok(Some(text.clone())),
-        Ok(Typed::Command(command)) => cli::print_info(command),
-        _ => Ok(None),
-    };
-    if let Ok(Some(text)) = &text {
-        // Nobody reads any more (`fednmf list | head`): that is no error.
+    let request = cli::parse(std::env::args_os());
+    let request = request.and_then(|request| Ok((cli::answer(&request)?, request)));
+    if let Ok((Some(text), _)) = &request {
+        // A reader that has gone (`fednmf list | head`) is no error.
         let _ = if comm::launched_rank() == 0 { std::io::stdout().write_all(text.as_bytes()) } else { Ok(()) };
         std::process::exit(EXIT_DONE);
     }
 
     comm::abort_on_panic();
-    let Some(universe) = mpi::initialize() else {
-        eprintln!("fednmf: MPI is already initialised");
-        std::process::exit(EXIT_FAILED);
+    let comm = match Communicator::start() {
+        Ok(comm) => comm,
+        Err(e) => {
+            if !e.everywhere || comm::launched_rank() == 0 {
+                eprintln!("fednmf: {e}");
+            }
+            std::process::exit(e.exit_code());
+        }
     };
-    let comm = Communicator::new(universe.world());
-    let code = match text.and(typed).map_err(|e| e.on_all_ranks()).and_then(|typed| driver::perform(typed, &comm)) {
+    let done = request.map_err(Error::on_all_ranks).and_then(|(_, request)| cli::perform(request, &comm));
+    let code = match done {
         Ok(code) => code,
         Err(e) => {
             if !e.everywhere || comm.is_root() {
@@ -58,8 +53,7 @@ fn main() {
             e.exit_code()
         }
     };
-    // Ends MPI on all ranks together: exiting without it, the first to end would take the others' last words along.
+    // Ends MPI on all ranks together; otherwise the first process to exit could cut off the output of the others.
     drop(comm);
-    drop(universe);
     std::process::exit(code);
 }

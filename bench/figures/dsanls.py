@@ -3,7 +3,7 @@
 import math
 
 from lib import model
-from lib.spec import Claim, Curve, Figure, Panel, Reference, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, findings, run
 
 PAPER = "Qian et al., Fast and Secure Distributed Nonnegative Matrix Factorization"
 METHODS = {
@@ -16,43 +16,63 @@ METHODS = {
 GRID = [(a, b) for a in (0.1, 1, 10) for b in (0.1, 1, 10)]
 
 
-def of(method, data, k, iters, **rest):
+def method_run(method, data, k, iters, **rest):
     options = dict(METHODS[method])
     return run(options.pop("algo"), data, k, iters, **{**options, **rest})
 
 
 def timed(method, data, k, iters):
-    """Two ranks for at most six seconds; the sketch's cheap iterations are more, so that all last alike."""
+    """Two ranks for at most six seconds; DSANLS/S gets five times as many of its cheap iterations."""
     more, every = (5, 5) if method == "DSANLS/S" else (1, 2)
-    return of(method, data, k, iters * more, ranks=2, time_limit=6, every=every)
+    return method_run(method, data, k, iters * more, ranks=2, time_limit=6, every=every)
 
 
 def figure2():
     sets = [("faces", 100, 60), ("mnist-test", 100, 60), ("mnist", 20, 40), ("kos", 100, 60), ("cells", 40, 100)]
     return [
-        Panel(f"{name}, k = {k}", [Curve(m, timed(m, name, k, iters)) for m in METHODS],
-              "seconds", "relative error", x="seconds", log="x")
+        Panel(
+            f"{name}, k = {k}",
+            [Curve(m, timed(m, name, k, iters)) for m in METHODS],
+            "seconds",
+            "relative error",
+            x="seconds",
+            log="x",
+        )
         for name, k, iters in sets + [("rcv1", 100, 60)]
-    ]  # fmt: skip
+    ]
 
 
 def figure3():
     return [
-        Panel(f"{name}, k = {k}",
-              [Curve(m, points=[(p, of(m, name, k, 2, ranks=p, every=0)) for p in (2, 4, 8, 16)]) for m in METHODS],
-              "nodes", "iterations per second (model)", y=lambda end, job: 1 / model.ranks(end, job), log="xy")
+        Panel(
+            f"{name}, k = {k}",
+            [
+                Curve(m, points=[(p, method_run(m, name, k, 2, ranks=p, every=0)) for p in (2, 4, 8, 16)])
+                for m in METHODS
+            ],
+            "nodes",
+            "iterations per second (model)",
+            y=lambda end, job: 1 / model.seconds_per_iteration(end, job),
+            log="xy",
+        )
         for name, k in [("faces", 100), ("mnist-test", 40), ("kos", 40)]
-    ]  # fmt: skip
+    ]
 
 
 def figure4():
-    # BPP's systems of k unknowns, one for each row, are out of reach beyond k = 100 here.
+    # BPP solves a system of k unknowns per row, which takes too long beyond k = 100.
     return [
-        Panel(f"{name}, k = {k}",
-              [Curve(m, timed(m, name, k, 40)) for m in METHODS if m != "DSANLS/G" and (m != "ANLS/BPP" or k <= 100)],
-              "seconds", "relative error", x="seconds", log="x")
-        for name, ks in [("kos", (20, 50, 200, 500)), ("rcv1", (20, 50, 200, 500))] for k in ks
-    ]  # fmt: skip
+        Panel(
+            f"{name}, k = {k}",
+            [Curve(m, timed(m, name, k, 40)) for m in METHODS if m != "DSANLS/G" and (m != "ANLS/BPP" or k <= 100)],
+            "seconds",
+            "relative error",
+            x="seconds",
+            log="x",
+        )
+        for name, ks in [("kos", (20, 50, 200, 500)), ("rcv1", (20, 50, 200, 500))]
+        for k in ks
+    ]
 
 
 SOLVERS = {
@@ -65,10 +85,14 @@ SOLVERS = {
 
 def figure5():
     return [
-        Panel(name, [Curve(s, run("dsanls", name, k, iters, every=4, **o)) for s, o in SOLVERS.items()],
-              "iteration", "relative error")
+        Panel(
+            name,
+            [Curve(s, run("dsanls", name, k, iters, every=4, **o)) for s, o in SOLVERS.items()],
+            "iteration",
+            "relative error",
+        )
         for name, k, iters in [("digits", 10, 100), ("faces", 20, 100), ("kos", 20, 40)]
-    ]  # fmt: skip
+    ]
 
 
 PLANTED = "synthetic:planted,m=300,n=200,k=10"
@@ -93,7 +117,12 @@ def iterations():
 
 def grid():
     panels = []
-    for name, data, k in [("planted", PLANTED, 10), ("digits", "digits", 10), ("faces", "faces", 20), ("kos", "kos", 20)]:
+    for name, data, k in [
+        ("planted", PLANTED, 10),
+        ("digits", "digits", 10),
+        ("faces", "faces", 20),
+        ("kos", "kos", 20),
+    ]:
         runs = {f"absolute {a:g}, {b:g}": dict(mu="absolute", mu_alpha=a, mu_beta=b) for a, b in GRID}
         runs = {"scaled (default)": {}, **runs}
         curves = [Curve(label, run("dsanls", data, k, 100, every=5, **o)) for label, o in runs.items()]
@@ -102,68 +131,61 @@ def grid():
 
 
 def leads(results):
-    """Where DSANLS/S is lowest at the time at which the first of the others ends."""
+    """Checks that DSANLS/S has the lowest error at the time at which the first method ends."""
     won, lost = [], []
     for panel in results.present():
         curves = results[panel]
         stop = min(points[-1].x for points in curves.values())
         errors = {c: results.at(panel, c, stop) for c in curves}
         best = min(errors, key=errors.get)
-        told = f"{panel}: {best} {errors[best]:.4f}, DSANLS/S {errors['DSANLS/S']:.4f} after {stop:.2g} s"
-        (won if best == "DSANLS/S" else lost).append(told)
+        parts = f"{panel}: {best} {errors[best]:.4f}, DSANLS/S {errors['DSANLS/S']:.4f} after {stop:.2g} s"
+        (won if best == "DSANLS/S" else lost).append(parts)
     return not lost, "; ".join(won + lost) + "."
 
 
+@findings
 def early(results):
-    """Where DSANLS/S is ahead in the first seconds: the time to the error of HALS after its first evaluation."""
-    told, ok = [], True
+    """Checks that DSANLS/S reaches the error of an early evaluation of HALS sooner."""
     for panel in results.present():
         goal = results[panel]["HALS"][min(2, len(results[panel]["HALS"]) - 1)]
         there = results.reach(panel, "DSANLS/S", goal.y)
-        ok &= there < goal.x
-        there = "never" if math.isinf(there) else f"{there:.2g} s"
-        told.append(f"{panel}: {goal.y:.3f} after {there} (HALS {goal.x:.2g} s)")
-    return ok, "; ".join(told) + "."
+        after = "never" if math.isinf(there) else f"after {there:.2g} s"
+        yield there < goal.x, f"{panel}: {goal.y:.3f} {after} (HALS {goal.x:.2g} s)"
 
 
-def straight(results):
-    told, ok = [], True
+@findings(prefix="Speedup of 16 nodes over 2, at most 8: ", separator=", ")
+def scales_linearly(results):
     for panel in results.present():
         for curve in METHODS:
             gain = results.at(panel, curve, 16) / results.at(panel, curve, 2)
-            ok &= gain > 4
-            told.append(f"{panel.split(',')[0]} {curve} {gain:.1f}")
-    return ok, "16 nodes against 2, of 8 at best: " + ", ".join(told) + "."
+            yield gain > 4, f"{panel.split(',')[0]} {curve} {gain:.1f}"
 
 
+@findings
 def cheapest(results):
-    told, ok = [], True
     for panel in results.present():
         rates = {c: results.at(panel, c, 16) for c in METHODS}
         best = max(rates, key=rates.get)
-        ok &= best == "DSANLS/S"
-        told.append(f"{panel.split(',')[0]}: {best} ({rates[best]:.3g}/s; DSANLS/S {rates['DSANLS/S']:.3g}/s)")
-    return ok, "; ".join(told) + "."
+        yield (
+            best == "DSANLS/S",
+            f"{panel.split(',')[0]}: {best} ({rates[best]:.3g}/s; DSANLS/S {rates['DSANLS/S']:.3g}/s)",
+        )
 
 
+@findings
 def solver(results):
-    told, ok = [], True
     for panel in results.present():
         for kind in ("subsampling", "Gaussian"):
             a, b = (results.last(panel, f"{s}, {kind}") for s in ("RCD", "PGD"))
-            ok &= a < b
-            told.append(f"{panel} {kind} {a:.4f} against {b:.4f}")
-    return ok, "; ".join(told) + "."
+            yield a < b, f"{panel} {kind} {a:.4f} against {b:.4f}"
 
 
+@findings
 def grid_wins(results):
-    told, ok = [], True
     for panel in results.present():
         best = min((c for c in results[panel] if c.startswith("abs")), key=lambda c: results.last(panel, c))
         a, b = results.last(panel, "scaled (default)"), results.last(panel, best)
-        ok &= b <= a
-        told.append(f"{panel}: {best} {b:.4f}, scaled {a:.4f}")
-    return ok, "; ".join(told) + "."
+        yield b <= a, f"{panel}: {best} {b:.4f}, scaled {a:.4f}"
 
 
 # Independent prototypes, 5 seeds: relative error after 10, 30 and 100 iterations.
@@ -194,29 +216,80 @@ REFERENCES = [
     for at, pair in zip((10, 30, 100), pairs)
 ]
 
-NAMES = "faces, MNIST, KOS, single cells; RCV1 where it is there"
+NAMES = "faces, MNIST, KOS, single cells; RCV1 if available"
 FIGURES = [
-    Figure("dsanls-fig2", PAPER + ", Figure 2", "relative error over time", NAMES, 5, figure2,
-           "Two ranks on one machine; evaluation is not in the seconds; --mu scaled, the default, in the place of the "
-           "paper's search over a grid (dsanls-mu has the grid). DSANLS/G is Gaussian.",
-           [Claim("DSANLS/S performs best on all sets.", leads),
-            Claim("DSANLS/S is the fastest at the beginning.", early)]),
-    Figure("dsanls-fig3", PAPER + ", Figure 3", "iterations per second over nodes", "faces, MNIST test, KOS", 2, figure3,
-           f"A model: multiplications counted from the sizes, bytes and messages counted in runs with that many ranks "
-           f"({model.WORDS}). BPP's pivoting is taken from the ratio of times in its run on two ranks; drawing Gaussian numbers is not counted.",
-           [Claim("All algorithms scale nearly in a straight line, but on the smallest set.", straight),
-            Claim("DSANLS/S has the lowest cost per iteration.", cheapest)]),
-    Figure("dsanls-fig4", PAPER + ", Figure 4", "relative error over time, k = 20 to 500", "KOS; RCV1 where it is there",
-           3, figure4, "Two ranks on one machine, KOS in the place of RCV1; k = 100 is in dsanls-fig2.",
-           [Claim("DSANLS/S outperforms the others for all k.", leads)]),
-    Figure("dsanls-fig5", PAPER + ", Figure 5", "solvers of the sketched subproblem", "digits, faces, KOS", 3,
-           figure5, "RCD is --solver pcd.",
-           [Claim("Proximal coordinate descent converges faster than projected gradient, whatever the sketch.", solver)]),
-    Figure("dsanls-iterations", PAPER + ", section 5.2", "relative error per iteration beside reference numbers",
-           "planted 300 x 200, digits", 0.5, iterations,
-           "Not a figure of the paper: k = 10, 5 seeds, sketches of 20 % (planted), 50 % of the columns and 10 % of the "
-           "rows (digits).", [], REFERENCES),
-    Figure("dsanls-mu", PAPER + ", section 5.1", "the grid of absolute mu", "planted 300 x 200, digits, faces, KOS", 2,
-           grid, "mu_t = alpha + beta t with alpha and beta of {0.1, 1, 10}, as printed, beside the default, which takes "
-           "the data's unit.", [Claim("Some absolute mu of the grid is as good as any.", grid_wins)]),
-]  # fmt: skip
+    Figure(
+        "dsanls-fig2",
+        paper=PAPER + ", Figure 2",
+        title="relative error over time",
+        data=NAMES,
+        minutes=5,
+        panels=figure2,
+        note="Two ranks on one machine. The seconds exclude evaluation. --mu scaled, the default, replaces the "
+        "paper's grid search, which is in dsanls-mu. DSANLS/S subsamples, DSANLS/G is Gaussian.",
+        claims=[
+            Claim("DSANLS/S performs best on all sets.", leads),
+            Claim("DSANLS/S is initially the fastest.", early),
+        ],
+    ),
+    Figure(
+        "dsanls-fig3",
+        paper=PAPER + ", Figure 3",
+        title="iterations per second over nodes",
+        data="faces, MNIST test, KOS",
+        minutes=2,
+        panels=figure3,
+        note="Modelled: multiplications counted from the sizes, bytes and messages counted in runs with that "
+        f"many ranks ({model.DESCRIPTION}). The cost of BPP's pivoting is the ratio of times in its run on "
+        "two ranks. Drawing Gaussian numbers is not counted.",
+        claims=[
+            Claim("All algorithms scale nearly linearly, except on the smallest set.", scales_linearly),
+            Claim("DSANLS/S has the lowest cost per iteration.", cheapest),
+        ],
+    ),
+    Figure(
+        "dsanls-fig4",
+        paper=PAPER + ", Figure 4",
+        title="relative error over time, k = 20 to 500",
+        data="KOS; RCV1 if available",
+        minutes=3,
+        panels=figure4,
+        note="Two ranks on one machine, KOS instead of RCV1; k = 100 is in dsanls-fig2.",
+        claims=[Claim("DSANLS/S outperforms the others for all k.", leads)],
+    ),
+    Figure(
+        "dsanls-fig5",
+        paper=PAPER + ", Figure 5",
+        title="solvers of the sketched subproblem",
+        data="digits, faces, KOS",
+        minutes=3,
+        panels=figure5,
+        note="RCD is --solver pcd.",
+        claims=[
+            Claim("Proximal coordinate descent converges faster than projected gradient, whatever the sketch.", solver)
+        ],
+    ),
+    Figure(
+        "dsanls-iterations",
+        paper=PAPER + ", section 5.2",
+        title="relative error per iteration against reference values",
+        data="planted 300 x 200, digits",
+        minutes=0.5,
+        panels=iterations,
+        note="Not a figure of the paper. k = 10, 5 seeds; sketches of 20 % (planted), of 50 % of the columns and "
+        "10 % of the rows (digits).",
+        claims=[],
+        references=REFERENCES,
+    ),
+    Figure(
+        "dsanls-mu",
+        paper=PAPER + ", section 5.1",
+        title="the grid of absolute mu",
+        data="planted 300 x 200, digits, faces, KOS",
+        minutes=2,
+        panels=grid,
+        note="mu_t = alpha + beta t with alpha and beta in {0.1, 1, 10}, as printed, against the default, which "
+        "scales with the data.",
+        claims=[Claim("The best absolute mu of the grid is at least as good as the default.", grid_wins)],
+    ),
+]

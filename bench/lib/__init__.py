@@ -1,1 +1,1 @@
-"""What all figures of bench/reproduce share. Python's standard library alone."""
+"""Helpers of the benchmark commands; most need the standard library only."""

@@ -1,34 +1,30 @@
-"""Runs fednmf and reads what it writes down. A finished run is kept below target/, so that nothing runs twice."""
+"""Runs fednmf for a figure and caches finished runs below target/, so that no run is repeated."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import re
 import shlex
 import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import data
+from . import datasets
+from .program import ROOT, read_trace
 from .spec import Run
 
-ROOT = Path(__file__).resolve().parents[2]
-# A run of one rank needs no daemon and no network: Open MPI starts in a fiftieth of a second instead of half of one.
-ALONE = {"OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
-LIMIT = 900  # seconds; no run of a figure is near it
+# With one rank Open MPI needs neither daemon nor network: it starts 25 times as fast.
+SINGLE_RANK = {"OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
+TIME_LIMIT = 900  # seconds, far above any run of a figure
+SMOKE_TIME_LIMIT = 30
+# Messages that are not the algorithm's own traffic, by the beginning of their purpose.
+OVERHEAD = ("statistics of", "evaluation", "agreement", "control", "public key")
 
 
-class Failed(Exception):
-    """A run that did not end well; the message has the command and what it said."""
-
-
-class Enough(Exception):
-    """The time of --for is over."""
+class RunFailed(Exception):
+    """A run failed; the message has the command and its output."""
 
 
 @dataclass
@@ -42,41 +38,39 @@ class Job:
     end: dict
 
     def sent(self, *skip: str, unit: str = "party_bytes") -> float:
-        """Bytes (or messages) of the algorithm itself: without loading, evaluation, control and what `skip` names."""
-        aside = ("figures of", "evaluation", "agreement", "control", "public key", *skip)
-        return sum(w[unit] for w in self.end["wire"] if not w["purpose"].startswith(aside))
+        """Returns the algorithm's own bytes (or messages), without OVERHEAD and what `skip` names."""
+        return sum(w[unit] for w in self.end["wire"] if not w["purpose"].startswith((*OVERHEAD, *skip)))
 
 
 class Engine:
-    def __init__(self, binary: Path, folder: Path | None, scratch: Path, smoke=False, seconds=math.inf, fresh=False):
-        self.binary, self.folder, self.scratch, self.smoke = binary, folder, scratch, smoke
-        self.fresh, self.until = fresh, time.monotonic() + seconds
+    def __init__(self, binary: Path, data: Path | None, scratch: Path, smoke=False, fresh=False):
+        self.binary, self.data, self.scratch, self.smoke, self.fresh = binary, data, scratch, smoke, fresh
         self.started, self.known = 0, {}
         self.env = environment()
-        stamp = binary.stat()
-        self.stamp = f"{stamp.st_size} {stamp.st_mtime_ns}"
+        stat = binary.stat()
+        self.build = f"{stat.st_size} {stat.st_mtime_ns}"
         (scratch / "runs").mkdir(parents=True, exist_ok=True)
 
     def jobs(self, run: Run) -> list[Job]:
-        """A run with all of its seeds."""
+        """Returns the run with each of its seeds."""
         if self.smoke:
             run = shrink(run)
         return [self.job(run, seed) for seed in range(run.seeds)]
 
     def job(self, run: Run, seed: int) -> Job:
         args = self.arguments(run, seed)
-        key = hashlib.sha256("\0".join([self.stamp, str(run.ranks), *args]).encode()).hexdigest()[:24]
+        key = hashlib.sha256("\0".join([self.build, str(run.ranks), *args]).encode()).hexdigest()[:24]
         if key not in self.known:
             trace = self.scratch / "runs" / f"{key}.jsonl"
             if self.fresh or self.smoke or not trace.exists():
                 self.execute(run, args, trace)
-            lines = [json.loads(line) for line in trace.read_text().splitlines()]
-            self.known[key] = Job(run, seed, lines[0], [e for e in lines if e["event"] == "iter"], lines[-1])
+            events = read_trace(trace)
+            self.known[key] = Job(run, seed, events[0], [e for e in events if e["event"] == "iter"], events[-1])
         return self.known[key]
 
     def arguments(self, run: Run, seed: int) -> list[str]:
         scaled = "scale" in dict(run.options)
-        path, own = data.resolve(run.data, seed, self.folder, self.scratch, self.smoke, scaled)
+        path, own = datasets.resolve(run.data, seed, self.data, self.scratch, self.smoke, scaled)
         every = max(1, run.iters // 40) if run.every is None else run.every
         args = ["--algo", run.algo, "--input", path, "-k", run.k, "--max-iters", run.iters, "--eval-every", every]
         args += ["--seed", seed] + (["--parties", run.parties] if run.parties else [])
@@ -86,31 +80,32 @@ class Engine:
         return [str(a) for a in args]
 
     def execute(self, run: Run, args: list[str], trace: Path) -> None:
-        started = trace.with_suffix(".part")
-        command = [*launcher(run.ranks), str(self.binary), *args, "--trace", str(started), "--quiet"]
-        if time.monotonic() > self.until:
-            raise Enough
+        partial = trace.with_suffix(".part")
+        command = [*launcher(run.ranks), str(self.binary), *args, "--trace", str(partial), "--quiet"]
         if not self.smoke:
             print("  " + " ".join(["fednmf", *args]) + (f"  # {run.ranks} ranks" * (run.ranks > 1)), flush=True)
         self.started += 1
-        limit = 30 if self.smoke else LIMIT
-        env = {**self.env, **(ALONE if run.ranks == 1 else {})}
+        limit = SMOKE_TIME_LIMIT if self.smoke else TIME_LIMIT
+        env = dict(self.env)
+        if run.ranks == 1:
+            # All isolated ranks use the same session directory and remove it at their end: other jobs need another one.
+            env |= SINGLE_RANK | {"OMPI_MCA_orte_tmpdir_base": str(self.scratch)}
         try:
             done = subprocess.run(
                 command, env=env, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired:
-            raise Failed(f"{shlex.join(command)}\nstill runs after {limit} s") from None
+            raise RunFailed(f"{shlex.join(command)}\nexceeded {limit} s") from None
         if done.returncode != 0:
-            raise Failed(f"{shlex.join(command)}\nended with {done.returncode}: {done.stderr.strip()[-1000:]}")
-        started.replace(trace)
+            raise RunFailed(f"{shlex.join(command)}\nexited with {done.returncode}: {done.stderr.strip()[-1000:]}")
+        partial.replace(trace)
 
 
 def environment() -> dict:
-    """The environment that jobs/setup.sh prescribes, and ranks that give way where they outnumber the cores."""
+    """Returns the environment of jobs/setup.sh, with ranks that yield when they outnumber the cores."""
     script = f'eval "$({shlex.quote(str(ROOT / "jobs" / "setup.sh"))} --env)"; env -0'
-    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=ROOT).stdout
-    env = dict(pair.split("=", 1) for pair in told.split("\0") if "=" in pair) or dict(os.environ)
+    output = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=ROOT).stdout
+    env = dict(pair.split("=", 1) for pair in output.split("\0") if "=" in pair) or dict(os.environ)
     return {**env, "OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
@@ -123,7 +118,7 @@ def launcher(ranks: int) -> list[str]:
 
 
 def shrink(run: Run) -> Run:
-    """The same run, small: the smoke test sees that it works, not what it gives."""
+    """Returns a small version of the run: a smoke test checks that it works, not what it computes."""
     options = dict(run.options)
     for name, most in (("local_iters", 2), ("admm_iters", 2)):
         if name in options or name == "admm_iters" and run.algo in ("ppdnmf", "admm"):
@@ -131,38 +126,31 @@ def shrink(run: Run) -> Run:
     options.pop("time_limit", None)
     if run.algo == "ppdnmf" and not options.get("plain"):
         options.update(admm_iters=1)
-    given = run.data
-    if isinstance(given, str) and given.startswith("synthetic:"):
-        given = re.sub(r"\b(m|n)=(\d+)", lambda m: f"{m[1]}={min(int(m[2]), 60)}", given)
-        given = re.sub(r"noise=[\d.]+", "noise=0.1", given)
-    if isinstance(given, data.Made) and given.kind == "blocks":
-        given = data.made("blocks", clients=3, rows=20, n=40, k=4)
-    uneven = isinstance(given, data.Made) and given.kind == "spectra"
-    if uneven:
-        given = data.made("spectra", m=4)
-    parties = run.parties if uneven or not run.parties else min(run.parties, 3)
+    data = run.data
+    if isinstance(data, str) and data.startswith("synthetic:"):
+        data = re.sub(r"\b(m|n)=(\d+)", lambda m: f"{m[1]}={min(int(m[2]), 60)}", data)
+        data = re.sub(r"noise=[\d.]+", "noise=0.1", data)
+    if isinstance(data, datasets.Generated) and data.kind == "blocks":
+        data = datasets.generated("blocks", clients=3, rows=20, n=40, k=4)
+    fixed_parties = isinstance(data, datasets.Generated) and data.kind == "spectra"
+    if fixed_parties:
+        data = datasets.generated("spectra", m=4)
+    parties = run.parties if fixed_parties or not run.parties else min(run.parties, 3)
     return Run(
-        run.algo, given, min(run.k, 4), min(run.iters, 2), parties, min(run.ranks, 2), 1, 1,
-        tuple(sorted(options.items())),
-    )  # fmt: skip
+        run.algo,
+        data,
+        k=min(run.k, 4),
+        iters=min(run.iters, 2),
+        parties=parties,
+        ranks=min(run.ranks, 2),
+        every=1,
+        options=tuple(sorted(options.items())),
+    )
 
 
 def value(column, event: dict, job: Job) -> float:
-    """A column of an event; fails where it is not there or no number."""
+    """Returns a column of an event, which must be a finite number."""
     found = column(event, job) if callable(column) else event.get(column)
     if not isinstance(found, (int, float)) or not math.isfinite(found):
-        raise Failed(f"{job.run.algo}: {column} is {found} at iteration {event.get('iter')}: {job.start['args']}")
+        raise RunFailed(f"{job.run.algo}: {column} is {found} at iteration {event.get('iter')}: {job.start['args']}")
     return float(found)
-
-
-def find_binary(asked: str | None) -> Path:
-    """The program to run: --binary, or the release build."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    path = Path(asked) if asked else target / "release" / "fednmf"
-    if not path.exists():
-        sys.exit(f"{path} is not there: run `make build` first, or name one with --binary")
-    return path.resolve()
-
-
-def clock() -> str:
-    return time.strftime("%Y-%m-%d")

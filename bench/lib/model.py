@@ -1,47 +1,48 @@
-"""A model of time on machines that are not here: counted multiplications and counted bytes, nothing measured.
+"""Time on machines that are not available, modelled from counted multiplications and bytes.
 
-A node does RATE floating-point operations a second on dense and sparse data alike; a collective of p nodes costs
-log2(p) latencies and its bytes over one link. The bytes are those of the run's own ledger. So a model's seconds say how
-methods compare, not how long anybody waits."""
+A node performs RATE floating-point operations per second on dense and sparse data alike. A collective of p nodes costs
+log2(p) latencies, plus its bytes over one link. The bytes come from the run's own ledger. Modelled seconds show how
+methods compare, not how long a run takes.
+"""
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 
 RATE = 20e9
 LATENCY = 50e-6
 BANDWIDTH = 1.25e9
-WORDS = f"model: {RATE / 1e9:g} GF/s a node, {LATENCY * 1e6:g} µs, {BANDWIDTH * 8 / 1e9:g} Gbit/s"
+DESCRIPTION = f"model: {RATE / 1e9:g} GF/s per node, {LATENCY * 1e6:g} µs, {BANDWIDTH * 8 / 1e9:g} Gbit/s"
 
 
-def default_size(of: int, k: int) -> int:
-    """What --sketch-size auto keeps of a dimension."""
-    return min(of, max(of // 10, min(of // 2, 10 * k), 2 * k))
+def default_size(dimension: int, k: int) -> int:
+    """Returns what --sketch-size auto keeps of a dimension."""
+    return min(dimension, max(dimension // 10, min(dimension // 2, 10 * k), 2 * k))
 
 
-def network(words_of_bytes: float, nodes: int, times: float) -> float:
-    """Seconds of `times` exchanges among nodes that move so many bytes of each."""
-    return times * LATENCY * max(1.0, math.log2(nodes)) + words_of_bytes / BANDWIDTH
+def network(bytes_per_node: float, nodes: int, exchanges: float) -> float:
+    """Returns the seconds of a number of exchanges among nodes."""
+    return exchanges * LATENCY * max(1.0, math.log2(nodes)) + bytes_per_node / BANDWIDTH
 
 
-def shares(n: int, parties: int, skew: float | None) -> list[int]:
-    """Columns of each party."""
+def party_columns(n: int, parties: int, skew: float | None) -> list[int]:
+    """Returns the number of columns of each party."""
     if skew is None:
         return [n // parties + (p < n % parties) for p in range(parties)]
     first = round(skew * n)
-    return [first, *shares(n - first, parties - 1, None)]
+    return [first, *party_columns(n - first, parties - 1, None)]
 
 
-def ranks(end: dict, job) -> float:
-    """Seconds per iteration of dsanls, hals, mu, bpp on as many nodes as the run had ranks."""
+def seconds_per_iteration(end: dict, job) -> float:
+    """Returns the time per iteration of dsanls, hals, mu and bpp on as many nodes as the run had ranks."""
     m, n, k, p = (job.start[name] for name in ("m", "n", "k", "ranks"))
     density, iters = job.start["nnz"] / (m * n), max(1, end["iter"])
     if job.run.algo == "dsanls":
         params = job.start["params"]
         d_u, d_v = params["sketch_size_u"], params["sketch_size_v"]
-        exact = params["sketch"] not in ("subsample", "count")
-        products = 2 * density * k * (2 * m * n if exact else m * d_u + n * d_v) / p
+        dense_sketch = params["sketch"] not in ("subsample", "count")
+        products = 2 * density * k * (2 * m * n if dense_sketch else m * d_u + n * d_v) / p
         small = 2 * k * k * (d_u + d_v + (m + n) / p)
     else:
         products, small = 4 * density * m * n * k / p, 4 * k * k * (m + n) / p
@@ -52,24 +53,27 @@ def ranks(end: dict, job) -> float:
     return work / RATE + network(job.sent("load") / p / iters, p, exchanges)
 
 
-# Of BPP on a matrix: how much more than the products its iteration is, from the first run, that with the fewest ranks.
+# Ratio of a BPP iteration to its products by matrix, from the first run, the one with the fewest ranks.
 PIVOTING: dict = {}
 
 
 def pivoting(end: dict) -> float:
-    """How often BPP pivots is in no formula: the ratio of all local work to the products in a run."""
-    spent = {name: phase["seconds_mean"] for name, phase in end["phases"].items()}
-    known = sum(s for name, s in spent.items() if name.startswith(("product", "Gram")))
-    return (known + spent.get("update", 0.0)) / known
+    """Returns the measured ratio of all local work of BPP to its products: no formula counts the pivoting."""
+    seconds = {name: phase["seconds_mean"] for name, phase in end["phases"].items()}
+    products = sum(s for name, s in seconds.items() if name.startswith(("product", "Gram")))
+    return (products + seconds.get("update", 0.0)) / products
 
 
-@lru_cache(maxsize=None)
-def steps(
+@cache
+def step_seconds(
     algo: str, m: int, n: int, k: int, density: float, parties: int, skew: float | None, sweeps: int, summed: int
-) -> tuple:  # fmt: skip
-    """Seconds that a local step of each party takes (secure-hals: an iteration with that many sweeps, of `summed` rows of U)."""
+) -> tuple[float, ...]:
+    """Returns the time of a local step of each party.
+
+    For secure-hals a step is an iteration of `sweeps` sweeps that exchanges `summed` rows of U.
+    """
     times = []
-    for columns in shares(n, parties, skew):
+    for columns in party_columns(n, parties, skew):
         rows = default_size(m, k) if algo in ("syn-ssd-u", "syn-ssd-uv") else m
         seen = default_size(columns, k) if algo in ("syn-ssd-v", "syn-ssd-uv", "asyn-ssd-v") else columns
         count = density * (rows * columns + m * seen) * k + 2 * (m + columns) * k * k * sweeps
@@ -79,37 +83,45 @@ def steps(
     return tuple(times)
 
 
-def parts(job) -> tuple:
+def local_work(job) -> tuple[tuple[float, ...], int]:
+    """Returns the time of a local step of each party, and the local steps between two exchanges."""
     start, params = job.start, job.start["params"]
     local = params.get("local_iters", 1)
     secure = job.run.algo == "secure-hals"
-    density = start["nnz"] / (start["m"] * start["n"])
-    each = steps(
-        job.run.algo, start["m"], start["n"], start["k"], density, start["parties"], params.get("skew"),
-        local if secure else 1, params["sketch_size_v"] if secure and params.get("sketch") == "subsample" else start["m"],
-    )  # fmt: skip
-    return each, 1 if secure else local
+    sketched = secure and params.get("sketch") == "subsample"
+    seconds = step_seconds(
+        job.run.algo,
+        start["m"],
+        start["n"],
+        start["k"],
+        start["nnz"] / (start["m"] * start["n"]),
+        start["parties"],
+        params.get("skew"),
+        sweeps=local if secure else 1,
+        summed=params["sketch_size_v"] if sketched else start["m"],
+    )
+    return seconds, 1 if secure else local
 
 
 def party_bytes(event: dict, job) -> float:
-    """Bytes that a party has handed over and got back so far, from the ledger."""
+    """Returns the bytes that a party has sent and received until this event, from the ledger."""
     return job.sent() * event["iter"] / max(1, job.end["iter"]) / job.start["parties"]
 
 
-def virtual(event: dict, job) -> float:
-    """Seconds until this event, were each party a node of its own."""
-    each, local = parts(job)
-    parties, done = len(each), event["iter"]
+def seconds(event: dict, job) -> float:
+    """Returns the time until this event if each party were a node."""
+    steps, local = local_work(job)
+    parties, done = len(steps), event["iter"]
     sent = job.sent() / max(1, job.end["iter"])
     if job.run.algo.startswith("asyn"):
-        return merges(tuple(t * local for t in each), network(sent, 2, 2), done)
+        return merge_seconds(tuple(step * local for step in steps), network(sent, 2, 2), done)
     exchanges = 2 + (local if "ssd-u" in job.run.algo else 0)
-    return done * (max(each) * local + network(sent / parties, parties, exchanges))
+    return done * (max(steps) * local + network(sent / parties, parties, exchanges))
 
 
-@lru_cache(maxsize=None)
-def merges(turns: tuple, exchange: float, count: int) -> float:
-    """When the server has merged `count` turns, if nobody waits for anybody."""
+@cache
+def merge_seconds(turns: tuple[float, ...], exchange: float, count: int) -> float:
+    """Returns when the server has merged `count` turns, if no party waits for another."""
     done, now = [0] * len(turns), 0.0
     for _ in range(count):
         party = min(range(len(turns)), key=lambda p: turns[p] * (done[p] + 1))
@@ -118,10 +130,10 @@ def merges(turns: tuple, exchange: float, count: int) -> float:
     return now
 
 
-def rate(end: dict, job) -> float:
-    """Local iterations that a party does in a second, the mean over parties."""
-    each, local = parts(job)
+def local_iteration_rate(end: dict, job) -> float:
+    """Returns the local iterations of a party per second, averaged over parties."""
+    steps, local = local_work(job)
     if job.run.algo.startswith("asyn"):
         exchange = network(job.sent() / max(1, end["iter"]), 2, 2)
-        return sum(local / (t * local + exchange) for t in each) / len(each)
-    return end["iter"] * local / virtual(end, job)
+        return sum(local / (step * local + exchange) for step in steps) / len(steps)
+    return end["iter"] * local / seconds(end, job)

@@ -1,4 +1,4 @@
-"""Draws with matplotlib, in a virtual environment below target/ where this Python has none."""
+"""Plots stored curves with matplotlib, installed below target/ if this Python does not have it."""
 
 from __future__ import annotations
 
@@ -9,46 +9,36 @@ import sys
 import venv
 from pathlib import Path
 
-from .results import Results
+from .results import read_csv
+from .spec import Figure
 
 
-def python(scratch: Path) -> str:
-    """A Python that has matplotlib."""
+def python_with_matplotlib(scratch: Path) -> str:
     if importlib.util.find_spec("matplotlib"):
         return sys.executable
     home = scratch / "venv"
-    found = home / "bin" / "python"
-    if not found.exists():
-        print(f"no matplotlib here: installing it into {home}", flush=True)
+    python = home / "bin" / "python"
+    if not python.exists():
+        print(f"installing matplotlib into {home}", flush=True)
         venv.create(home, with_pip=True)
-    if subprocess.run([found, "-c", "import matplotlib"], capture_output=True).returncode:
-        subprocess.run([found, "-m", "pip", "install", "--quiet", "matplotlib"], check=True)
-    return str(found)
+    if subprocess.run([python, "-c", "import matplotlib"], capture_output=True).returncode:
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "matplotlib"], check=True)
+    return str(python)
 
 
-def draw(figure, panels, results: Results, scratch: Path, out: Path) -> None:
-    shown = [p for p in panels if p.name in results.panels and not p.table]
-    if not shown:
+def plot(figure: Figure, directory: Path, scratch: Path) -> None:
+    """Plots curves.csv of a directory as plot.svg; a figure of tables alone has no plot."""
+    curves = read_csv(directory / "curves.csv")
+    panels = [p for p in figure.panels() if p.name in curves and not p.table]
+    if not panels:
         return
     spec = {
         "title": f"{figure.name}: {figure.title}",
         "panels": [
-            {
-                "name": p.name,
-                "xlabel": p.xlabel,
-                "ylabel": p.ylabel,
-                "log": p.log,
-                "curves": {
-                    label: [[q.x, q.y, q.sd] for q in points] for label, points in results.panels[p.name].items()
-                },
-            }
-            for p in shown
+            {"name": p.name, "xlabel": p.xlabel, "ylabel": p.ylabel, "log": p.log, "curves": curves[p.name]}
+            for p in panels
         ],
     }
-    described = scratch / f"{figure.name}.json"
-    script, text = Path(__file__).with_name("draw.py"), json.dumps(spec)
-    drawn = out.exists() and out.stat().st_mtime > script.stat().st_mtime
-    if drawn and described.exists() and described.read_text() == text:
-        return
-    described.write_text(text)
-    subprocess.run([python(scratch), script, described, out], check=True)
+    script = Path(__file__).with_name("draw.py")
+    command = [python_with_matplotlib(scratch), script, directory / "plot.svg"]
+    subprocess.run(command, input=json.dumps(spec), text=True, check=True)

@@ -1,14 +1,15 @@
-"""Curves out of runs: means over seeds, and what claims ask about them."""
+"""Curves as means over seeds, and the queries that claims make."""
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 from .engine import Engine, value
+from .program import thin
 from .spec import Curve, Missing, Panel
-
-POINTS = 60  # a stored curve has no more
 
 
 @dataclass
@@ -19,30 +20,32 @@ class Point:
     seeds: int
 
 
-def mean(values: list[float]) -> tuple[float, float]:
-    middle = sum(values) / len(values)
-    spread = math.sqrt(sum((v - middle) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
-    return middle, spread
+def mean_and_sd(values: list[float]) -> tuple[float, float]:
+    mean = sum(values) / len(values)
+    sd = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
+    return mean, sd
 
 
 def evaluate(engine: Engine, panel: Panel, curve: Curve) -> list[Point]:
+    """Runs what a curve needs and returns its points."""
     x, y = curve.x or panel.x, curve.y or panel.y
     if curve.points is not None:
         points = []
         for at, run in curve.points:
             jobs = engine.jobs(run.but(every=run.iters) if run.every is None else run)
-            points.append(Point(at, *mean([value(y, j.end, j) for j in jobs]), len(jobs)))
+            points.append(Point(at, *mean_and_sd([value(y, j.end, j) for j in jobs]), len(jobs)))
         return points
-    jobs = engine.jobs(curve.run) if curve.run else min(
-        (engine.jobs(r) for r in curve.best), key=lambda jobs: mean([value(y, j.end, j) for j in jobs])[0]
-    )  # fmt: skip
+
+    def final(jobs):
+        return mean_and_sd([value(y, j.end, j) for j in jobs])[0]
+
+    jobs = engine.jobs(curve.run) if curve.run else min((engine.jobs(r) for r in curve.best), key=final)
     points = []
     for events in zip(*(job.events for job in jobs)):
         pairs = list(zip(events, jobs))
-        at, _ = mean([value(x, e, j) for e, j in pairs])
-        points.append(Point(at, *mean([value(y, e, j) for e, j in pairs]), len(jobs)))
-    step = max(1, -(-len(points) // POINTS))
-    return points[::step] + ([points[-1]] if (len(points) - 1) % step else [])
+        at, _ = mean_and_sd([value(x, e, j) for e, j in pairs])
+        points.append(Point(at, *mean_and_sd([value(y, e, j) for e, j in pairs]), len(jobs)))
+    return points
 
 
 class Results:
@@ -58,23 +61,49 @@ class Results:
         return self.panels[panel]
 
     def last(self, panel: str, curve: str) -> float:
-        """The y at the end of a curve."""
+        """Returns the y at the end of a curve."""
         return self[panel][curve][-1].y
 
     def at(self, panel: str, curve: str, x) -> float:
-        """The y of the last point whose x is not beyond."""
+        """Returns the y at x, or at the last point before it."""
         points = self[panel][curve]
         if any(p.x == x for p in points):
             return next(p.y for p in points if p.x == x)
         return next((p.y for p in reversed(points) if p.x <= x), points[0].y)
 
     def reach(self, panel: str, curve: str, y: float) -> float:
-        """The x at which a curve falls to y; infinite where it does not."""
+        """Returns the x at which a curve falls to y, or infinity."""
         return next((p.x for p in self[panel][curve] if p.y <= y), math.inf)
-
-    def lowest(self, panel: str) -> str:
-        """The curve that ends lowest."""
-        return min(self[panel], key=lambda curve: self.last(panel, curve))
 
     def present(self) -> list[str]:
         return list(self.panels)
+
+
+def shorten(x: float | str, digits: int) -> str:
+    return x if isinstance(x, str) else f"{x:.{digits}g}"
+
+
+def write_csv(path: Path, results: Results) -> None:
+    """Writes the curves, thinned; `sd` is empty for a single seed."""
+    with open(path, "w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["panel", "curve", "x", "y", "sd"])
+        for panel, curves in results.panels.items():
+            for label, points in curves.items():
+                for p in thin(points):
+                    sd = shorten(p.sd, 2) if p.seeds > 1 else ""
+                    out.writerow([panel, label, shorten(p.x, 4), shorten(p.y, 4), sd])
+
+
+def read_csv(path: Path) -> dict[str, dict[str, list[tuple[float | str, float, float]]]]:
+    """Returns panel -> curve -> (x, y, sd)."""
+    panels: dict = {}
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            try:
+                x = float(row["x"])
+            except ValueError:
+                x = row["x"]
+            points = panels.setdefault(row["panel"], {}).setdefault(row["curve"], [])
+            points.append((x, float(row["y"]), float(row["sd"] or 0)))
+    return panels

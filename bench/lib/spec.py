@@ -1,52 +1,53 @@
-"""What a figure is made of. The files in bench/figures/ consist of these and of little else."""
+"""What a figure consists of; the files in bench/figures/ are written in these terms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Union
+from typing import Any
 
-# A column of the trace, or a function of one of its events (a dict) and the finished job it belongs to.
-Column = Union[str, Callable[[dict, "Any"], float]]
+# A column of the trace, or a function of an event (a dict) and the finished job it belongs to.
+Column = str | Callable[[dict, Any], float]
 
 
 class Missing(Exception):
-    """A data set that is not there; the message says what it is and where it is looked for."""
+    """A data set is not available; the message names it and the place where it was expected."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One invocation of fednmf, repeated with `seeds` seeds."""
+    """A run of fednmf, repeated with `seeds` seeds."""
 
     algo: str
-    data: Any  # a name in data.SETS, 'synthetic:…', or a data.Made
+    data: Any  # a name in datasets.SETS, 'synthetic:…', or a datasets.Generated
     k: int
     iters: int
     parties: int | None = None
     ranks: int = 1
-    every: int | None = None  # --eval-every; None: some forty points
+    every: int | None = None  # --eval-every; None: about forty evaluations
     seeds: int = 1
     options: tuple = ()
 
     def but(self, **changes) -> Run:
-        """The same run with other fields or options."""
+        """Returns the same run with other fields or options."""
         fields = {k: changes.pop(k) for k in list(changes) if k in self.__dataclass_fields__}
         return replace(self, **fields, options=tuple(sorted({**dict(self.options), **changes}.items())))
 
 
 def run(algo: str, data: Any, k: int, iters: int, **rest) -> Run:
-    """A run; what is no field of Run is an option of fednmf (`local_iters=10` is `--local-iters 10`)."""
+    """Describes a run; whatever is not a field of Run is an option: `local_iters=10` is `--local-iters 10`."""
     return Run(algo, data, k, iters).but(**rest)
 
 
 @dataclass
 class Curve:
-    """A line of a plot or the row of a table. One of `run`, `best` and `points` says what is run."""
+    """A line of a plot or a row of a table, defined by exactly one of `run`, `best` and `points`."""
 
     label: str
-    run: Run | None = None  # the course of one run
-    best: list[Run] | None = None  # the same, of the run that ends lowest
-    points: list[tuple[Any, Run]] | None = None  # (x, run): the end of each run
-    x: Column | None = None  # other than the panel's
+    run: Run | None = None  # the history of a run
+    best: list[Run] | None = None  # the history of the run that ends lowest
+    points: list[tuple[Any, Run]] | None = None  # (x, run): the final value of each run
+    x: Column | None = None  # overrides the panel's
     y: Column | None = None
 
 
@@ -64,15 +65,27 @@ class Panel:
 
 @dataclass
 class Claim:
-    """What the paper says, and a function of the results that gives (whether it holds here, what was measured)."""
+    """A claim of the paper, and a function of the results that returns whether it holds and what was measured."""
 
     text: str
     check: Callable[[Any], tuple[bool, str]]
 
 
+def findings(check=None, *, prefix: str = "", separator: str = "; "):
+    """Makes the check of a claim from a generator of (holds, finding); the claim holds if all of them do."""
+    if check is None:
+        return lambda check: findings(check, prefix=prefix, separator=separator)
+
+    def checked(results):
+        pairs = list(check(results))
+        return all(holds for holds, _ in pairs), prefix + separator.join(finding for _, finding in pairs) + "."
+
+    return checked
+
+
 @dataclass
 class Reference:
-    """A number that others found: `value` ± `sd` from `source`, beside what was measured here."""
+    """A value `value` ± `sd` from `source`, compared with the measured one."""
 
     text: str
     value: float
@@ -86,9 +99,9 @@ class Figure:
     name: str
     paper: str
     title: str
-    data: str  # in words
-    minutes: float  # of two cores
+    data: str  # description
+    minutes: float  # on two cores
     panels: Callable[[], list[Panel]]
-    note: str = ""  # what differs from the paper
+    note: str = ""  # differences from the paper
     claims: list[Claim] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)

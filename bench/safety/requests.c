@@ -1,5 +1,5 @@
-/* Counts MPI requests that were started and that were completed, in a file of two numbers for each process:
- * FEDNMF_REQUESTS.PID. For bench/safety/soak, which loads it before the MPI library. */
+/* Counts started and completed MPI requests, in a file of two numbers per process, FEDNMF_REQUESTS.PID. The soak test
+ * preloads it. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdint.h>
@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static uint64_t aside[2];
-static uint64_t *count = aside;
+static uint64_t fallback[2];
+static uint64_t *count = fallback;
 
 __attribute__((constructor)) static void open_file(void)
 {
@@ -18,9 +18,9 @@ __attribute__((constructor)) static void open_file(void)
     if (!prefix || snprintf(path, sizeof path, "%s.%d", prefix, (int)getpid()) >= (int)sizeof path)
         return;
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    if (file < 0 || ftruncate(file, sizeof aside) != 0)
+    if (file < 0 || ftruncate(file, sizeof fallback) != 0)
         return;
-    void *at = mmap(NULL, sizeof aside, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *at = mmap(NULL, sizeof fallback, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (at != MAP_FAILED)
         count = at;
     close(file);

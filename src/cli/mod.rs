@@ -1,109 +1,307 @@
-//! The command line: from what was typed ([`args`]) to checked settings ([`check`]), before anything is read.
+//! The command line: what can be typed ([`args`]), parsed for the method that `--algo` names, and handed to the command
+//! that does it.
 
-mod account;
 mod args;
-mod check;
-mod estimate;
-mod info;
+mod options;
 mod reference;
 
-pub use account::AccountArgs;
-pub use args::{
-    AttackArgs, Cli, Command, Kernel, Precision, ProjectArgs, ReportArgs, RunArgs, SAMPLE_INPUT, Scale, SweepArgs,
-};
-pub use check::{Every, Settings};
-pub use estimate::EstimateArgs;
-pub use info::print_info;
-pub use reference::algorithms;
-
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{CommandFactory, FromArgMatches};
 
-use crate::algorithms::options;
-use crate::algorithms::options::Check;
+pub use self::args::{Cli, Command};
+pub use self::reference::algorithms;
+use crate::algorithms::description::DifferentialPrivacy;
+use crate::algorithms::method::{ConfiguredMethod, Entry};
 use crate::algorithms::registry;
-use crate::error::{Error, Result};
+use crate::comm::Communicator;
+use crate::commands::estimate::EstimateArgs;
+use crate::commands::factorize::RunArgs;
+use crate::commands::{attack, estimate, list, project, report, sweep, tools};
+use crate::driver;
+use crate::error::{EXIT_DONE, Error, Result};
 
-/// The whole parser: the derived part and every option of the registry.
-pub fn command() -> clap::Command {
-    let mut command = Cli::command();
-    for opt in options::ALL {
-        let takers: Vec<&str> =
-            registry::ALL.iter().filter(|m| m.options.iter().any(|t| t.opt.name == opt.name)).map(|m| m.name).collect();
-        let mut arg = clap::Arg::new(opt.name)
-            .long(opt.name)
-            .help(format!("{} (for {})", opt.help, takers.join(", ")))
-            .help_heading("Options of some algorithms");
-        arg = match opt.check {
-            Check::Flag => arg.action(clap::ArgAction::SetTrue),
-            // Negative numbers reach our own check, which says what the option wants.
-            _ => arg.value_name(opt.value).allow_hyphen_values(true),
-        };
-        command = command.arg(arg);
-    }
-    command
-}
-
-/// What was typed, parsed.
-pub enum Typed {
+/// What was asked for.
+pub enum Request {
     /// Nothing to run: print this and end with 0 (`--help`, `--version`).
     Text(String),
-    Command(Command),
-    Run(Box<RunArgs>, ArgMatches),
+    Run(Box<RunArgs>, Arc<dyn ConfiguredMethod>),
+    Estimate(Box<EstimateArgs>, Arc<dyn ConfiguredMethod>),
+    Other(Command),
+}
+
+/// The parser for a run, or an estimate, of one method.
+pub fn command_of(entry: &dyn Entry) -> clap::Command {
+    Cli::command().args(entry.options()).mut_subcommand("estimate", |estimate| estimate.args(entry.options()))
+}
+
+/// The parser with the options of all methods, for the man page and completions.
+pub fn complete_command() -> clap::Command {
+    Cli::command().args(options::all().into_iter().map(|option| option.arg()))
 }
 
 /// Parses the command line.
 ///
 /// # Errors
-/// With clap's own message, which names the option and what to do.
-pub fn parse(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Typed> {
-    let matches = match command().try_get_matches_from(words) {
+/// Naming the option that is wrong, and what it should be.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let entry = entry_of(&words)?;
+    let mut matches = match command_of(entry).try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(e) if !e.use_stderr() => {
             let text = e.render();
             let terminal = std::io::stdout().is_terminal();
-            return Ok(Typed::Text(if terminal { text.ansi().to_string() } else { text.to_string() }));
+            return Ok(Request::Text(if terminal { text.ansi().to_string() } else { text.to_string() }));
         }
-        Err(e) => {
-            // Who types `fednmf counts.mtx` means a matrix.
-            if let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) =
-                (e.kind(), e.get(ContextKind::InvalidSubcommand))
+        Err(e) => return Err(explain(&e, entry)),
+    };
+    let unexpected = |e: clap::Error| Error::input(e.render().to_string());
+    let method = match matches.subcommand() {
+        None => Some(entry.configure(&matches)?),
+        Some(("estimate", matches)) => Some(entry.configure(matches)?),
+        Some(_) => None,
+    };
+    let cli = Cli::from_arg_matches_mut(&mut matches).map_err(unexpected)?;
+    Ok(match (cli.command, method) {
+        (None, Some(method)) => Request::Run(Box::new(cli.run), method),
+        (Some(Command::Estimate(args)), Some(method)) => Request::Estimate(args, method),
+        (Some(command), _) => Request::Other(command),
+        (None, None) => unreachable!("a run has a method"),
+    })
+}
+
+/// The method that `--algo` names, `auto` by default. The sweep has an `--algo` of its own, which is parsed later.
+fn entry_of(words: &[OsString]) -> Result<&'static dyn Entry> {
+    let texts: Vec<&str> = words.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let mut name = None;
+    for (at, word) in texts.iter().enumerate() {
+        if *word == "--algo" {
+            name = texts.get(at + 1).copied().or(name);
+        } else if let Some(value) = word.strip_prefix("--algo=") {
+            name = Some(value);
+        }
+    }
+    let Some(name) = name else { return Ok(registry::AUTO) };
+    registry::find(name).ok_or_else(|| {
+        let names: Vec<&str> = registry::descriptions().map(|method| method.name).collect();
+        Error::input(format!("--algo {name}: no such method; there are auto, {}", names.join(", ")))
+    })
+}
+
+/// An error of the parser in our words.
+fn explain(e: &clap::Error, entry: &dyn Entry) -> Error {
+    let text = |kind| match e.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let option = text(ContextKind::InvalidArg).map(|arg| arg.split([' ', '=']).next().unwrap_or(arg));
+    match (e.kind(), option) {
+        // A user who types `fednmf counts.mtx` means a matrix.
+        (ErrorKind::InvalidSubcommand, _) => {
+            if let Some(word) = text(ContextKind::InvalidSubcommand)
                 && (word.contains(['.', '/']) || std::path::Path::new(word).exists())
             {
-                return Err(Error::input(format!(
-                    "{word}: is no subcommand; to factorise a file: fednmf --input {word}, to look at it: fednmf inspect {word}"
-                )));
+                return Error::input(format!(
+                    "{word}: is not a subcommand; to factorise a file: fednmf --input {word}, to look at it: fednmf inspect {word}"
+                ));
             }
-            let text = e.render().to_string();
-            return Err(Error::input(text.trim_start_matches("error: ").trim_end().to_string()));
         }
+        (ErrorKind::UnknownArgument, Some(option)) => {
+            if let Some(foreign) = options::find(option.trim_start_matches('-')) {
+                return foreign_option(&foreign, entry);
+            }
+        }
+        (ErrorKind::InvalidValue, Some(option)) => {
+            let value = text(ContextKind::InvalidValue).unwrap_or_default();
+            if let Some(ContextValue::Strings(valid)) = e.get(ContextKind::ValidValue)
+                && !value.is_empty()
+            {
+                return Error::input(format!("{option} {value}: must be one of {}", valid.join(", ")));
+            }
+        }
+        (ErrorKind::ValueValidation, Some(option)) => {
+            let value = text(ContextKind::InvalidValue).unwrap_or_default();
+            if let Some(why) = std::error::Error::source(e) {
+                return Error::input(format!("{option} {value}: {why}"));
+            }
+        }
+        _ => {}
+    }
+    let text = e.render().to_string();
+    Error::input(text.trim_start_matches("error: ").trim_end().to_string())
+}
+
+/// Refuses an option of other methods: ignoring it would let a user believe in it.
+fn foreign_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
+    let method = entry.description();
+    let takers: Vec<&str> = option.takers().collect();
+    let why = match method.dp {
+        DifferentialPrivacy::Refused(why) if takers.iter().all(|name| takes_dp(name)) => format!(": {why}"),
+        _ => String::new(),
     };
-    let cli = Cli::from_arg_matches(&matches).map_err(|e| Error::input(e.render().to_string()))?;
-    Ok(match cli.command {
-        Some(command) => Typed::Command(command),
-        None => Typed::Run(Box::new(cli.run), matches),
-    })
+    let verb = if takers.len() == 1 { "does" } else { "do" };
+    Error::input(format!("--{}: {} does not take it ({} {verb}){why}", option.name, method.name, takers.join(", ")))
+}
+
+fn takes_dp(name: &str) -> bool {
+    registry::find(name).is_some_and(|entry| entry.description().dp == DifferentialPrivacy::Offered)
+}
+
+/// The answer to what needs neither data nor other ranks; `None` for the rest.
+///
+/// # Errors
+/// When `list` is asked for a method that does not exist, or `account` for what does not make sense.
+pub fn answer(request: &Request) -> Result<Option<String>> {
+    Ok(Some(match request {
+        Request::Text(text) => text.clone(),
+        Request::Other(Command::List { markdown: true, .. }) => reference::reference(),
+        Request::Other(Command::List { name: None, .. }) => list::all(),
+        Request::Other(Command::List { name: Some(name), wire, .. }) => list::one(name, *wire)?,
+        Request::Other(Command::Account(asked)) => asked.answer()?,
+        Request::Other(Command::Completions { shell }) => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut complete_command(), "fednmf", &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        }
+        Request::Other(Command::Man) => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(complete_command())
+                .render(&mut text)
+                .map_err(|e| Error::failed(format!("cannot make the man page: {e}")))?;
+            String::from_utf8_lossy(&text).into_owned()
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Does what was asked for, on all ranks of `comm`; the exit code. Collective.
+///
+/// # Errors
+/// As the run or the subcommand.
+pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
+    match request {
+        Request::Run(args, method) => {
+            let settings = args.check(method, std::env::args().collect()).map_err(Error::on_all_ranks)?;
+            driver::run(&settings, comm)
+        }
+        Request::Estimate(args, method) => {
+            let question = args.check(method).map_err(Error::on_all_ranks)?;
+            estimate::estimate(&question, comm)
+        }
+        Request::Other(command) => match command {
+            Command::Generate { spec, output } => tools::generate(&spec, &output, comm),
+            Command::Inspect { input, transpose, json } => tools::inspect(&input, transpose, json, comm),
+            Command::Evaluate { factors, input, transpose, json } => {
+                tools::evaluate(&factors, &input, transpose, json, comm)
+            }
+            Command::Attack(args) => attack::attack(&args, comm),
+            Command::Project(args) => project::project(&args, comm),
+            Command::Sweep(args) => sweep::sweep(&args, comm),
+            Command::Report(args) => report::report(&args, comm),
+            Command::List { .. }
+            | Command::Estimate(_)
+            | Command::Account(_)
+            | Command::Completions { .. }
+            | Command::Man => Ok(EXIT_DONE),
+        },
+        Request::Text(_) => Ok(EXIT_DONE),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::settings::{Every, Settings};
+
+    fn words(line: &str) -> impl Iterator<Item = OsString> {
+        line.split(' ').map(Into::into)
+    }
+
+    fn check(line: &str) -> Result<Settings> {
+        match parse(words(line))? {
+            Request::Run(args, method) => args.check(method, Vec::new()),
+            _ => panic!("not a run"),
+        }
+    }
 
     #[test]
-    fn the_parser_is_sound() {
-        command().debug_assert();
+    fn the_parsers_are_sound() {
+        complete_command().debug_assert();
+        for entry in registry::ALL.iter().chain([&registry::AUTO]) {
+            command_of(*entry).debug_assert();
+        }
+    }
+
+    #[test]
+    fn help_shows_the_options_of_the_method() {
+        let help = |line: &str| match parse(words(line)) {
+            Ok(Request::Text(text)) => text,
+            _ => panic!("{line}: not a help text"),
+        };
+        assert!(help("fednmf --algo dsanls --help").contains("--sketch-size"));
+        assert!(!help("fednmf --help").contains("--sketch-size"));
+        assert!(help("fednmf estimate --algo fnmf --help").contains("--local-iters"));
     }
 
     #[test]
     fn wrong_options_are_refused_in_words() {
-        let parse = |words: &str| parse(words.split(' ').map(Into::into));
-        assert!(matches!(parse("fednmf counts.mtx"), Err(e) if e.message.contains("--input counts.mtx")));
-        assert!(matches!(parse("fednmf --algo hals"), Ok(Typed::Run(..))));
-        assert!(matches!(parse("fednmf --help"), Ok(Typed::Text(t)) if t.contains("--sketch-size")));
+        assert!(matches!(parse(words("fednmf counts.mtx")), Err(e) if e.message.contains("--input counts.mtx")));
+        assert!(matches!(parse(words("fednmf --algo hals")), Ok(Request::Run(..))));
         for wrong in ["fednmf --nosuch", "fednmf -k x", "fednmf --precision f16", "fednmf nosuch", "fednmf --resume"] {
-            assert!(matches!(parse(wrong), Err(e) if e.exit_code() == 2), "{wrong}");
+            assert!(matches!(parse(words(wrong)), Err(e) if e.exit_code() == 2), "{wrong}");
+        }
+        let message = |line: &str| check(line).err().map(|e| e.message).unwrap_or_default();
+        assert_eq!(message("fednmf --algo dsanls --solver newton"), "--solver newton: must be one of pcd, pgd");
+        assert_eq!(message("fednmf --algo dsanls --mu-beta -1"), "--mu-beta -1: must be a number of at least 0");
+        assert!(message("fednmf --algo hals --solver pcd").contains("dsanls"));
+        assert!(message("fednmf --algo hals --epsilon 1").contains("one domain of trust"));
+    }
+
+    #[test]
+    fn good_lines_pass() {
+        let settings =
+            check("fednmf --algo dsanls -k 3 --sketch-size 10%,20 --checkpoint c.h5 --checkpoint-every 20s").unwrap();
+        assert_eq!((settings.k, settings.checkpoint_every), (3, Every::Seconds(20.0)));
+        assert_eq!(settings.deciding()["sketch_size"], "10%,20");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_by_name() {
+        for (line, word) in [
+            ("fednmf --algo hals --solver pcd", "--solver"),
+            ("fednmf --algo nosuch", "nosuch"),
+            ("fednmf -k 0", "--components"),
+            ("fednmf --tol -1", "--tol"),
+            ("fednmf --tol nan", "--tol"),
+            ("fednmf --time-limit inf", "--time-limit"),
+            ("fednmf --stall-timeout nan", "--stall-timeout"),
+            ("fednmf --stall-timeout 1e300", "--stall-timeout"),
+            ("fednmf --on-lost-party continue", "--resume"),
+            ("fednmf --eval-every 0 --tol 1e-4", "--eval-every"),
+            ("fednmf --algo hals --parties 3", "--parties"),
+            ("fednmf --algo hals --skew 0.5", "--skew"),
+            ("fednmf --algo hals --split s.txt", "--split"),
+            ("fednmf --algo syn-sd --skew 0.5 --split s.txt", "--split"),
+            ("fednmf --algo dsanls --sketch-size 0", "--sketch-size"),
+            ("fednmf --algo hals --grid 4", "--grid"),
+            ("fednmf --algo dsanls --grid 4x2", "--grid"),
+            ("fednmf --algo fnmf --grid 1x1", "--grid"),
+            ("fednmf --algo dsanls --mu-alpha -3", "--mu-alpha"),
+            ("fednmf --checkpoint c.h5 --checkpoint-every 0", "--checkpoint-every"),
+            ("fednmf --input synthetic:nosuch", "nosuch"),
+            ("fednmf --image 8x8", "--report"),
+            ("fednmf --output f.csv", ".h5ad"),
+            ("fednmf --algo syn-sd --output f.h5ad", ".npz"),
+            ("fednmf --report r.html --image 8", "--image"),
+        ] {
+            match check(line) {
+                Err(e) => assert!(e.message.contains(word) && e.exit_code() == 2, "{line}: {e}"),
+                Ok(_) => panic!("{line} passed"),
+            }
         }
     }
 }

@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 
-use super::command;
-use crate::algorithms::options;
+use clap::CommandFactory as _;
+
+use super::{Cli, options};
+use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
 use crate::algorithms::registry;
-use crate::algorithms::registry::Method;
-use crate::algorithms::shared::limits;
+use crate::commands::list::owner;
 
 /// The table of all algorithms.
 pub fn algorithms() -> String {
     let mut out = String::from("| `--algo` | what it is | data | paper |\n| --- | --- | --- | --- |\n");
-    for m in registry::ALL {
+    for m in registry::descriptions() {
         let aliases: String = m.aliases.iter().map(|a| format!(", `{a}`")).collect();
         let _ = writeln!(out, "| `{}`{aliases} | {} | {} | {} |", m.name, m.summary, m.partition.describe(), m.paper);
     }
@@ -25,9 +26,7 @@ pub fn reference() -> String {
     );
     out.push_str(&algorithms());
     out.push_str("\n## Options of every algorithm\n\n| option | default | meaning |\n| --- | --- | --- |\n");
-    let parser = command();
-    let own = |name: &str| options::ALL.iter().any(|o| o.name == name);
-    for arg in parser.get_arguments().filter(|a| !own(a.get_id().as_str()) && a.get_long().is_some()) {
+    for arg in Cli::command().get_arguments().filter(|a| a.get_long().is_some()) {
         let short = arg.get_short().map_or_else(String::new, |c| format!("`-{c}`, "));
         let values: Vec<&str> = arg.get_value_names().into_iter().flatten().map(|v| v.as_str()).collect();
         let takes = arg.get_action().takes_values() && !values.is_empty();
@@ -44,38 +43,41 @@ pub fn reference() -> String {
         );
     }
     out.push_str("\n## Options of some algorithms\n\n| option | meaning | default |\n| --- | --- | --- |\n");
-    for opt in options::ALL {
-        let takers = registry::ALL.iter().filter_map(|m| {
-            let taken = m.options.iter().find(|t| t.opt.name == opt.name)?;
-            Some(format!("{}: `{}`", m.name, taken.default))
-        });
+    for option in options::all() {
+        let takers = option.defaults.iter().map(|(method, default)| format!("{method}: `{}`", cell(default)));
         let defaults = takers.collect::<Vec<_>>().join("<br>");
-        let _ = writeln!(out, "| `--{} {}` | {} | {defaults} |", opt.name, opt.value, cell(opt.help));
+        let value = option.value_name().map_or_else(String::new, |value| format!(" {value}"));
+        let words = option.words();
+        let words = if words.is_empty() { String::new() } else { format!(" [{}]", words.join(", ")) };
+        let _ = writeln!(out, "| `--{}{}` | {}{words} | {defaults} |", option.name, cell(&value), cell(&option.help()));
     }
     out.push_str("\n## What leaves a rank or a party\n\nWith every algorithm, while loading:\n\n");
-    wire(&mut out, None, registry::COMMON_MESSAGES);
+    message_table(&mut out, None, COMMON_MESSAGES);
     out.push_str("\nAnd with each of them:\n");
-    for m in registry::ALL {
+    let all = options::all();
+    for m in registry::descriptions() {
         let _ = writeln!(out, "\n### {}\n", m.name);
-        let own: Vec<String> = m.options.iter().map(|t| format!("`--{}` ({})", t.opt.name, cell(t.default))).collect();
+        let own: Vec<String> = all
+            .iter()
+            .flat_map(|option| {
+                option.defaults.iter().filter(|(taker, _)| *taker == m.name).map(move |d| (option, &d.1))
+            })
+            .map(|(option, default)| format!("`--{}` ({})", option.name, cell(default)))
+            .collect();
         if !own.is_empty() {
             let _ = writeln!(out, "Options of its own, with defaults: {}.\n", own.join(", "));
         }
         let _ = writeln!(out, "From each {}:\n", owner(m));
-        wire(&mut out, Some(m), m.messages);
-        if let Some([first, second]) = limits::of(m) {
+        message_table(&mut out, Some(m), m.messages);
+        if let Some([first, second]) = m.limits {
             let _ = writeln!(out, "\nLimits: {first} {second}");
         }
     }
     out
 }
 
-fn owner(m: &Method) -> &'static str {
-    if m.partition.is_private() { "party" } else { "rank" }
-}
-
-fn wire(out: &mut String, method: Option<&Method>, rows: &[registry::MessageSpec]) {
-    out.push_str("| purpose | payload | shape | when | protection |\n| --- | --- | --- | --- | --- |\n");
+fn message_table(out: &mut String, method: Option<&Description>, rows: &[MessageSpec]) {
+    out.push_str("| message | payload | shape | when | protection |\n| --- | --- | --- | --- | --- |\n");
     for w in rows {
         let protection = method.map_or_else(|| "in the clear".into(), |m| m.protection(w));
         let _ = writeln!(out, "| {} | {:?} | {} | {} | {protection} |", w.kind, w.payload, w.shape, w.when);

@@ -1,31 +1,33 @@
-//! What ranks say to each other: sums, gathers, exchanges. Messages beyond 2³¹ elements go in chunks.
+//! Collectives: reductions, gathers, exchanges, broadcasts. Every rank of the group calls them, in the same order. Messages
+//! beyond 2³⁰ elements go in pieces.
 
-use std::ffi::c_int;
 use std::ops::Range;
 use std::time::Instant;
 
-use ::mpi::traits::Equivalence;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::{Communicator, Entry, MessageTag, mpi, watchdog};
-use crate::comm::mpi::Op;
+use super::transport::{Buffer, BufferMut, Op};
+use super::{Communicator, MessageTag, Volume, watchdog};
+use crate::linalg::Element;
 
-/// Where each rank's part lies in a concatenation by rank, in the form that MPI wants it; made once, used every time.
+/// Where each rank's part lies in a concatenation by rank, in the form that MPI takes; made once and used repeatedly.
 #[derive(Debug, Clone)]
 pub struct Parts {
     ranges: Vec<Range<usize>>,
-    counts: Vec<c_int>,
-    starts: Vec<c_int>,
+    counts: Vec<i32>,
+    offsets: Vec<i32>,
 }
 
 impl Parts {
-    /// Parts of a matrix cut by rows, each row `width` elements wide.
+    /// Parts of a matrix split by rows, each row `width` elements wide.
     pub fn new(rows: &[Range<usize>], width: usize) -> Self {
         let ranges: Vec<Range<usize>> = rows.iter().map(|r| r.start * width..r.end * width).collect();
-        // A part beyond 2³¹ takes the path in chunks, which does not look at these.
-        let int = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
+        // Longer messages go in pieces, which do without these.
+        let int = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let counts = ranges.iter().map(|r| int(r.len())).collect();
-        let starts = ranges.iter().map(|r| int(r.start)).collect();
-        Parts { ranges, counts, starts }
+        let offsets = ranges.iter().map(|r| int(r.start)).collect();
+        Parts { ranges, counts, offsets }
     }
 
     /// The elements of rank r's part.
@@ -35,153 +37,132 @@ impl Parts {
 }
 
 impl Communicator {
-    /// All-reduce in place: every rank hands over `buffer` and gets back the sum over the ranks.
-    pub fn sum<T: Equivalence>(&self, tag: MessageTag, buffer: &mut [T]) {
+    /// All-reduce in place: `buffer` becomes the sum over the ranks, element by element.
+    pub fn sum<T: Element>(&self, tag: MessageTag, buffer: &mut [T]) {
         self.all_reduce(tag, Op::Sum, buffer);
     }
 
-    /// [`Communicator::sum`] that is under way while `work` is done, which may talk to other ranks too but must not need the sum.
-    /// Booked are the seconds that `work` did not hide: starting, and waiting at the end.
-    pub fn sum_while<T: Equivalence, R>(&self, tag: MessageTag, buffer: &mut [T], work: impl FnOnce() -> R) -> R {
-        if self.size() == 1 || buffer.len() > self.inner.chunk {
+    /// [`Communicator::sum`] that overlaps with `work`, which may communicate too but does not see the sum yet. The
+    /// recorded seconds are those that `work` does not hide: the start and the wait at the end.
+    pub fn sum_while<T: Element, R>(&self, tag: MessageTag, buffer: &mut [T], work: impl FnOnce() -> R) -> R {
+        if buffer.len() > self.inner.chunk {
             self.sum(tag, buffer);
             return work();
         }
+        let volume = self.volume::<T>(2 * buffer.len(), 1);
+        let (mut work, mut result, mut worked, mut waiting) = (Some(work), None, 0.0, None);
         let start = Instant::now();
-        let bytes = 2 * size_of_val(buffer) as u64;
-        let pending = mpi::start_all_reduce(&self.inner.comm, Op::Sum, buffer);
-        let started = start.elapsed();
-        let result = work();
-        let start = Instant::now();
-        watchdog::waiting(tag.kind, || drop(pending));
-        let entry = Entry {
-            calls: 1,
-            seconds: (started + start.elapsed()).as_secs_f64(),
-            party_bytes: if self.inside { 0 } else { bytes },
-            mpi_bytes: bytes,
-            messages: 1,
-            flops: 0,
-        };
-        self.ledger.borrow_mut().sent(tag, &entry);
-        result
+        self.transport().all_reduce_while(Op::Sum, BufferMut::new(buffer), &mut || {
+            let start = Instant::now();
+            result = work.take().map(|work| work());
+            worked = start.elapsed().as_secs_f64();
+            waiting = Some(watchdog::begin_waiting(tag.kind));
+        });
+        drop(waiting);
+        self.record(tag, volume, start.elapsed().as_secs_f64() - worked);
+        result.expect("the transport does the work once")
     }
 
-    /// All-reduce in place: the largest over the ranks, element by element.
-    pub fn max<T: Equivalence>(&self, tag: MessageTag, buffer: &mut [T]) {
+    /// All-reduce in place: `buffer` becomes the maximum over the ranks, element by element.
+    pub fn max<T: Element>(&self, tag: MessageTag, buffer: &mut [T]) {
         self.all_reduce(tag, Op::Max, buffer);
     }
 
-    fn all_reduce<T: Equivalence>(&self, tag: MessageTag, op: Op, buffer: &mut [T]) {
-        let messages = buffer.len().div_ceil(self.inner.chunk);
-        self.booked::<T, _>(tag, 2 * buffer.len(), messages, || {
-            if self.size() > 1 {
-                for part in buffer.chunks_mut(self.inner.chunk) {
-                    mpi::all_reduce(&self.inner.comm, op, part);
-                }
-            }
-        });
+    fn all_reduce<T: Element>(&self, tag: MessageTag, op: Op, buffer: &mut [T]) {
+        let volume = self.volume::<T>(2 * buffer.len(), self.pieces(buffer.len()));
+        self.timed(tag, volume, || self.reduce_in_pieces(op, buffer));
     }
 
-    /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`.
-    pub fn all_gather<T: Equivalence + Copy>(&self, tag: MessageTag, local: &[T], parts: &Parts, out: &mut [T]) {
-        assert!(parts.ranges.len() == self.size() && local.len() == parts.ranges[self.rank()].len());
-        let short = out.len() <= self.inner.chunk;
-        let messages = if short { 1 } else { parts.ranges.iter().map(|p| p.len().div_ceil(self.inner.chunk)).sum() };
-        self.booked::<T, _>(tag, local.len() + out.len(), messages, || {
-            if self.size() == 1 {
-                out.copy_from_slice(local);
-            } else if short {
-                mpi::all_gather(&self.inner.comm, local, &parts.counts, &parts.starts, out);
-            } else {
-                out[parts.range(self.rank())].copy_from_slice(local);
-                for (root, part) in parts.ranges.iter().enumerate() {
-                    for piece in out[part.clone()].chunks_mut(self.inner.chunk) {
-                        mpi::broadcast(&self.inner.comm, root, piece);
-                    }
-                }
-            }
-        });
-    }
-
-    /// Reduce-scatter: the sum over ranks of `send`, of which each rank gets its part. `send` may be overwritten.
-    pub fn reduce_scatter<T: Equivalence + Copy>(&self, tag: MessageTag, send: &mut [T], parts: &Parts, out: &mut [T]) {
-        assert!(parts.ranges.len() == self.size() && out.len() == parts.ranges[self.rank()].len());
-        let short = send.len() <= self.inner.chunk;
-        let messages = if short { 1 } else { send.len().div_ceil(self.inner.chunk) };
-        self.booked::<T, _>(tag, send.len() + out.len(), messages, || {
-            if self.size() == 1 {
-                out.copy_from_slice(send);
-            } else if short {
-                mpi::reduce_scatter(&self.inner.comm, send, &parts.counts, out);
-            } else {
-                for part in send.chunks_mut(self.inner.chunk) {
-                    mpi::all_reduce(&self.inner.comm, Op::Sum, part);
-                }
-                out.copy_from_slice(&send[parts.range(self.rank())]);
-            }
-        });
-    }
-
-    /// All-to-all: `send[r]` goes to rank r; what came from each rank, one after another in rank order. A rank gives and
-    /// takes at most a chunk at a time, so it takes as many rounds as the longest of all messages needs.
-    pub fn all_to_all<T: Equivalence + Copy + Default>(&self, tag: MessageTag, send: &[Vec<T>]) -> Vec<T> {
-        if self.size() == 1 { send[0].clone() } else { self.exchange(tag, None, send) }
-    }
-
-    /// [`Communicator::all_to_all`] of what parties have for each other: those hosted here hand over and get `party_words` elements.
-    pub fn between_parties<T: Equivalence + Copy + Default>(
-        &self,
-        tag: MessageTag,
-        party_words: usize,
-        send: &[Vec<T>],
-    ) -> Vec<T> {
-        if self.size() == 1 {
-            self.booked_apart::<T, _>(tag, party_words, 0, 0, || send[0].clone())
-        } else {
-            self.exchange(tag, Some(party_words), send)
+    /// An all-reduce that the caller records.
+    pub(super) fn reduce_in_pieces<T: Element>(&self, op: Op, buffer: &mut [T]) {
+        for piece in buffer.chunks_mut(self.inner.chunk) {
+            self.transport().all_reduce(op, BufferMut::new(piece));
         }
     }
 
-    fn exchange<T: Equivalence + Copy + Default>(
-        &self,
-        tag: MessageTag,
-        party_words: Option<usize>,
-        send: &[Vec<T>],
-    ) -> Vec<T> {
+    /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`.
+    pub fn all_gather<T: Element>(&self, tag: MessageTag, local: &[T], parts: &Parts, out: &mut [T]) {
+        assert!(parts.ranges.len() == self.size() && local.len() == parts.ranges[self.rank()].len());
+        let short = out.len() <= self.inner.chunk;
+        let messages = if short { 1 } else { parts.ranges.iter().map(|p| self.pieces(p.len())).sum() };
+        self.timed(tag, self.volume::<T>(local.len() + out.len(), messages), || {
+            if short {
+                let (local, out) = (Buffer::new(local), BufferMut::new(out));
+                return self.transport().all_gather(local, &parts.counts, &parts.offsets, out);
+            }
+            out[parts.range(self.rank())].copy_from_slice(local);
+            for (root, part) in parts.ranges.iter().enumerate() {
+                self.broadcast_in_pieces(root, &mut out[part.clone()]);
+            }
+        });
+    }
+
+    /// Reduce-scatter: `out` becomes this rank's part of the sum of `send` over the ranks. `send` may be overwritten.
+    pub fn reduce_scatter<T: Element>(&self, tag: MessageTag, send: &mut [T], parts: &Parts, out: &mut [T]) {
+        assert!(parts.ranges.len() == self.size() && out.len() == parts.ranges[self.rank()].len());
+        let short = send.len() <= self.inner.chunk;
+        let messages = if short { 1 } else { self.pieces(send.len()) };
+        self.timed(tag, self.volume::<T>(send.len() + out.len(), messages), || {
+            if short {
+                return self.transport().reduce_scatter(Buffer::new(send), &parts.counts, BufferMut::new(out));
+            }
+            self.reduce_in_pieces(Op::Sum, send);
+            out.copy_from_slice(&send[parts.range(self.rank())]);
+        });
+    }
+
+    /// All-to-all: sends `send[r]` to rank r and returns what the ranks sent to this one, concatenated in rank order. A rank
+    /// sends and receives at most a chunk at a time, so the longest message determines the number of rounds. Not recorded
+    /// if the rank is alone.
+    pub fn all_to_all<T: Element>(&self, tag: MessageTag, send: &[Vec<T>]) -> Vec<T> {
+        if self.size() == 1 { send[0].clone() } else { self.exchange(tag, None, send) }
+    }
+
+    /// [`Communicator::all_to_all`] between parties: those hosted here send and receive `party_words` elements.
+    pub fn between_parties<T: Element>(&self, tag: MessageTag, party_words: usize, send: &[Vec<T>]) -> Vec<T> {
+        let party = party_words * size_of::<T>();
+        if self.size() == 1 {
+            return self.timed(tag, Volume { party, rank: 0, messages: 0 }, || send[0].clone());
+        }
+        self.exchange(tag, Some(party), send)
+    }
+
+    fn exchange<T: Element>(&self, tag: MessageTag, party: Option<usize>, send: &[Vec<T>]) -> Vec<T> {
         assert_eq!(send.len(), self.size());
-        let comm = &self.inner.comm;
         let lengths: Vec<u64> = send.iter().map(|s| s.len() as u64).collect();
-        let mut coming = vec![0u64; self.size()];
+        let mut incoming = vec![0u64; self.size()];
         let one_each = vec![1; self.size()];
         let mut longest = [lengths.iter().copied().max().unwrap_or(0)];
         watchdog::waiting(tag.kind, || {
-            mpi::all_to_all(comm, &lengths, &one_each, &mut coming, &one_each);
-            mpi::all_reduce(comm, Op::Max, &mut longest);
+            let (lengths, incoming) = (Buffer::new(&lengths), BufferMut::new(&mut incoming));
+            self.transport().all_to_all(lengths, &one_each, incoming, &one_each);
+            self.transport().all_reduce(Op::Max, BufferMut::new(&mut longest));
         });
-        let piece = (self.inner.chunk / self.size()).max(1);
-        let rounds = (longest[0] as usize).div_ceil(piece);
+        let chunk = (self.inner.chunk / self.size()).max(1);
+        let rounds = (longest[0] as usize).div_ceil(chunk);
 
-        let coming: Vec<usize> = coming.into_iter().map(|n| n as usize).collect();
-        let mut out = vec![T::default(); coming.iter().sum()];
-        let words = send.iter().map(Vec::len).sum::<usize>() + out.len();
-        self.booked_apart::<T, _>(tag, party_words.unwrap_or(words), words, 2 + rounds, || {
-            let part = |length: usize, round: usize| length.min(round * piece)..length.min((round + 1) * piece);
-            let counts = |lengths: &mut dyn Iterator<Item = usize>, round| ints(lengths.map(|n| part(n, round).len()));
+        let incoming: Vec<usize> = incoming.into_iter().map(|n| n as usize).collect();
+        let mut out = vec![T::default(); incoming.iter().sum()];
+        let volume = self.volume::<T>(send.iter().map(Vec::len).sum::<usize>() + out.len(), 2 + rounds);
+        let volume = Volume { party: party.unwrap_or(volume.party), ..volume };
+        self.timed(tag, volume, || {
+            let piece = |length: usize, round: usize| length.min(round * chunk)..length.min((round + 1) * chunk);
+            let count = |length: usize, round| i32::try_from(piece(length, round).len()).expect("below a chunk");
             for round in 0..rounds {
-                let flat: Vec<T> = send.iter().flat_map(|s| &s[part(s.len(), round)]).copied().collect();
-                let going = counts(&mut send.iter().map(Vec::len), round);
-                let taken = counts(&mut coming.iter().copied(), round);
+                let flat: Vec<T> = send.iter().flat_map(|s| &s[piece(s.len(), round)]).copied().collect();
+                let outgoing: Vec<i32> = send.iter().map(|s| count(s.len(), round)).collect();
+                let taken: Vec<i32> = incoming.iter().map(|&length| count(length, round)).collect();
                 if rounds == 1 {
-                    mpi::all_to_all(comm, &flat, &going, &mut out, &taken);
+                    self.transport().all_to_all(Buffer::new(&flat), &outgoing, BufferMut::new(&mut out), &taken);
                     break;
                 }
-                let mut got = vec![T::default(); taken.iter().map(|&n| n as usize).sum()];
-                mpi::all_to_all(comm, &flat, &going, &mut got, &taken);
-                // The pieces of this round, each behind what its sender gave before.
+                let mut received = vec![T::default(); taken.iter().map(|&n| n as usize).sum()];
+                self.transport().all_to_all(Buffer::new(&flat), &outgoing, BufferMut::new(&mut received), &taken);
+                // Each piece of this round goes behind what its sender sent before.
                 let (mut from, mut at) = (0, 0);
-                for &length in &coming {
-                    let piece = part(length, round);
-                    out[at + piece.start..at + piece.end].copy_from_slice(&got[from..from + piece.len()]);
+                for &length in &incoming {
+                    let piece = piece(length, round);
+                    out[at + piece.start..at + piece.end].copy_from_slice(&received[from..from + piece.len()]);
                     (from, at) = (from + piece.len(), at + length);
                 }
             }
@@ -192,19 +173,21 @@ impl Communicator {
     /// Rank 0's bytes, on every rank.
     pub fn broadcast(&self, tag: MessageTag, bytes: &mut Vec<u8>) {
         let mut length = [bytes.len() as u64];
-        self.booked::<u8, _>(tag, bytes.len(), 2, || {
-            if self.size() > 1 {
-                mpi::broadcast(&self.inner.comm, 0, &mut length);
-                bytes.resize(length[0] as usize, 0);
-                for part in bytes.chunks_mut(self.inner.chunk) {
-                    mpi::broadcast(&self.inner.comm, 0, part);
-                }
-            }
+        self.timed(tag, self.volume::<u8>(bytes.len(), 2), || {
+            self.broadcast_in_pieces(0, &mut length);
+            bytes.resize(length[0] as usize, 0);
+            self.broadcast_in_pieces(0, bytes);
         });
     }
 
-    /// Rank 0's value, on every rank.
-    pub fn broadcast_value<V: serde::Serialize + serde::de::DeserializeOwned>(&self, tag: MessageTag, value: V) -> V {
+    fn broadcast_in_pieces<T: Element>(&self, root: usize, buffer: &mut [T]) {
+        for piece in buffer.chunks_mut(self.inner.chunk) {
+            self.transport().broadcast(root, BufferMut::new(piece));
+        }
+    }
+
+    /// Rank 0's value, on every rank. Not recorded if the rank is alone.
+    pub fn broadcast_value<V: Serialize + DeserializeOwned>(&self, tag: MessageTag, value: V) -> V {
         if self.size() == 1 {
             return value;
         }
@@ -213,48 +196,21 @@ impl Communicator {
         if self.is_root() { value } else { serde_json::from_slice(&bytes).expect("written by rank 0") }
     }
 
-    /// Sends elements to `rank`, which calls [`Communicator::receive`].
-    pub fn send<T: Equivalence>(&self, tag: MessageTag, rank: usize, elements: &[T]) {
-        self.booked::<T, _>(tag, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
-            for part in elements.chunks(self.inner.chunk) {
-                mpi::send(&self.inner.comm, rank, part);
-            }
-        });
-    }
-
-    /// Receives what `rank` sends; both must agree on the length.
-    pub fn receive<T: Equivalence>(&self, tag: MessageTag, rank: usize, elements: &mut [T]) {
-        self.booked::<T, _>(tag, elements.len(), elements.len().div_ceil(self.inner.chunk), || {
-            for part in elements.chunks_mut(self.inner.chunk) {
-                mpi::receive(&self.inner.comm, rank, part);
-            }
-        });
-    }
-
     /// A small value of every rank, on every rank, in rank order.
-    pub fn all_gather_value<V: serde::Serialize + serde::de::DeserializeOwned>(
-        &self,
-        tag: MessageTag,
-        value: &V,
-    ) -> Vec<V> {
+    pub fn all_gather_value<V: Serialize + DeserializeOwned>(&self, tag: MessageTag, value: &V) -> Vec<V> {
         let mine = serde_json::to_vec(value).expect("plain data");
         let mut lengths = vec![0u64; self.size()];
         let one_each: Vec<Range<usize>> = (0..self.size()).map(|r| r..r + 1).collect();
         self.all_gather(tag, &[mine.len() as u64], &Parts::new(&one_each, 1), &mut lengths);
-        let parts: Vec<Range<usize>> = lengths
-            .iter()
-            .scan(0, |end, &l| {
-                let start = *end;
-                *end += l as usize;
-                Some(start..*end)
-            })
-            .collect();
-        let mut all = vec![0u8; parts.last().map_or(0, |p| p.end)];
+        let mut end = 0;
+        let part = |length: u64| {
+            let start = end;
+            end += length as usize;
+            start..end
+        };
+        let parts: Vec<Range<usize>> = lengths.into_iter().map(part).collect();
+        let mut all = vec![0u8; end];
         self.all_gather(tag, &mine, &Parts::new(&parts, 1), &mut all);
         parts.into_iter().map(|p| serde_json::from_slice(&all[p]).expect("written by a rank")).collect()
     }
-}
-
-fn ints(values: impl Iterator<Item = usize>) -> Vec<c_int> {
-    values.map(|v| c_int::try_from(v).expect("messages are cut below 2^31 elements")).collect()
 }

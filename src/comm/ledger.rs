@@ -1,8 +1,8 @@
-//! The ledger: what was sent for which purpose, and where the time went. Performance profile and privacy audit in one.
+//! The ledger: what was sent, by message kind, and where the time went. It is the performance profile and the privacy audit.
 
 use std::collections::BTreeMap;
 
-/// What kind of thing a message carries. The wire table of an algorithm is a list of these.
+/// What a message carries. Every method's message table assigns one to each message kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum Payload {
     /// Entries of the data matrix itself (loading of algorithms whose ranks are one trust domain).
@@ -15,17 +15,19 @@ pub enum Payload {
     SketchedFactor,
     /// A k × k Gram matrix of a factor.
     Gram,
-    /// A product of data and factor, summed over owners.
+    /// A product of data and factor, summed over its owners.
     Product,
     /// Single numbers: norms, errors, counts.
     Scalar,
+    /// Encrypted numbers.
     Ciphertext,
+    /// Numbers under masks that cancel in the sum over parties.
     Masked,
-    /// Flags, seeds, shapes: nothing that depends on data entries.
+    /// Flags, seeds and shapes; nothing that depends on entries of the data.
     Control,
 }
 
-/// What a message is for: its name in profile and audit, and what it carries.
+/// The kind of a message, as profile and audit name it, and what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageTag {
     pub kind: &'static str,
@@ -38,18 +40,20 @@ impl MessageTag {
     }
 }
 
-/// Totals of one purpose or phase on one rank.
+/// Totals of one message kind or phase on one rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Entry {
+    /// Calls of the communicator, or executions of the phase.
     pub calls: u64,
+    /// Wall time, waiting included.
     pub seconds: f64,
-    /// What the hosted parties handed over and got back.
+    /// Bytes that the hosted parties sent and received.
     pub party_bytes: u64,
-    /// What crossed the rank's border: 0 on one rank.
+    /// Bytes that the rank sent to and received from others: 0 if it is alone.
     pub mpi_bytes: u64,
-    /// MPI calls behind it (more than `calls` where a message was cut into chunks).
+    /// Calls of the transport; more than `calls` if messages were cut. 0 if the rank is alone.
     pub messages: u64,
-    /// Floating-point operations of local work, as far as kernels count them.
+    /// Floating-point operations of local work, as counted by the kernels.
     pub flops: u64,
 }
 
@@ -65,6 +69,9 @@ impl Entry {
 }
 
 /// All entries of one rank.
+///
+/// Messages and local work do not overlap; a span covers some of both. Edges repeat messages between parties, by sender and
+/// receiver.
 #[derive(Debug, Default)]
 pub struct Ledger {
     messages: BTreeMap<MessageTag, Entry>,
@@ -74,17 +81,17 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Books a message.
+    /// Records a message.
     pub fn sent(&mut self, tag: MessageTag, entry: &Entry) {
         self.messages.entry(tag).or_default().add(entry);
     }
 
-    /// Books local work.
+    /// Records local work.
     pub fn worked(&mut self, phase: &'static str, seconds: f64, flops: u64) {
         self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, flops, ..Entry::default() });
     }
 
-    /// Books a span of work and communication together, whose parts are booked on their own too.
+    /// Records a span of work and communication, whose parts are recorded separately too.
     pub fn spanned(&mut self, phase: &'static str, seconds: f64) {
         self.spans.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
     }
@@ -94,18 +101,18 @@ impl Ledger {
         self.spans.iter().map(|(name, entry)| (*name, entry))
     }
 
-    /// Books a message from one party to another once more, by its edge: on the sender's rank with its bytes, on the
-    /// receiver's, if that is another one, with the seconds alone.
+    /// Records a message between two parties by its edge as well: with its bytes on the sender's rank, with the seconds alone
+    /// on the receiver's, if that is another one.
     pub fn passed(&mut self, edge: (usize, usize), entry: &Entry) {
         self.edges.entry(edge).or_default().add(entry);
     }
 
-    /// Messages by (sending party, receiving party), where parties have neighbours.
+    /// Messages by (sending party, receiving party), for methods whose parties have neighbours.
     pub fn edges(&self) -> impl Iterator<Item = ((usize, usize), &Entry)> {
         self.edges.iter().map(|(edge, entry)| (*edge, entry))
     }
 
-    /// All messages by purpose and payload.
+    /// All messages by kind and payload.
     pub fn messages(&self) -> impl Iterator<Item = (&MessageTag, &Entry)> {
         self.messages.iter()
     }
@@ -115,7 +122,7 @@ impl Ledger {
         self.work.iter().map(|(name, entry)| (*name, entry))
     }
 
-    /// Sum over all messages but loading's and the driver's own.
+    /// The sum over the method's messages: all but those of loading and control.
     pub fn algorithm_total(&self) -> Entry {
         let mut total = Entry::default();
         for (tag, entry) in &self.messages {

@@ -1,111 +1,157 @@
-//! The only comm to MPI. Everything that leaves a rank or a party passes a method of [`Communicator`], under a name and with a
-//! payload type, and is written into the [`Ledger`].
+//! Communication between ranks and parties. Everything that leaves a rank or a party passes a method of [`Communicator`],
+//! under a [`MessageTag`], and is recorded in the [`Ledger`].
 //!
-//! Two columns are kept. *Party bytes*: what the hosted parties hand over and get back; equal on any number of ranks
-//! (for the algorithms whose blocks are the ranks', a rank is a party). *MPI bytes*: what crosses the rank's border.
+//! From the bottom up: [`transport`] moves bytes between ranks, through MPI or within one process; `collective`,
+//! `point_to_point` and `party_sums` are the communicator's methods; `reproducible` makes sums over parties independent of
+//! their order. Beside them, [`watchdog`] ends a job that makes no progress and `exit` ends one that has failed.
+//!
+//! The ledger has two columns. *Party bytes* are what the hosted parties send and receive; they are equal on any number of
+//! ranks (for methods whose blocks are the ranks', a rank is a party). *MPI bytes* are what crosses the rank's border.
 
 mod collective;
 mod exit;
 mod ledger;
-#[allow(unsafe_code)]
-mod mpi;
 mod parties;
+mod party_sums;
+mod point_to_point;
 mod reproducible;
-mod shares;
-mod talk;
+#[cfg(test)]
+mod tests;
+pub mod transport;
 pub mod watchdog;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use ::mpi::topology::SimpleCommunicator;
-use ::mpi::traits::Communicator as _;
-
 use crate::error::{Error, ErrorKind, Result};
 use crate::linalg::flops;
 
+pub use self::transport::launched_rank;
+use self::transport::{Local, Transport};
 pub use crate::linalg::even_part;
 pub use collective::Parts;
-pub use exit::{Signals, abort_on_panic, end_job, end_without_the_lost, launched_rank, stand_aside};
+pub use exit::{Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use ledger::{Entry, Ledger, MessageTag, Payload};
 pub use parties::Parties;
-pub use shares::LARGEST;
-pub use talk::{Backoff, Word};
+pub use party_sums::LARGEST;
+pub use point_to_point::Backoff;
 
+/// Seeds, decisions and the like, from rank 0 to all.
+pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
 const AGREEMENT: MessageTag = MessageTag::new("agreement", Payload::Control);
 
-/// A handle to a group of ranks; cheap to clone, all clones and splits write into one ledger.
+/// Lowers [`CHUNK`], so that tests can cut messages.
+const CHUNK_VARIABLE: &str = "FEDNMF_CHUNK";
+/// Most elements in one call of the transport.
+const CHUNK: usize = 1 << 30;
+
+/// A group of ranks and the ledger of what they exchange. Clones are cheap; clones, splits and subgroups share the ledger.
 #[derive(Clone)]
 pub struct Communicator {
     inner: Rc<Inner>,
     ledger: Rc<RefCell<Ledger>>,
-    /// Whether what passes is between ranks that together play a server, and so no party's.
-    inside: bool,
+    /// Whether these ranks together play a server, so that what they exchange is no party's.
+    server: bool,
 }
 
 struct Inner {
-    comm: SimpleCommunicator,
+    transport: Rc<dyn Transport>,
     rank: usize,
     size: usize,
-    /// Most elements that one MPI call may carry.
+    /// Most elements in one call of the transport.
     chunk: usize,
-    /// The bins of [`Communicator::sum_parties`]; grows to the longest sum and is then kept.
+    /// The bins of [`Communicator::sum_parties`], as long as the longest sum so far.
     bins: RefCell<Vec<f64>>,
 }
 
+/// What one communication adds to the ledger.
+#[derive(Debug, Clone, Copy)]
+struct Volume {
+    /// Bytes that the hosted parties send and receive.
+    party: usize,
+    /// Bytes that this rank sends and receives, if it is not alone.
+    rank: usize,
+    /// Calls of the transport, if the rank is not alone.
+    messages: usize,
+}
+
 impl Communicator {
-    /// Opens the comm to the ranks of `comm`. `FEDNMF_CHUNK` lowers the number of elements for one MPI call, so that
-    /// tests can walk the path of messages beyond 2³¹.
-    pub fn new(comm: SimpleCommunicator) -> Self {
-        mpi::settle(&comm);
-        let chunk = std::env::var("FEDNMF_CHUNK").ok().and_then(|v| v.parse().ok()).filter(|&c| c > 0);
-        Communicator::with_ledger(comm, chunk.unwrap_or(1 << 30), Rc::default())
+    /// All ranks of the job, see [`transport::start`]. MPI ends with the last communicator.
+    ///
+    /// # Errors
+    /// As [`transport::start`].
+    pub fn start() -> Result<Self> {
+        let chunk = std::env::var(CHUNK_VARIABLE).ok().and_then(|v| v.parse().ok()).filter(|&c| c > 0);
+        Ok(Communicator::new(transport::start()?, chunk.unwrap_or(CHUNK), Rc::default()))
     }
 
-    fn with_ledger(comm: SimpleCommunicator, chunk: usize, ledger: Rc<RefCell<Ledger>>) -> Self {
-        let (rank, size) = (comm.rank() as usize, comm.size() as usize);
+    /// This process alone, without MPI.
+    pub fn local() -> Self {
+        Communicator::new(Rc::new(Local), CHUNK, Rc::default())
+    }
+
+    fn new(transport: Rc<dyn Transport>, chunk: usize, ledger: Rc<RefCell<Ledger>>) -> Self {
+        let (rank, size) = (transport.rank(), transport.size());
         Communicator {
-            inner: Rc::new(Inner { comm, rank, size, chunk, bins: RefCell::default() }),
+            inner: Rc::new(Inner { transport, rank, size, chunk, bins: RefCell::default() }),
             ledger,
-            inside: false,
+            server: false,
         }
     }
 
+    /// Another group of ranks, with the same ledger.
+    fn group(&self, transport: Rc<dyn Transport>) -> Self {
+        Communicator::new(transport, self.inner.chunk, self.ledger.clone())
+    }
+
+    /// The same ranks with an empty ledger.
+    #[must_use]
+    pub fn with_new_ledger(&self) -> Self {
+        Communicator { ledger: Rc::default(), ..self.clone() }
+    }
+
+    /// The same ranks and ledger, with at most `chunk` elements in one call of the transport.
+    #[must_use]
+    pub fn chunked(&self, chunk: usize) -> Self {
+        Communicator::new(self.inner.transport.clone(), chunk.max(1), self.ledger.clone())
+    }
+
+    /// The same ranks and ledger for ranks that together play a server: messages count as MPI bytes, but as no party's.
+    #[must_use]
+    pub fn server(&self) -> Self {
+        Communicator { server: true, ..self.clone() }
+    }
+
+    /// The ranks that pass the same `color`, in the same order. Collective.
+    #[must_use]
+    pub fn split(&self, color: usize) -> Self {
+        self.group(self.transport().split(color))
+    }
+
+    /// These of the ranks, ascending. Only they call this.
+    #[must_use]
+    pub fn subgroup(&self, ranks: &[usize]) -> Self {
+        self.group(self.transport().subgroup(ranks))
+    }
+
+    /// This process's number in the group, from 0.
     pub fn rank(&self) -> usize {
         self.inner.rank
     }
 
+    /// The number of ranks in the group.
     pub fn size(&self) -> usize {
         self.inner.size
     }
 
-    /// Whether this rank speaks for all: prints, writes shared files.
+    /// Whether this is rank 0, which prints and writes shared files.
     pub fn is_root(&self) -> bool {
         self.inner.rank == 0
     }
 
-    /// The ranks that pass the same `color`, ordered by their present rank.
-    pub fn split(&self, color: usize) -> Communicator {
-        let comm = self
-            .inner
-            .comm
-            .split_by_color_with_key(::mpi::topology::Color::with_value(color as i32), self.rank() as i32);
-        Communicator::with_ledger(comm.expect("every rank has a color"), self.inner.chunk, self.ledger.clone())
-    }
-
-    /// The same ranks and the same ledger, with at most `chunk` elements in one MPI call.
-    pub fn chunked(&self, chunk: usize) -> Communicator {
-        let mut comm = self.split(0);
-        if let Some(inner) = Rc::get_mut(&mut comm.inner) {
-            inner.chunk = chunk.max(1);
-        }
-        comm
-    }
-
-    /// The same comm for ranks that together play a server: what passes it is booked between ranks, but is no party's.
-    pub fn server(&self) -> Communicator {
-        Communicator { inside: true, ..self.clone() }
+    fn transport(&self) -> &dyn Transport {
+        &*self.inner.transport
     }
 
     /// Reads the ledger.
@@ -113,7 +159,7 @@ impl Communicator {
         self.ledger.borrow()
     }
 
-    /// Does local work and books its time and its flops under `phase`.
+    /// Does local work and records its time and its flops under `phase`.
     pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let (start, before) = (Instant::now(), flops::total());
         let result = watchdog::working(phase, f);
@@ -121,7 +167,7 @@ impl Communicator {
         result
     }
 
-    /// Does what is partly communication and books its whole time under `phase`, apart from local work.
+    /// Does work that includes communication and records its whole time under `phase`, separately from local work.
     pub fn span<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = watchdog::working(phase, f);
@@ -129,40 +175,43 @@ impl Communicator {
         result
     }
 
-    /// Does `f`, a communication that hands over and gets back `words` elements of type T in all, and books it.
-    fn booked<T, R>(&self, tag: MessageTag, words: usize, messages: usize, f: impl FnOnce() -> R) -> R {
-        self.booked_apart::<T, R>(tag, words, words, messages, f)
-    }
-
-    /// The same where the hosted parties hand over and get back another number of elements than crosses the rank's border.
-    fn booked_apart<T, R>(
-        &self,
-        tag: MessageTag,
-        party_words: usize,
-        words: usize,
-        messages: usize,
-        f: impl FnOnce() -> R,
-    ) -> R {
+    /// Communicates by `f` and records its time and its volume.
+    fn timed<R>(&self, tag: MessageTag, volume: Volume, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = watchdog::waiting(tag.kind, f);
-        let bytes = |words: usize| (words * size_of::<T>()) as u64;
-        let alone = self.size() == 1;
-        let entry = Entry {
-            calls: 1,
-            seconds: start.elapsed().as_secs_f64(),
-            party_bytes: if self.inside { 0 } else { bytes(party_words) },
-            mpi_bytes: if alone { 0 } else { bytes(words) },
-            messages: if alone { 0 } else { messages as u64 },
-            flops: 0,
-        };
-        self.ledger.borrow_mut().sent(tag, &entry);
+        self.record(tag, volume, start.elapsed().as_secs_f64());
         result
     }
 
-    /// Turns a result of each rank into the same result on all: the error of the lowest rank that has one wins.
+    /// Records one communication. A server's messages are no party's, and nothing leaves a rank that is alone.
+    fn record(&self, tag: MessageTag, volume: Volume, seconds: f64) {
+        let alone = self.size() == 1;
+        let entry = Entry {
+            calls: 1,
+            seconds,
+            party_bytes: if self.server { 0 } else { volume.party as u64 },
+            mpi_bytes: if alone { 0 } else { volume.rank as u64 },
+            messages: if alone { 0 } else { volume.messages as u64 },
+            flops: 0,
+        };
+        self.ledger.borrow_mut().sent(tag, &entry);
+    }
+
+    /// The volume of `elements` of type T that are the hosted parties' and cross the rank's border alike.
+    fn volume<T>(&self, elements: usize, messages: usize) -> Volume {
+        let bytes = elements * size_of::<T>();
+        Volume { party: bytes, rank: bytes, messages }
+    }
+
+    /// The calls of the transport that a message of so many elements takes.
+    fn pieces(&self, elements: usize) -> usize {
+        elements.div_ceil(self.inner.chunk)
+    }
+
+    /// Turns each rank's result into the same result on all ranks: if any has an error, that of the lowest rank.
     ///
     /// # Errors
-    /// On all ranks, when any rank has an error.
+    /// On all ranks, if any rank has an error.
     pub fn agree_on_error<R>(&self, result: Result<R>) -> Result<R> {
         let mine: Option<(bool, String)> =
             result.as_ref().err().map(|e| (e.kind == ErrorKind::Input, e.message.clone()));
@@ -176,8 +225,8 @@ impl Communicator {
         Err(if input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())
     }
 
-    /// Waits for all ranks. For the ends of a run only: nothing inside an iteration may call this.
+    /// Waits for all ranks. Not recorded; for the end of a run, never inside an iteration.
     pub fn barrier(&self) {
-        watchdog::waiting("barrier", || mpi::barrier(&self.inner.comm));
+        watchdog::waiting("barrier", || self.transport().barrier());
     }
 }

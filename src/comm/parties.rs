@@ -1,19 +1,21 @@
-//! Parties and the ranks that host them. A rank is an MPI process; a party owns one private block of the data.
+//! Parties and the ranks that host them. A rank is a process; a party owns one private block of the data.
 
 use std::ops::Range;
 
 use crate::linalg::even_part;
 
-/// Which rank hosts which party: runs of consecutive parties, as even as can be.
+/// Which rank hosts which party: runs of consecutive parties of nearly equal length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parties {
+    /// The number of parties.
     pub count: usize,
+    /// The number of ranks.
     pub ranks: usize,
 }
 
 impl Parties {
-    /// The parties that `rank` hosts. Where there are more ranks than parties the first ones host none, so that rank 0
-    /// is free to serve the others.
+    /// The parties that `rank` hosts. If there are more ranks than parties, the first ranks host none, so that rank 0 is free
+    /// to be the server.
     pub fn hosted(&self, rank: usize) -> Range<usize> {
         match rank.checked_sub(self.ranks.saturating_sub(self.count)) {
             Some(host) => even_part(self.count, self.ranks.min(self.count), host),

@@ -1,9 +1,9 @@
 //! Sums that do not depend on their order.
 //!
-//! Each value is split against common powers of two into two bins. The numbers of a bin are multiples of one unit and
-//! so small that any sum of `terms` of them is exact in f64: whatever order an all-reduce takes, the bits are the same.
-//! The bins keep 2·(53 − log₂ terms) bits below the largest magnitude, so the result is at least as good as a plain f64
-//! sum. The price is two f64 words for each value, whatever its precision.
+//! Each value is split against common powers of two into two bins. The numbers of a bin are multiples of one unit and so
+//! small that any sum of `terms` of them is exact in f64; an all-reduce gives the same bits in any order. The bins keep
+//! 2·(53 − log₂ terms) bits below the largest magnitude, so the result is at least as accurate as a plain f64 sum. The cost
+//! is two f64 words for each value, in either precision.
 
 use libm::ldexp;
 
@@ -20,23 +20,23 @@ impl Bins {
     /// Bins for sums of `terms` values of magnitude at most `largest`.
     ///
     /// # Errors
-    /// When `largest` is not finite, or so large that a sum could overflow.
+    /// If `largest` is not finite, or so large that a sum could overflow.
     pub fn new(largest: f64, terms: usize) -> Result<Self> {
         let growth = usize::BITS as i32 - terms.max(1).leading_zeros() as i32; // 2^growth > terms
         // 2^exponent > largest
-        let exponent = if largest == 0.0 { f64::MIN_EXP } else { largest.log2().floor() as i32 + 1 };
-        if !largest.is_finite() || exponent + growth > 1021 {
+        let exponent = if largest == 0.0 { f64::MIN_EXP } else { (largest.log2().floor() as i32).saturating_add(1) };
+        if !largest.is_finite() || exponent.saturating_add(growth) > 1021 {
             return Err(Error::failed(format!(
                 "values as large as {largest:e} cannot be summed over {terms} parties; divide the data first (--scale max)"
             )));
         }
-        // The unit of a bin, as an exponent; below the smallest normal number every sum is exact anyway.
+        // The unit of a bin, as an exponent; below the smallest normal number every sum is exact.
         let first = (exponent + growth - 52).max(-1022);
         let second = (first - 1 + growth - 52).max(-1022);
         Ok(Bins { round: [first, second].map(|unit| ldexp(1.5, unit + 52)) })
     }
 
-    /// Splits x into its two bins: exact multiples of the bins' units; what is below the second is dropped.
+    /// Splits x into its two bins, exact multiples of their units; bits below the second unit are dropped.
     pub fn split(&self, x: f64) -> [f64; 2] {
         let high = (x + self.round[0]) - self.round[0];
         let low = ((x - high) + self.round[1]) - self.round[1];
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_summed_is_refused() {
+    fn infinite_and_overflowing_sums_are_refused() {
         assert!(Bins::new(f64::INFINITY, 2).is_err());
         assert!(Bins::new(f64::NAN, 2).is_err());
         assert!(Bins::new(1e308, 100).is_err());

@@ -1,81 +1,95 @@
-//! The watch over a run that gets stuck: a rank that neither gets on with its work nor hears from the others says where it
-//! is, and after the time that was given it ends the job. A launcher notices a rank that died; one that hangs, a node that
-//! is gone or a file system that does not answer, nobody else would notice.
+//! The watchdog ends a run that is stuck. A launcher notices a rank that dies, but not one that hangs, a node that is gone
+//! or a file system that does not answer.
 //!
-//! Every piece of work and every message that passes the comm leaves a mark here, which costs a lock that nobody else
-//! wants. A thread looks at the marks; it counts time by its own ticks, so a job that is suspended as a whole is not stuck.
+//! All work and every message that passes the communicator leave a mark here, which costs an uncontended lock. A thread of
+//! each rank polls the marks: if there is no new one for half of the limit, it reports where the rank is, and at the limit
+//! it ends the job. It counts time in its own ticks, so a job that is suspended as a whole is not stuck.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::mpi;
+use super::transport;
 use crate::error::EXIT_FAILED;
 
 /// What a rank is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Activity {
+    /// Its own work, in this phase.
     Working(&'static str),
+    /// Waiting for a message of this kind.
     Waiting(&'static str),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Marks {
-    place: Place,
+    activity: Activity,
     /// Changes with every mark.
     count: u64,
     iteration: usize,
 }
 
-static MARKS: Mutex<Marks> = Mutex::new(Marks { place: Place::Working("starting"), count: 0, iteration: 0 });
+static MARKS: Mutex<Marks> = Mutex::new(Marks { activity: Activity::Working("starting"), count: 0, iteration: 0 });
 
-fn marks() -> MutexGuard<'static, Marks> {
-    MARKS.lock().unwrap_or_else(PoisonError::into_inner)
+/// Leaves a mark.
+fn mark() -> MutexGuard<'static, Marks> {
+    let mut marks = MARKS.lock().unwrap_or_else(PoisonError::into_inner);
+    marks.count += 1;
+    marks
 }
 
-fn during<R>(place: Place, f: impl FnOnce() -> R) -> R {
-    let put = |place: Place| {
-        let mut marks = marks();
-        marks.count += 1;
-        std::mem::replace(&mut marks.place, place)
-    };
-    let before = put(place);
-    let result = f();
-    put(before);
-    result
+/// An activity that lasts until this is dropped; then the one before it goes on.
+#[derive(Debug)]
+pub struct During {
+    before: Activity,
+}
+
+impl During {
+    fn new(activity: Activity) -> Self {
+        During { before: std::mem::replace(&mut mark().activity, activity) }
+    }
+}
+
+impl Drop for During {
+    fn drop(&mut self) {
+        mark().activity = self.before;
+    }
 }
 
 /// Does `f`, which is this rank's own work.
 pub fn working<R>(phase: &'static str, f: impl FnOnce() -> R) -> R {
-    during(Place::Working(phase), f)
+    let _during = During::new(Activity::Working(phase));
+    f()
 }
 
 /// Does `f`, which waits for other ranks.
 pub fn waiting<R>(kind: &'static str, f: impl FnOnce() -> R) -> R {
-    during(Place::Waiting(kind), f)
+    let _during = begin_waiting(kind);
+    f()
 }
 
-/// From now on `phase` is what this rank does, whenever it is not within a piece of work or waiting.
+/// Waiting for other ranks begins.
+pub fn begin_waiting(kind: &'static str) -> During {
+    During::new(Activity::Waiting(kind))
+}
+
+/// The rank enters `phase`, which is its activity whenever no other is reported.
 pub fn enter(phase: &'static str) {
-    let mut marks = marks();
-    marks.count += 1;
-    marks.place = Place::Working(phase);
+    mark().activity = Activity::Working(phase);
 }
 
-/// Some of a long piece of work is done.
+/// A part of a long piece of work is done.
 pub fn step() {
-    marks().count += 1;
+    drop(mark());
 }
 
 /// So many iterations are done.
 pub fn iterations(done: usize) {
-    let mut marks = marks();
-    marks.count += 1;
-    marks.iteration = done;
+    mark().iteration = done;
 }
 
-/// The thread that looks; it ends when this is dropped.
+/// The thread that polls; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Watchdog {
     over: Arc<AtomicBool>,
@@ -83,26 +97,25 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches this rank from now on: after half of `limit` without a mark it says where it is, after all of it the job
-    /// ends. `None`: for ever.
+    /// Watches this rank from now on; without a `limit` for a rank without marks it does nothing.
     ///
     /// # Errors
-    /// When the system refuses the thread.
+    /// If the system refuses the thread.
     pub fn start(rank: usize, limit: Option<Duration>) -> std::io::Result<Watchdog> {
         let over = Arc::new(AtomicBool::new(false));
         let flag = over.clone();
-        let look = move |limit: Duration| {
+        let poll = move |limit: Duration| {
             let tick = (limit / 40).clamp(Duration::from_millis(20), Duration::from_secs(1));
-            let mut stuck = Stuck::new(limit, tick * 3);
+            let mut stall = Stall::new(limit, tick * 3);
             let mut last = Instant::now();
             while !flag.load(Ordering::Acquire) {
                 std::thread::park_timeout(tick);
-                let marks = *marks();
-                match stuck.look(marks.count, last.elapsed()) {
+                let marks = *MARKS.lock().unwrap_or_else(PoisonError::into_inner);
+                match stall.poll(marks.count, last.elapsed()) {
                     Verdict::Fine => {}
-                    Verdict::Tell => eprintln!("fednmf: {}", told(rank, limit / 2, &marks, Some(limit))),
+                    Verdict::Warn => eprintln!("fednmf: {}", message(rank, limit / 2, &marks, Some(limit))),
                     Verdict::End => {
-                        eprintln!("fednmf: {}", told(rank, limit, &marks, None));
+                        eprintln!("fednmf: {}", message(rank, limit, &marks, None));
                         end();
                     }
                 }
@@ -110,7 +123,7 @@ impl Watchdog {
             }
         };
         let thread = match limit {
-            Some(limit) => Some(std::thread::Builder::new().name("watch".into()).spawn(move || look(limit))?),
+            Some(limit) => Some(std::thread::Builder::new().name("watchdog".into()).spawn(move || poll(limit))?),
             None => None,
         };
         Ok(Watchdog { over, thread })
@@ -122,72 +135,70 @@ impl Drop for Watchdog {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It does not panic; and if it did, the job would have ended.
+            // A panic in it would have ended the job.
             let _ = thread.join();
         }
     }
 }
 
-fn told(rank: usize, for_so_long: Duration, marks: &Marks, limit: Option<Duration>) -> String {
-    let place = match marks.place {
-        Place::Working(phase) => format!("at work on '{phase}'"),
-        Place::Waiting(kind) => format!("waiting for other ranks in '{kind}'"),
+fn message(rank: usize, quiet: Duration, marks: &Marks, limit: Option<Duration>) -> String {
+    let activity = match marks.activity {
+        Activity::Working(phase) => format!("working on '{phase}'"),
+        Activity::Waiting(kind) => format!("waiting for other ranks in '{kind}'"),
     };
-    let (seconds, iteration) = (for_so_long.as_secs_f64(), marks.iteration);
+    let (seconds, iteration) = (quiet.as_secs_f64(), marks.iteration);
     let end = match limit {
-        Some(limit) => format!("at {} s the job ends (--stall-timeout)", limit.as_secs_f64()),
-        None => {
-            "the job ends. Does a node, a file system or the network not answer? If the work really takes so long, \
-                 give --stall-timeout more seconds (0: no limit)"
-                .into()
-        }
+        Some(limit) => format!("the job ends after {} s (--stall-timeout)", limit.as_secs_f64()),
+        None => "the job ends. Check the nodes, the network and the file systems; if the work really takes this long, raise \
+                 --stall-timeout (0: no limit)"
+            .into(),
     };
-    format!("rank {rank} has not got on for {seconds} s: {place}, after iteration {iteration}; {end}")
+    format!("rank {rank} has made no progress for {seconds} s: {activity}, after iteration {iteration}; {end}")
 }
 
-/// Ends the job from beside a thread that may hang inside the MPI library, which then may not answer either.
+/// Ends the job while another thread may hang inside the MPI library, which then may not answer either.
 fn end() -> ! {
-    const PATIENCE: Duration = Duration::from_secs(3);
+    const GRACE: Duration = Duration::from_secs(3);
     std::thread::spawn(|| {
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(GRACE);
         signal_hook::low_level::exit(EXIT_FAILED)
     });
-    mpi::abort(EXIT_FAILED)
+    transport::abort(EXIT_FAILED)
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Fine,
-    Tell,
+    Warn,
     End,
 }
 
 /// Adds up the time without a mark.
-struct Stuck {
+struct Stall {
     limit: Duration,
-    /// The most that counts between two looks: more means that the whole process stood still.
+    /// The most that counts between two polls: more means that the whole process was suspended.
     most: Duration,
     count: u64,
     quiet: Duration,
-    has_told: bool,
+    has_warned: bool,
 }
 
-impl Stuck {
+impl Stall {
     fn new(limit: Duration, most: Duration) -> Self {
-        Stuck { limit, most, count: u64::MAX, quiet: Duration::ZERO, has_told: false }
+        Stall { limit, most, count: u64::MAX, quiet: Duration::ZERO, has_warned: false }
     }
 
-    fn look(&mut self, count: u64, passed: Duration) -> Verdict {
+    fn poll(&mut self, count: u64, passed: Duration) -> Verdict {
         if count != self.count {
-            (self.count, self.quiet, self.has_told) = (count, Duration::ZERO, false);
+            (self.count, self.quiet, self.has_warned) = (count, Duration::ZERO, false);
             return Verdict::Fine;
         }
         self.quiet += passed.min(self.most);
         if self.quiet >= self.limit {
             Verdict::End
-        } else if self.quiet >= self.limit / 2 && !self.has_told {
-            self.has_told = true;
-            Verdict::Tell
+        } else if self.quiet >= self.limit / 2 && !self.has_warned {
+            self.has_warned = true;
+            Verdict::Warn
         } else {
             Verdict::Fine
         }
@@ -201,36 +212,36 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn it_tells_once_and_ends_at_the_limit() {
-        let mut stuck = Stuck::new(10 * SECOND, 2 * SECOND);
-        let said: Vec<Verdict> = (0..11).map(|_| stuck.look(7, SECOND)).collect();
-        for (i, verdict) in said.iter().enumerate() {
-            let expected = [Verdict::Fine, Verdict::Tell, Verdict::End];
-            assert_eq!(*verdict, expected[usize::from(i == 5) + 2 * usize::from(i == 10)], "look {i}");
+    fn it_warns_once_and_ends_at_the_limit() {
+        let mut stall = Stall::new(10 * SECOND, 2 * SECOND);
+        let verdicts: Vec<Verdict> = (0..11).map(|_| stall.poll(7, SECOND)).collect();
+        for (i, verdict) in verdicts.iter().enumerate() {
+            let expected = [Verdict::Fine, Verdict::Warn, Verdict::End];
+            assert_eq!(*verdict, expected[usize::from(i == 5) + 2 * usize::from(i == 10)], "poll {i}");
         }
     }
 
     #[test]
-    fn a_mark_begins_anew_and_a_suspended_process_is_not_stuck() {
-        let mut stuck = Stuck::new(10 * SECOND, 2 * SECOND);
+    fn a_mark_resets_the_clock_and_a_suspended_process_is_not_stuck() {
+        let mut stall = Stall::new(10 * SECOND, 2 * SECOND);
         for count in 0..50 {
-            assert_eq!(stuck.look(count, 9 * SECOND), Verdict::Fine);
-            assert_eq!(stuck.look(count, 3600 * SECOND), Verdict::Fine, "two seconds of it count");
+            assert_eq!(stall.poll(count, 9 * SECOND), Verdict::Fine);
+            assert_eq!(stall.poll(count, 3600 * SECOND), Verdict::Fine, "two seconds of it count");
         }
-        assert_eq!(stuck.look(49, SECOND), Verdict::Fine);
-        assert_eq!(stuck.look(49, 2 * SECOND), Verdict::Tell);
-        assert_eq!(stuck.look(50, SECOND), Verdict::Fine);
-        assert_eq!(stuck.look(50, 2 * SECOND), Verdict::Fine);
+        assert_eq!(stall.poll(49, SECOND), Verdict::Fine);
+        assert_eq!(stall.poll(49, 2 * SECOND), Verdict::Warn);
+        assert_eq!(stall.poll(50, SECOND), Verdict::Fine);
+        assert_eq!(stall.poll(50, 2 * SECOND), Verdict::Fine);
     }
 
     #[test]
-    fn what_is_told_names_rank_place_and_iteration() {
-        let marks = Marks { place: Place::Waiting("gram"), count: 1, iteration: 17 };
-        let text = told(3, Duration::from_secs(300), &marks, Some(Duration::from_secs(600)));
+    fn the_message_names_rank_activity_and_iteration() {
+        let marks = Marks { activity: Activity::Waiting("gram"), count: 1, iteration: 17 };
+        let text = message(3, Duration::from_secs(300), &marks, Some(Duration::from_secs(600)));
         assert_eq!(
             text,
-            "rank 3 has not got on for 300 s: waiting for other ranks in 'gram', after iteration 17; at 600 s the job ends \
-             (--stall-timeout)"
+            "rank 3 has made no progress for 300 s: waiting for other ranks in 'gram', after iteration 17; the job ends after \
+             600 s (--stall-timeout)"
         );
     }
 }

@@ -2,21 +2,38 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::PathBuf;
 
+use clap::{Args, ValueEnum as _};
 use ndarray::{Array2, s};
 use serde_json::{Map, Value, json};
 
-use crate::algorithms::{Owner, Piece, Restore as _};
-use crate::cli::AttackArgs;
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Plan, Scale, Stack, Threshold};
+use crate::data::{InputSpec, Layout, Scale, Stack, Threshold};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Order;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::privacy::attack::Recovery;
 use crate::sketch;
+use crate::state::{Owner, Piece, ReadRows as _};
+
+/// What `fednmf attack` is told.
+#[derive(Debug, Args)]
+pub struct AttackArgs {
+    /// The file of --record-releases
+    pub releases: PathBuf,
+    /// The matrix to compare with [default: the run's own --input]
+    #[arg(long, value_name = "PATH")]
+    pub input: Option<String>,
+    /// Write what was found as the matrix M of this HDF5 file
+    #[arg(long, value_name = "F.h5")]
+    pub output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Most bytes that the attack may keep.
 const MOST: usize = 8 << 30;
@@ -36,7 +53,7 @@ struct Released {
     d: usize,
     count: usize,
     seed: u64,
-    kind: String,
+    kind: sketch::Kind,
     /// All releases, one below the other: (count · m) × d.
     all: Array2<f64>,
     /// How close a column must come to count as known, relative to the largest entry.
@@ -82,7 +99,7 @@ fn read(stored: &Stored, path: &str) -> Result<Released> {
     let (m, n) = (count("m")?, count("n")?);
     let seed = about.get("seed").and_then(Value::as_u64).ok_or_else(|| lacks("seed"))?;
     let kind = about.get("params").and_then(|p| p.get("sketch")).and_then(Value::as_str);
-    let kind = kind.filter(|k| sketch::KINDS.contains(k)).ok_or_else(|| lacks("kind of sketch"))?.to_string();
+    let kind = kind.and_then(|k| sketch::Kind::from_str(k, false).ok()).ok_or_else(|| lacks("kind of sketch"))?;
     let (rows, d) = stored.matrix("released").map_err(|_| lacks("releases"))?;
     if m == 0 || n == 0 || d == 0 || d > n || rows == 0 || rows % m != 0 {
         return Err(Error::input(format!("{path}: {rows} x {d} is no shape for releases of an {m} x {n} matrix")));
@@ -133,7 +150,7 @@ fn matrix(
             shape.0, shape.1, released.m, released.n
         )));
     }
-    let loaded = opened.load::<f64>(&Plan::Grid { pr: 1, pc: 1 }, alone, &mut |_| ())?;
+    let loaded = opened.load::<f64>(&Layout::Grid { pr: 1, pc: 1 }, alone, &mut |_| ())?;
     let same = about.get("checksum").and_then(Value::as_str) == Some(&format!("{:016x}", loaded.statistics.checksum));
     if !same {
         return Err(Error::input(format!("{input}: is not the matrix of the run (another checksum)")));
@@ -148,7 +165,7 @@ fn matrix(
 
 fn course(released: &Released, m: &Array2<f64>, recovery: &mut Recovery) -> Vec<Known> {
     let Released { n, d, .. } = *released;
-    let mut made = sketch::make::<f64>(&released.kind, n, d, n, Order::Rows);
+    let mut made = sketch::make::<f64>(released.kind, n, d, n, Order::Rows);
     let identity = Array2::eye(n);
     let mut across = Array2::zeros((d, n));
     let steps = (0..released.count).map(|t| {
@@ -175,13 +192,14 @@ fn as_json(released: &Released, course: &[Known]) -> Value {
                    "rel_error": k.error, "columns_known": k.columns})
         })
         .collect();
-    json!({"m": m, "n": n, "sketch": kind, "sketch_size": d, "theorem": n.div_ceil(*d),
+    json!({"m": m, "n": n, "sketch": kind.name(), "sketch_size": d, "theorem": n.div_ceil(*d),
            "recovered_after": recovered_after(released, course), "course": steps})
 }
 
 fn table(released: &Released, course: &[Known]) -> String {
     let Released { m, n, d, kind, .. } = released;
-    let mut out = format!("{kind} sketches of {d} columns, of a {m} x {n} matrix; each row of it is {n} unknowns\n\n");
+    let mut out =
+        format!("{} sketches of {d} columns, of a {m} x {n} matrix; each row of it is {n} unknowns\n\n", kind.name());
     out.push_str("releases  equations  independent  relative error  columns known\n");
     for k in course {
         let Known { releases, independent, error, columns } = k;

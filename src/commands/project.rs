@@ -1,15 +1,15 @@
 //! `fednmf project`: the factor U of new rows, for the V of an earlier run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
-use crate::algorithms::{Piece, registry};
-use crate::cli::ProjectArgs;
+use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Plan};
+use crate::data::{InputSpec, Layout};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::gram;
 use crate::metrics;
@@ -18,6 +18,29 @@ use crate::output::attributes;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
+use crate::state::Piece;
+
+/// `fednmf project`.
+#[derive(Debug, Args)]
+pub struct ProjectArgs {
+    /// File with V, as --output writes it (.h5, .h5ad, .npz)
+    pub factors: PathBuf,
+    /// The new matrix: any input that a run takes, with the columns of the old one
+    #[arg(long, value_name = "PATH")]
+    pub input: String,
+    /// Write the new U, and V as it was, to this file (.h5, .h5ad, .npz)
+    #[arg(long, value_name = "F.h5")]
+    pub output: Option<PathBuf>,
+    /// Transpose the new matrix
+    #[arg(long)]
+    pub transpose: bool,
+    /// No progress on stderr
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Rows that are solved at a time: the solver keeps its state for each.
 const STEP: usize = 4096;
@@ -32,7 +55,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     spec.transpose = args.transpose;
     let opened = match &args.output {
         Some(path) if comm.is_root() => {
-            matrices::Kind::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
+            matrices::Format::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
         }
         _ => Ok(()),
     };
@@ -58,7 +81,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         progress
             .note("the factors were made with --scale max: divide the new matrix by the same number as the old one");
     }
-    let plan = Plan::Grid { pr: comm.size(), pc: 1 };
+    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();
     let block = &loaded.blocks[0];
@@ -82,8 +105,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             Piece::shared("U", m, own.start, u.view()),
             Piece::shared("V", n, own_v.start, v.slice(ndarray::s![own_v, ..])),
         ];
-        let cells = crate::driver::metadata::cells(Some(path), &spec, comm);
-        matrices::write_factors(comm, path, &pieces, &provenance(args, (m, n), k, error), &cells)?;
+        let annotations = crate::driver::metadata::annotations(Some(path), &spec, comm);
+        matrices::write_factors(comm, path, &pieces, &provenance(args, (m, n), k, error), &annotations)?;
     }
     if comm.is_root() {
         if args.json {
@@ -101,7 +124,12 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
 
 /// Whether the factors are of a kind for which least squares is the right question.
 fn usable(stored: &Stored, path: &Path) -> Result<()> {
-    let algo = stored.attributes().get("algo").and_then(Value::as_str).and_then(registry::find);
+    let algo = stored
+        .attributes()
+        .get("algo")
+        .and_then(Value::as_str)
+        .and_then(registry::find)
+        .map(|entry| entry.description());
     match algo {
         Some(method) if method.is_boolean() => Err(Error::input(format!(
             "{}: holds Boolean factors (of {}); only real ones can be projected on",

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Plan, Source};
+use crate::data::{InputSpec, Layout, Source};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::metrics;
 use crate::output::matrices::Stored;
@@ -68,7 +68,7 @@ pub fn evaluate(factors: &Path, input: &str, transpose: bool, as_json: bool, com
     let (m, n) = (input.header().rows, input.header().cols);
     let k = comm.agree_on_error(fitting(&stored, factors, (m, n)))?;
     let mut progress = Progress::new(comm.is_root(), None);
-    let plan = Plan::Grid { pr: comm.size(), pc: 1 };
+    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();
     let rows = loaded.cuts.rows[comm.rank()].clone();

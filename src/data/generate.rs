@@ -1,4 +1,5 @@
-//! `fednmf generate`: a synthetic matrix into a file. Rows are made as they are written, so memory holds a few.
+//! Writes a synthetic matrix to a file, for `fednmf generate`. Rows are generated as they are written, so that memory holds
+//! only a few.
 
 use std::fs::File;
 use std::io::{BufWriter, Result, Write};
@@ -13,16 +14,16 @@ use crate::data::synthetic::{Generator, Synthetic};
 use crate::error;
 use crate::error::Error;
 
-/// Rows made at once.
+/// Rows generated at once.
 const STEP: usize = 256;
 
 type Writer = fn(&Synthetic, BufWriter<File>, &mut dyn FnMut(f64)) -> Result<BufWriter<File>>;
 
-/// Writes a synthetic matrix: dense kinds to `.npy` or `.mtx`, sparse ones to `.npz` or `.mtx`. The file appears under
-/// its name when it is complete.
+/// Writes a synthetic matrix: dense kinds to `.npy` or `.mtx`, sparse ones to `.npz` or `.mtx`. The file gets its name when
+/// it is complete.
 ///
 /// # Errors
-/// An ending that does not fit the kind of matrix, or a file that cannot be written.
+/// If the extension does not fit the kind of matrix, or the file cannot be written.
 pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) -> error::Result<()> {
     let write: Writer = match (output.extension().and_then(|e| e.to_str()), spec.sparse()) {
         (Some("npy"), false) => npy,
@@ -32,7 +33,7 @@ pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) 
         (_, sparse) => {
             let (what, other) = if sparse { ("sparse", ".npz") } else { ("dense", ".npy") };
             return Err(Error::input(format!(
-                "{}: a {what} matrix is written to {other} or .mtx; the output's name must end so",
+                "{}: a {what} matrix is written to {other} or .mtx; use one of these extensions",
                 output.display()
             )));
         }
@@ -44,7 +45,7 @@ pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) 
         std::fs::rename(&unfinished, output)
     });
     result.map_err(|e| {
-        let _ = std::fs::remove_file(&unfinished); // what failed is told below
+        let _ = std::fs::remove_file(&unfinished); // The error below matters more.
         Error::input(format!("{}: cannot be written: {e}", output.display()))
     })
 }
@@ -61,7 +62,7 @@ fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64))
     Ok(to)
 }
 
-/// A MatrixMarket array goes by columns, and so this makes the matrix a few columns at a time.
+/// A MatrixMarket array is stored by columns, so a few columns are generated at a time.
 fn array(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
     writeln!(to, "%%MatrixMarket matrix array real general\n{} {}", spec.m, spec.n)?;
     let generator = Generator::new(spec);
@@ -74,7 +75,7 @@ fn array(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64
     Ok(to)
 }
 
-/// Hands all entries to `write`, by rows.
+/// Passes all entries to `write`, row by row.
 fn entries(
     spec: &Synthetic,
     progress: &mut dyn FnMut(f64),
@@ -107,7 +108,7 @@ fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMu
     Ok(to)
 }
 
-/// As `scipy.sparse.save_npz(…, compressed=False)` writes a CSR matrix. The matrix is made once for each of its arrays.
+/// Writes a CSR matrix as `scipy.sparse.save_npz(…, compressed=False)` does. The matrix is generated once per array.
 fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
     let mut zip = ZipWriter::new(to);
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);

@@ -1,12 +1,14 @@
-//! `fednmf inspect`: what is in a file.
+//! Describes an input, for `fednmf inspect`.
 
-use super::{COUNTS, InputSpec, Plan, open};
 use crate::comm::Communicator;
-use crate::data::distribute::assemble::stored_shape;
+use crate::data::layout::Layout;
+use crate::data::messages::COUNTS;
+use crate::data::open::open;
+use crate::data::spec::InputSpec;
 use crate::error::Result;
 use crate::linalg::Block;
 
-/// What `inspect` tells of a matrix.
+/// The description of a matrix.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     pub rows: usize,
@@ -15,7 +17,7 @@ pub struct Summary {
     /// Whether blocks of it are stored sparse.
     pub sparse: bool,
     pub nonzeros: u64,
-    /// Nonzeros over rows times columns.
+    /// Nonzeros divided by rows times columns.
     pub density: f64,
     pub min: f64,
     pub max: f64,
@@ -29,20 +31,20 @@ pub struct Summary {
     pub checksum: String,
 }
 
-/// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative entries may pass.
+/// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative entries are accepted.
 ///
 /// # Errors
 /// As [`crate::data::Input::load`].
 pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
     let spec = InputSpec { allow_negative: true, ..spec.clone() };
-    let plan = Plan::Grid { pr: comm.size(), pc: 1 };
+    let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let input = open(&spec, comm)?;
-    let loaded = input.load_any::<f64>(&plan, comm, progress)?;
+    let loaded = input.load_any::<f64>(&layout, comm, progress)?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let mut cols = vec![0u64; n];
     let mut zero_rows = [0u64];
-    for (block, tile) in loaded.blocks.iter().zip(plan.tiles(&loaded.cuts, comm.rank())) {
-        debug_assert_eq!(block.shape(), stored_shape(&tile));
+    for (block, tile) in loaded.blocks.iter().zip(layout.tiles(&loaded.cuts, comm.rank())) {
+        debug_assert_eq!(block.shape(), tile.stored_shape());
         match block {
             Block::Dense(x) => {
                 for row in x.outer_iter() {

@@ -1,31 +1,32 @@
-//! Names of rows and columns: from a list, or from the files that carry them.
+//! Names of rows and columns, from a list or from the input itself.
 
 use std::io::Read as _;
 use std::path::Path;
 
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
 
-use crate::data::spec::{HDF5, InputSpec, Source};
+use crate::data::formats::hdf5::is_hdf5_name;
+use crate::data::spec::{InputSpec, Source};
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
-use crate::hdf5_probe::What;
+use crate::hdf5_probe::Content;
 
-/// Names of the columns and of the rows of a matrix, each where known.
+/// Names of the columns and rows of a matrix, where known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     pub columns: Option<Vec<String>>,
     pub rows: Option<Vec<String>>,
-    /// Whether the columns are what AnnData calls observations, as in 10x's files: genes times cells.
+    /// Whether the columns are what AnnData calls observations, as in the files of 10x: genes × cells.
     pub turned: bool,
 }
 
-/// Longest list that is read: 10 million names.
+/// Longest list that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// A list of names, one on each line; `FILE:2` takes the second of the columns that tabs separate. `.gz` is unpacked.
+/// A list of names, one per line; `FILE:2` takes the second column of a tab-separated table. `.gz` is unpacked.
 ///
 /// # Errors
-/// When it cannot be read, or a line lacks the column.
+/// If it cannot be read, or a line lacks the column.
 pub fn list(text: &str) -> Result<Vec<String>> {
     let numbered =
         text.rsplit_once(':').and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
@@ -47,14 +48,13 @@ pub fn list(text: &str) -> Result<Vec<String>> {
     lines.lines().enumerate().map(name).collect()
 }
 
-/// The names that the input itself has: AnnData's and 10x's files do. Nothing found is no error.
+/// The names in the input, which AnnData and 10x files contain. It is not an error if there are none.
 pub fn of_input(spec: &InputSpec) -> Names {
     let Source::File { path, .. } = &spec.source else { return Names::default() };
-    let hdf5 = Path::new(path).extension().is_some_and(|e| HDF5.iter().any(|name| e.eq_ignore_ascii_case(name)));
-    if !hdf5 || spec.by_party() || hdf5_probe::read(What::Names, path, None).is_err() {
+    if !is_hdf5_name(path) || spec.by_party() || hdf5_probe::run(Content::Names, path, None).is_err() {
         return Names::default();
     }
-    let Names { columns, rows, turned } = hdf5_probe(path);
+    let Names { columns, rows, turned } = of_file(path);
     if spec.transpose {
         Names { columns: rows, rows: columns, turned: !turned }
     } else {
@@ -62,8 +62,8 @@ pub fn of_input(spec: &InputSpec) -> Names {
     }
 }
 
-/// Reads the names as they are stored.
-pub fn hdf5_probe(path: &str) -> Names {
+/// The names as they are stored in an HDF5 file.
+pub fn of_file(path: &str) -> Names {
     let Ok(file) = hdf5::File::open(path) else { return Names::default() };
     let index = |group: &str| {
         let group = file.link_exists(group).then(|| file.group(group).ok()).flatten()?;
@@ -74,7 +74,7 @@ pub fn hdf5_probe(path: &str) -> Names {
         if !group.link_exists(&name) {
             return None;
         }
-        // Text that may be missing is a group of values and a mask.
+        // Text that may be missing is stored as a group of values and a mask.
         if let Ok(inner) = group.group(&name) {
             return inner
                 .link_exists("values")
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_be_a_column_of_a_table() {
+    fn lists_are_columns_of_tables() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("words.tsv");
         std::fs::write(&path, "g1\tActin\r\ng2\tMyosin\n").unwrap();

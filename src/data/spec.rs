@@ -1,23 +1,23 @@
-//! What was typed as `--input`, checked without touching the disk.
+//! What `--input` and its options ask for, parsed and checked without touching the disk.
 
-use std::path::Path;
 use std::str::FromStr;
 
 use serde_json::Value;
 
+use crate::data::formats::hdf5::is_hdf5_name;
 use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
 
 /// Where the matrix comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
-    /// A file; with `{party}` in its name, one file for each party. `dataset` names what to read inside an HDF5 file.
+    /// A file; with `{party}` in its name, one file for each party. `dataset` names the matrix in an HDF5 file.
     File { path: String, dataset: Option<String> },
-    /// Made up on the spot.
+    /// A matrix that is generated.
     Synthetic(Synthetic),
 }
 
-/// What is done to the size of the entries (`--scale`).
+/// How the entries are scaled (`--scale`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     None,
@@ -25,11 +25,11 @@ pub enum Scale {
     Max,
 }
 
-/// From which value on an entry becomes 1.
+/// The value from which on an entry becomes 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Threshold {
     At(f64),
-    /// From the matrix's own q-quantile on, zeros counted: the upper 1 − q become ones.
+    /// The q-quantile of the matrix, zeros included: the upper 1 − q become ones.
     Quantile(f64),
 }
 
@@ -41,12 +41,13 @@ impl FromStr for Threshold {
         match text.strip_prefix('q') {
             Some(share) => match number(share) {
                 Some(q) if q > 0.0 && q < 1.0 => Ok(Threshold::Quantile(q)),
-                _ => Err("a quantile is q and a share between 0 and 1, such as q0.95".to_string()),
+                _ => Err("a quantile is q and a fraction between 0 and 1, such as q0.95".to_string()),
             },
             None => match number(text) {
                 Some(t) if t > 0.0 => Ok(Threshold::At(t)),
                 Some(_) => {
-                    Err("the threshold must be positive, or entries that are not stored would count as 1".to_string())
+                    Err("the threshold must be positive; otherwise entries that are not stored would become 1"
+                        .to_string())
                 }
                 None => Err("give a number, or a quantile such as q0.95".to_string()),
             },
@@ -55,12 +56,12 @@ impl FromStr for Threshold {
 }
 
 impl Threshold {
-    /// From what [`Threshold::to_json`] made.
+    /// Parses the result of [`Threshold::to_json`].
     pub fn from_json(value: &Value) -> Option<Self> {
         value.as_f64().map(Threshold::At).or_else(|| value.as_str()?.parse().ok())
     }
 
-    /// As it was asked for: a number, or such as `q0.95`.
+    /// As it is typed: a number, or a quantile such as `q0.95`.
     pub fn to_json(self) -> Value {
         match self {
             Threshold::At(t) => t.into(),
@@ -69,7 +70,7 @@ impl Threshold {
     }
 }
 
-/// How the matrices of several `{party}` files make one.
+/// How the matrices of several `{party}` files are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stack {
     /// Each file is a block of rows.
@@ -78,34 +79,34 @@ pub enum Stack {
     Columns,
 }
 
-/// The input of a run and what the readers do to it, in this order: transpose, scale, binarize.
+/// The input of a run and its preprocessing, in this order: transpose, scale, binarize.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InputSpec {
     pub source: Source,
-    /// Hand over the transposed matrix (of each file, where there are several).
+    /// Transpose the matrix (of each file, if there are several).
     pub transpose: bool,
     pub scale: Scale,
     /// Entries from this threshold on become 1, all others 0.
     pub binarize: Option<Threshold>,
-    /// Whether negative entries may pass; otherwise the first one found is an error.
+    /// Whether negative entries are accepted; otherwise the first one is an error.
     pub allow_negative: bool,
-    /// Whether entries may be NaN: missing. They count in no figure but the checksum.
+    /// Whether entries may be NaN, which marks a missing value. They count in no statistic but the checksum.
     pub allow_nan: bool,
-    /// Number of `{party}` files; the number of ranks if not given.
+    /// Number of `{party}` files; by default the number of ranks.
     pub parties: Option<usize>,
-    /// How `{party}` files are put together.
+    /// How `{party}` files are combined.
     pub stack: Stack,
 }
 
-/// The mark in a path that stands for the party's number (0, 1, …).
+/// The placeholder of the party's number (0, 1, …) in a path.
 pub const PARTY: &str = "{party}";
 
 impl InputSpec {
-    /// Reads `PATH`, `PATH:/dataset` or `synthetic:KIND,key=value,…`; all else as the defaults are: as it stands,
-    /// nonnegative, party files stacked by rows.
+    /// Parses `PATH`, `PATH:/dataset` or `synthetic:KIND,key=value,…`. All else has its default: no preprocessing, no
+    /// negative entries, party files stacked by rows.
     ///
     /// # Errors
-    /// On an empty text, an unknown kind or key, a value that is not one.
+    /// If the text is empty, or has an unknown kind or key, or a value out of range.
     pub fn parse(text: &str) -> Result<Self> {
         let source = match text.strip_prefix("synthetic:") {
             Some(words) => Source::Synthetic(Synthetic::parse(words)?),
@@ -129,7 +130,7 @@ impl InputSpec {
         matches!(&self.source, Source::File { path, .. } if path.contains(PARTY))
     }
 
-    /// What must hold between the fields; [`crate::data::open`] asks for it.
+    /// Checks the fields; called by [`crate::data::open`].
     pub(super) fn check(&self) -> Result<()> {
         if self.parties == Some(0) {
             return Err(Error::input("--parties 0: there must be at least one party"));
@@ -143,24 +144,19 @@ fn file(text: &str) -> Result<Source> {
         return Err(Error::input("--input is empty: give a file, or synthetic:KIND"));
     }
     // `data.h5ad:/layers/counts`, but not a path that merely has a colon in one of its directories.
-    let hdf5 =
-        |path: &str| Path::new(path).extension().is_some_and(|e| HDF5.iter().any(|name| e.eq_ignore_ascii_case(name)));
-    let split = text.match_indices(":/").find(|(at, _)| hdf5(&text[..*at]));
+    let split = text.match_indices(":/").find(|(at, _)| is_hdf5_name(&text[..*at]));
     Ok(match split {
         Some((at, _)) => Source::File { path: text[..at].to_string(), dataset: Some(text[at + 1..].to_string()) },
         None => Source::File { path: text.to_string(), dataset: None },
     })
 }
 
-/// Endings of HDF5 files' names.
-pub(super) const HDF5: [&str; 5] = ["h5", "hdf5", "h5ad", "hdf", "he5"];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_datasets_come_apart() {
+    fn paths_and_datasets_are_separated() {
         let path = |text: &str| match InputSpec::parse(text).unwrap().source {
             Source::File { path, dataset } => (path, dataset),
             Source::Synthetic(_) => unreachable!(),
@@ -179,9 +175,14 @@ mod tests {
         for threshold in [Threshold::At(0.5), Threshold::Quantile(0.95)] {
             assert_eq!(Threshold::from_json(&threshold.to_json()), Some(threshold));
         }
-        for (text, why) in
-            [("0", "positive"), ("-1", "positive"), ("nan", "number"), ("q0", "share"), ("q1", "share"), ("q", "share")]
-        {
+        for (text, why) in [
+            ("0", "positive"),
+            ("-1", "positive"),
+            ("nan", "number"),
+            ("q0", "fraction"),
+            ("q1", "fraction"),
+            ("q", "fraction"),
+        ] {
             assert!(text.parse::<Threshold>().unwrap_err().contains(why), "{text}");
         }
     }

@@ -1,28 +1,27 @@
-//! How much of the data each party has: evenly, by `--skew`, or by the counts of a `--split` file.
+//! How much of the data each party has: even parts, `--skew`, or the counts of a `--split` file.
 
 use std::ops::Range;
 
 use crate::comm::even_part;
-use crate::data::partition::whole;
 use crate::error::{Error, Result};
 
-/// How rows or columns are shared out among the parties.
+/// How rows or columns are divided among the parties.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Share {
-    /// All the same.
+pub enum PartySplit {
+    /// Equal parts.
     Even,
-    /// Party 0 this part of all, even if that is none; the others the rest, evenly.
+    /// This fraction for party 0, even if that is nothing; equal parts of the rest for the others.
     First(f64),
-    /// So many for each party.
+    /// A number for each party.
     Counts(Vec<usize>),
 }
 
-impl Share {
-    /// The counts in the text of a `--split` file: a whole number on each line, party 0's first. What follows a `#` is a
-    /// comment; empty lines do not count.
+impl PartySplit {
+    /// Parses the text of a `--split` file: a whole number on each line, beginning with party 0. A `#` begins a comment;
+    /// empty lines are ignored.
     ///
     /// # Errors
-    /// Naming the line that is no count; when there is none.
+    /// With the line that is not a count, or if there is none.
     pub fn parse(text: &str) -> Result<Self> {
         let mut counts = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -32,30 +31,30 @@ impl Share {
             }
             counts.push(word.parse().map_err(|_| {
                 Error::input(format!(
-                    "line {}: '{word}' is no whole number; each line says how many columns (of the methods that split rows: \
-                     rows) one party has",
+                    "line {}: '{word}' is not a whole number; each line is the number of columns (for methods that split \
+                     rows: of rows) of one party",
                     at + 1
                 ))
             })?);
         }
         if counts.is_empty() {
-            return Err(Error::input("no count in it; each line must say how many columns or rows one party has"));
+            return Err(Error::input("holds no count; each line is the number of columns or rows of one party"));
         }
-        Ok(Share::Counts(counts))
+        Ok(PartySplit::Counts(counts))
     }
 
-    /// The counts in words, for a checkpoint to compare; `None` unless they were given.
+    /// The counts as text, for comparison with a checkpoint; `None` unless they were given.
     pub fn counts(&self) -> Option<String> {
-        let Share::Counts(counts) = self else { return None };
+        let PartySplit::Counts(counts) = self else { return None };
         Some(counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" "))
     }
 
-    /// Whether it shares out `total` items (`what`: rows or columns) among `parties`.
+    /// Checks that it divides `total` items (`what`: rows or columns) among `parties`.
     ///
     /// # Errors
-    /// When counts are for another number of parties, or add up to something else.
+    /// If counts are for another number of parties, or have another sum.
     pub fn check(&self, total: usize, parties: usize, what: &str) -> Result<()> {
-        let Share::Counts(counts) = self else { return Ok(()) };
+        let PartySplit::Counts(counts) = self else { return Ok(()) };
         if counts.len() != parties {
             return Err(Error::input(format!("{} counts for {parties} parties (--parties)", counts.len())));
         }
@@ -66,17 +65,17 @@ impl Share {
         Ok(())
     }
 
-    /// Each party's run of `total` items. Counts must be of that total; see [`Share::check`].
+    /// Each party's run of `total` items. Counts must have that sum; see [`PartySplit::check`].
     pub(super) fn cuts(&self, total: usize, parts: usize) -> Vec<Range<usize>> {
         match self {
-            Share::First(share) if parts > 1 => {
-                let first = ((total as f64 * share).round() as usize).min(total);
+            PartySplit::First(fraction) if parts > 1 => {
+                let first = ((total as f64 * fraction).round() as usize).min(total);
                 let others = (0..parts - 1).map(|i| even_part(total - first, parts - 1, i));
                 std::iter::once(0..first).chain(others.map(|p| p.start + first..p.end + first)).collect()
             }
-            Share::First(_) => whole(total),
-            Share::Even => (0..parts).map(|i| even_part(total, parts, i)).collect(),
-            Share::Counts(counts) => counts
+            PartySplit::First(_) => whole(total),
+            PartySplit::Even => (0..parts).map(|i| even_part(total, parts, i)).collect(),
+            PartySplit::Counts(counts) => counts
                 .iter()
                 .scan(0, |end, &count| {
                     let start = *end;
@@ -88,30 +87,35 @@ impl Share {
     }
 }
 
+/// `total` items as a single run.
+pub(super) fn whole(total: usize) -> Vec<Range<usize>> {
+    std::iter::once(0..total).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_share_covers_all() {
+    fn every_split_covers_all_items() {
         for parts in [1, 2, 3, 4, 97, 120] {
-            for share in [Share::Even, Share::First(0.5), Share::First(0.0)] {
-                let cuts = share.cuts(97, parts);
+            for split in [PartySplit::Even, PartySplit::First(0.5), PartySplit::First(0.0)] {
+                let cuts = split.cuts(97, parts);
                 let covered = cuts.iter().try_fold(0, |end, p| (end == p.start && p.end >= end).then_some(p.end));
-                assert_eq!((cuts.len(), covered), (parts, Some(97)), "{share:?} {parts}");
+                assert_eq!((cuts.len(), covered), (parts, Some(97)), "{split:?} {parts}");
             }
         }
-        assert_eq!(Share::First(0.5).cuts(100, 3), [0..50, 50..75, 75..100]);
+        assert_eq!(PartySplit::First(0.5).cuts(100, 3), [0..50, 50..75, 75..100]);
     }
 
     #[test]
-    fn a_file_says_how_much_each_has() {
-        let share = Share::parse("# hospital, columns\n30\n  0 # none yet\n\n12\r\n").unwrap();
-        assert_eq!(share, Share::Counts(vec![30, 0, 12]));
-        assert_eq!(share.cuts(42, 3), [0..30, 30..30, 30..42]);
-        share.check(42, 3, "columns").unwrap();
+    fn a_file_lists_the_counts() {
+        let split = PartySplit::parse("# hospital, columns\n30\n  0 # none yet\n\n12\r\n").unwrap();
+        assert_eq!(split, PartySplit::Counts(vec![30, 0, 12]));
+        assert_eq!(split.cuts(42, 3), [0..30, 30..30, 30..42]);
+        split.check(42, 3, "columns").unwrap();
         for (total, parties, words) in [(41, 3, ["42", "41 columns"]), (42, 4, ["3 counts", "4 parties"])] {
-            let message = share.check(total, parties, "columns").unwrap_err().message;
+            let message = split.check(total, parties, "columns").unwrap_err().message;
             assert!(words.iter().all(|word| message.contains(word)), "{message}");
         }
         for (text, words) in [
@@ -121,10 +125,10 @@ mod tests {
             ("99999999999999999999999", ["line 1", "whole number"]),
             ("# nothing\n\n", ["no count", "each line"]),
         ] {
-            let message = Share::parse(text).unwrap_err().message;
+            let message = PartySplit::parse(text).unwrap_err().message;
             assert!(words.iter().all(|word| message.contains(word)), "{message}");
         }
-        let huge = Share::Counts(vec![usize::MAX, usize::MAX]);
+        let huge = PartySplit::Counts(vec![usize::MAX, usize::MAX]);
         assert!(huge.check(5, 2, "rows").is_err());
     }
 }

@@ -1,18 +1,17 @@
-//! What must hold before a run and between its settings and its data.
+//! Checks of the settings, alone and against the data.
 
-use crate::algorithms::options::{RECORD_ORDER, RECORD_RELEASES};
-use crate::algorithms::registry::Form;
-use crate::cli::Settings;
-use crate::comm::Communicator;
-use crate::data::{Header, Share, Statistics};
+use super::settings::Settings;
+use crate::algorithms::Algorithm;
+use crate::algorithms::description::Form;
+use crate::algorithms::parameters::GridShape;
+use crate::comm::{CONTROL, Communicator};
+use crate::data::{Header, PartySplit, Statistics};
 use crate::error::{Error, Result};
-use crate::linalg;
-use crate::linalg::Block;
+use crate::linalg::{Block, Real};
 use crate::output::matrices;
 
-use super::CONTROL;
-
-/// What can be known to fail before anything is read; whether there is a checkpoint to go on from.
+/// Checks that every output can be written, before anything is read; returns whether there is a checkpoint to resume
+/// from. Rank 0 checks; errors are its own.
 pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result<bool> {
     let mut resuming = false;
     let mut checked = Ok(());
@@ -22,8 +21,8 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
             ("--checkpoint", settings.checkpoint.as_deref()),
             ("--trace", settings.trace.as_deref()),
             ("--report", settings.report.as_ref().map(|(path, _)| path.as_path())),
-            ("--record-releases", settings.options.file(&RECORD_RELEASES)),
-            ("--record-order", settings.options.file(&RECORD_ORDER)),
+            ("--record-releases", settings.method.groups().record_releases),
+            ("--record-order", settings.method.groups().record_order),
         ];
         checked = paths
             .iter()
@@ -35,24 +34,24 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
     checked.map(|()| resuming)
 }
 
-/// How the data is shared out among the parties; rank 0 alone reads the file of `--split`. Collective.
-pub(super) fn share(settings: &Settings, comm: &Communicator) -> Result<Share> {
+/// How the data is divided among the parties. Rank 0 alone reads the file of `--split`. Collective.
+pub(super) fn share(settings: &Settings, comm: &Communicator) -> Result<PartySplit> {
     let Some(path) = &settings.split else {
-        return Ok(settings.skew.map_or(Share::Even, Share::First));
+        return Ok(settings.skew.map_or(PartySplit::Even, PartySplit::First));
     };
     let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
     let text = comm.broadcast_value(CONTROL, comm.is_root().then(read).unwrap_or(Ok(String::new())));
-    text.map_err(Error::input).and_then(|text| Share::parse(&text)).map_err(|e| e.at(split_name(settings)))
+    text.map_err(Error::input).and_then(|text| PartySplit::parse(&text)).map_err(|e| e.at(split_name(settings)))
 }
 
-/// The file of `--split` as messages name it.
+/// `--split FILE`, for messages.
 pub(super) fn split_name(settings: &Settings) -> String {
     settings.split.as_ref().map_or_else(String::new, |path| format!("--split {}", path.display()))
 }
 
 pub(super) fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {
-    match settings.options.grid() {
-        Some((pr, pc)) if pr.checked_mul(pc) != Some(ranks) => {
+    match settings.method.groups().grid.and_then(|group| group.grid.given()) {
+        Some(GridShape { rows: pr, cols: pc }) if pr.checked_mul(pc) != Some(ranks) => {
             let product = pr.checked_mul(pc).map_or_else(|| "far too many".into(), |p| p.to_string());
             Err(Error::input(format!(
                 "--grid {pr}x{pc}: that is for {product} ranks, and this run has {ranks}; rows times columns of the grid must \
@@ -77,25 +76,42 @@ pub(super) fn check_shape(settings: &Settings, header: &Header) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn check_form<T: linalg::Real>(settings: &Settings, block: &Block<T>) -> Result<()> {
+pub(super) fn check_form<T: Real>(settings: &Settings, block: &Block<T>) -> Result<()> {
     let form = match block {
         Block::Dense(_) => Form::Dense,
         Block::Sparse(_) => Form::Sparse,
         Block::Bits(_) => Form::Bits,
     };
-    if settings.method.forms.contains(&form) {
+    if settings.description().forms.contains(&form) {
         return Ok(());
     }
-    Err(Error::input(format!("{} does not work on {form:?} data", settings.method.name)))
+    Err(Error::input(format!("{} does not work on {form:?} data", settings.description().name)))
 }
 
-/// Refuses entries so small that their squares vanish: there would be no error to make smaller.
+/// Refuses entries so small that their squares underflow: every relative error would be undefined.
 pub(super) fn check_size(statistics: &Statistics) -> Result<()> {
     if statistics.norm2.is_normal() {
         return Ok(());
     }
     let largest = statistics.max.abs().max(statistics.min.abs());
-    Err(Error::input(format!(
-        "the largest entry is {largest:e}: its square vanishes; divide the data first (--scale max)"
-    )))
+    Err(Error::input(format!("the largest entry is {largest:e}: its square underflows; scale the data (--scale max)")))
+}
+
+/// Refuses factors with entries that are not finite. Collective.
+///
+/// # Errors
+/// On all ranks, if any rank has such an entry.
+pub(super) fn all_finite<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm<T>) -> Result<()> {
+    let finite = algorithm.factors().iter().all(|piece| piece.values.iter().all(|x| x.is_finite()));
+    let mut wrong = [u32::from(!finite)];
+    comm.max(CONTROL, &mut wrong);
+    if wrong[0] == 0 { Ok(()) } else { Err(diverged(algorithm.iteration(), "")) }
+}
+
+/// The error of factors that are no longer finite; `more` follows the iteration.
+pub(super) fn diverged(iteration: usize, more: &str) -> Error {
+    Error::failed(format!(
+        "the factors are no longer finite numbers after iteration {iteration}{more}; try --scale max, or --precision f64"
+    ))
+    .on_all_ranks()
 }

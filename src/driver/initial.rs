@@ -1,13 +1,15 @@
-//! `--init FILE`: the factors of an earlier run, as a start.
+//! `--init FILE`: start from the factors of an earlier run.
+
+use std::path::Path;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use crate::algorithms::{Owner, Restore};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::matrices::Stored;
+use crate::state::{Owner, ReadRows};
 
-/// Factors of the right shape, in whichever precision they are stored.
+/// Stored factors of the right shape, in either precision.
 pub struct Initial {
     stored: Stored,
 }
@@ -16,17 +18,19 @@ impl Initial {
     /// Opens the factors for an m × n matrix with k components.
     ///
     /// # Errors
-    /// When the file has none, or of another shape.
-    pub fn open(path: &str, (m, n): (usize, usize), k: usize) -> Result<Self> {
+    /// If the file has none, or of another shape.
+    pub fn open(path: &Path, (m, n): (usize, usize), k: usize) -> Result<Self> {
         let at = |e: Error| e.at("--init");
-        let stored = Stored::open(path.as_ref()).map_err(at)?;
+        let stored = Stored::open(path).map_err(at)?;
         for (name, rows) in [("U", m), ("V", n)] {
             let found = stored.matrix(name).map_err(at)?;
             if found != (rows, k) {
                 return Err(at(Error::input(format!(
-                    "{path}: {name} is {} x {}, but this run needs {rows} x {k}; give the matrix of these factors and -k {1} \
+                    "{}: {name} is {} x {}, but this run needs {rows} x {k}; give the matrix of these factors and -k {2} \
                      ('fednmf project' makes a U for other rows)",
-                    found.0, found.1
+                    path.display(),
+                    found.0,
+                    found.1
                 ))));
             }
         }
@@ -34,7 +38,7 @@ impl Initial {
     }
 }
 
-impl<T: Real> Restore<T> for Initial {
+impl<T: Real> ReadRows<T> for Initial {
     fn rows(&self, name: &str, _: Owner, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
         let mut wide = Array2::<f64>::zeros(out.dim());
         self.stored.as_f64(name, first_row, wide.view_mut()).map_err(|e| e.at("--init"))?;

@@ -1,16 +1,16 @@
-//! The course of a run: iterate to the next point, evaluate, save, decide. Ranks meet only here.
+//! The loop: iterate to the next point at which something is due, evaluate, save, decide. Ranks meet only there.
 
 use std::time::Instant;
 
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::CONTROL;
-use crate::algorithms::{Algorithm, Measures};
-use crate::cli::{Every, Settings};
-use crate::comm::{Communicator, Signals, watchdog};
-use crate::driver::checkpointer::{Checkpointer, diverged};
+use crate::algorithms::{Algorithm, Asynchronous, Measures};
+use crate::comm::{CONTROL, Communicator, Signals, watchdog};
+use crate::driver::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::privacy::Releases;
@@ -44,245 +44,254 @@ impl Stop {
     }
 }
 
-/// About how often ranks ask each other whether to stop, in seconds: what a signal or a time limit may wait.
-const PACE: f64 = 0.25;
+/// When a run stops, and how often it is evaluated.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub max_iters: usize,
+    /// Stop once the relative error falls by less than this fraction of the first one between two evaluations.
+    pub tol: Option<f64>,
+    /// Stop at this relative error.
+    pub target_error: Option<f64>,
+    /// Stop after this many seconds in the algorithm.
+    pub time_limit: Option<f64>,
+    /// Iterations between two evaluations; 0: none.
+    pub eval_every: usize,
+}
 
-/// Where a run is.
-pub struct Course<'a> {
-    settings: &'a Settings,
+/// How far a run has come.
+#[derive(Debug, Default)]
+pub struct Trajectory {
     pub iteration: usize,
-    pub resumed_from: usize,
-    /// Wall time in the algorithm, loading and evaluation not counted.
+    /// Wall time in the algorithm, without loading and evaluation.
     pub seconds: f64,
     /// The last evaluation.
     pub measures: Measures,
-    /// How many there were.
+    /// Number of evaluations in this process.
     pub evaluations: usize,
-    evaluated_at: Option<usize>,
-    first_error: Option<f64>,
+    pub(super) evaluated_at: Option<usize>,
+    pub(super) first_error: Option<f64>,
     saved_at: usize,
-    /// Merges whose order stands in the trace already.
-    merges_told: usize,
-    /// Iterations to the next question, so that it comes about every PACE seconds.
-    pace: usize,
+    /// Merges whose order is already in the trace.
+    pub(super) merges_traced: usize,
 }
 
-/// What rank 0 and the signals have to say at a point.
-struct Word {
+/// What a checkpoint keeps of a [`Trajectory`].
+#[derive(Serialize, Deserialize)]
+struct SavedTrajectory {
+    iteration: usize,
+    seconds: f64,
+    first_error: Option<f64>,
+    last_error: Option<f64>,
+}
+
+impl Trajectory {
+    /// The relative error of the last evaluation.
+    pub fn error(&self) -> Option<f64> {
+        self.value(Measure::RelativeError.key())
+    }
+
+    /// A measure of the last evaluation by its key.
+    pub fn value(&self, key: &str) -> Option<f64> {
+        self.measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x)
+    }
+
+    /// The attributes that a checkpoint keeps.
+    pub fn saved(&self) -> Map<String, Value> {
+        let Trajectory { iteration, seconds, first_error, .. } = *self;
+        let saved = SavedTrajectory { iteration, seconds, first_error, last_error: self.error() };
+        match serde_json::to_value(saved) {
+            Ok(Value::Object(map)) => map,
+            _ => unreachable!("a struct is a JSON object"),
+        }
+    }
+
+    /// Continues from what [`Trajectory::saved`] returned.
+    ///
+    /// # Errors
+    /// If the checkpoint lacks a part of it.
+    pub fn resume(attributes: &Map<String, Value>) -> Result<Self> {
+        let saved = serde_json::from_value(Value::Object(attributes.clone()));
+        let SavedTrajectory { iteration, seconds, first_error, .. } = saved.map_err(|e| {
+            Error::input(format!("the checkpoint does not say how far the run was ({e}); start again without --resume"))
+        })?;
+        let (saved_at, merges_traced) = (iteration, iteration);
+        Ok(Trajectory { iteration, seconds, first_error, saved_at, merges_traced, ..Trajectory::default() })
+    }
+}
+
+/// A method and all that surrounds it while it runs.
+pub struct Driver<T: Real> {
+    pub comm: Communicator,
+    pub algorithm: Box<dyn Algorithm<T>>,
+    pub trajectory: Trajectory,
+    pub limits: Limits,
+    /// The measure that progress leads with.
+    pub leading: Measure,
+    /// `None`: signals keep their default action.
+    pub signals: Option<Signals>,
+    pub trace: Trace,
+    pub progress: Progress,
+    pub checkpointer: Checkpointer<T>,
+}
+
+/// What rank 0's clock and everybody's signals say between two blocks of iterations; equal on all ranks.
+struct Verdict {
+    /// 0: none.
     signal: usize,
     time_is_up: bool,
     save: bool,
+    /// Iterations until the next verdict at the latest.
+    block: usize,
 }
 
-impl<'a> Course<'a> {
-    pub fn new(settings: &'a Settings) -> Self {
-        Course {
-            settings,
-            iteration: 0,
-            resumed_from: 0,
-            seconds: 0.0,
-            measures: Vec::new(),
-            evaluations: 0,
-            evaluated_at: None,
-            first_error: None,
-            saved_at: 0,
-            merges_told: 0,
-            pace: 1,
-        }
-    }
+/// About how often ranks agree on whether to stop, in seconds: how long a signal or a time limit may wait.
+const INTERVAL: f64 = 0.25;
 
-    /// What a checkpoint keeps of the course.
-    pub fn state(&self) -> Map<String, Value> {
-        let error = self.measures.first().map(|(_, e)| *e);
-        [
-            ("iteration", json!(self.iteration)),
-            ("seconds", json!(self.seconds)),
-            ("first_error", json!(self.first_error)),
-            ("last_error", json!(error)),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_string(), value))
-        .collect()
-    }
-
-    /// Takes up where [`Course::state`] was.
+impl<T: Real> Driver<T> {
+    /// Iterates until a limit, a signal or the algorithm itself stops the run; evaluates and saves what is due.
+    /// Collective.
     ///
     /// # Errors
-    /// When the checkpoint lacks it.
-    pub fn restore(&mut self, from: &Map<String, Value>) -> Result<()> {
-        let lacks = |what: &str| Error::input(format!("the checkpoint has no {what}; start afresh without --resume"));
-        let iteration = from.get("iteration").and_then(Value::as_u64).ok_or_else(|| lacks("iteration"))?;
-        self.iteration = usize::try_from(iteration).map_err(|_| lacks("usable iteration"))?;
-        self.resumed_from = self.iteration;
-        self.saved_at = self.iteration;
-        self.merges_told = self.iteration;
-        self.seconds = from.get("seconds").and_then(Value::as_f64).ok_or_else(|| lacks("seconds"))?;
-        self.first_error = from.get("first_error").and_then(Value::as_f64);
+    /// If the algorithm fails, the factors are no longer finite, or the trace cannot be written.
+    pub fn iterate(&mut self) -> Result<Stop> {
+        let mut stop = self.evaluate_if_due()?;
+        let mut block = 1;
+        while stop.is_none() && self.trajectory.iteration < self.limits.max_iters {
+            let seconds_per_iteration = self.advance(block)?;
+            let verdict = self.agree(seconds_per_iteration);
+            block = verdict.block;
+            stop = self.evaluate_if_due()?;
+            if verdict.save {
+                self.save()?;
+            }
+            stop = self.stop_by(stop, &verdict);
+            if self.trajectory.evaluated_at != Some(self.trajectory.iteration) {
+                self.progress.iteration(self.trajectory.iteration, self.trajectory.seconds, &[]);
+            }
+        }
+        let stop = stop.unwrap_or(Stop::MaxIters);
+        self.conclude(stop)?;
+        Ok(stop)
+    }
+
+    /// The ranks that take part: those of the run, or the survivors once some were lost.
+    pub fn comm(&self) -> &Communicator {
+        self.survivors().unwrap_or(&self.comm)
+    }
+
+    /// The communicator of the surviving ranks, if some were lost.
+    pub fn survivors(&self) -> Option<&Communicator> {
+        self.algorithm.asynchronous().and_then(Asynchronous::survivors)
+    }
+
+    /// Runs at most `block` iterations, none beyond the next point at which something is due; returns seconds per
+    /// iteration.
+    fn advance(&mut self, block: usize) -> Result<f64> {
+        let trajectory = &mut self.trajectory;
+        let gap = |every: usize| if every == 0 { usize::MAX } else { every - trajectory.iteration % every };
+        let n = (self.limits.max_iters - trajectory.iteration)
+            .min(gap(self.limits.eval_every))
+            .min(gap(self.checkpointer.iterations_between().unwrap_or(0)))
+            .min(block);
+        let start = Instant::now();
+        self.algorithm.advance(n)?;
+        let elapsed = start.elapsed().as_secs_f64();
+        let done = self.algorithm.iteration() - trajectory.iteration;
+        trajectory.seconds += elapsed;
+        trajectory.iteration += done;
+        watchdog::iterations(trajectory.iteration);
+        Ok(elapsed / done.max(1) as f64)
+    }
+
+    /// One small all-reduce: rank 0's clock, and whether any rank has caught a signal.
+    fn agree(&self, seconds_per_iteration: f64) -> Verdict {
+        let comm = self.comm();
+        let mut words = [self.signals.as_ref().map_or(0, Signals::last) as f64, 0.0, 0.0, 0.0];
+        if comm.is_root() {
+            let Trajectory { iteration, seconds, .. } = self.trajectory;
+            words[1] = f64::from(u8::from(self.limits.time_limit.is_some_and(|limit| seconds >= limit)));
+            words[2] = f64::from(u8::from(self.checkpointer.is_due(iteration)));
+            words[3] = (INTERVAL / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6).floor();
+        }
+        comm.max(CONTROL, &mut words);
+        let [signal, time_is_up, save, block] = words;
+        Verdict { signal: signal as usize, time_is_up: time_is_up > 0.0, save: save > 0.0, block: block as usize }
+    }
+
+    /// Why the run stops now, if it does: a signal, else `evaluated`, the verdict of an evaluation, else the algorithm,
+    /// else the clock.
+    fn stop_by(&self, evaluated: Option<Stop>, verdict: &Verdict) -> Option<Stop> {
+        if verdict.signal > 0 {
+            return Some(Stop::Signal(verdict.signal));
+        }
+        let done = || {
+            let spent = self.algorithm.private_releases().is_some_and(Releases::is_spent);
+            let last = self.trajectory.iteration >= self.limits.max_iters;
+            match (spent, last) {
+                (false, _) => Some(Stop::Done),
+                (true, false) => Some(Stop::Budget),
+                (true, true) => None,
+            }
+        };
+        evaluated
+            .or_else(|| if self.algorithm.done() { done() } else { None })
+            .or(verdict.time_is_up.then_some(Stop::TimeLimit))
+    }
+
+    /// What follows the last iteration: the method's own end, the last evaluation, the last checkpoint.
+    fn conclude(&mut self, stop: Stop) -> Result<()> {
+        let released = |a: &dyn Algorithm<T>| a.private_releases().map(Releases::done);
+        let before = released(&*self.algorithm);
+        // A run that will go on from its checkpoint must not spend a release that comes only once, at its end.
+        let resumes = matches!(stop, Stop::TimeLimit | Stop::Signal(_)) && self.checkpointer.has_checkpoint();
+        if !(resumes && before.is_some()) {
+            self.algorithm.conclude()?;
+        }
+        let trajectory = &mut self.trajectory;
+        if before != released(&*self.algorithm) {
+            trajectory.evaluated_at = None;
+        }
+        if self.limits.eval_every > 0 && trajectory.evaluated_at != Some(trajectory.iteration) {
+            self.evaluate()?;
+        }
+        let Trajectory { iteration, saved_at, .. } = self.trajectory;
+        if saved_at != iteration || iteration == 0 || self.checkpointer.unsaved.is_some() {
+            self.save()?;
+        }
         Ok(())
     }
 
-    /// Iterates until something says stop, and has the checkpointer keep what is due.
-    ///
-    /// # Errors
-    /// When the algorithm fails, the factors are no numbers any more, or the trace cannot be written.
-    pub fn follow<T: Real>(
-        &mut self,
-        algorithm: &mut dyn Algorithm<T>,
-        comm: &Communicator,
-        signals: &Signals,
-        trace: &mut Trace,
-        progress: &mut Progress,
-        checkpointer: &mut Checkpointer<'_, T>,
-    ) -> Result<Stop> {
-        let mut comm = comm.clone();
-        let mut stop = self.evaluate_if_due(algorithm, &comm, trace, progress, checkpointer)?;
-        loop {
-            if stop.is_none() && self.iteration >= self.settings.max_iters {
-                stop = Some(Stop::MaxIters);
-            }
-            if let Some(stop) = stop {
-                let released = |a: &dyn Algorithm<T>| a.releases().map(Releases::done);
-                let before = released(algorithm);
-                // What is to go on from a checkpoint keeps a release that comes once for its end.
-                let goes_on = matches!(stop, Stop::TimeLimit | Stop::Signal(_)) && self.settings.checkpoint.is_some();
-                if !(goes_on && before.is_some()) {
-                    algorithm.conclude()?;
-                }
-                if before != released(algorithm) {
-                    self.evaluated_at = None;
-                }
-                if self.settings.eval_every > 0 && self.evaluated_at != Some(self.iteration) {
-                    self.evaluate(algorithm, &comm, trace, progress, checkpointer)?;
-                }
-                let due = self.saved_at != self.iteration || self.iteration == 0 || checkpointer.unsaved.is_some();
-                // A checkpoint without the lost ones' state would replace a whole one.
-                if due && algorithm.left().is_none() {
-                    checkpointer.save(algorithm, self.state())?;
-                }
-                return Ok(stop);
-            }
-
-            let n = self.to_next_point();
-            let start = Instant::now();
-            algorithm.advance(n)?;
-            let elapsed = start.elapsed().as_secs_f64();
-            self.seconds += elapsed;
-            let made = algorithm.iteration() - self.iteration;
-            self.iteration += made;
-            watchdog::iterations(self.iteration);
-            if let Some(others) = algorithm.left() {
-                comm = others.clone();
-            }
-            let word = self.word(&comm, signals, elapsed / made.max(1) as f64, checkpointer);
-
-            stop = self.evaluate_if_due(algorithm, &comm, trace, progress, checkpointer)?;
-            if word.save && algorithm.left().is_none() {
-                checkpointer.save(algorithm, self.state())?;
-                self.saved_at = self.iteration;
-            }
-            if algorithm.done() {
-                let spent = algorithm.releases().is_some_and(Releases::is_spent);
-                let last = self.iteration >= self.settings.max_iters;
-                stop = stop.or((!spent).then_some(Stop::Done)).or((!last).then_some(Stop::Budget));
-            }
-            if word.time_is_up {
-                stop = stop.or(Some(Stop::TimeLimit));
-            }
-            if word.signal > 0 {
-                stop = Some(Stop::Signal(word.signal));
-            }
-            if self.evaluated_at != Some(self.iteration) {
-                progress.iteration(self.iteration, self.seconds, None);
-            }
+    /// Writes a checkpoint, if checkpoints are asked for and no rank was lost: without the state of the lost ranks it
+    /// would replace a complete one.
+    fn save(&mut self) -> Result<()> {
+        if self.survivors().is_none() {
+            self.checkpointer.save(&*self.algorithm, self.trajectory.saved())?;
+            self.trajectory.saved_at = self.trajectory.iteration;
         }
+        Ok(())
     }
+}
 
-    /// Iterations to the next point at which something is due on all ranks.
-    fn to_next_point(&self) -> usize {
-        let gap = |every: usize| if every == 0 { usize::MAX } else { every - self.iteration % every };
-        let save = match self.settings.checkpoint_every {
-            Every::Iterations(n) if self.settings.checkpoint.is_some() => n,
-            _ => 0,
-        };
-        (self.settings.max_iters - self.iteration).min(gap(self.settings.eval_every)).min(gap(save)).min(self.pace)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// One small all-reduce: what rank 0's clock says, and whether any rank has caught a signal.
-    fn word<T: Real>(
-        &mut self,
-        comm: &Communicator,
-        signals: &Signals,
-        seconds_per_iteration: f64,
-        checkpointer: &Checkpointer<'_, T>,
-    ) -> Word {
-        let mut words = [signals.last() as f64, 0.0, 0.0, 0.0];
-        if comm.is_root() {
-            let pace = (PACE / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6);
-            words[1] = f64::from(u8::from(self.settings.time_limit.is_some_and(|limit| self.seconds >= limit)));
-            words[2] = f64::from(u8::from(checkpointer.has_checkpoint() && checkpointer.pace.due(self.iteration)));
-            words[3] = pace.floor();
-        }
-        comm.max(CONTROL, &mut words);
-        self.pace = words[3] as usize;
-        Word { signal: words[0] as usize, time_is_up: words[1] > 0.0, save: words[2] > 0.0 }
-    }
-
-    fn evaluate_if_due<T: Real>(
-        &mut self,
-        algorithm: &mut dyn Algorithm<T>,
-        comm: &Communicator,
-        trace: &mut Trace,
-        progress: &mut Progress,
-        checkpointer: &mut Checkpointer<'_, T>,
-    ) -> Result<Option<Stop>> {
-        let every = self.settings.eval_every;
-        let first = self.evaluated_at.is_none();
-        if every == 0 || !(first || self.iteration.is_multiple_of(every)) {
-            return Ok(None);
-        }
-        self.evaluate(algorithm, comm, trace, progress, checkpointer)
-    }
-
-    fn evaluate<T: Real>(
-        &mut self,
-        algorithm: &mut dyn Algorithm<T>,
-        comm: &Communicator,
-        trace: &mut Trace,
-        progress: &mut Progress,
-        checkpointer: &mut Checkpointer<'_, T>,
-    ) -> Result<Option<Stop>> {
-        let before = self.measures.first().map(|(_, e)| *e);
-        self.measures = comm.span("evaluation", || algorithm.measure())?;
-        self.evaluated_at = Some(self.iteration);
-        self.evaluations += 1;
-        let error = self.measures.first().map_or(f64::NAN, |(_, e)| *e);
-        let mut event = json!({"event": "iter", "iter": self.iteration, "seconds": self.seconds});
-        for (name, value) in &self.measures {
-            event[*name] = json!(value);
-        }
-        if let Some(releases) = algorithm.releases() {
-            event["epsilon_spent"] = releases.plan().epsilon(releases.done()).into();
-        }
-        let order = algorithm.order();
-        if order.len() > self.merges_told {
-            event["order"] = json!(order[self.merges_told..]);
-            self.merges_told = order.len();
-        }
-        event["bytes_sent"] = comm.ledger().algorithm_total().mpi_bytes.into();
-        comm.agree_on_error(trace.write(&event))?;
-        progress.iteration(self.iteration, self.seconds, Some(error));
-        if !error.is_finite() {
-            return Err(diverged(self.iteration, &format!(" (relative error {error})")));
-        }
-        let first = *self.first_error.get_or_insert(error);
-        // What is worse than no factors at all, and than the start, is on its way out.
-        if error <= first.max(1.0) {
-            checkpointer.keep(algorithm, self.iteration, &self.measures);
-        }
-        if self.settings.target_error.is_some_and(|target| error <= target) {
-            return Ok(Some(Stop::TargetError));
-        }
-        let settled = |tol: f64| before.is_some_and(|b| b - error < tol * first);
-        Ok(self.settings.tol.is_some_and(settled).then_some(Stop::Tolerance))
+    #[test]
+    fn a_trajectory_continues_where_it_was_saved() {
+        let measures = vec![("rel_error", 0.1 + 0.2), ("f1", 0.9)];
+        let first =
+            Trajectory { iteration: 7, seconds: 1.0 / 3.0, measures, first_error: Some(1.0), ..Default::default() };
+        let mut saved = first.saved();
+        assert_eq!(saved["last_error"], 0.1 + 0.2);
+        saved.insert("seed".into(), 3.into());
+        let second = Trajectory::resume(&saved).unwrap();
+        assert_eq!((second.iteration, second.seconds, second.first_error), (7, 1.0 / 3.0, Some(1.0)));
+        assert_eq!((second.saved_at, second.evaluations, second.error()), (7, 0, None));
+        // Never evaluated: the file has neither error, since null is not stored.
+        saved.retain(|name, _| !name.ends_with("error"));
+        assert_eq!(Trajectory::resume(&saved).unwrap().first_error, None);
+        saved.remove("seconds");
+        let error = Trajectory::resume(&saved).unwrap_err();
+        assert!(error.exit_code() == 2 && error.message.contains("seconds"), "{error}");
     }
 }

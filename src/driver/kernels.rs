@@ -1,25 +1,24 @@
-//! `--sparse-kernel auto`: which kernel multiplies the sparse blocks, by a stopwatch, once, the same on all ranks.
+//! `--sparse-kernel auto`: times both kernels for sparse products once, and chooses the same on all ranks.
 
 use serde_json::{Map, Value, json};
 
-use super::CONTROL;
-use crate::cli::Settings;
-use crate::comm::Communicator;
+use super::settings::Settings;
+use crate::comm::{CONTROL, Communicator};
 use crate::error::Result;
 use crate::linalg::{Block, Real, SparseKernel, SparseKernels};
 use crate::output::checkpoint::Checkpoint;
 
-/// MKL keeps a copy of the matrix in a form of its own, so it must be faster by more than the noise.
+/// MKL keeps its own copy of the matrix, so it must be faster by more than the noise of the timing.
 const MKL_MUST_WIN_BY: f64 = 1.1;
 
-/// The name under which trace and checkpoint have them.
+/// The key of the chosen kernels in trace and checkpoint.
 pub const USED: &str = "sparse_kernels_used";
 
-/// The kernels of this run: those asked for; on resume those that the run began with, since the other ones round
-/// differently; else for each product the one that is faster on the slowest rank's sample. Collective.
+/// The kernels of this run: those asked for; on resume those of the checkpoint, since the others round differently; else
+/// for each product the one with the shorter time on the slowest rank. Collective.
 ///
 /// # Errors
-/// When MKL refuses a block.
+/// If MKL refuses a block.
 pub fn choose<T: Real>(
     settings: &Settings,
     resuming: bool,
@@ -31,7 +30,7 @@ pub fn choose<T: Real>(
     }
     if resuming {
         let path = settings.checkpoint.as_ref().filter(|_| comm.is_root());
-        // A checkpoint that cannot be read is reported by the resume itself.
+        // The resume itself reports a checkpoint that cannot be read.
         let found = path.and_then(|path| Checkpoint::resume(path).ok()).and_then(|(_, all)| named(&all));
         if let Some([mul, tmul]) = comm.broadcast_value(CONTROL, found) {
             return Ok(SparseKernels { mul: kernel(mul), tmul: kernel(tmul) });
@@ -62,7 +61,7 @@ pub fn names(kernels: SparseKernels) -> Value {
     )
 }
 
-/// Whether each of the two is MKL's, from what [`names`] wrote.
+/// Whether each of the two is MKL's, parsed from [`names`].
 fn named(all: &Map<String, Value>) -> Option<[bool; 2]> {
     let (mul, tmul) = all.get(USED)?.as_str()?.split_once(',')?;
     Some([mul == "mkl", tmul == "mkl"])
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_checkpoint_says_is_what_was_used() {
+    fn kernels_survive_a_checkpoint() {
         for (mul, tmul) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut all = Map::new();
             all.insert(USED.into(), names(SparseKernels { mul: kernel(mul), tmul: kernel(tmul) }));

@@ -1,36 +1,36 @@
-//! What goes with the factors of a run into its output.
+//! What accompanies the factors of a run in its output: names of rows and columns, and the history of evaluations.
 
 use serde_json::{Map, Value};
 
 use super::report;
-use crate::cli::Settings;
+use super::settings::Settings;
 use crate::comm::Communicator;
 use crate::data::{InputSpec, names};
-use crate::output::matrices::{Cells, Kind};
+use crate::output::matrices::{Annotations, Format};
 use crate::output::trace::Trace;
 
-/// The names that the input brings along, for an output in AnnData's format; nothing for another, and on other ranks
-/// than rank 0.
-pub fn cells(output: Option<&std::path::Path>, input: &InputSpec, comm: &Communicator) -> Cells {
-    let wanted = output.is_some_and(|path| Kind::of(path) == Ok(Kind::AnnData)) && comm.is_root();
+/// The input's names of rows and columns, for an output in AnnData's format; empty for other formats, and on ranks other
+/// than 0.
+pub fn annotations(output: Option<&std::path::Path>, input: &InputSpec, comm: &Communicator) -> Annotations {
+    let wanted = output.is_some_and(|path| Format::of(path) == Ok(Format::AnnData)) && comm.is_root();
     let names = if wanted { names::of_input(input) } else { names::Names::default() };
-    Cells { rows: names.rows, columns: names.columns, turned: names.turned, course: Map::new() }
+    Annotations { rows: names.rows, columns: names.columns, transposed: names.turned, history: Map::new() }
 }
 
-/// Whether events of the trace must be kept in memory for what is written at the end.
-pub fn wants_course(settings: &Settings) -> bool {
+/// Whether an output needs the events of the trace at the end of the run.
+pub fn needs_history(settings: &Settings) -> bool {
     let output = settings.output.as_deref();
-    settings.report.is_some() || output.is_some_and(|path| Kind::of(path) == Ok(Kind::AnnData))
+    settings.report.is_some() || output.is_some_and(|path| Format::of(path) == Ok(Format::AnnData))
 }
 
-/// The evaluations so far, a list for each measure.
-pub fn course(settings: &Settings, trace: &Trace) -> Map<String, Value> {
-    let Ok(course) = report::course(settings, trace) else { return Map::new() };
+/// The evaluations so far: one list per measure.
+pub fn history(settings: &Settings, trace: &Trace) -> Map<String, Value> {
+    let Ok(history) = report::history(settings, trace) else { return Map::new() };
     let mut lists = Map::<String, Value>::new();
-    let names = course.evaluations.iter().filter_map(Value::as_object).flat_map(Map::iter);
+    let names = history.evaluations.iter().filter_map(Value::as_object).flat_map(Map::iter);
     for name in names.filter(|(_, x)| x.is_number()).map(|(name, _)| name) {
         if !lists.contains_key(name) {
-            lists.insert(name.clone(), course.evaluations.iter().map(|e| e[name].clone()).collect());
+            lists.insert(name.clone(), history.evaluations.iter().map(|e| e[name].clone()).collect());
         }
     }
     lists

@@ -14,6 +14,7 @@ mod cholesky;
 mod csr;
 mod csr_kernels;
 mod dense;
+mod element;
 pub mod flops;
 #[allow(unsafe_code)]
 mod mkl;
@@ -22,8 +23,6 @@ mod real;
 mod residual;
 pub(crate) mod simd;
 mod tall_skinny;
-#[cfg(test)]
-mod tests;
 mod threads;
 
 pub use bits::Bits;
@@ -31,9 +30,13 @@ pub use block::Block;
 pub use cholesky::Cholesky;
 pub use csr::{Csr, SparseKernel, SparseKernels};
 pub use dense::{Dense, gram};
+pub use element::{Element, ElementType};
 pub(crate) use mkl::prefetch;
 pub use mkl::{gemm, large_pages, version as mkl_version};
 pub use order::Order;
 pub use real::Real;
 pub(crate) use threads::over_rows;
 pub use threads::{even_part, start_threads};
+
+#[cfg(test)]
+mod tests;

@@ -3,16 +3,14 @@
 use std::iter::Sum;
 use std::str::FromStr;
 
-use mpi::traits::Equivalence;
 use ndarray::NdFloat;
 
+use crate::linalg::element::Element;
 use crate::linalg::mkl::Kernels;
 use crate::linalg::simd::Lanes;
 
 /// f32 or f64: everything the numerical code needs of an element type.
-pub trait Real:
-    NdFloat + Kernels + Lanes + Equivalence + hdf5::H5Type + Default + Sum + FromStr + Sync + 'static
-{
+pub trait Real: NdFloat + Kernels + Lanes + Element + Sum + FromStr {
     /// As in `--precision`.
     const NAME: &'static str;
     /// The nearest number of this precision.

@@ -1,8 +1,8 @@
-//! Factors as AnnData keeps them on disk (`.h5ad`): `obsm/X_nmf` and `varm/NMF` with the names of observations and
-//! variables, and where they come from in `uns/nmf`. The data itself (`X`) is not copied.
+//! Factors in AnnData's file format (`.h5ad`): `obsm/X_nmf` and `varm/NMF` with the names of observations and variables,
+//! and provenance in `uns/nmf`. The data itself (`X`) is not copied.
 //!
-//! The layout is AnnData's `anndata` 0.1.0 with frames and arrays of version 0.2.0: every group and dataset says by two
-//! attributes what it is.
+//! The layout is AnnData's `anndata` 0.1.0 with data frames and arrays of version 0.2.0: two attributes of every group and
+//! dataset state its encoding.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -19,47 +19,47 @@ use crate::output::values::Scalar;
 
 type Outcome<T> = std::result::Result<T, hdf5::Error>;
 
-/// Where the factor of the observations is.
+/// The factor of the observations.
 const OBS: &str = "obsm/X_nmf";
-/// Where the factor of the variables is.
+/// The factor of the variables.
 const VAR: &str = "varm/NMF";
-/// Where everything else is.
+/// Everything else.
 const ABOUT: &str = "uns/nmf";
 
-/// What AnnData wants to know of a run beside its factors.
+/// What an AnnData file holds besides factors and provenance.
 #[derive(Debug, Clone, Default)]
-pub struct Cells {
-    /// Names of the rows of the matrix that was factorised, where known.
+pub struct Annotations {
+    /// Names of the rows of the factorised matrix, if known.
     pub rows: Option<Vec<String>>,
     /// Names of its columns.
     pub columns: Option<Vec<String>>,
-    /// Whether its columns are the observations, not its rows.
-    pub turned: bool,
-    /// The course of the run: a list of numbers for each measure.
-    pub course: Map<String, Value>,
+    /// Whether its columns, not its rows, are the observations.
+    pub transposed: bool,
+    /// The evaluations of the run: one list of numbers per measure.
+    pub history: Map<String, Value>,
 }
 
 /// An AnnData file being written.
 pub struct Sheet<'a> {
     rows: Option<Rows>,
     writer: Writer,
-    cells: &'a Cells,
+    annotations: &'a Annotations,
     /// Numbers of observations and variables.
     lengths: [usize; 2],
 }
 
 impl<'a> Sheet<'a> {
-    /// Begins the file that will be `path`.
+    /// Creates the file that will be `path`.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn create(path: &Path, attributes: &Map<String, Value>, cells: &'a Cells) -> Result<Self> {
+    /// If it cannot be written.
+    pub fn create(path: &Path, attributes: &Map<String, Value>, annotations: &'a Annotations) -> Result<Self> {
         let writer = Writer::create(path)?;
         let mut about = attributes.clone();
-        about.insert("U".into(), place(cells.turned, "U").into());
-        about.insert("V".into(), place(cells.turned, "V").into());
-        if !cells.course.is_empty() {
-            about.insert("trace".into(), cells.course.clone().into());
+        about.insert("U".into(), place(annotations.transposed, "U").into());
+        about.insert("V".into(), place(annotations.transposed, "V").into());
+        if !annotations.history.is_empty() {
+            about.insert("trace".into(), annotations.history.clone().into());
         }
         let write = || -> Outcome<()> {
             let file = writer.file();
@@ -71,15 +71,15 @@ impl<'a> Sheet<'a> {
             tree(&file.create_group(ABOUT)?, &about)
         };
         write().map_err(|e| writer.failed(e))?;
-        Ok(Sheet { rows: None, writer, cells, lengths: [0; 2] })
+        Ok(Sheet { rows: None, writer, annotations, lengths: [0; 2] })
     }
 
     /// Begins U or V.
     ///
     /// # Errors
-    /// When the file cannot be written, or the matrix is another one.
+    /// If the file cannot be written, or the matrix is neither.
     pub fn begin<T: Real>(&mut self, matrix: &Matrix) -> Result<()> {
-        let at = place(self.cells.turned, &matrix.name);
+        let at = place(self.annotations.transposed, &matrix.name);
         let length = match at {
             OBS => &mut self.lengths[0],
             VAR => &mut self.lengths[1],
@@ -95,10 +95,10 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
-    /// Adds the next rows, row after row.
+    /// Appends rows, given row by row.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
         self.rows.as_mut().map_or(Ok(()), |rows| rows.push(values))
     }
@@ -106,7 +106,7 @@ impl<'a> Sheet<'a> {
     /// Ends the matrix.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn end(&mut self) -> Result<()> {
         let Some(rows) = self.rows.take() else { return Ok(()) };
         label(rows.dataset(), "array", "0.2.0").map_err(|e| self.writer.failed(e))
@@ -115,10 +115,10 @@ impl<'a> Sheet<'a> {
     /// Adds the names and closes the file.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn finish(self) -> Result<Part> {
-        let Cells { rows, columns, turned, .. } = self.cells;
-        let (obs, var) = if *turned { (columns, rows) } else { (rows, columns) };
+        let Annotations { rows, columns, transposed, .. } = self.annotations;
+        let (obs, var) = if *transposed { (columns, rows) } else { (rows, columns) };
         let write = || -> Outcome<()> {
             for (name, names, length) in [("obs", obs, self.lengths[0]), ("var", var, self.lengths[1])] {
                 frame(&self.writer.file().create_group(name)?, names.as_deref(), length)?;
@@ -130,9 +130,9 @@ impl<'a> Sheet<'a> {
     }
 }
 
-/// Where a factor goes; the name itself for what has no place.
-fn place(turned: bool, name: &str) -> &str {
-    match (name, turned) {
+/// The path of a factor; other names unchanged.
+fn place(transposed: bool, name: &str) -> &str {
+    match (name, transposed) {
         ("U", false) | ("V", true) => OBS,
         ("V", false) | ("U", true) => VAR,
         (other, _) => other,
@@ -144,14 +144,14 @@ fn text(text: &str) -> Outcome<VarLenUnicode> {
     VarLenUnicode::from_str(&text.replace('\0', "\u{fffd}")).map_err(|e| hdf5::Error::Internal(e.to_string()))
 }
 
-/// Says what a group or a dataset is.
+/// Writes the encoding of a group or dataset.
 fn label(of: &Location, kind: &str, version: &str) -> Outcome<()> {
     of.new_attr::<VarLenUnicode>().create("encoding-type")?.write_scalar(&text(kind)?)?;
     of.new_attr::<VarLenUnicode>().create("encoding-version")?.write_scalar(&text(version)?)
 }
 
-/// A frame without columns: an index alone. Names that are not as many as there are lines are numbers instead, as AnnData
-/// itself does it.
+/// A data frame with an index and no columns. If the number of names is not `length`, the index counts from 0, as in
+/// AnnData itself.
 fn frame(group: &Group, names: Option<&[String]>, length: usize) -> Outcome<()> {
     label(group, "dataframe", "0.2.0")?;
     group.new_attr::<VarLenUnicode>().create("_index")?.write_scalar(&text("_index")?)?;
@@ -167,7 +167,7 @@ fn strings(group: &Group, name: &str, all: &[VarLenUnicode]) -> Outcome<()> {
     label(&dataset, "string-array", "0.2.0")
 }
 
-/// Objects as groups, lists as arrays, numbers, truth and text as scalars; null is left out.
+/// Objects as groups, lists as arrays, numbers, Booleans and text as scalars; null is omitted.
 fn tree(group: &Group, map: &Map<String, Value>) -> Outcome<()> {
     label(group, "dict", "0.1.0")?;
     for (name, value) in map {
@@ -178,7 +178,7 @@ fn tree(group: &Group, map: &Map<String, Value>) -> Outcome<()> {
                 let all = list.iter().map(|x| text(x.as_str().unwrap_or_default()));
                 strings(group, name, &all.collect::<Outcome<Vec<_>>>()?)?;
             }
-            // A measure that was no number at some time is NaN there.
+            // A missing value of a measure is NaN.
             Value::Array(list) if list.iter().all(|x| x.is_number() || x.is_null()) => {
                 let all: Vec<f64> = list.iter().map(|x| x.as_f64().unwrap_or(f64::NAN)).collect();
                 let dataset = group.new_dataset::<f64>().shape(all.len()).create(name.as_str())?;
@@ -215,15 +215,15 @@ fn scalar(group: &Group, name: &str, value: &Value) -> Outcome<()> {
     }
 }
 
-/// Whether this is an AnnData file, by its root attributes.
+/// Whether root attributes are those of an AnnData file.
 pub fn is_one(attributes: &Map<String, Value>) -> bool {
     attributes.get("encoding-type").is_some_and(|kind| kind == "anndata")
 }
 
-/// What `uns/nmf` tells: the attributes of another output file.
+/// The contents of `uns/nmf`: what other formats have as root attributes.
 ///
 /// # Errors
-/// When the file is damaged.
+/// If the file is damaged.
 pub fn about(file: &File) -> Outcome<Map<String, Value>> {
     if !file.link_exists("uns") || !file.group("uns").is_ok_and(|uns| uns.link_exists("nmf")) {
         return Ok(Map::new());
@@ -262,7 +262,7 @@ fn read_value(dataset: &Dataset) -> Outcome<Option<Value>> {
     Ok(Scalar::of(dataset)?.map(|scalar| scalar.to_json()))
 }
 
-/// Where the file has U or V; the name itself for anything else.
+/// The path of U or V in a file with these contents of `uns/nmf`; other names unchanged.
 pub fn find<'a>(about: &'a Map<String, Value>, name: &'a str) -> &'a str {
     let said = about.get(name).and_then(Value::as_str).filter(|place| [OBS, VAR].contains(place));
     said.unwrap_or_else(|| place(false, name))

@@ -1,4 +1,4 @@
-//! Where a result comes from: program version, git revision, time and machine.
+//! Provenance of a result: program version, git revision, time and machine.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ pub fn provenance() -> Map<String, Value> {
 
 /// The present time as ISO 8601 in UTC, to the second: `2026-07-31T12:00:00Z`.
 pub fn now() -> String {
-    // A clock before 1970 is not worth an error.
+    // A clock set before 1970 counts as 1970.
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     iso8601(seconds)
 }
@@ -44,7 +44,7 @@ fn iso8601(seconds: u64) -> String {
 
 /// Year, month and day of a number of days since 1970-01-01 (Gregorian).
 fn civil(days: u64) -> (u64, u64, u64) {
-    // Counted from 1 March of year 0, so that the leap day is the last of its year and 400 years are one period.
+    // Counted from 1 March of year 0: the leap day is then the last day of its year, and 400 years are one period.
     let days = days + 719_468;
     let (era, in_era) = (days / 146_097, days % 146_097);
     let year_of_era = (in_era - in_era / 1460 + in_era / 36_524 - in_era / 146_096) / 365;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn provenance_is_filled() {
+    fn provenance_is_complete() {
         let map = provenance();
         for key in ["version", "git", "date", "host"] {
             assert!(map[key].as_str().is_some_and(|s| !s.is_empty()), "{key}");

@@ -1,37 +1,43 @@
-//! Checkpoints: all that a later `--resume` needs, whole at every moment.
+//! Checkpoints: everything that `--resume` needs, complete at any moment.
 //!
 //! `F.h5` holds the shared state and is the manifest: it names its generation and, where parties have private state,
-//! their files `F.party-03.g17.h5`. A new generation is written beside the old one; the rename of the manifest, after
-//! everything else is on disk, makes it the valid one. Then the older owners' files go. A crash at any moment leaves
-//! the manifest of one whole generation.
+//! their files `F.party-03.g17.h5`. A new generation is written beside the old one and becomes valid when the manifest is
+//! renamed, after everything else is on disk. Then the parties' older files are removed. A crash at any moment leaves the
+//! manifest of one complete generation.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use super::CHECKPOINT;
-use crate::algorithms::Piece;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::output::gather::{Job, hosted, pattern};
+use crate::output::attributes::VERSION;
+use crate::output::gather::{Job, pattern};
 use crate::output::h5::directory;
-use crate::output::sink::Form;
+use crate::output::sink::Encoding;
 use crate::output::stored::{GENERATION, Stored};
 use crate::output::values::after_storage;
+use crate::state::State;
+
+/// The format of the files that this version writes, the only one that it reads.
+const FORMAT: u64 = 2;
+/// The root attribute with it. Checkpoints of format 1 have none.
+const FORMAT_NAME: &str = "checkpoint_format";
 
 const NUMBER: MessageTag = MessageTag::new("checkpoint", Payload::Control);
 
-/// Where checkpoints of a run go, and which generation the last one was.
+/// The checkpoints of a run: their path, and the last generation.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    /// 0: not known yet.
+    /// 0: not yet known.
     generation: u64,
 }
 
 impl Checkpoint {
-    /// Checkpoints at `path`. Nothing is read or written yet.
+    /// Checkpoints at `path`; reads and writes nothing.
     pub fn new(path: &Path) -> Self {
         Checkpoint { path: path.to_path_buf(), generation: 0 }
     }
@@ -44,35 +50,44 @@ impl Checkpoint {
     /// Writes the next generation. Collective; `attributes` are rank 0's.
     ///
     /// # Errors
-    /// On all ranks, when a file of any rank cannot be written; the previous generation is then still there.
+    /// On all ranks, if a file of any rank cannot be written; the previous generation then remains.
     pub fn save<T: Real>(
         &mut self,
         comm: &Communicator,
-        pieces: &[Piece<'_, T>],
+        state: &State<'_, T>,
         attributes: &Map<String, Value>,
     ) -> Result<()> {
         if self.generation == 0 {
-            // Files that the present manifest names must not be overwritten; those of an unfinished generation may.
+            // Files that the present manifest names must not be overwritten; those of an incomplete generation may.
             self.generation = comm.broadcast_value(NUMBER, if comm.is_root() { present(&self.path) } else { 0 });
         }
         let generation = self.generation + 1;
-        let number = Some(generation);
-        let job = Job { path: &self.path, pieces, attributes, generation: number, tag: CHECKPOINT, form: Form::Hdf5 };
+        let mut attributes = attributes.clone();
+        attributes.insert(FORMAT_NAME.into(), FORMAT.into());
+        attributes.insert("version".into(), VERSION.into());
+        let job = Job {
+            path: &self.path,
+            pieces: &state.matrices,
+            scalars: &state.scalars,
+            attributes: &attributes,
+            generation: Some(generation),
+            tag: CHECKPOINT,
+            encoding: Encoding::Hdf5,
+        };
         job.write(comm)?.publish(comm)?;
         self.generation = generation;
-        remove_others(&self.path, generation, &hosted(pieces));
+        remove_others(&self.path, generation, &job.hosted());
         Ok(())
     }
 
-    /// Opens the checkpoint and checks that it is whole; its numbers are checked when they are read. Each rank calls
-    /// this for itself.
+    /// Opens the checkpoint and checks that it is complete; matrices are checked when they are read. Not collective.
     ///
     /// # Errors
-    /// When there is none, or it is damaged.
+    /// If there is none, it is damaged, or it has another format.
     pub fn resume(path: &Path) -> Result<(Stored, Map<String, Value>)> {
         if !path.exists() {
             return Err(Error::input(format!(
-                "{}: no checkpoint here to resume from; check the name, or begin without --resume",
+                "{}: no checkpoint here to resume from; check the name, or start without --resume",
                 path.display()
             )));
         }
@@ -80,22 +95,39 @@ impl Checkpoint {
         let attributes = stored.attributes().clone();
         if !attributes.contains_key(GENERATION) {
             return Err(Error::input(format!(
-                "{}: is no checkpoint (perhaps the --output of a run); give the file of --checkpoint, or begin without \
+                "{}: is no checkpoint (perhaps the --output of a run); give the file of --checkpoint, or start without \
                  --resume",
                 path.display()
             )));
         }
+        check_format(path, &attributes)?;
         Ok((stored, attributes))
     }
 }
 
-/// The generation of the manifest at `path`, 0 where there is none that can be read.
+/// Refuses a checkpoint of another format than this version's.
+fn check_format(path: &Path, attributes: &Map<String, Value>) -> Result<()> {
+    let found = attributes.get(FORMAT_NAME).and_then(Value::as_u64).unwrap_or(1);
+    if found == FORMAT {
+        return Ok(());
+    }
+    let writer = attributes.get("version").and_then(Value::as_str);
+    let writer = writer.map_or_else(|| "an earlier fednmf".to_string(), |version| format!("fednmf {version}"));
+    let age = if found < FORMAT { "an older" } else { "a newer" };
+    Err(Error::input(format!(
+        "{}: the checkpoint was written by {writer} in {age} format ({found}; this is fednmf {VERSION}, format {FORMAT}); \
+         finish the run with that version, or start again without --resume",
+        path.display()
+    )))
+}
+
+/// The generation of the manifest at `path`; 0 if it cannot be read.
 fn present(path: &Path) -> u64 {
     let read = || Stored::open_sealed(path).ok()?.attributes().get(GENERATION)?.as_u64();
     if path.exists() { read().unwrap_or(0) } else { 0 }
 }
 
-/// Removes the files of `parties` that are of another generation. A file that stays does no harm.
+/// Removes the files of `parties` of other generations. A file that remains does no harm.
 fn remove_others(path: &Path, generation: u64, parties: &[usize]) {
     if parties.is_empty() {
         return;
@@ -117,11 +149,11 @@ fn remove_others(path: &Path, generation: u64, parties: &[usize]) {
     }
 }
 
-/// Refuses a checkpoint of another run: every entry of `expected` must be in `found` with the same value; objects are
-/// compared entry by entry. What only `found` has (iteration, number of ranks, date) does not matter.
+/// Refuses a checkpoint of another run: every entry of `expected` must be in `found` with the same value. Objects are
+/// compared entry by entry. Entries of `found` alone (iteration, version) do not matter.
 ///
 /// # Errors
-/// With every difference by name.
+/// Naming every difference.
 pub fn compare(found: &Map<String, Value>, expected: &Map<String, Value>) -> Result<()> {
     let mut differences = Vec::new();
     collect(found, &after_storage(expected), "", &mut differences);
@@ -129,7 +161,7 @@ pub fn compare(found: &Map<String, Value>, expected: &Map<String, Value>) -> Res
         return Ok(());
     }
     Err(Error::input(format!(
-        "the checkpoint is of another run: {}; resume with the arguments and the matrix it was made with, or begin without --resume",
+        "the checkpoint is of another run: {}; resume with the arguments and the matrix that it was made with, or start without --resume",
         differences.join(", ")
     )))
 }
@@ -154,9 +186,9 @@ fn collect(found: &Map<String, Value>, expected: &Map<String, Value>, prefix: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithms::{Owner, Restore};
     use crate::output::gather::write_alone;
-    use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
+    use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
+    use crate::state::{Owner, Piece, ReadRows, SavedState};
     use ndarray::{Array2, array};
     use serde_json::json;
     use std::fs;
@@ -168,16 +200,17 @@ mod tests {
 
     /// Writes a generation with two parties as `save` does, up to `steps` renames of three.
     fn save(path: &Path, generation: u64, steps: usize) {
-        let mut attributes = map(json!({"iteration": 10 * generation, "seed": 1}));
+        let mut attributes = map(json!({"iteration": 10 * generation, "seed": 1, FORMAT_NAME: FORMAT}));
         attributes.insert(GENERATION.into(), generation.into());
         attributes.insert(PARTY_FILES.into(), pattern(path, Some(generation)).into());
         attributes.insert(PARTY_WIDTH.into(), 2.into());
         let values = state(generation);
-        let piece = |name| Piece { name, owner: Owner::Shared, total_rows: 3, first_row: 0, values: values.view() };
+        let piece = |name| Piece::shared(name, 3, 0, values.view());
         let mut parts = Vec::new();
         for party in 0..2 {
             let mut attributes = attributes.clone();
             attributes.insert(PARTY.into(), party.into());
+            attributes.insert(STATE.into(), json!({"key": [party, generation]}));
             let file = path.with_file_name(party_file(&pattern(path, Some(generation)), party, 2));
             parts.push(write_alone(&file, &[&piece("U")], &attributes).unwrap());
         }
@@ -186,7 +219,7 @@ mod tests {
             if step < steps {
                 part.publish().unwrap();
             } else {
-                // As a crash leaves it.
+                // As after a crash.
                 std::mem::forget(part);
             }
         }
@@ -204,10 +237,13 @@ mod tests {
             stored.rows(name, owner, 1, out.view_mut()).unwrap();
             assert_eq!(out, state(generation).slice(ndarray::s![1.., ..]));
         }
+        let saved: &dyn SavedState<f64> = &stored;
+        assert_eq!(saved.scalars(Owner::Shared).unwrap(), Value::Null);
+        assert_eq!(saved.scalars(Owner::Party(1)).unwrap(), json!({"key": [1, generation]}));
     }
 
     #[test]
-    fn a_crash_at_any_moment_leaves_a_whole_generation() {
+    fn a_crash_at_any_moment_leaves_a_complete_generation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("F.h5");
         assert_eq!(present(&path), 0);
@@ -231,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damage_is_told() {
+    fn all_damage_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("F.h5");
         save(&path, 1, 3);
@@ -286,6 +322,20 @@ mod tests {
         assert!(Checkpoint::resume(&path).unwrap_err().message.contains("no checkpoint here"));
         write_alone::<f64>(&path, &[], &Map::new()).unwrap().publish().unwrap();
         assert!(Checkpoint::resume(&path).unwrap_err().message.contains("is no checkpoint"));
+    }
+
+    #[test]
+    fn another_format_is_refused_with_its_version() {
+        let path = Path::new("F.h5");
+        let check = |value| check_format(path, &map(value));
+        check(json!({FORMAT_NAME: FORMAT, "version": "9.9.9"})).unwrap();
+        for (value, words) in [
+            (json!({GENERATION: 3}), "an earlier fednmf in an older format (1;"),
+            (json!({FORMAT_NAME: FORMAT + 1, "version": "9.9.9"}), "fednmf 9.9.9 in a newer format"),
+        ] {
+            let error = check(value).unwrap_err();
+            assert!(error.exit_code() == 2 && error.message.contains(words), "{error}");
+        }
     }
 
     #[test]

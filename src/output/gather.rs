@@ -1,7 +1,7 @@
-//! The collective part: shared rows travel to rank 0 in small blocks, private ones into their hosts' files.
+//! Collective writing: shared rows are sent to rank 0 in small blocks, private ones are written by their hosts.
 //!
-//! No rank may wait for one that has given up. So all agree before rows travel, rank 0 keeps on receiving when its file
-//! fails midway, and all agree again before a file gets its name.
+//! No rank may wait for one that has failed. So all agree before rows are sent, rank 0 keeps receiving if its file fails
+//! midway, and all agree again before a file is renamed to its final name.
 
 use std::path::{Path, PathBuf};
 
@@ -9,35 +9,37 @@ use ndarray::s;
 use serde_json::{Map, Value};
 
 use super::plan;
-use crate::algorithms::{Owner, Piece};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::h5::Part;
 use crate::output::plan::{Head, Matrix, block_rows, blocks};
-use crate::output::sink::{Form, Sink};
-use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, party_file};
+use crate::output::sink::{Encoding, Sink};
+use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
+use crate::state::{Owner, Piece};
 
 /// What is to be written.
 pub struct Job<'a, 'p, T> {
-    /// The shared file; the owners' files are beside it.
+    /// The shared file; the parties' files go beside it.
     pub path: &'a Path,
     pub pieces: &'a [Piece<'p, T>],
+    /// For a checkpoint, the method's scalars: each goes to the file of its owner alone.
+    pub scalars: &'a [(Owner, Value)],
     pub attributes: &'a Map<String, Value>,
-    /// For a checkpoint: files carry checksums, and the owners' carry the generation in their names.
+    /// For a checkpoint: its generation, which is part of the names of the parties' files.
     pub generation: Option<u64>,
     pub tag: MessageTag,
-    /// In what format.
-    pub form: Form<'a>,
+    /// The format, and what it needs.
+    pub encoding: Encoding<'a>,
 }
 
-/// Files that are whole and synced, under their temporary names.
+/// Complete, synced files under their temporary names.
 pub struct Written {
     shared: Option<Part>,
     private: Vec<Part>,
 }
 
-/// The owners' file names as a pattern: `F.party-{party}.h5`, with a generation `F.party-{party}.g17.h5`.
+/// The pattern of the parties' file names: `F.party-{party}.h5`, with a generation `F.party-{party}.g17.h5`.
 pub fn pattern(path: &Path, generation: Option<u64>) -> String {
     let part = |text: Option<&std::ffi::OsStr>| text.map(|t| t.to_string_lossy().into_owned());
     let stem = part(path.file_stem()).unwrap_or_default();
@@ -46,21 +48,19 @@ pub fn pattern(path: &Path, generation: Option<u64>) -> String {
     format!("{stem}.party-{{party}}{generation}{extension}")
 }
 
-/// The parties that this rank has pieces of, each once, in order.
-pub fn hosted<T>(pieces: &[Piece<'_, T>]) -> Vec<usize> {
-    let mut parties: Vec<usize> = pieces
-        .iter()
-        .filter_map(|p| match p.owner {
-            Owner::Party(party) => Some(party),
-            Owner::Shared => None,
-        })
-        .collect();
+/// The parties among these owners, each once, in ascending order.
+pub fn parties(owners: impl Iterator<Item = Owner>) -> Vec<usize> {
+    let party = |owner| if let Owner::Party(party) = owner { Some(party) } else { None };
+    let mut parties: Vec<usize> = owners.filter_map(party).collect();
     parties.sort_unstable();
     parties.dedup();
     parties
 }
 
-/// The number of digits in the names of the owners' files, from all parties that have one.
+/// The number of digits of the party in file names; `None` if no party has a file.
+///
+/// # Errors
+/// If two ranks have rows of the same party.
 fn width(parties: &[Vec<usize>]) -> Result<Option<usize>> {
     let mut all: Vec<usize> = parties.iter().flatten().copied().collect();
     all.sort_unstable();
@@ -74,30 +74,35 @@ fn width(parties: &[Vec<usize>]) -> Result<Option<usize>> {
 }
 
 impl<'p, T: Real> Job<'_, 'p, T> {
+    /// The parties that this rank has a file to write for.
+    pub fn hosted(&self) -> Vec<usize> {
+        parties(self.pieces.iter().map(|p| p.owner).chain(self.scalars.iter().map(|(owner, _)| *owner)))
+    }
+
     /// Writes all files under their temporary names. Collective.
     ///
     /// # Errors
-    /// On all ranks, when a file of any rank cannot be written.
+    /// On all ranks, if a file of any rank cannot be written.
     pub fn write(&self, comm: &Communicator) -> Result<Written> {
         let shared: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Shared).collect();
         let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
-        // Of private pieces the others learn whose they are and nothing else.
+        // Of private pieces the others learn the owner and nothing else.
         let notice = MessageTag::new(self.tag.kind, Payload::Control);
-        let (heads, parties): (Vec<_>, Vec<_>) =
-            comm.all_gather_value(notice, &(heads, hosted(self.pieces))).into_iter().unzip();
-        // Equal on all ranks, and so are their errors.
-        let (plan, width) = (plan::matrices(&heads)?, width(&parties)?);
+        let (heads, hosted): (Vec<_>, Vec<_>) =
+            comm.all_gather_value(notice, &(heads, self.hosted())).into_iter().unzip();
+        // Equal on all ranks, including errors.
+        let (plan, width) = (plan::matrices(&heads)?, width(&hosted)?);
 
         let private = self.private(width);
         let writer = comm.is_root().then(|| self.shared_file(width)).transpose();
-        // In this order rank 0's own trouble is told before that of its parties.
+        // In this order an error of the shared file takes precedence over those of the parties' files.
         let (writer, private) = comm.agree_on_error(writer.and_then(|w| Ok((w, private?))))?;
         let shared = self.shared_rows(comm, &plan, &shared, writer);
         Ok(Written { shared: comm.agree_on_error(shared)?, private })
     }
 
-    /// The root attributes, with what a reader needs to find all files.
-    fn root(&self, width: Option<usize>) -> Map<String, Value> {
+    /// The root attributes of the file of `owner`: its scalars, and what a reader needs to find all files.
+    fn root(&self, owner: Owner, width: Option<usize>) -> Map<String, Value> {
         let mut map = self.attributes.clone();
         if let Some(generation) = self.generation {
             map.insert(GENERATION.into(), generation.into());
@@ -106,14 +111,19 @@ impl<'p, T: Real> Job<'_, 'p, T> {
             map.insert(PARTY_FILES.into(), pattern(self.path, self.generation).into());
             map.insert(PARTY_WIDTH.into(), width.into());
         }
+        if let Owner::Party(party) = owner {
+            map.insert(PARTY.into(), party.into());
+        }
+        let own = self.scalars.iter().find(|(of, _)| *of == owner);
+        map.extend(own.map(|(_, scalars)| (STATE.to_string(), scalars.clone())));
         map
     }
 
     fn shared_file(&self, width: Option<usize>) -> Result<Sink<'_>> {
-        Sink::create(self.form, self.path, self.root(width))
+        Sink::create(self.encoding, self.path, self.root(Owner::Shared, width))
     }
 
-    /// Sends this rank's rows to rank 0, which writes them; rank 0 gets the finished file.
+    /// Sends this rank's rows to rank 0, which writes them and returns the finished file.
     fn shared_rows(
         &self,
         comm: &Communicator,
@@ -121,11 +131,11 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         pieces: &[&Piece<'p, T>],
         mut sink: Option<Sink<'_>>,
     ) -> Result<Option<Part>> {
-        let mut trouble = None;
-        // After the first trouble nothing more is written.
+        let mut failure = None;
+        // Nothing is written after the first failure.
         let mut attempt = |step: &mut dyn FnMut(&mut Sink<'_>) -> Result<()>| {
-            if let (Some(sink), None) = (&mut sink, &trouble) {
-                trouble = step(sink).err();
+            if let (Some(sink), None) = (&mut sink, &failure) {
+                failure = step(sink).err();
             }
         };
         let mut buffer: Vec<T> = Vec::new();
@@ -153,7 +163,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
             }
             attempt(&mut |sink| sink.end());
         }
-        match trouble {
+        match failure {
             Some(e) => Err(e),
             None => sink.map(Sink::finish).transpose(),
         }
@@ -163,27 +173,27 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     fn private(&self, width: Option<usize>) -> Result<Vec<Part>> {
         let Some(width) = width else { return Ok(Vec::new()) };
         let pattern = pattern(self.path, self.generation);
-        hosted(self.pieces)
+        self.hosted()
             .into_iter()
             .map(|party| {
-                let own: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Party(party)).collect();
-                let mut attributes = self.root(Some(width));
-                attributes.insert(PARTY.into(), party.into());
+                let owner = Owner::Party(party);
+                let own: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == owner).collect();
+                let attributes = self.root(owner, Some(width));
                 let path: PathBuf = self.path.with_file_name(party_file(&pattern, party, width));
-                write_own(self.form, &path, &own, attributes)
+                write_own(self.encoding, &path, &own, attributes)
             })
             .collect()
     }
 }
 
-/// Writes pieces that are all on this rank, under the temporary name.
+/// Writes pieces that this rank has completely, under the temporary name.
 fn write_own<T: Real>(
-    form: Form<'_>,
+    encoding: Encoding<'_>,
     path: &Path,
     pieces: &[&Piece<'_, T>],
     attributes: Map<String, Value>,
 ) -> Result<Part> {
-    let mut sink = Sink::create(form, path, attributes)?;
+    let mut sink = Sink::create(encoding, path, attributes)?;
     for matrix in plan::matrices(&[pieces.iter().map(|p| Head::of(p)).collect()])? {
         sink.begin::<T>(&matrix)?;
         for segment in &matrix.segments {
@@ -199,10 +209,10 @@ fn write_own<T: Real>(
 }
 
 impl Written {
-    /// Gives all files their names, the shared one last: with it the set becomes valid. Collective.
+    /// Renames all files to their final names, the shared one last: it makes the set valid. Collective.
     ///
     /// # Errors
-    /// On all ranks, when a rename of any rank fails.
+    /// On all ranks, if a rename of any rank fails.
     pub fn publish(self, comm: &Communicator) -> Result<()> {
         comm.agree_on_error(self.private.into_iter().try_for_each(Part::publish))?;
         comm.agree_on_error(self.shared.map_or(Ok(()), Part::publish))
@@ -211,7 +221,7 @@ impl Written {
 
 #[cfg(test)]
 pub fn write_alone<T: Real>(path: &Path, pieces: &[&Piece<'_, T>], attributes: &Map<String, Value>) -> Result<Part> {
-    write_own(Form::Hdf5, path, pieces, attributes.clone())
+    write_own(Encoding::Hdf5, path, pieces, attributes.clone())
 }
 
 #[cfg(test)]
@@ -219,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_owners_files() {
+    fn names_of_the_parties_files() {
         let name =
             |path: &str, generation, party, width| party_file(&pattern(Path::new(path), generation), party, width);
         assert_eq!(name("out/F.h5", None, 3, 2), "F.party-03.h5");
@@ -229,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_by_the_number_of_parties() {
+    fn digits_follow_the_number_of_parties() {
         assert_eq!(width(&[vec![], vec![]]).unwrap(), None);
         assert_eq!(width(&[vec![0, 1], vec![2]]).unwrap(), Some(2));
         assert_eq!(width(&[vec![], (0..101).collect()]).unwrap(), Some(3));

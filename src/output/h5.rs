@@ -1,4 +1,4 @@
-//! One HDF5 file, written under a temporary name and published by a rename: under its own name it is whole or absent.
+//! One HDF5 file, written under a temporary name and published by a rename: under its final name it is complete or absent.
 
 use std::fs;
 use std::ops::Range;
@@ -8,6 +8,7 @@ use ndarray::{ArrayView2, s};
 use serde_json::{Map, Value};
 
 use super::seal;
+use crate::data::formats::hdf5_real;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::plan::{Matrix, block_rows};
@@ -20,22 +21,22 @@ impl From<hdf5::Error> for Error {
     }
 }
 
-/// The temporary name beside `path`: always the same, so that what a killed run left is overwritten by the next.
+/// The temporary name beside `path`. It is always the same, so the next run overwrites what a killed one left.
 pub(super) fn part_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".part");
     path.with_file_name(name)
 }
 
-/// The directory that `path` lies in.
+/// The directory of `path`.
 pub fn directory(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Tells whether a file can be written at `path`, and leaves nothing behind.
+/// Checks that a file can be written at `path`, and leaves nothing behind.
 ///
 /// # Errors
-/// When its directory does not exist or cannot be written to, or `path` is a directory itself.
+/// If its directory does not exist or cannot be written to, or `path` is a directory itself.
 pub fn check_writable(path: &Path) -> Result<()> {
     let (shown, dir) = (path.display(), directory(path));
     if path.file_name().is_none() || path.is_dir() {
@@ -54,7 +55,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
     })
 }
 
-/// The system's own words, where HDF5 has them between much about its insides.
+/// The system's message inside an HDF5 error, or all of it if there is none.
 fn plain(words: &str) -> &str {
     let quoted = words.split_once("error message = '").and_then(|(_, rest)| rest.split_once('\''));
     quoted.map_or(words, |(message, _)| message)
@@ -70,14 +71,14 @@ pub(super) fn unwritten(path: &Path, e: impl std::fmt::Display) -> Error {
     ))
 }
 
-/// A file being written. Dropped before [`Writer::finish`], it leaves nothing.
+/// A file being written. If dropped before [`Writer::finish`], it leaves nothing.
 pub struct Writer {
-    // Before `part`: closed before it is removed.
+    // Declared before `part`, so that it is closed before it is removed.
     file: hdf5::File,
     part: Part,
 }
 
-/// A finished file under its temporary name. Dropped before [`Part::publish`], it is removed.
+/// A finished file under its temporary name. If dropped before [`Part::publish`], it is removed.
 pub struct Part {
     path: PathBuf,
     published: bool,
@@ -86,52 +87,52 @@ pub struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.published {
-            // Nothing better can be done about a file that is not even wanted.
+            // Nothing depends on whether the unwanted file can be removed.
             let _ = fs::remove_file(part_of(&self.path));
         }
     }
 }
 
 impl Part {
-    /// What will be the file at `path`, which is then removed again unless it is published.
+    /// A file to be published at `path`.
     pub(super) fn new(path: &Path) -> Self {
         Part { path: path.to_path_buf(), published: false }
     }
 
-    /// The name that the file will have.
+    /// The final name.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the file its own name, in place of what had it before.
+    /// Renames the file to its final name, replacing an existing file.
     ///
     /// # Errors
-    /// When the rename fails.
+    /// If the rename fails.
     pub fn publish(mut self) -> Result<()> {
         fs::rename(part_of(&self.path), &self.path).map_err(|e| unwritten(&self.path, e))?;
         self.published = true;
-        // The name must be on disk before anything that relies on it.
+        // The rename must be on disk before anything relies on it.
         fs::File::open(directory(&self.path)).and_then(|d| d.sync_all()).map_err(|e| unwritten(&self.path, e))
     }
 }
 
 impl Writer {
-    /// Begins the file that will be `path`.
+    /// Creates the file that will be `path`.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// If it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         let part = Part::new(path);
         let file = hdf5::File::create(part_of(path)).map_err(|e| unwritten(path, e))?;
         Ok(Writer { file, part })
     }
 
-    /// What went wrong, with the place.
+    /// The error with its path.
     pub(super) fn failed(&self, e: impl std::fmt::Display) -> Error {
         unwritten(&self.part.path, e)
     }
 
-    /// The file, for what has another layout than a matrix and attributes.
+    /// The file, for layouts other than matrices and attributes.
     pub(super) fn file(&self) -> &hdf5::File {
         &self.file
     }
@@ -139,7 +140,7 @@ impl Writer {
     /// Writes the attributes of the file's root.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn attributes(&self, attributes: &Map<String, Value>) -> Result<()> {
         for (name, value) in attributes {
             if let Some(scalar) = Scalar::from_json(value) {
@@ -149,30 +150,31 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a dataset of shape rows × cols, dtype of T, C order.
+    /// Creates a dataset of shape rows × cols, dtype of T, C order.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn matrix<T: Real>(&self, matrix: &Matrix) -> Result<Rows> {
         self.matrix_at::<T>(&matrix.name, matrix)
     }
 
-    /// The same, at another place of the file than its root, in groups that are there.
+    /// As [`Writer::matrix`], at another path in the file; its groups must exist.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub(super) fn matrix_at<T: Real>(&self, place: &str, matrix: &Matrix) -> Result<Rows> {
         let shape = (matrix.rows, matrix.cols);
-        let dataset = self.file.new_dataset::<T>().shape(shape).create(place).map_err(|e| self.failed(e))?;
+        let dataset = self.file.new_dataset_builder().empty_as(hdf5_real::descriptor::<T>()).shape(shape).create(place);
+        let dataset = dataset.map_err(|e| self.failed(e))?;
         let block = block_rows(matrix.rows, matrix.cols);
         let seal = Seal::new(block * matrix.cols);
         Ok(Rows { dataset, path: self.part.path.clone(), cols: matrix.cols, next: 0, block, seal })
     }
 
-    /// Closes the file, seals it and brings it to the disk.
+    /// Closes the file, adds the checksum trailer and syncs it to disk.
     ///
     /// # Errors
-    /// When that fails: it was not written whole.
+    /// If the file is incomplete.
     pub fn finish(self) -> Result<Part> {
         let numbers = numbers(&self.file).map_err(|e| self.failed(e));
         let part = self.close()?;
@@ -181,13 +183,13 @@ impl Writer {
         Ok(part)
     }
 
-    /// Closes the file and brings it to the disk, without a seal: for files that other programs will write to.
+    /// Closes the file and syncs it to disk, without a trailer: for files that other programs will write to.
     ///
     /// # Errors
     /// As [`Writer::finish`].
     pub(super) fn close(self) -> Result<Part> {
         let Writer { file, part } = self;
-        // Closing alone would hide that the last buffers did not fit.
+        // Closing alone would hide a failure to write the last buffers.
         let flushed = file.flush().map_err(|e| unwritten(&part.path, e));
         let closed = file.close().map_err(|e| unwritten(&part.path, e));
         flushed.and(closed)?;
@@ -196,15 +198,15 @@ impl Writer {
     }
 }
 
-/// The bytes of the file that hold the numbers of its datasets (which are stored in one piece each).
+/// The bytes of the file that hold the values of its datasets, which are contiguous.
 fn numbers(file: &hdf5::File) -> std::result::Result<Vec<Range<u64>>, hdf5::Error> {
     let datasets = file.datasets()?;
-    // A dataset without rows lies nowhere.
+    // A dataset without rows has no offset.
     let placed = datasets.iter().filter_map(|d| Some((d.offset()?, d.storage_size())));
     Ok(placed.map(|(start, size)| start..start + size).collect())
 }
 
-/// A dataset that gets its rows in order.
+/// A dataset whose rows are written in order.
 pub struct Rows {
     dataset: hdf5::Dataset,
     path: PathBuf,
@@ -215,20 +217,21 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Adds the next rows, row after row.
+    /// Appends rows, given row by row.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
         let rows = values.len().checked_div(self.cols).unwrap_or(0);
         let view = ArrayView2::from_shape((rows, self.cols), values).map_err(|e| unwritten(&self.path, e))?;
-        self.dataset.write_slice(view, s![self.next..self.next + rows, ..]).map_err(|e| unwritten(&self.path, e))?;
+        let slice = s![self.next..self.next + rows, ..];
+        hdf5_real::write(&self.dataset, view, slice).map_err(|e| unwritten(&self.path, e))?;
         self.next += rows;
         self.seal.add(values);
         Ok(())
     }
 
-    /// The dataset, for attributes of another layout.
+    /// The dataset, for attributes of other layouts.
     pub(super) fn dataset(&self) -> &hdf5::Dataset {
         &self.dataset
     }
@@ -236,7 +239,7 @@ impl Rows {
     /// Adds the checksums, after the last row.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn end(self) -> Result<()> {
         let sums = self.seal.sums();
         let write = || -> std::result::Result<(), hdf5::Error> {
@@ -252,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writable_or_told_why_not() {
+    fn paths_that_cannot_be_written_are_refused_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("o.h5");
         check_writable(&path).unwrap();
@@ -262,21 +265,21 @@ mod tests {
         assert_eq!(missing.exit_code(), 2);
         assert!(check_writable(dir.path()).unwrap_err().message.contains("is a directory"));
         assert!(check_writable(Path::new("/proc/o.h5")).unwrap_err().message.contains("cannot write"));
-        // A file in the place of the directory.
+        // A file where a directory should be.
         fs::write(&path, "x").unwrap();
         assert!(check_writable(&path.join("o.h5")).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"x");
     }
 
     #[test]
-    fn the_systems_words_are_found() {
+    fn the_systems_message_is_found() {
         let words = "H5Dwrite(): can't write data: errno = 28, error message = 'No space left on device', buf = 0x5";
         assert_eq!(plain(words), "No space left on device");
         assert_eq!(plain("can't do it"), "can't do it");
     }
 
     #[test]
-    fn nothing_half_written_gets_the_name() {
+    fn nothing_incomplete_gets_the_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("o.h5");
         fs::write(&path, "before").unwrap();

@@ -1,42 +1,42 @@
-//! Files of named matrices: the factors of a run and where they come from.
+//! Files of named matrices: the factors of a run, with their provenance.
 //!
-//! Shared matrices are datasets of one file, each party's private ones of a file of its own beside it
-//! (`F.party-03.h5`), written by its host alone.
+//! Shared matrices go to one file; each party's private ones to a file of its own beside it (`F.party-03.h5`), which its
+//! host writes.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use super::OUTPUT;
-use crate::algorithms::Piece;
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::output::gather::Job;
-use crate::output::sink::Form;
+use crate::output::sink::Encoding;
+use crate::state::Piece;
 
-pub use crate::output::anndata::Cells;
+pub use crate::output::anndata::Annotations;
 pub use crate::output::h5::check_writable;
-pub use crate::output::sink::Kind;
+pub use crate::output::sink::Format;
 pub use crate::output::stored::Stored;
 
-/// Writes each named matrix (total rows × columns, dtype of T, C order) and the attributes of the file's root. No rank
-/// holds more than a block of another's rows. The files get their names when all are whole. Collective.
+/// Writes each named matrix (total rows × columns, dtype of T, C order) and the root attributes as HDF5. No rank holds
+/// more than a block of another's rows. Files get their final names when all are complete. Collective.
 ///
 /// # Errors
-/// On all ranks, when a file of any rank cannot be written; what was there before is then still there.
+/// On all ranks, if a file of any rank cannot be written; existing files are then unchanged.
 pub fn write<T: Real>(
     comm: &Communicator,
     path: &Path,
     pieces: &[Piece<'_, T>],
     attributes: &Map<String, Value>,
 ) -> Result<()> {
-    let form = Form::Hdf5;
-    Job { path, pieces, attributes, generation: None, tag: OUTPUT, form }.write(comm)?.publish(comm)
+    let encoding = Encoding::Hdf5;
+    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, encoding }.write(comm)?.publish(comm)
 }
 
-/// As [`write`], the factors of a run or a projection, in the format that the name's ending stands for. `cells` is needed
-/// for AnnData, on rank 0.
+/// As [`write`], for the factors of a run or a projection, in the format of the file extension. AnnData needs
+/// `annotations` on rank 0.
 ///
 /// # Errors
 /// As [`write`].
@@ -45,46 +45,37 @@ pub fn write_factors<T: Real>(
     path: &Path,
     pieces: &[Piece<'_, T>],
     attributes: &Map<String, Value>,
-    cells: &Cells,
+    annotations: &Annotations,
 ) -> Result<()> {
-    let form = Kind::of(path)?.form(cells);
-    Job { path, pieces, attributes, generation: None, tag: OUTPUT, form }.write(comm)?.publish(comm)
+    let encoding = Format::of(path)?.encoding(annotations);
+    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, encoding }.write(comm)?.publish(comm)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithms::{Owner, Restore};
     use crate::output::gather::write_alone;
-    use ndarray::{Array2, ArrayView2, ShapeBuilder, s};
+    use crate::state::{Owner, ReadRows};
+    use ndarray::{Array2, ShapeBuilder, s};
     use serde_json::json;
 
-    fn piece<'a, T>(
-        name: &'static str,
-        total_rows: usize,
-        first_row: usize,
-        values: ArrayView2<'a, T>,
-    ) -> Piece<'a, T> {
-        Piece { name, owner: Owner::Shared, total_rows, first_row, values }
-    }
-
     fn numbers(rows: usize, cols: usize) -> Array2<f64> {
-        // Components contiguous, as the dense kernels have them.
+        // Column-major, like the factors of the dense kernels.
         Array2::from_shape_fn((rows, cols).f(), |(i, j)| (i * cols + j) as f64 + 0.25)
     }
 
     #[test]
-    fn rows_come_back_wherever_they_are_cut() {
+    fn rows_come_back_from_any_range() {
         let dir = tempfile::tempdir().unwrap();
         // Wide rows, so that there are several blocks.
         let (u, v) = (numbers(300, 5000), numbers(7, 3));
         let path = dir.path().join("o.h5");
         let Value::Object(attributes) = json!({"algo": "hals", "k": 3}) else { unreachable!() };
         let pieces = [
-            piece("V", 7, 0, v.view()),
-            piece("E", 0, 0, v.slice(s![..0, ..])),
-            piece("U", 300, 130, u.slice(s![130.., ..])),
-            piece("U", 300, 0, u.slice(s![..130, ..])),
+            Piece::shared("V", 7, 0, v.view()),
+            Piece::shared("E", 0, 0, v.slice(s![..0, ..])),
+            Piece::shared("U", 300, 130, u.slice(s![130.., ..])),
+            Piece::shared("U", 300, 0, u.slice(s![..130, ..])),
         ];
         let part = write_alone(&path, &pieces.iter().collect::<Vec<_>>(), &attributes).unwrap();
         part.publish().unwrap();
@@ -102,11 +93,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn errors_name_what_does_not_fit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("o.h5");
         let u = numbers(4, 2).mapv(|x| x as f32);
-        write_alone(&path, &[&piece("U", 4, 0, u.view())], &Map::new()).unwrap().publish().unwrap();
+        write_alone(&path, &[&Piece::shared("U", 4, 0, u.view())], &Map::new()).unwrap().publish().unwrap();
         let stored = Stored::open(&path).unwrap();
         let read = |name: &str, first_row, shape: (usize, usize)| {
             stored.rows(name, Owner::Shared, first_row, Array2::<f32>::zeros(shape).view_mut()).unwrap_err().message

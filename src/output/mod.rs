@@ -1,6 +1,6 @@
-//! What a run leaves behind: trace, factors, checkpoints, summary, progress.
+//! What a run writes: factors, checkpoints, trace, progress, summary.
 //!
-//! Nothing here knows an algorithm: results come as [`Piece`](crate::algorithms::Piece)s, which say whose rows they are.
+//! Nothing here knows a method: results come as [`Piece`](crate::state::Piece)s, which name the owner of their rows.
 
 mod anndata;
 pub mod attributes;

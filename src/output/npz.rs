@@ -1,5 +1,5 @@
-//! Factors for NumPy (`.npz`): an uncompressed zip archive with an array for each matrix, and one without dimensions for
-//! each attribute.
+//! Factors for NumPy (`.npz`): an uncompressed zip archive with an array per matrix and a zero-dimensional array per
+//! attribute.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -31,10 +31,10 @@ fn options() -> SimpleFileOptions {
 }
 
 impl Archive {
-    /// Begins the file that will be `path`.
+    /// Creates the file that will be `path`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn create(path: &Path, attributes: Map<String, Value>) -> Result<Self> {
         let part = Part::new(path);
         let file = File::create(part_of(path)).map_err(|e| unwritten(path, e))?;
@@ -49,17 +49,17 @@ impl Archive {
     /// Begins a matrix.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn begin<T: Real>(&mut self, matrix: &Matrix) -> Result<()> {
         let descr = if T::NAME == f32::NAME { "<f4" } else { "<f8" };
         let begun = self.member(&matrix.name, descr, &format!("{}, {}", matrix.rows, matrix.cols));
         begun.map_err(|e| unwritten(self.part.path(), e))
     }
 
-    /// Adds the next rows, row after row.
+    /// Appends rows, given row by row.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
         let zip = &mut self.zip;
         let written = if T::NAME == f32::NAME {
@@ -76,19 +76,19 @@ impl Archive {
             Scalar::Uint(x) => self.member(name, "<u8", "").and_then(|()| self.zip.write_all(&x.to_le_bytes())),
             Scalar::Float(x) => self.member(name, "<f8", "").and_then(|()| self.zip.write_all(&x.to_le_bytes())),
             Scalar::Text(text) => {
-                // Four bytes a character; NumPy has no text of no length.
-                let mut letters: Vec<u32> = text.chars().map(u32::from).collect();
-                letters.resize(letters.len().max(1), 0);
-                self.member(name, &format!("<U{}", letters.len()), "")?;
-                letters.iter().try_for_each(|letter| self.zip.write_all(&letter.to_le_bytes()))
+                // Four bytes per character; NumPy has no strings of length 0.
+                let mut characters: Vec<u32> = text.chars().map(u32::from).collect();
+                characters.resize(characters.len().max(1), 0);
+                self.member(name, &format!("<U{}", characters.len()), "")?;
+                characters.iter().try_for_each(|character| self.zip.write_all(&character.to_le_bytes()))
             }
         }
     }
 
-    /// Adds the attributes, closes the file and brings it to the disk.
+    /// Adds the attributes, closes the file and syncs it to disk.
     ///
     /// # Errors
-    /// When that fails: it was not written whole.
+    /// If the file is incomplete.
     pub fn finish(mut self) -> Result<Part> {
         let attributes = std::mem::take(&mut self.attributes);
         let scalars = attributes.iter().filter_map(|(name, value)| Some((name, Scalar::from_json(value)?)));
@@ -111,7 +111,7 @@ struct Member {
     name: String,
     shape: (usize, usize),
     header: Header,
-    /// Where its numbers begin in the file.
+    /// The offset of its values in the file.
     begin: u64,
 }
 
@@ -122,18 +122,18 @@ pub struct Matrices {
     members: Vec<Member>,
 }
 
-/// Bytes that hold every header, and every number without dimensions.
+/// Bytes read of each member first: enough for any header and any scalar.
 const FRONT: u64 = 1 << 17;
-/// Most bytes of a text that is read as an attribute.
+/// Largest text that is read as an attribute, in bytes.
 const LONGEST: usize = 1 << 26;
-/// Bytes that are read at once.
-const PIECE: usize = 1 << 20;
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
 
 impl Matrices {
-    /// Opens an archive: its matrices, and its arrays without dimensions as attributes.
+    /// Opens an archive: its matrices, and its zero-dimensional arrays as attributes.
     ///
     /// # Errors
-    /// In words without the place, when it cannot be read.
+    /// Without the path, if it cannot be read.
     pub fn open(path: &Path) -> std::result::Result<(Matrices, Map<String, Value>), String> {
         let open = || File::open(path).map_err(|e| e.to_string());
         let size = open()?.metadata().map_err(|e| e.to_string())?.len();
@@ -148,14 +148,15 @@ impl Matrices {
             let begin = from.data_start().filter(|_| plain);
             let mut start = Vec::new();
             (&mut from).take(FRONT).read_to_end(&mut start).map_err(|e| e.to_string())?;
-            if let Some((at, letters)) = npy::text(&start) {
-                let end = letters.checked_mul(4).and_then(|n| n.checked_add(at)).filter(|&end| end <= LONGEST);
-                let end =
-                    end.ok_or_else(|| format!("{name} is a text of {letters} letters, too long for an attribute"))?;
+            if let Some((at, characters)) = npy::text(&start) {
+                let end = characters.checked_mul(4).and_then(|n| n.checked_add(at)).filter(|&end| end <= LONGEST);
+                let end = end
+                    .ok_or_else(|| format!("{name} is a text of {characters} characters, too long for an attribute"))?;
                 from.take(end.saturating_sub(start.len()) as u64).read_to_end(&mut start).map_err(|e| e.to_string())?;
-                let (letters, _) = start.get(at..end).unwrap_or_default().as_chunks::<4>();
-                let letters = letters.iter().map(|b| char::from_u32(u32::from_le_bytes(*b)).unwrap_or('\u{fffd}'));
-                let text: String = letters.collect();
+                let (characters, _) = start.get(at..end).unwrap_or_default().as_chunks::<4>();
+                let characters =
+                    characters.iter().map(|b| char::from_u32(u32::from_le_bytes(*b)).unwrap_or('\u{fffd}'));
+                let text: String = characters.collect();
                 attributes.insert(name, Scalar::Text(text.trim_end_matches('\0').to_string()).to_json());
                 continue;
             }
@@ -195,15 +196,15 @@ impl Matrices {
         self.members.iter().find(|m| m.name == name)
     }
 
-    /// Rows and columns of a matrix, and its type of number.
+    /// Rows and columns of a matrix, and its element type.
     pub fn matrix(&self, name: &str) -> Option<((usize, usize), &'static str)> {
         self.find(name).map(|m| (m.shape, m.header.raw.number.name()))
     }
 
-    /// Fills `out` with rows `first_row ..`, which there are.
+    /// Fills `out` with rows `first_row ..`, which must exist.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn read<T: Real>(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
         let member = self.find(name).ok_or_else(|| Error::input(format!("has no matrix {name}")))?;
         let raw = &member.header.raw;
@@ -225,7 +226,7 @@ impl Matrices {
             }
             return Ok(());
         }
-        let step = (PIECE / (cols * size).max(1)).max(1);
+        let step = (CHUNK / (cols * size).max(1)).max(1);
         let mut lines = Vec::new();
         for (i, mut to) in out.axis_chunks_iter_mut(Axis(0), step).enumerate() {
             lines.resize(to.len(), T::zero());

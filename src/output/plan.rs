@@ -1,13 +1,14 @@
-//! Which rank's rows go where: the same plan on every rank, from everybody's list of pieces.
+//! The plan of a collective write: which rank sends which rows, computed identically on every rank from all lists of
+//! pieces.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::algorithms::Piece;
 use crate::error::{Error, Result};
+use crate::state::Piece;
 
-/// A piece without its numbers.
+/// The description of a piece, without its values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub name: String,
@@ -29,17 +30,17 @@ impl Head {
     }
 }
 
-/// Rows of a matrix that one rank hands over.
+/// Rows of a matrix that one rank sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     pub rank: usize,
-    /// Which of that rank's heads.
+    /// Index among that rank's heads.
     pub piece: usize,
     /// Rows of the whole matrix.
     pub rows: Range<usize>,
 }
 
-/// A matrix and where its rows come from, in their order.
+/// A matrix, and the sources of its rows in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matrix {
     pub name: String,
@@ -48,11 +49,11 @@ pub struct Matrix {
     pub segments: Vec<Segment>,
 }
 
-/// The matrices that the heads of each rank make up, in order of first appearance. Rows that several ranks have (a
-/// factor that everybody holds) are taken from the piece that begins first, at the lowest rank.
+/// The matrices that the heads of all ranks make up, in order of first appearance. Rows that several ranks have (a
+/// replicated factor) are taken from the piece that starts first, on the lowest rank.
 ///
 /// # Errors
-/// When pieces disagree on a shape, stick out, or leave rows uncovered.
+/// If pieces disagree on the shape, exceed it, or leave rows uncovered.
 pub fn matrices(heads: &[Vec<Head>]) -> Result<Vec<Matrix>> {
     let mut names: Vec<&str> = Vec::new();
     for head in heads.iter().flatten() {
@@ -91,12 +92,12 @@ fn matrix(name: &str, heads: &[Vec<Head>]) -> Result<Matrix> {
     Ok(Matrix { name: name.to_string(), rows, cols, segments })
 }
 
-/// Rows that are handled in one go: about 4 MiB, and never more than 4096 blocks of a matrix.
+/// Rows of a block: about 4 MiB, and at most 4096 blocks per matrix.
 pub fn block_rows(rows: usize, cols: usize) -> usize {
     ((4 << 20) / (8 * cols.max(1))).max(rows.div_ceil(4096)).max(1)
 }
 
-/// `rows` cut where a block of `block` rows ends.
+/// `rows`, cut at multiples of `block`.
 pub fn blocks(rows: Range<usize>, block: usize) -> impl Iterator<Item = Range<usize>> {
     let mut next = rows.start;
     std::iter::from_fn(move || {
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(plan.len(), 2);
         let segment = |rank, piece, rows| Segment { rank, piece, rows };
         assert_eq!(plan[0].segments, [segment(1, 0, 0..4), segment(0, 0, 4..7), segment(2, 0, 7..10)]);
-        // Held by everybody, handed over once.
+        // Replicated, but sent once.
         assert_eq!(plan[1].segments, [segment(0, 1, 0..3)]);
     }
 
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn inconsistent_pieces_are_refused() {
         for heads in [
             vec![vec![head("U", 6, 0..4, 1)]],
             vec![vec![head("U", 6, 0..2, 1), head("U", 6, 3..6, 1)]],
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_partition_and_respect_borders() {
+    fn blocks_partition_rows_at_multiples() {
         for (rows, block) in [(0..10, 4), (3..11, 4), (5..5, 3), (7..8, 1), (2..3, 100)] {
             let parts: Vec<_> = blocks(rows.clone(), block).collect();
             assert_eq!(parts.iter().map(ExactSizeIterator::len).sum::<usize>(), rows.len());

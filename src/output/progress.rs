@@ -5,21 +5,24 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::metrics::Measure;
+
 /// The shortest time between two lines of a log.
 const SPARSE: Duration = Duration::from_secs(2);
-/// Evaluations that are told however fast they come: a short run shows its error falling.
-const FREELY: usize = 15;
-/// The longest silence of a run that is not evaluated.
+/// Evaluations that are shown however fast they come, so that a short run shows its progress.
+const UNTHROTTLED: usize = 15;
+/// The time between two lines of a run that is not evaluated.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Shows how far loading and factorising are. Rank 0's business.
+/// Shows how far loading and factorising have come. For rank 0.
 #[derive(Debug)]
 pub struct Progress {
     to: To,
     total: Option<usize>,
-    /// The first iteration that was told, and its seconds: the rate counts from there, also after a resume.
+    /// The first iteration that was shown, and its seconds. Rates count from there, also after a resume.
     first: Option<(usize, f64)>,
-    error: Option<f64>,
+    /// The last evaluation.
+    measures: Vec<(Measure, f64)>,
 }
 
 #[derive(Debug)]
@@ -30,7 +33,7 @@ enum To {
 }
 
 impl Progress {
-    /// Nothing is shown unless `enabled`. `total_iterations`: the limit, for the time that is left.
+    /// Shows nothing unless `enabled`. `total_iterations`: the limit, for the remaining time.
     pub fn new(enabled: bool, total_iterations: Option<usize>) -> Self {
         let to = if !enabled {
             To::Nothing
@@ -39,7 +42,7 @@ impl Progress {
         } else {
             To::Log { start: Instant::now(), pace: Pace::default() }
         };
-        Progress { to, total: total_iterations, first: None, error: None }
+        Progress { to, total: total_iterations, first: None, measures: Vec::new() }
     }
 
     /// `fraction` (0 to 1) of the input has been read.
@@ -48,37 +51,41 @@ impl Progress {
         match &mut self.to {
             To::Nothing => {}
             To::Terminal(bar) => bar.set_message(text),
-            // Loading that takes no time is not worth a line.
-            To::Log { start, pace } if start.elapsed() > SPARSE => say(pace.offer(start.elapsed(), SPARSE, text)),
+            // Short loading is not worth a line.
+            To::Log { start, pace } if start.elapsed() > SPARSE => print(pace.offer(start.elapsed(), SPARSE, text)),
             To::Log { .. } => {}
         }
     }
 
-    /// `iter` iterations are done, after `seconds` in the solver; `rel_error` where it was evaluated.
-    pub fn iteration(&mut self, iter: usize, seconds: f64, rel_error: Option<f64>) {
+    /// `iter` iterations are done, after `seconds` in the solver; `measures`, the leading one first, if the factors were
+    /// evaluated.
+    pub fn iteration(&mut self, iter: usize, seconds: f64, measures: &[(Measure, f64)]) {
         let first = *self.first.get_or_insert((iter, seconds));
-        self.error = rel_error.or(self.error);
+        let evaluated = !measures.is_empty();
+        if evaluated {
+            self.measures = measures.to_vec();
+        }
         match &mut self.to {
             To::Nothing => {}
             To::Terminal(bar) => {
                 bar.set_position(iter as u64);
-                bar.set_message(statistics(iter, self.total, seconds, first, self.error));
+                bar.set_message(statistics(iter, self.total, seconds, first, &self.measures));
             }
             To::Log { start, pace } => {
                 let of = self.total.map_or_else(String::new, |total| format!("/{total}"));
-                let line = format!("iteration {iter}{of}{}", statistics(iter, self.total, seconds, first, rel_error));
-                let gap = match rel_error {
-                    Some(_) if pace.told < FREELY => Duration::ZERO,
-                    Some(_) => SPARSE,
-                    None => SILENCE,
+                let line = format!("iteration {iter}{of}{}", statistics(iter, self.total, seconds, first, measures));
+                let gap = match evaluated {
+                    true if pace.evaluations < UNTHROTTLED => Duration::ZERO,
+                    true => SPARSE,
+                    false => SILENCE,
                 };
-                pace.told += usize::from(rel_error.is_some());
-                say(pace.offer(start.elapsed(), gap, line));
+                pace.evaluations += usize::from(evaluated);
+                print(pace.offer(start.elapsed(), gap, line));
             }
         }
     }
 
-    /// A line of its own, at once.
+    /// Prints a line at once.
     pub fn note(&mut self, text: &str) {
         match &self.to {
             To::Nothing => {}
@@ -87,19 +94,19 @@ impl Progress {
         }
     }
 
-    /// Shows what is still to be shown, and ends.
+    /// Shows what is still waiting, and ends.
     pub fn finish(&mut self) {
         match &mut self.to {
             To::Nothing => {}
-            // The bar stays as it was: it shows where the run stopped.
+            // The bar stays: it shows where the run stopped.
             To::Terminal(bar) => bar.abandon(),
-            To::Log { pace, .. } => say(pace.waiting.take()),
+            To::Log { pace, .. } => print(pace.waiting.take()),
         }
         self.to = To::Nothing;
     }
 }
 
-fn say(line: Option<String>) {
+fn print(line: Option<String>) {
     if let Some(line) = line {
         eprintln!("{line}");
     }
@@ -113,18 +120,18 @@ fn bar(total: Option<usize>) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Lines that come too soon wait; the last one is never lost.
+/// Holds back lines that come too soon; the last one is never lost.
 #[derive(Debug, Default)]
 struct Pace {
     last: Option<Duration>,
     waiting: Option<String>,
     /// Evaluations so far.
-    told: usize,
+    evaluations: usize,
 }
 
 impl Pace {
-    /// The line, if the last one was at least `gap` before `now`. Else it waits for [`Progress::finish`], in place of
-    /// the one that waited.
+    /// Returns the line if the last one was at least `gap` before `now`. Otherwise holds it for [`Progress::finish`], in
+    /// place of the one held so far.
     fn offer(&mut self, now: Duration, gap: Duration, line: String) -> Option<String> {
         if self.last.is_some_and(|last| now < last + gap) {
             self.waiting = Some(line);
@@ -135,9 +142,15 @@ impl Pace {
     }
 }
 
-/// `  rel_error 0.512345  1.20 s  16.3 iterations/s  5 s left`, as far as it is known.
-fn statistics(iter: usize, total: Option<usize>, seconds: f64, first: (usize, f64), error: Option<f64>) -> String {
-    let error = error.map_or_else(String::new, |e| format!("  rel_error {e:.6}"));
+/// `  f1 0.934211  rel_error 0.512345  1.20 s  16.3 iterations/s  5 s left`, as far as it is known.
+fn statistics(
+    iter: usize,
+    total: Option<usize>,
+    seconds: f64,
+    first: (usize, f64),
+    measures: &[(Measure, f64)],
+) -> String {
+    let measures: String = measures.iter().map(|(measure, x)| format!("  {} {x:.6}", measure.key())).collect();
     let rate = (iter.saturating_sub(first.0)) as f64 / (seconds - first.1);
     let known = rate.is_finite() && rate > 0.0;
     let places = if rate < 10.0 { 2 } else { usize::from(rate < 100.0) };
@@ -145,7 +158,7 @@ fn statistics(iter: usize, total: Option<usize>, seconds: f64, first: (usize, f6
     let left = total
         .filter(|&total| known && total > iter)
         .map_or_else(String::new, |total| format!("  {} left", duration((total - iter) as f64 / rate)));
-    format!("{error}  {seconds:.2} s{speed}{left}")
+    format!("{measures}  {seconds:.2} s{speed}{left}")
 }
 
 /// `12 s`, `3 min 20 s`, `5 h 07 min`.
@@ -176,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn rate_and_time_left_count_from_the_first_told() {
-        let text = statistics(70, Some(100), 6.0, (50, 2.0), Some(0.25));
-        assert_eq!(text, "  rel_error 0.250000  6.00 s  5.00 iterations/s  6 s left");
-        assert_eq!(statistics(50, None, 2.0, (50, 2.0), None), "  2.00 s");
+    fn rate_and_time_left_count_from_the_first_line() {
+        let text = statistics(70, Some(100), 6.0, (50, 2.0), &[(Measure::F1, 0.75), (Measure::RelativeError, 0.25)]);
+        assert_eq!(text, "  f1 0.750000  rel_error 0.250000  6.00 s  5.00 iterations/s  6 s left");
+        assert_eq!(statistics(50, None, 2.0, (50, 2.0), &[]), "  2.00 s");
         assert_eq!([59.0, 200.0, 18_420.0].map(duration), ["59 s", "3 min 20 s", "5 h 07 min"]);
     }
 
@@ -187,7 +200,7 @@ mod tests {
     fn all_calls_pass_when_off() {
         let mut progress = Progress::new(false, None);
         progress.loading(f64::NAN);
-        progress.iteration(1, 0.0, Some(f64::NAN));
+        progress.iteration(1, 0.0, &[(Measure::RelativeError, f64::NAN)]);
         progress.note("x");
         progress.finish();
         progress.finish();

@@ -1,4 +1,4 @@
-//! One file of named matrices, in any of the formats that factors are kept in.
+//! One file of named matrices, in any of the formats for factors.
 
 use std::path::Path;
 
@@ -8,87 +8,86 @@ use super::anndata;
 use super::npz;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::output::anndata::Cells;
+use crate::output::anndata::Annotations;
 use crate::output::h5::{Part, Rows, Writer};
 use crate::output::plan::Matrix;
 
-/// The formats, by the ending of a name.
+/// The formats, by file extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Format {
     Hdf5,
     AnnData,
     Npz,
 }
 
-/// Endings of formats that no factors are written in.
+/// Extensions of formats in which factors are not written.
 const OTHERS: [&str; 11] = ["npy", "mtx", "csv", "tsv", "txt", "gz", "mat", "rds", "json", "jsonl", "html"];
 
-impl Kind {
-    /// What a name's ending stands for; HDF5 where it stands for nothing.
+impl Format {
+    /// The format of a file extension; HDF5 for unknown ones.
     ///
     /// # Errors
-    /// For the ending of another format.
-    pub fn of(path: &Path) -> Result<Kind> {
+    /// For the extension of a format in which factors are not written.
+    pub fn of(path: &Path) -> Result<Format> {
         let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
         match ending.as_str() {
-            "h5ad" => Ok(Kind::AnnData),
-            "npz" => Ok(Kind::Npz),
+            "h5ad" => Ok(Format::AnnData),
+            "npz" => Ok(Format::Npz),
             other if OTHERS.contains(&other) => Err(Error::input(format!(
                 "{}: factors are written as HDF5 (.h5), AnnData (.h5ad) or for NumPy (.npz); end the name in one of these",
                 path.display()
             ))),
-            _ => Ok(Kind::Hdf5),
+            _ => Ok(Format::Hdf5),
         }
     }
 
-    /// With what the format needs.
-    pub(super) fn form(self, cells: &Cells) -> Form<'_> {
+    /// The format with what it needs.
+    pub(super) fn encoding(self, annotations: &Annotations) -> Encoding<'_> {
         match self {
-            Kind::Hdf5 => Form::Hdf5,
-            Kind::AnnData => Form::AnnData(cells),
-            Kind::Npz => Form::Npz,
+            Format::Hdf5 => Encoding::Hdf5,
+            Format::AnnData => Encoding::AnnData(annotations),
+            Format::Npz => Encoding::Npz,
         }
     }
 }
 
-/// A format, and what it needs beside matrices and attributes.
+/// A format, and what it needs besides matrices and attributes.
 #[derive(Debug, Clone, Copy)]
-pub enum Form<'a> {
+pub enum Encoding<'a> {
     Hdf5,
-    AnnData(&'a Cells),
+    AnnData(&'a Annotations),
     Npz,
 }
 
-/// A file being written: its matrices one after the other, each by rows. Dropped before [`Sink::finish`], it leaves
-/// nothing.
+/// A file being written: one matrix after the other, each by rows. If dropped before [`Sink::finish`], it leaves nothing.
 pub enum Sink<'a> {
-    // What writes goes before what it writes to.
+    // The dataset is dropped before the file that it is in.
     Hdf5(Option<Rows>, Writer),
     AnnData(anndata::Sheet<'a>),
     Npz(Box<npz::Archive>),
 }
 
 impl<'a> Sink<'a> {
-    /// Begins the file that will be `path`.
+    /// Creates the file that will be `path`.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn create(form: Form<'a>, path: &Path, attributes: Map<String, Value>) -> Result<Self> {
-        Ok(match form {
-            Form::Hdf5 => {
+    /// If it cannot be written.
+    pub fn create(encoding: Encoding<'a>, path: &Path, attributes: Map<String, Value>) -> Result<Self> {
+        Ok(match encoding {
+            Encoding::Hdf5 => {
                 let writer = Writer::create(path)?;
                 writer.attributes(&attributes)?;
                 Sink::Hdf5(None, writer)
             }
-            Form::AnnData(cells) => Sink::AnnData(anndata::Sheet::create(path, &attributes, cells)?),
-            Form::Npz => Sink::Npz(Box::new(npz::Archive::create(path, attributes)?)),
+            Encoding::AnnData(annotations) => Sink::AnnData(anndata::Sheet::create(path, &attributes, annotations)?),
+            Encoding::Npz => Sink::Npz(Box::new(npz::Archive::create(path, attributes)?)),
         })
     }
 
     /// Begins a matrix.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn begin<T: Real>(&mut self, matrix: &Matrix) -> Result<()> {
         match self {
             Sink::Hdf5(rows, writer) => *rows = Some(writer.matrix::<T>(matrix)?),
@@ -98,10 +97,10 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Adds the next rows of the matrix, row after row.
+    /// Appends rows to the matrix, given row by row.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
         match self {
             Sink::Hdf5(rows, _) => rows.as_mut().map_or(Ok(()), |rows| rows.push(values)),
@@ -113,7 +112,7 @@ impl<'a> Sink<'a> {
     /// Ends the matrix.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn end(&mut self) -> Result<()> {
         match self {
             Sink::Hdf5(rows, _) => rows.take().map_or(Ok(()), Rows::end),
@@ -122,10 +121,10 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Closes the file and brings it to the disk.
+    /// Closes the file and syncs it to disk.
     ///
     /// # Errors
-    /// When that fails: it was not written whole.
+    /// If the file is incomplete.
     pub fn finish(self) -> Result<Part> {
         match self {
             Sink::Hdf5(_, writer) => writer.finish(),

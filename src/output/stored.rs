@@ -1,4 +1,4 @@
-//! Reads back what was written: matrices by rows, each rank its own, private ones from their owners' files.
+//! Reads what was written: matrices by rows, each rank its own; private ones from their parties' files.
 
 use std::path::{Path, PathBuf};
 
@@ -8,27 +8,30 @@ use serde_json::{Map, Value};
 
 use super::anndata;
 use super::seal;
-use crate::algorithms::{Owner, Restore};
+use crate::data::formats::hdf5_real;
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
-use crate::hdf5_probe::What;
+use crate::hdf5_probe::Content;
 use crate::linalg::Real;
 use crate::output::npz::Matrices;
 use crate::output::plan::blocks;
-use crate::output::seal::{Seal, State};
-use crate::output::sink::Kind;
+use crate::output::seal::{Integrity, Seal};
+use crate::output::sink::Format;
 use crate::output::values::read_all;
+use crate::state::{Owner, ReadRows, SavedState};
 
-/// The root attribute that says how the owners' files are called: a file name with `{party}` in it.
+/// The root attribute with the pattern of the parties' file names: a file name with `{party}` in it.
 pub const PARTY_FILES: &str = "party_files";
-/// The root attribute with the number of digits for `{party}`.
+/// The root attribute with the number of digits of `{party}`.
 pub const PARTY_WIDTH: &str = "party_width";
-/// The root attribute with a checkpoint's generation.
+/// The root attribute with the generation of a checkpoint.
 pub const GENERATION: &str = "generation";
-/// The root attribute of an owner's file that says whose it is.
+/// The root attribute of a party's file with that party's number.
 pub const PARTY: &str = "party";
+/// The root attribute with the scalars of a checkpoint's owner.
+pub const STATE: &str = "state";
 
-/// A file of named matrices, open for reading, and the owners' files beside it.
+/// A file of named matrices, open for reading, and the parties' files beside it.
 #[derive(Debug)]
 pub struct Stored {
     path: PathBuf,
@@ -37,11 +40,11 @@ pub struct Stored {
     sealed: bool,
 }
 
-/// What the matrices are read from.
+/// The open file.
 #[derive(Debug)]
 enum Source {
     Hdf5(hdf5::File),
-    /// With the factors in AnnData's places.
+    /// With factors where AnnData has them.
     AnnData(hdf5::File),
     Npz(Matrices),
 }
@@ -50,7 +53,7 @@ impl Stored {
     /// Opens the shared file of an output or a checkpoint.
     ///
     /// # Errors
-    /// When it is missing, is of no known format, is cut short or was changed since it was sealed.
+    /// If it is missing, has no known format, is truncated, or does not match its checksums.
     pub fn open(path: &Path) -> Result<Self> {
         Stored::open_as(path, false)
     }
@@ -58,14 +61,14 @@ impl Stored {
     /// Opens a file that must have been written with checksums.
     ///
     /// # Errors
-    /// As [`Stored::open`], and when it has none.
+    /// As [`Stored::open`], and if it has none.
     pub(super) fn open_sealed(path: &Path) -> Result<Self> {
         Stored::open_as(path, true)
     }
 
     fn open_as(path: &Path, must_be_sealed: bool) -> Result<Self> {
         let shown = path.display();
-        if !must_be_sealed && Kind::of(path) == Ok(Kind::Npz) {
+        if !must_be_sealed && Format::of(path) == Ok(Format::Npz) {
             let (matrices, attributes) =
                 Matrices::open(path).map_err(|e| Error::input(format!("{shown}: cannot be read as .npz ({e})")))?;
             let source = Source::Npz(matrices);
@@ -74,15 +77,15 @@ impl Stored {
         let state =
             seal::check(path).map_err(|e| Error::input(format!("{shown}: cannot be opened ({e}); check the name")))?;
         match state {
-            State::Damaged => return Err(damaged(path, "its contents do not match their checksum")),
-            State::Unsealed if must_be_sealed => {
+            Integrity::Damaged => return Err(damaged(path, "its contents do not match their checksum")),
+            Integrity::Unsealed if must_be_sealed => {
                 return Err(Error::input(format!(
-                    "{shown}: is no whole checkpoint: it was cut short or changed, or is another kind of file (perhaps the --output of a run); use a copy of it, or begin anew without --resume"
+                    "{shown}: is no complete checkpoint: it was cut short or changed, or is another kind of file (perhaps the --output of a run); use a backup copy, or start again without --resume"
                 )));
             }
-            // Written by another version, or changed since by another program.
-            State::Unsealed => hdf5_probe::read(What::Factors, &path.to_string_lossy(), None)?,
-            State::Good => {}
+            // Written by another version, or changed by another program.
+            Integrity::Unsealed => hdf5_probe::run(Content::Factors, &path.to_string_lossy(), None)?,
+            Integrity::Good => {}
         }
         let file = hdf5::File::open(path)
             .map_err(|e| damaged(path, format!("it is no HDF5 file, or one that was cut short: {e}")))?;
@@ -94,10 +97,10 @@ impl Stored {
         } else {
             Source::Hdf5(file)
         };
-        Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == State::Good })
+        Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == Integrity::Good })
     }
 
-    /// The attributes of the shared file; objects and lists are such again.
+    /// The attributes of the shared file, with objects and lists parsed.
     pub fn attributes(&self) -> &Map<String, Value> {
         &self.attributes
     }
@@ -105,7 +108,7 @@ impl Stored {
     /// Rows and columns of a matrix in the shared file.
     ///
     /// # Errors
-    /// When there is no such matrix.
+    /// If there is no such matrix.
     pub fn matrix(&self, name: &str) -> Result<(usize, usize)> {
         match &self.source {
             Source::Npz(matrices) => matrices.matrix(name).map(|(shape, _)| shape).ok_or_else(|| self.lacks(name)),
@@ -116,7 +119,7 @@ impl Stored {
     /// The element type of a matrix in the shared file: `f32`, `f64`, or HDF5's name for another.
     ///
     /// # Errors
-    /// When there is no such matrix.
+    /// If there is no such matrix.
     pub fn precision(&self, name: &str) -> Result<String> {
         if let Source::Npz(matrices) = &self.source {
             return matrices.matrix(name).map(|(_, kind)| kind.into()).ok_or_else(|| self.lacks(name));
@@ -130,7 +133,7 @@ impl Stored {
         match &self.source {
             Source::Hdf5(file) => file.link_exists(name),
             Source::AnnData(file) => {
-                // The library complains aloud of a link in a group that is not there.
+                // HDF5 prints an error of its own for a link in a missing group.
                 let place = anndata::find(&self.attributes, name);
                 let group = place.split('/').next().unwrap_or(place);
                 file.link_exists(group) && file.link_exists(place)
@@ -146,10 +149,10 @@ impl Stored {
         ))
     }
 
-    /// Fills `out` with rows `first_row ..` of a matrix of the shared file, in whichever precision it is stored.
+    /// Fills `out` with rows `first_row ..` of a matrix of the shared file, stored in either precision.
     ///
     /// # Errors
-    /// When there is no such matrix, or it has another shape.
+    /// If there is no such matrix, or it has another shape.
     pub fn as_f64(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
         if self.precision(name)? != f32::NAME {
             return self.read(name, first_row, out);
@@ -161,7 +164,7 @@ impl Stored {
     }
 
     fn dataset(&self, name: &str) -> Result<(hdf5::Dataset, (usize, usize))> {
-        // `dataset` on a name that is not there would print what HDF5 thinks of it.
+        // HDF5 prints an error of its own for a missing name.
         let (true, Source::Hdf5(file) | Source::AnnData(file)) = (self.has(name), &self.source) else {
             return Err(self.lacks(name));
         };
@@ -180,13 +183,13 @@ impl Stored {
         }
     }
 
-    /// The owner's file of `party`, opened and checked.
+    /// Opens and checks the file of `party`.
     fn of_party(&self, party: usize) -> Result<Stored> {
         let text = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
         let width = self.attributes.get(PARTY_WIDTH).and_then(Value::as_u64);
         let (Some(text), Some(width)) = (text, width) else {
             return Err(Error::input(format!(
-                "{}: was written without private files, but party {party} needs its own; is it of another algorithm?",
+                "{}: was written without private files, but party {party} needs its own; was it written by another algorithm?",
                 self.path.display()
             )));
         };
@@ -240,10 +243,10 @@ impl Stored {
             None => crate::output::plan::block_rows(rows, cols),
         };
         for part in blocks(wanted.clone(), block) {
-            // A checksum is for its whole block.
+            // A checksum covers a whole block.
             let whole = part.start / block * block..(part.start / block * block).saturating_add(block).min(rows);
             let read = if seals.is_some() { whole } else { part.clone() };
-            let values = dataset.read_slice_2d::<T, _>(s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
+            let values = hdf5_real::read::<T, _, _>(&dataset, s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
             if let (Some(seals), Some(flat)) = (&seals, values.as_slice()) {
                 let mut seal = Seal::new(block * cols);
                 seal.add(flat);
@@ -261,11 +264,21 @@ impl Stored {
     }
 }
 
-impl<T: Real> Restore<T> for Stored {
+impl<T: Real> ReadRows<T> for Stored {
     fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()> {
         match owner {
             Owner::Shared => self.read(name, first_row, out),
             Owner::Party(party) => self.of_party(party)?.read(name, first_row, out),
+        }
+    }
+}
+
+impl<T: Real> SavedState<T> for Stored {
+    fn scalars(&self, owner: Owner) -> Result<Value> {
+        let scalars = |stored: &Stored| stored.attributes.get(STATE).cloned().unwrap_or_default();
+        match owner {
+            Owner::Shared => Ok(scalars(self)),
+            Owner::Party(party) => self.of_party(party).map(|stored| scalars(&stored)),
         }
     }
 }
@@ -277,7 +290,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// `None` where there are none.
+    /// `None` if there are none.
     fn read(dataset: &hdf5::Dataset) -> std::result::Result<Option<Sums>, hdf5::Error> {
         if !dataset.attr_names()?.iter().any(|name| name == seal::SUMS) {
             return Ok(None);
@@ -288,14 +301,14 @@ impl Sums {
     }
 }
 
-/// The file name of a party from the pattern with `{party}`.
+/// The file name of a party, from the pattern with `{party}`.
 pub fn party_file(pattern: &str, party: usize, width: usize) -> String {
-    // More digits than any number of parties has can only come from a damaged file.
+    // Only a damaged file asks for more digits than a usize has.
     pattern.replace("{party}", &format!("{party:0width$}", width = width.min(20)))
 }
 
 fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
-    Error::input(format!("{}: is damaged: {what}; use a copy of it, or begin anew without it", path.display()))
+    Error::input(format!("{}: is damaged: {what}; use a backup copy, or start again without it", path.display()))
 }
 
 fn element_type(dataset: &hdf5::Dataset) -> std::result::Result<TypeDescriptor, hdf5::Error> {

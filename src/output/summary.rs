@@ -1,4 +1,4 @@
-//! Where the time and the bytes went: one struct, told as JSON in the trace's end event and as text on stdout.
+//! The profile of a run: time, bytes and memory by phase, as JSON in the trace's end event and as text on stdout.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{CHECKPOINT, OUTPUT};
 use crate::comm::{Communicator, Entry, Ledger, MessageTag, Payload};
+use crate::metrics::Measure;
 
 const GATHER: MessageTag = MessageTag::new("summary", Payload::Control);
 
@@ -18,7 +19,7 @@ struct Share {
     phases: BTreeMap<String, (u64, f64, u64, u64)>,
     compute_seconds: f64,
     sent: [u64; 3],
-    /// By purpose and payload: MPI bytes, party bytes, messages.
+    /// By message kind and payload: MPI bytes, party bytes, messages.
     messages: BTreeMap<String, BTreeMap<String, [u64; 3]>>,
     /// Sending party, receiving party, messages, bytes, seconds.
     edges: Vec<(usize, usize, u64, u64, f64)>,
@@ -58,45 +59,45 @@ impl Share {
     }
 }
 
-/// One kind of work or message over all ranks.
+/// One kind of work or message, over all ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Phase {
-    /// The most calls of any rank.
+    /// Largest number of calls of any rank.
     pub calls: u64,
     pub seconds_max: f64,
-    /// Over all ranks, those without a call included.
+    /// Over all ranks, including those without a call.
     pub seconds_mean: f64,
     /// MPI bytes, all ranks together.
     pub bytes: u64,
-    /// Floating-point operations that kernels counted, all ranks together.
+    /// Floating-point operations counted by kernels, all ranks together.
     pub flops: u64,
-    /// The seconds of each rank; empty with more than [`RANKS_TOLD`] of them.
+    /// The seconds of each rank; empty for more than [`RANKS_LISTED`] ranks.
     pub by_rank: Vec<f64>,
 }
 
-/// Up to so many ranks the trace has the seconds of each.
-const RANKS_TOLD: usize = 256;
+/// Up to this many ranks the trace lists the seconds of each.
+const RANKS_LISTED: usize = 256;
 
 /// The profile of a run so far, over all ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     pub phases: BTreeMap<String, Phase>,
-    /// MPI bytes of the algorithm itself (its evaluations included), all ranks: not loading, output and agreement.
+    /// MPI bytes of the algorithm including its evaluations, all ranks; without loading, output and control.
     pub bytes_sent: u64,
-    /// What all parties handed over and got back for it.
+    /// What all parties sent and received for it.
     pub party_bytes: u64,
     /// MPI calls behind it, all ranks.
     pub messages: u64,
-    /// What left the ranks and parties, by purpose and payload: MPI bytes, party bytes, messages of all ranks.
+    /// What left ranks and parties, by message kind and payload: MPI bytes, party bytes, messages of all ranks.
     pub by_message: BTreeMap<(String, String), [u64; 3]>,
-    /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the rank that took longer
-    /// over them.
+    /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the slower of the two
+    /// ranks.
     pub edges: BTreeMap<(usize, usize), (u64, u64, f64)>,
-    /// The largest over the mean compute time of a rank; 1 is perfect balance.
+    /// Largest compute time of a rank over the mean; 1 is perfect balance.
     pub imbalance: f64,
-    /// The largest resident memory that a rank ever had.
+    /// Largest peak resident memory of a rank.
     pub peak_rss_bytes: u64,
-    /// The same summed over the ranks.
+    /// Sum of the ranks' peaks.
     pub peak_rss_sum_bytes: u64,
 }
 
@@ -107,7 +108,7 @@ pub fn profile(comm: &Communicator) -> Profile {
     Profile::of(&comm.all_gather_value(GATHER, &share))
 }
 
-/// `VmHWM` of a `/proc/…/status` in bytes, 0 where it is not told.
+/// `VmHWM` of a `/proc/…/status` in bytes; 0 if absent.
 fn peak_rss(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
@@ -127,7 +128,7 @@ impl Profile {
                 phase.seconds_mean += seconds / ranks;
                 phase.bytes += bytes;
                 phase.flops += flops;
-                if shares.len() <= RANKS_TOLD {
+                if shares.len() <= RANKS_LISTED {
                     phase.by_rank.resize(shares.len(), 0.0);
                     phase.by_rank[rank] = seconds;
                 }
@@ -196,7 +197,7 @@ impl Profile {
         map
     }
 
-    /// For people: a line for each phase, the slowest first, in aligned columns.
+    /// As text: a line per phase, the slowest first, in aligned columns.
     pub fn table(&self) -> String {
         let mut phases: Vec<(&String, &Phase)> = self.phases.iter().collect();
         phases.sort_by(|a, b| b.1.seconds_max.total_cmp(&a.1.seconds_max));
@@ -224,14 +225,14 @@ impl Profile {
     }
 }
 
-/// A number of bytes for people, in powers of 1024.
+/// A number of bytes as text, with binary prefixes.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if n < 1024 {
         return format!("{n} B");
     }
     let (mut x, mut unit) = (n as f64 / 1024.0, 0);
-    // What would be rounded to 1024.0 goes to the next unit.
+    // What would round to 1024.0 takes the next unit.
     while x >= 1023.95 && unit + 1 < UNITS.len() {
         (x, unit) = (x / 1024.0, unit + 1);
     }
@@ -239,7 +240,7 @@ pub fn bytes(n: u64) -> String {
 }
 
 /// What ran, for [`paragraph`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Facts<'a> {
     pub algo: &'a str,
     /// m and n.
@@ -250,7 +251,8 @@ pub struct Facts<'a> {
     pub iterations: usize,
     /// In the solver.
     pub seconds: f64,
-    pub rel_error: Option<f64>,
+    /// Of the last evaluation, the leading one first; empty if there was none.
+    pub measures: Vec<(Measure, f64)>,
     /// As in the trace.
     pub stopped_by: &'a str,
     /// Where the factors went.
@@ -272,9 +274,9 @@ pub fn paragraph(facts: &Facts<'_>, profile: &Profile) -> String {
         let _ = write!(text, " for {}", plural(facts.parties, "party", "parties"));
     }
     text.push_str(": ");
-    if let Some(error) = facts.rel_error {
-        let _ = write!(text, "relative error {error:.6} ");
-    }
+    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {x:.6}", m.label())).collect();
+    text.push_str(&measures.join(", "));
+    text.push_str(if measures.is_empty() { "" } else { " " });
     let _ = write!(
         text,
         "after {} in {:.3} s, stopped by {}. ",
@@ -329,7 +331,7 @@ mod tests {
         let output =
             Phase { calls: 4, seconds_max: 1.0, seconds_mean: 1.0, bytes: 160, flops: 0, by_rank: vec![1.0; 2] };
         assert_eq!(profile.phases["output"], output);
-        // The Gram alone is the algorithm's.
+        // Only the Gram matrix belongs to the algorithm.
         assert_eq!((profile.bytes_sent, profile.party_bytes, profile.messages), (80, 140, 6));
         assert_eq!((profile.imbalance, profile.peak_rss_bytes, profile.peak_rss_sum_bytes), (1.5, 3000, 4000));
         assert_eq!(Profile::of(&[Share::default()]).imbalance, 1.0);
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn numbers_as_text() {
         for (n, text) in
             [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1_048_575, "1.0 MiB"), (u64::MAX, "16.0 EiB")]
         {
@@ -365,7 +367,7 @@ mod tests {
             parties: 5,
             iterations: 1,
             seconds: 0.25,
-            rel_error: Some(0.5),
+            measures: vec![(Measure::RelativeError, 0.5)],
             stopped_by: "max-iters",
             output: Some("o.h5"),
         };

@@ -1,4 +1,4 @@
-//! The trace: one JSON object on each line, on disk as soon as it happened.
+//! The trace: one JSON object per line, each on disk as soon as it is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -8,24 +8,24 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// A trace file, or none. Rank 0's business.
-#[derive(Debug)]
+/// A trace file, or none. For rank 0.
+#[derive(Debug, Default)]
 pub struct Trace {
     to: Option<(File, PathBuf)>,
-    kept: Option<Vec<Value>>,
+    events: Option<Vec<Value>>,
 }
 
 impl Trace {
-    /// Opens the file anew, or at its end to `append`: then a last line that a killed run left torn is cut off.
-    /// Without a path all events are dropped.
+    /// Truncates the file, or appends to it after cutting off a last line that a killed run left incomplete. Without a
+    /// path, events are dropped.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(path: Option<&Path>, append: bool) -> Result<Self> {
-        let Some(path) = path else { return Ok(Trace { to: None, kept: None }) };
+        let Some(path) = path else { return Ok(Trace::default()) };
         let open = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().read(append).write(true).create(true).truncate(!append).open(path)?;
-            // Pipes and devices have no past.
+            // Pipes and devices cannot be truncated.
             if append && file.metadata()?.is_file() {
                 cut_torn_line(&mut file)?;
             }
@@ -34,37 +34,37 @@ impl Trace {
         let file = open().map_err(|e| {
             Error::input(format!("{}: the trace cannot be opened ({e}); check the directory", path.display()))
         })?;
-        Ok(Trace { to: Some((file, path.to_path_buf())), kept: None })
+        Ok(Trace { to: Some((file, path.to_path_buf())), events: None })
     }
 
-    /// From now on keeps the events in memory too, for [`Trace::kept`].
+    /// Holds the events in memory too, for [`Trace::events`].
     #[must_use]
-    pub fn keeping(self) -> Self {
-        Trace { kept: Some(Vec::new()), ..self }
+    pub fn in_memory(self) -> Self {
+        Trace { events: Some(Vec::new()), ..self }
     }
 
-    /// The events that were kept.
-    pub fn kept(&self) -> &[Value] {
-        self.kept.as_deref().unwrap_or_default()
+    /// The events held in memory.
+    pub fn events(&self) -> &[Value] {
+        self.events.as_deref().unwrap_or_default()
     }
 
     /// Adds one event.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write(&mut self, event: &Value) -> Result<()> {
-        if let Some(kept) = &mut self.kept {
-            kept.push(event.clone());
+        if let Some(events) = &mut self.events {
+            events.push(event.clone());
         }
         let Some((file, path)) = &mut self.to else { return Ok(()) };
-        // One call for the whole line: nothing is buffered, a reader never sees half of it for long.
+        // A single unbuffered call: readers see whole lines.
         file.write_all(format!("{event}\n").as_bytes()).map_err(|e| {
             Error::failed(format!("{}: the trace cannot be written ({e}); check the free space", path.display()))
         })
     }
 }
 
-/// Ends the file after its last line feed, and goes there.
+/// Truncates the file after its last line feed and seeks to its end.
 fn cut_torn_line(file: &mut File) -> std::io::Result<()> {
     let mut end = file.seek(SeekFrom::End(0))?;
     let mut block = [0u8; 4096];

@@ -1,4 +1,5 @@
-//! JSON values as HDF5 attributes: numbers as numbers, text as text, truth as 0 or 1, lists and objects as JSON text, null left out.
+//! JSON values as HDF5 attributes: numbers and text as such, Booleans as 0 or 1, lists and objects as JSON text; null is
+//! omitted.
 
 use std::str::FromStr;
 
@@ -7,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 type Outcome<T> = std::result::Result<T, hdf5::Error>;
 
-/// What one attribute can hold.
+/// The value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scalar {
     Int(i64),
@@ -58,7 +59,7 @@ impl Scalar {
         }
     }
 
-    /// `None` for an attribute of a kind that is never written here.
+    /// `None` for an attribute of a type that is not written here.
     pub fn read(from: &hdf5::Location, name: &str) -> Outcome<Option<Scalar>> {
         let attribute = from.attr(name)?;
         Scalar::of(&attribute)
@@ -69,7 +70,7 @@ impl Scalar {
         if !container.shape().is_empty() {
             return Ok(None);
         }
-        // A flipped bit can make text of any bytes: they are checked before they become a string.
+        // Damaged text may hold any bytes.
         let text = |bytes: &[u8]| Scalar::Text(String::from_utf8_lossy(bytes).into_owned());
         Ok(Some(match container.dtype()?.to_descriptor()? {
             TypeDescriptor::Boolean => Scalar::Int(i64::from(container.read_scalar::<bool>()?)),
@@ -84,7 +85,7 @@ impl Scalar {
     }
 }
 
-/// All attributes of a place that can be read, by name.
+/// All readable attributes of a location, by name.
 pub fn read_all(from: &hdf5::Location) -> Outcome<Vec<(String, Scalar)>> {
     let mut all = Vec::new();
     for name in from.attr_names()? {
@@ -95,7 +96,7 @@ pub fn read_all(from: &hdf5::Location) -> Outcome<Vec<(String, Scalar)>> {
     Ok(all)
 }
 
-/// What `map` looks like after a round through a file: JSON text may lose the last bit of a float.
+/// `map` as it comes back from a file: without nulls, with Booleans as numbers.
 pub fn after_storage(map: &Map<String, Value>) -> Map<String, Value> {
     map.iter().filter_map(|(name, value)| Some((name.clone(), Scalar::from_json(value)?.to_json()))).collect()
 }

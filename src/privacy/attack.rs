@@ -114,10 +114,12 @@ mod tests {
     use super::*;
     use crate::linalg::Order;
     use crate::random::{Purpose, Stream};
-    use crate::sketch::{self, KINDS};
+    use clap::ValueEnum as _;
 
-    /// Rank, error and number of known columns after each of `releases` sketches of a random m × n matrix.
-    fn history(kind: &str, (m, n, d): (usize, usize, usize), releases: usize) -> Vec<(usize, f64, usize)> {
+    use crate::sketch::{self, Kind};
+
+    /// The error and the columns known after each of `releases` sketches of a random m × n matrix.
+    fn history(kind: Kind, (m, n, d): (usize, usize, usize), releases: usize) -> Vec<(usize, f64, usize)> {
         let mut cursor = Stream::new(3, Purpose::Probe, 0).at(0);
         let data = Array2::from_shape_fn((m, n), |_| cursor.normal().abs());
         let mut recovery = Recovery::new(m, n);
@@ -136,22 +138,22 @@ mod tests {
 
     #[test]
     fn theorem_3_holds_for_dense_sketches() {
-        for kind in KINDS.iter().filter(|kind| !["subsample", "count"].contains(*kind)) {
+        for &kind in Kind::value_variants().iter().filter(|kind| !matches!(kind, Kind::Subsample | Kind::Count)) {
             // 7 · 9 = 63 equations for 60 unknowns; 6 · 9 = 54 leave a tenth of M's norm² unknown.
             let history = history(kind, (20, 60, 9), 7);
             for (t, &(rank, error, known)) in history[..6].iter().enumerate() {
                 let expected = (1.0 - 9.0 * (t + 1) as f64 / 60.0).sqrt();
-                assert_eq!((rank, known), (9 * (t + 1), 0), "{kind}");
-                assert!(error > 0.05 && error < 1.5 * expected + 0.2, "{kind}: {error} for {expected}");
+                assert_eq!((rank, known), (9 * (t + 1), 0), "{kind:?}");
+                assert!(error > 0.05 && error < 1.5 * expected + 0.2, "{kind:?}: {error} for {expected}");
             }
             let (rank, error, known) = history[6];
-            assert!(rank == 60 && error < 1e-9 && known == 60, "{kind}: {rank} {error} {known}");
+            assert!(rank == 60 && error < 1e-9 && known == 60, "{kind:?}: {rank} {error} {known}");
         }
     }
 
     #[test]
     fn a_subsample_reveals_the_drawn_columns_at_once() {
-        let history = history("subsample", (20, 60, 9), 60);
+        let history = history(Kind::Subsample, (20, 60, 9), 60);
         assert_eq!((history[0].0, history[0].2), (9, 9));
         assert!(history.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].2 <= w[1].2), "{history:?}");
         assert!(history[6].1 > 1e-2, "columns are drawn repeatedly: {history:?}");

@@ -16,6 +16,7 @@ pub use factors::{Lines, Sample, spread};
 pub use history::{Course, distinguish};
 
 use self::factors::Factors;
+pub use self::page::Plot;
 use self::page::{Figure, Shown};
 use crate::algorithms::registry;
 use crate::error::{Error, Result};
@@ -78,9 +79,6 @@ pub struct Run {
     pub notes: Vec<String>,
 }
 
-/// A chart of some lines over the same numbers: its id, its vertical axis, and each line's name and points.
-pub type Plot<'a> = (&'a str, &'a str, &'a [(String, Vec<(f64, f64)>)]);
-
 /// A page with plots alone, and words above them; `across` is their horizontal axis.
 pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> String {
     page::plots(title, words, across, plots)
@@ -137,7 +135,10 @@ fn pictures_of(run: &Run, number: usize) -> Result<Shown> {
         "Heaviest first, each relative to its own largest entry; in brackets its share of the weight".to_string();
     let id = format!("components-{number}");
     shown.statistics.push(Figure { id, title: title.into(), note, svg });
-    let boolean = run.course.start["algo"].as_str().and_then(registry::find).is_some_and(|m| m.is_boolean());
+    let boolean = run.course.start["algo"]
+        .as_str()
+        .and_then(registry::find)
+        .is_some_and(|entry| entry.description().is_boolean());
     let Some(sample) = run.sample.as_ref().filter(|s| s.lines == factors.lines) else { return Ok(shown) };
     match factors.again(stored, &sample.at, boolean)? {
         Some(again) => {

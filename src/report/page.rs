@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::charts;
+use crate::algorithms::description::COMMON_MESSAGES;
 use crate::algorithms::registry;
 use crate::output::summary::bytes;
 use crate::report::axis::{Axis, number};
@@ -32,8 +33,11 @@ pub struct Shown {
     pub notes: Vec<String>,
 }
 
+/// A chart of some lines over the same numbers: its id, its vertical axis, and each line's name and points.
+pub type Plot<'a> = (&'a str, &'a str, &'a [(String, Vec<(f64, f64)>)]);
+
 /// A page with plots alone.
-pub fn plots(title: &str, words: &str, across: &str, plots: &[crate::report::Plot<'_>]) -> String {
+pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> String {
     let mut body = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(title), escape(words));
     for (id, up, lines) in plots {
         let series = lines.iter().filter(|(_, points)| !points.is_empty());
@@ -251,7 +255,7 @@ fn time(body: &mut String, course: &Course, number_of_run: usize) {
 /// The ledger: what left each rank or party.
 fn wire(body: &mut String, course: &Course) {
     let Some(end) = &course.end else { return };
-    let method = registry::find(&text(&course.start["algo"]));
+    let method = registry::find(&text(&course.start["algo"])).map(|entry| entry.description());
     let owner = if method.is_some_and(|m| m.partition.is_private()) { "party" } else { "rank" };
     let _ = writeln!(
         body,
@@ -259,7 +263,7 @@ fn wire(body: &mut String, course: &Course) {
          Party bytes are what all parties handed over and got back, MPI bytes what crossed the border of a rank.</p>",
         escape(&course.name)
     );
-    let lines = method.map_or(&[][..], |m| m.messages).iter().chain(registry::COMMON_MESSAGES);
+    let lines = method.map_or(&[][..], |m| m.messages).iter().chain(COMMON_MESSAGES);
     let lines: Vec<_> = lines.collect();
     let rows = end["wire"].as_array().into_iter().flatten().map(|row| {
         let known = lines.iter().find(|w| row["purpose"] == w.kind);

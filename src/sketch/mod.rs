@@ -14,20 +14,42 @@ use self::count::CountSketch;
 use self::iid::{EntryDistribution, IidSketch};
 use self::srht::SrhtSketch;
 use self::subsample::SubsampleSketch;
+use clap::ValueEnum as _;
+
 use crate::linalg::{Order, Real};
 use crate::random::{Purpose, Stream};
 
-/// The names of all kinds.
-pub const KINDS: &[&str] = &["subsample", "count", "gaussian", "uniform", "srht"];
+/// The kinds of sketches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Picks rows or columns
+    Subsample,
+    /// Adds them up with random signs
+    Count,
+    /// Independent Gaussian entries
+    Gaussian,
+    /// Independent uniform entries
+    Uniform,
+    /// Subsampled randomised Hadamard transform
+    Srht,
+}
 
-/// The sketch with the name `kind` (`--sketch`) of N rows to d columns, for factors with k columns in `order`.
-pub fn make<T: Real>(kind: &str, n: usize, d: usize, k: usize, order: Order) -> Box<dyn Sketch<T>> {
+impl Kind {
+    /// As on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+}
+
+/// A sketch of N rows to d columns, for factors with k columns in `order`.
+pub fn make<T: Real>(kind: Kind, n: usize, d: usize, k: usize, order: Order) -> Box<dyn Sketch<T>> {
     match kind {
-        "gaussian" => Box::new(IidSketch::new(EntryDistribution::Gaussian, n, d, k, order)),
-        "uniform" => Box::new(IidSketch::new(EntryDistribution::Uniform, n, d, k, order)),
-        "count" => Box::new(CountSketch::new(n, d, k, order)),
-        "srht" => Box::new(SrhtSketch::new(n, d, k, order)),
-        _ => Box::new(SubsampleSketch::new(n, d, k, order)),
+        Kind::Gaussian => Box::new(IidSketch::new(EntryDistribution::Gaussian, n, d, k, order)),
+        Kind::Uniform => Box::new(IidSketch::new(EntryDistribution::Uniform, n, d, k, order)),
+        Kind::Count => Box::new(CountSketch::new(n, d, k, order)),
+        Kind::Srht => Box::new(SrhtSketch::new(n, d, k, order)),
+        Kind::Subsample => Box::new(SubsampleSketch::new(n, d, k, order)),
     }
 }
 
@@ -59,7 +81,7 @@ mod tests {
     #[test]
     fn the_mean_of_s_s_transposed_is_the_identity() {
         let (n, d, rounds) = (12, 5, 4000);
-        for &kind in KINDS {
+        for &kind in Kind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, n, Order::Components);
             let mut mean = Array2::<f64>::zeros((n, n));
             for t in 0..rounds {
@@ -71,7 +93,7 @@ mod tests {
             // The variance of an entry is at most 2n/d here; five standard deviations of the mean.
             let bound = 5.0 * (2.0 * n as f64 / d as f64 / rounds as f64).sqrt();
             let worst = (&mean - &Array2::<f64>::eye(n)).iter().fold(0.0, |a: f64, b| a.max(b.abs()));
-            assert!(worst < bound, "{kind}: {worst} > {bound}");
+            assert!(worst < bound, "{kind:?}: {worst} > {bound}");
         }
     }
 
@@ -87,7 +109,7 @@ mod tests {
         );
         let whole = u.dot(&v.t()).dot(&v) - m.dot(&v);
         let x = Block::Dense(m.t().as_standard_layout().into_owned());
-        for &kind in KINDS {
+        for &kind in Kind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             let (mut sum, mut squares) = (Array2::<f64>::zeros((rows, k)), Array2::<f64>::zeros((rows, k)));
             let (mut b, mut product) = (Order::Components.zeros(d, k), Order::Components.zeros(rows, k));
@@ -103,7 +125,7 @@ mod tests {
             for ((&sum, &squares), &whole) in sum.iter().zip(&squares).zip(&whole) {
                 let mean = sum / rounds;
                 let deviation = ((squares / rounds - mean * mean) / rounds).sqrt();
-                assert!((mean - whole).abs() < 5.0 * deviation, "{kind}: {mean}, not {whole} (± {deviation})");
+                assert!((mean - whole).abs() < 5.0 * deviation, "{kind:?}: {mean}, not {whole} (± {deviation})");
             }
         }
     }
@@ -115,7 +137,7 @@ mod tests {
         let b = Array2::from_shape_fn((d, k), |(i, j)| (i as f64 - 2.0 * j as f64).sin());
         let mut columns = Order::Components.zeros(d, k);
         columns.assign(&b);
-        for &kind in KINDS {
+        for &kind in Kind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             sketch.draw(&stream(5, false, 3));
             // The rows of the factor in two parts, as two ranks hold them.
@@ -130,14 +152,14 @@ mod tests {
             let expected = x.t().dot(&s).dot(&b);
             let mut out = Order::Components.zeros(cols, k);
             sketch.product(&Block::Dense(x.clone()), &columns.view(), &mut out.view_mut());
-            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind} dense");
+            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind:?} dense");
 
             let mut by_rows = make::<f64>(kind, n, d, k, Order::Rows);
             by_rows.draw(&stream(5, false, 3));
             let csr = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
             let mut out = Order::Rows.zeros(cols, k);
             by_rows.product(&Block::Sparse(crate::linalg::Csr::new(csr)), &b.view(), &mut out.view_mut());
-            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind} sparse");
+            assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind:?} sparse");
         }
     }
 }

@@ -3,32 +3,49 @@
 //! j too. One iteration takes the candidate that corrects most entries, each row using it if that is a gain for the row.
 
 use super::Client;
-use super::rival;
+use super::vote;
 use crate::algorithms::boolean::cover::count;
 use crate::algorithms::boolean::found::{Found, each};
-use crate::algorithms::boolean::rival::Local;
-use crate::algorithms::options::{AGGREGATE, REFIT, TAU};
-use crate::algorithms::registry::{Form, Method, Partition, Unit};
-use crate::algorithms::shared::dp;
+use crate::algorithms::boolean::vote::{Local, VoteArgs};
+use crate::algorithms::description::{Description, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
 use ndarray::Array2;
 
-pub static METHOD: Method = Method {
-    name: "asso",
-    aliases: &[],
-    summary: "Boolean factorisation from associations of columns at each party, components joined by vote",
-    paper: "Miettinen, Mielikainen, Gionis, Das, Mannila: The Discrete Basis Problem",
-    partition: Partition::PartyRows,
-    unit: Unit::Component,
-    forms: &[Form::Dense, Form::Sparse, Form::Bits],
-    allows_negative: false,
-    options: &dp::with::<3, 13>([TAU.or("0.6"), AGGREGATE.or("vote"), REFIT.or("greedy")]),
-    messages: rival::MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// Parameters of ASSO.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AssoArgs {
+    /// Confidence from which on one column implies another
+    #[arg(long, value_name = "X", default_value = "0.6", value_parser = parameters::number(0.0, 1.0))]
+    pub tau: f64,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub vote: VoteArgs,
+}
+
+impl Method for AssoArgs {
+    const DESCRIPTION: &'static Description = &vote::describe(
+        "asso",
+        "Boolean factorisation from associations of columns at each party, components joined by vote",
+        "Miettinen, Mielikainen, Gionis, Das, Mannila: The Discrete Basis Problem",
+        Unit::Component,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.vote.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.vote.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
 
 /// A candidate's words that are not zero: (place, word).
 type Words = Vec<(u32, u64)>;
@@ -43,9 +60,9 @@ struct Asso<T> {
     columns: Vec<u64>,
 }
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let (k, tau) = (problem.k, problem.options.number(&TAU));
-    rival::build(problem, Some(k), move |client, _| {
+fn build<T: Real>(args: &AssoArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let (k, tau) = (problem.k, args.tau);
+    vote::build(problem, &args.vote, Some(k), move |client, _| {
         let found = Found::new(client, k);
         let (rows, n) = client.x.shape();
         let row_words = vec![0; rows.div_ceil(64)];

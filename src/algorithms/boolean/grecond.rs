@@ -6,31 +6,44 @@
 use ndarray::Array2;
 
 use super::Client;
-use super::rival;
+use super::vote;
 use crate::algorithms::boolean::cover::count;
 use crate::algorithms::boolean::found::{Found, common, each};
-use crate::algorithms::boolean::rival::Local;
-use crate::algorithms::options::{AGGREGATE, REFIT};
-use crate::algorithms::registry::{Form, Method, Partition, Unit};
-use crate::algorithms::shared::dp;
+use crate::algorithms::boolean::vote::{Local, VoteArgs};
+use crate::algorithms::description::{Description, Unit};
+use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
 
-pub static METHOD: Method = Method {
-    name: "grecond",
-    aliases: &[],
-    summary: "Boolean factorisation by formal concepts at each party, components joined by vote",
-    paper: "Belohlavek, Vychodil: Discovery of Optimal Factors in Binary Matrices via a Novel Method of Matrix Decomposition",
-    partition: Partition::PartyRows,
-    unit: Unit::Component,
-    forms: &[Form::Dense, Form::Sparse, Form::Bits],
-    allows_negative: false,
-    options: &dp::with::<2, 12>([AGGREGATE.or("vote"), REFIT.or("greedy")]),
-    messages: rival::MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// Parameters of GRECOND.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct GrecondArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub vote: VoteArgs,
+}
+
+impl Method for GrecondArgs {
+    const DESCRIPTION: &'static Description = &vote::describe(
+        "grecond",
+        "Boolean factorisation by formal concepts at each party, components joined by vote",
+        "Belohlavek, Vychodil: Discovery of Optimal Factors in Binary Matrices via a Novel Method of Matrix Decomposition",
+        Unit::Component,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.vote.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.vote.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
 
 /// Rows and columns of a concept, a bit each, and the ones left that it covers.
 #[derive(Clone)]
@@ -50,9 +63,9 @@ struct Grecond<T> {
     left_in: Vec<usize>,
 }
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &GrecondArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let k = problem.k;
-    rival::build(problem, Some(k), move |client, _| {
+    vote::build(problem, &args.vote, Some(k), move |client, _| {
         let found = Found::new(client, k);
         let (rows, n) = client.x.shape();
         let none = Concept { rows: vec![0; rows.div_ceil(64)], columns: vec![0; n.div_ceil(64)], covers: 0 };

@@ -7,31 +7,48 @@
 use ndarray::Array2;
 
 use super::Client;
-use super::rival;
+use super::vote;
 use crate::algorithms::boolean::cover::count;
 use crate::algorithms::boolean::found::{Found, common, each};
-use crate::algorithms::boolean::rival::Local;
-use crate::algorithms::options::{AGGREGATE, REFIT, TAU};
-use crate::algorithms::registry::{Form, Method, Partition, Unit};
-use crate::algorithms::shared::dp;
+use crate::algorithms::boolean::vote::{Local, VoteArgs};
+use crate::algorithms::description::{Description, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
 
-pub static METHOD: Method = Method {
-    name: "mebf",
-    aliases: &[],
-    summary: "Boolean factorisation by geometric segmentation at each party, components joined by vote",
-    paper: "Wan, Chang, Zhao, Li, Cao, Zhang: Fast and Efficient Boolean Matrix Factorization by Geometric Segmentation",
-    partition: Partition::PartyRows,
-    unit: Unit::Component,
-    forms: &[Form::Dense, Form::Sparse, Form::Bits],
-    allows_negative: false,
-    options: &dp::with::<3, 13>([TAU.or("0.5"), AGGREGATE.or("vote"), REFIT.or("greedy")]),
-    messages: rival::MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// Parameters of MEBF.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct MebfArgs {
+    /// Share of a pattern that a row or column needs to join it
+    #[arg(long, value_name = "X", default_value = "0.5", value_parser = parameters::number(0.0, 1.0))]
+    pub tau: f64,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub vote: VoteArgs,
+}
+
+impl Method for MebfArgs {
+    const DESCRIPTION: &'static Description = &vote::describe(
+        "mebf",
+        "Boolean factorisation by geometric segmentation at each party, components joined by vote",
+        "Wan, Chang, Zhao, Li, Cao, Zhang: Fast and Efficient Boolean Matrix Factorization by Geometric Segmentation",
+        Unit::Component,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.vote.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.vote.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
 
 /// The share of the ones that is enough.
 const ENOUGH: f64 = 0.95;
@@ -54,9 +71,9 @@ struct Mebf<T> {
     order: Vec<(usize, usize)>,
 }
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let (k, tau) = (problem.k, problem.options.number(&TAU));
-    rival::build(problem, Some(k), move |client, _| {
+fn build<T: Real>(args: &MebfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let (k, tau) = (problem.k, args.tau);
+    vote::build(problem, &args.vote, Some(k), move |client, _| {
         let found = Found::new(client, k);
         let (rows, n) = client.x.shape();
         let none = || Pattern { rows: vec![0; rows.div_ceil(64)], columns: vec![0; n.div_ceil(64)] };

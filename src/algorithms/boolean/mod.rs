@@ -11,9 +11,15 @@ mod ones;
 pub mod proximal;
 pub mod relaxed;
 mod result;
-mod rival;
 mod thresholds;
+pub mod vote;
 
 pub use cover::{Components, Counts, Signal, rounded};
 pub use ones::Ones;
-pub use result::{COUNTS, Client, Outcome, clients, pieces, round_rows};
+pub use result::{COUNTS, Client, Outcome, Refit, clients, pieces, round_rows};
+
+/// What the Boolean methods do not promise.
+const LIMITS: [&str; 2] = [
+    "without --dp the components of each party are seen as they are, and are patterns of its rows;",
+    "--epsilon covers what a party releases as V_i, not the statistics at loading and not evaluations (--eval-every 0).",
+];

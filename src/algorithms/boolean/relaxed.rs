@@ -1,4 +1,4 @@
-//! ELBMF and ZHANG, the rivals that relax U_i and V_i to numbers: alternating steps of `proximal` on the party's own rows,
+//! ELBMF and ZHANG, the baselines that relax U_i and V_i to numbers: alternating steps of `proximal` on the party's own rows,
 //! under a weight λ_t = λ·rate^t that draws entries to {0, 1}.
 //!
 //! * `elbmf` (Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent): inertial
@@ -8,55 +8,101 @@
 
 use ndarray::Array2;
 
-use super::rival;
+use super::vote;
 use super::{Client, round_rows, rounded};
 use crate::algorithms::boolean::proximal::{Rule, Step, gram, step};
-use crate::algorithms::boolean::rival::Local;
 use crate::algorithms::boolean::thresholds::best_thresholds;
-use crate::algorithms::options::{AGGREGATE, INERTIA, KAPPA, LAMBDA, LAMBDA_RATE, REFIT};
-use crate::algorithms::registry::{Form, Method, Partition, Unit};
-use crate::algorithms::shared::dp;
+use crate::algorithms::boolean::vote::{Local, VoteArgs};
+use crate::algorithms::description::{Description, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters;
 use crate::algorithms::shared::start;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
 
-pub static ELBMF: Method = Method {
-    name: "elbmf",
-    aliases: &[],
-    summary: "Boolean factorisation by proximal gradients at each party, components joined by vote",
-    paper: "Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent",
-    partition: Partition::PartyRows,
-    unit: Unit::Local,
-    forms: &[Form::Dense, Form::Sparse, Form::Bits],
-    allows_negative: false,
-    options: &dp::with::<6, 16>([
-        LAMBDA.or("0.01"),
-        LAMBDA_RATE.or("1.02"),
-        KAPPA.or("0.01"),
-        INERTIA.or("0.01"),
-        AGGREGATE.or("vote"),
-        REFIT.or("greedy"),
-    ]),
-    messages: rival::MESSAGES,
-    build64: elbmf,
-    build32: elbmf,
-};
+/// The weight λ_t.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct WeightArgs {
+    /// Weight of what draws entries to 0 or 1, at the start
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub lambda: f64,
+    /// Factor by which --lambda grows from one iteration to the next
+    #[arg(long, value_name = "X", default_value = "1.02", value_parser = parameters::number(1.0, 2.0))]
+    pub lambda_rate: f64,
+}
 
-pub static ZHANG: Method = Method {
-    name: "zhang",
-    aliases: &[],
-    summary: "Boolean factorisation by a penalty method and a search for thresholds at each party, joined by vote",
-    paper: "Zhang, Li, Ding, Zhang: Binary Matrix Factorization with Applications",
-    partition: Partition::PartyRows,
-    unit: Unit::Local,
-    forms: &[Form::Dense, Form::Sparse, Form::Bits],
-    allows_negative: false,
-    options: &dp::with::<4, 14>([LAMBDA.or("0.01"), LAMBDA_RATE.or("1.02"), AGGREGATE.or("vote"), REFIT.or("greedy")]),
-    messages: rival::MESSAGES,
-    build64: zhang,
-    build32: zhang,
-};
+/// Parameters of ELBMF.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ElbmfArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub weight: WeightArgs,
+    /// Soft threshold around 0 and 1
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub kappa: f64,
+    /// Share of the last change that a proximal step carries on; 0 for none
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, 1.0))]
+    pub inertia: f64,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub vote: VoteArgs,
+}
+
+impl Method for ElbmfArgs {
+    const DESCRIPTION: &'static Description = &vote::describe(
+        "elbmf",
+        "Boolean factorisation by proximal gradients at each party, components joined by vote",
+        "Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent",
+        Unit::Local,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.vote.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.vote.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let step = Step { rule: Rule::Lipschitz, kappa: self.kappa, lambda: self.weight.lambda, inertia: self.inertia };
+        build(problem, &self.vote, step, self.weight.lambda_rate)
+    }
+}
+
+/// Parameters of ZHANG.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ZhangArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub weight: WeightArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub vote: VoteArgs,
+}
+
+impl Method for ZhangArgs {
+    const DESCRIPTION: &'static Description = &vote::describe(
+        "zhang",
+        "Boolean factorisation by a penalty method and a search for thresholds at each party, joined by vote",
+        "Zhang, Li, Ding, Zhang: Binary Matrix Factorization with Applications",
+        Unit::Local,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.vote.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.vote.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let step = Step { rule: Rule::Penalty, kappa: 0.0, lambda: self.weight.lambda, inertia: 0.0 };
+        build(problem, &self.vote, step, self.weight.lambda_rate)
+    }
+}
 
 /// λ_t grows no further: entries are as Boolean as they get, and the numbers stay finite.
 const MOST_LAMBDA: f64 = 1e8;
@@ -73,25 +119,14 @@ struct Relaxed<T> {
     gram: Vec<T>,
 }
 
-fn elbmf<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let options = problem.options;
-    let parameters = Step {
-        rule: Rule::Lipschitz,
-        kappa: options.number(&KAPPA),
-        lambda: options.number(&LAMBDA),
-        inertia: options.number(&INERTIA),
-    };
-    build(problem, parameters)
-}
-
-fn zhang<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let lambda = problem.options.number(&LAMBDA);
-    build(problem, Step { rule: Rule::Penalty, kappa: 0.0, lambda, inertia: 0.0 })
-}
-
-fn build<T: Real>(problem: Problem<'_, T>, parameters: Step) -> Result<Box<dyn Algorithm<T>>> {
-    let (seed, k, n, rate) = (problem.seed, problem.k, problem.data.header.cols, problem.options.number(&LAMBDA_RATE));
-    rival::build(problem, None, move |client, first_row| {
+fn build<T: Real>(
+    problem: Problem<'_, T>,
+    args: &VoteArgs,
+    parameters: Step,
+    rate: f64,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let (seed, k, n) = (problem.seed, problem.k, problem.data.header.cols);
+    vote::build(problem, args, None, move |client, first_row| {
         let rows = client.x.shape().0;
         let (mut u, mut v) = (Array2::zeros((rows, k)), Array2::zeros((n, k)));
         start::u(seed, &(first_row..first_row + rows), 1.0, u.view_mut());

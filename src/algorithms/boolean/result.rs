@@ -2,14 +2,25 @@
 
 use ndarray::Array2;
 
+use crate::algorithms::Measures;
 use crate::algorithms::boolean::cover::{Components, Counts, Signal, rounded};
 use crate::algorithms::boolean::ones::Ones;
-use crate::algorithms::{Measures, Owner, Piece};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
 use crate::privacy::PartySum;
+
+/// Rows of U for the shared components.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refit {
+    /// Each row of the data takes those that cover it best
+    Greedy,
+    /// Those of the factorisation itself
+    None,
+}
+use crate::state::Piece;
 
 /// Numbers of wrong, covered and rightly covered entries of the parties' rows, summed.
 pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Payload::Scalar);
@@ -162,13 +173,8 @@ pub fn pieces<'a, T: Real>(
 ) -> Vec<Piece<'a, T>> {
     let rows = if comm.is_root() { v.nrows() } else { 0 };
     let mut all = vec![Piece::shared("V", v.nrows(), 0, v.slice(ndarray::s![..rows, ..]))];
-    all.extend(clients.iter().zip(u).map(|(client, u)| private("U", client.party, u)));
+    all.extend(clients.iter().zip(u).map(|(client, u)| Piece::private("U", client.party, u.view())));
     all
-}
-
-/// A party's own matrix.
-pub fn private<'a, T>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
-    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
 }
 
 fn write<T: Real>(bits: &Bits, out: &mut Array2<T>) {

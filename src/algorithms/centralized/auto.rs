@@ -1,68 +1,129 @@
-//! `--algo auto`: extrapolated HALS with several sweeps for a product, or DSANLS where the matrix is dense and so large
-//! that even few exact products cost more than many sketched ones.
+//! `--algo auto`: extrapolated HALS with several sweeps for each product, or DSANLS where the matrix is dense and so large
+//! that a few exact products cost more than many sketched ones.
 //!
-//! The choice is made from the sizes alone, not from the number of ranks or a clock: the answer must not depend on them.
-//! To an error of 1.01 times the best, extrapolated HALS needs some 15 to 20 iterations of 4mnk flops, and DSANLS with
+//! The choice depends on the sizes alone, not on the number of ranks or a clock, because the answer must not depend on
+//! them. To an error of 1.01 times the best, extrapolated HALS needs some 15 to 20 iterations of 4mnk flops, and DSANLS with
 //! d = 10k some 350 of 2dk(m+n). Measured on planted matrices, HALS was ahead at mn/(m+n) = 100k and DSANLS at 200k, with
-//! f32 and f64, on 1 and 2 ranks (`bench/regime`); it is sketched from 200k on. On sparse data a product costs little more
-//! than the sweeps, which a sketch does not save.
+//! f32 and f64, on 1 and 2 ranks (`bench/run regime`); `auto` sketches from 200k on. On sparse data a product costs little
+//! more than the sweeps, which a sketch does not save.
 
-use super::{dsanls, exact, hals};
-use crate::algorithms::options::{EXTRAPOLATION, HOLDOUT, INNER_SWEEPS, MISSING, Options, SKETCH_SIZE, Taken};
-use crate::algorithms::registry::Method;
+use std::sync::Arc;
+
+use super::dsanls::DsanlsArgs;
+use super::hals::HalsArgs;
+use crate::algorithms::description::Description;
+use crate::algorithms::method::{Choice, Groups, MatrixShape, Method, defaults};
+use crate::algorithms::parameters::{self, Auto, Size, Sizes};
+use crate::algorithms::shared::exact::ExactArgs;
+use crate::algorithms::shared::extrapolation::Extrapolation;
+use crate::algorithms::shared::missing::MissingArgs;
+use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
+use crate::linalg::Real;
 
-/// HALS as `auto` runs it.
-pub static ACCELERATED: Method = Method { options: &OPTIONS, ..hals::METHOD };
+/// Parameters of HALS with the defaults of its accelerated form. Any that is given decides for HALS.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AutoArgs {
+    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
+    /// flops (accelerated HALS)
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
+    pub inner_sweeps: Auto<usize>,
+    /// Where a factor's update starts [default: restart; none with --missing or --holdout]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub extrapolation: Option<Extrapolation>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub exact: ExactArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
+}
 
-const OPTIONS: [Taken; 7] = [
-    INNER_SWEEPS.or("auto"),
-    EXTRAPOLATION.or("restart"),
-    exact::OPTIONS[0],
-    exact::OPTIONS[1],
-    exact::OPTIONS[2],
-    MISSING.or("none"),
-    HOLDOUT.or("0"),
-];
-
-/// Why HALS, in words.
-pub const WHY_HALS: &str =
+const WHY_HALS: &str =
     "exact products with several sweeps each and extrapolation reach a good error first at these sizes";
-/// Why DSANLS.
-pub const WHY_DSANLS: &str = "a dense matrix of this size is sketched many times at the price of one exact product";
+const WHY_DSANLS: &str = "a dense matrix of this size is sketched many times at the price of one exact product";
 
-/// The method and its options, if the sizes speak for another one than [`ACCELERATED`].
-///
-/// # Errors
-/// When the sketch sizes do not pass their own check.
-pub fn other_than_hals(m: usize, n: usize, k: usize, sparse: bool) -> Result<Option<(&'static Method, Options)>> {
-    let (m, n, k) = (m as f64, n as f64, k as f64);
-    if sparse || m * n / (m + n) < 200.0 * k {
-        return Ok(None);
+impl AutoArgs {
+    fn hals(&self) -> HalsArgs {
+        let accelerated = if self.missing.any() { Extrapolation::None } else { Extrapolation::Restart };
+        HalsArgs {
+            inner_sweeps: self.inner_sweeps,
+            extrapolation: self.extrapolation.unwrap_or(accelerated),
+            exact: self.exact.clone(),
+            missing: self.missing.clone(),
+        }
     }
-    let size = format!("{}", 10.0 * k);
-    let options = Options::check(dsanls::METHOD.options, |name| (name == SKETCH_SIZE.name).then(|| size.clone()))?;
-    Ok(Some((&dsanls::METHOD, options)))
+
+    /// DSANLS with ten sketched rows or columns for each component, where the sizes favour it.
+    fn dsanls(MatrixShape { m, n, k, sparse }: MatrixShape) -> Option<DsanlsArgs> {
+        let (m, n) = (m as f64, n as f64);
+        if sparse || m * n / (m + n) < 200.0 * k as f64 {
+            return None;
+        }
+        let size = Size::Count(10 * k);
+        let mut args = defaults::<DsanlsArgs>();
+        args.sketch.sketch_size = Auto::Given(Sizes { u: size, v: size });
+        Some(args)
+    }
+}
+
+impl Method for AutoArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "auto",
+        aliases: &[],
+        summary: "chooses by the sizes: accelerated HALS, or DSANLS for very large dense data",
+        ..*HalsArgs::DESCRIPTION
+    };
+
+    fn check(&self) -> Result<()> {
+        self.hals().check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            grid: Some(&self.exact.grid),
+            init: Some(&self.exact.init),
+            missing: Some(&self.missing),
+            ..Groups::default()
+        }
+    }
+
+    fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
+        // Whoever asks for a parameter of HALS gets HALS.
+        let untouched = *self == defaults();
+        let sketched = matrix.filter(|_| untouched).and_then(AutoArgs::dsanls);
+        Some(match sketched {
+            Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },
+            None => Choice { method: Arc::new(self.hals()), why: WHY_HALS },
+        })
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        self.hals().build(problem)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn chosen(m: usize, n: usize, k: usize, sparse: bool) -> Choice {
+        defaults::<AutoArgs>().choose(Some(MatrixShape { m, n, k, sparse })).unwrap()
+    }
+
     #[test]
     fn only_large_dense_matrices_are_sketched() {
-        let name = |m, n, k, sparse| other_than_hals(m, n, k, sparse).unwrap().map(|(method, _)| method.name);
-        assert_eq!(name(20_000, 2_000, 40, false), None);
-        assert_eq!(name(60_000, 784, 10, false), None);
-        assert_eq!(name(4_000, 4_000, 20, false), None);
-        assert_eq!(name(8_000, 8_000, 20, false), Some("dsanls"));
-        assert_eq!(name(30_000, 30_000, 20, false), Some("dsanls"));
-        assert_eq!(name(30_000, 30_000, 20, true), None);
+        let name = |m, n, k, sparse| chosen(m, n, k, sparse).method.description().name;
+        assert_eq!(name(20_000, 2_000, 40, false), "hals");
+        assert_eq!(name(60_000, 784, 10, false), "hals");
+        assert_eq!(name(4_000, 4_000, 20, false), "hals");
+        assert_eq!(name(8_000, 8_000, 20, false), "dsanls");
+        assert_eq!(name(30_000, 30_000, 20, false), "dsanls");
+        assert_eq!(name(30_000, 30_000, 20, true), "hals");
     }
 
     #[test]
     fn the_sketch_has_ten_rows_for_a_component() {
-        let (_, options) = other_than_hals(30_000, 30_000, 20, false).unwrap().unwrap();
-        assert_eq!(options.to_json()["sketch_size"], "200,200");
+        assert_eq!(chosen(30_000, 30_000, 20, false).method.parameters()["sketch_size"], "200,200");
     }
 }

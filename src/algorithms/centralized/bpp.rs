@@ -2,33 +2,56 @@
 
 use ndarray::Array2;
 
-use super::exact;
-use crate::algorithms::centralized::exact::{Factor, Step};
-use crate::algorithms::options::EXTRAPOLATION;
-use crate::algorithms::registry::{Form, Method, Partition, Unit};
+use crate::algorithms::cost::{Cost, Kernel, Workload};
+use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Step};
+use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::nls::Pivoting;
 
-pub static METHOD: Method = Method {
-    name: "bpp",
-    aliases: &["anls-bpp", "anls"],
-    summary: "ANLS by block principal pivoting: every subproblem solved exactly; fewest iterations, each the dearest",
-    paper: "Kim and Park 2011; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
-    partition: Partition::Grid,
-    unit: Unit::Update,
-    forms: &[Form::Dense, Form::Sparse],
-    allows_negative: false,
-    options: &[EXTRAPOLATION.or("none"), exact::OPTIONS[0], exact::OPTIONS[1], exact::OPTIONS[2]],
-    messages: exact::MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// Parameters of ANLS by block principal pivoting.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct BppArgs {
+    /// Where a factor's update starts
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
+    pub extrapolation: Extrapolation,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub exact: ExactArgs,
+}
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let extrapolate = problem.options.word(&EXTRAPOLATION) == "restart";
-    exact::build(problem, extrapolate, |sizes| Pivoting::new(sizes.k))
+impl Method for BppArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "bpp",
+        aliases: &["anls-bpp", "anls"],
+        summary: "ANLS by block principal pivoting: every subproblem solved exactly; fewest iterations, but the most \
+                  expensive ones",
+        paper: "Kim and Park 2011; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+        partition: Partition::Grid,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: NO_PARTIES,
+        limits: None,
+        messages: exact::MESSAGES,
+    };
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { grid: Some(&self.exact.grid), init: Some(&self.exact.init), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Ok(Some(self.exact.cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks)))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        exact::build(problem, &self.exact, self.extrapolation, |sizes| Pivoting::new(sizes.k))
+    }
 }
 
 impl<T: Real> Step<T> for Pivoting {

@@ -15,50 +15,117 @@ use std::ops::Range;
 
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
 
-use crate::algorithms::options::{BOUND, INIT, MEASURE, SKETCH, SKETCH_SIZE, Size};
-use crate::algorithms::registry::{Form, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::shared::sketched_step;
-use crate::algorithms::shared::sketched_step::Step;
-use crate::algorithms::shared::{start, stationarity};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::cost::{Cost, Kernel, Message, Sketched, Workload};
+use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters::Sizes;
+use crate::algorithms::shared::sketched_step::{SketchArgs, Step, StepArgs};
+use crate::algorithms::shared::start::{self, InitArgs};
+use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::sketch;
 use crate::sketch::Sketch;
+use crate::state::{Owner, Piece, SavedState};
 
-pub static METHOD: Method = Method {
-    name: "dsanls",
-    aliases: &["sanls"],
-    summary: "sketched ANLS: each subproblem is shrunk by a random matrix that every rank draws for itself",
-    paper: "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization",
-    partition: Partition::RowsAndColumns,
-    unit: Unit::Update,
-    forms: &[Form::Dense, Form::Sparse],
-    allows_negative: false,
-    options: &[
-        SKETCH.or("subsample"),
-        SKETCH_SIZE.or("auto"),
-        sketched_step::OPTIONS[0],
-        sketched_step::OPTIONS[1],
-        sketched_step::OPTIONS[2],
-        sketched_step::OPTIONS[3],
-        BOUND.or("false"),
-        MEASURE.or("error"),
-        INIT.or("random"),
-    ],
-    messages: &[
-        MessageSpec::new(SKETCHED_V, "d_U x k + 1", "each iteration"),
-        MessageSpec::new(SKETCHED_U, "d_V x k + 1", "each iteration"),
-        MessageSpec::new(GATHER_V, "n x k", "each evaluation"),
-        MessageSpec::new(GATHER_U, "m x k", "each evaluation, with --measure projected-gradient"),
-        MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
-        stationarity::MESSAGES,
-    ],
-    build64: build,
-    build32: build,
-};
+/// Parameters of DSANLS.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct DsanlsArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sketch: SketchArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub step: StepArgs,
+    /// Keep the factors' entries at most (2 |M|_F)^(1/2), as (22) of the paper: convergence is proved for bounded factors,
+    /// and a best factorisation is within the bound
+    #[arg(long)]
+    pub bound: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub measure: MeasureArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub init: InitArgs,
+}
+
+impl Method for DsanlsArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "dsanls",
+        aliases: &["sanls"],
+        summary: "sketched ANLS: each subproblem is shrunk by a random matrix that every rank draws for itself",
+        paper: "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization",
+        partition: Partition::RowsAndColumns,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: NO_PARTIES,
+        limits: None,
+        messages: &[
+            MessageSpec::new(SKETCHED_V, "d_U x k + 1", "each iteration"),
+            MessageSpec::new(SKETCHED_U, "d_V x k + 1", "each iteration"),
+            MessageSpec::new(GATHER_V, "n x k", "each evaluation"),
+            MessageSpec::new(GATHER_U, "m x k", "each evaluation, with --measure projected-gradient"),
+            MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+            stationarity::MESSAGES,
+        ],
+    };
+
+    fn check(&self) -> Result<()> {
+        self.init.refuse_nndsvd("dsanls")
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { init: Some(&self.init), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, sparse, .. } = *workload;
+        let SketchArgs { sketch, sketch_size } = self.sketch;
+        let (d_u, d_v) = sketch_sizes(sketch_size.given(), (m, n), k)?;
+        let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
+        let mut cost = Cost::default();
+        let part = |across, own, products| Sketched { across, own, products };
+        workload.sketched(
+            &mut cost,
+            sketch,
+            Kernel::SampledForU,
+            (n, d_u),
+            1.0,
+            [part(rows, cols, 1), part(m, n, ranks)],
+        );
+        workload.sketched(
+            &mut cost,
+            sketch,
+            Kernel::SampledForV,
+            (m, d_v),
+            1.0,
+            [part(cols, rows, 1), part(n, m, ranks)],
+        );
+        let square = 2.0 * (k * k) as f64;
+        let grams = square * (d_u + d_v) as f64;
+        cost.add(Kernel::Gram, grams, grams * ranks as f64);
+        cost.add(Kernel::Sweep, square * (rows + cols) as f64, square * (m + n) as f64);
+        cost.messages.push(Message::all_reduce("sketched V", ranks, d_u * k + 1, word, 1));
+        cost.messages.push(Message::all_reduce("sketched U", ranks, d_v * k + 1, word, 1));
+        cost.data = workload.block(n, workload.part(rows, n)) + workload.block(m, workload.part(m, cols));
+        (cost.shape.updated, cost.shape.gram) = (rows.max(cols), d_u.max(d_v));
+        cost.factors = workload.bytes((2 * (rows + cols) + 2 * (d_u + d_v) + 2 * n) * k);
+        if sparse && sketch == sketch::Kind::Subsample {
+            cost.about = Some("the flops of a sampled product depend on which rows are drawn; the mean is given");
+        }
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
 
 const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
 const SKETCHED_U: MessageTag = MessageTag::new("sketched U", Payload::SketchedFactor);
@@ -98,17 +165,12 @@ struct Dsanls<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, comm, initial, .. } = problem;
-    if options.word(&INIT) == "nndsvd" {
-        return Err(Error::input(
-            "--init nndsvd: dsanls starts at random or from a file; hals, bpp and mu take nndsvd",
-        ));
-    }
+fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
-    let (d_u, d_v) = sketch_sizes(options.sizes(&SKETCH_SIZE), (m, n), k)?;
-    let bound = options.flag(&BOUND).then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
-    let step = bound.into_iter().fold(Step::new(options), Step::below);
+    let (d_u, d_v) = sketch_sizes(args.sketch.sketch_size.given(), (m, n), k)?;
+    let bound = args.bound.then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
+    let step = bound.into_iter().fold(Step::new(&args.step), Step::below);
 
     let scale = start::scale(data.statistics.sum, (m, n), k);
     let (u_rows, v_rows) = (data.cuts.rows[comm.rank()].clone(), data.cuts.cols[comm.rank()].clone());
@@ -120,7 +182,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         Ok(Half {
             factor: order.zeros(rows.len(), k),
             rhs: order.zeros(rows.len(), k),
-            sketch: sketch::make(options.word(&SKETCH), total, d, k, order),
+            sketch: sketch::make(args.sketch.sketch, total, d, k, order),
             message: vec![T::zero(); d * k + 1],
             gram: Array2::zeros((k, k)),
             probe: Array1::zeros(2 * k),
@@ -150,7 +212,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         v,
         u_parts: Parts::new(&data.cuts.rows, k),
         v_parts: Parts::new(&data.cuts.cols, k),
-        gradient: options.word(&MEASURE) == "projected-gradient",
+        gradient: args.measure.measure == Evaluated::ProjectedGradient,
         bound,
         norm2: data.statistics.norm2,
         iteration: 0,
@@ -158,8 +220,8 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
 }
 
 /// d_U (of n) and d_V (of m), checked.
-pub fn sketch_sizes(asked: Option<(Size, Size)>, (m, n): (usize, usize), k: usize) -> Result<(usize, usize)> {
-    let Some((u, v)) = asked else {
+pub fn sketch_sizes(asked: Option<Sizes>, (m, n): (usize, usize), k: usize) -> Result<(usize, usize)> {
+    let Some(Sizes { u, v }) = asked else {
         return Ok((sketch::default_size(n, k), sketch::default_size(m, k)));
     };
     let (d_u, d_v) = (u.of(n), v.of(m));
@@ -281,9 +343,9 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
         ]
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, half) in [("U", &mut self.u), ("V", &mut self.v)] {
-            from.rows(name, Owner::Shared, half.rows.start, half.factor.view_mut())?;
+            saved.rows(name, Owner::Shared, half.rows.start, half.factor.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

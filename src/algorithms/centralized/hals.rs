@@ -8,60 +8,92 @@
 
 use ndarray::Array2;
 
-use super::exact;
-use crate::algorithms::centralized::exact::{Factor, Sizes, Step};
-use crate::algorithms::options::{EXTRAPOLATION, HOLDOUT, INNER_SWEEPS, MISSING, Options, Taken};
-use crate::algorithms::registry::{Form, Method, Partition, Unit};
-use crate::algorithms::shared::missing;
+use crate::algorithms::cost::{Cost, Kernel, Workload};
+use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters::{self, Auto};
+use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Sizes, Step};
+use crate::algorithms::shared::extrapolation::Extrapolation;
+use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::nls::{Sweep, sweep};
 
-pub static METHOD: Method = Method {
-    name: "hals",
-    aliases: &[],
-    summary: "hierarchical alternating least squares: exact coordinate descent on the whole matrix",
-    paper: "Cichocki and Phan 2009; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
-    partition: Partition::Grid,
-    unit: Unit::Update,
-    forms: &[Form::Dense, Form::Sparse],
-    allows_negative: false,
-    options: &OPTIONS,
-    messages: exact::MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// Parameters of HALS.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct HalsArgs {
+    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
+    /// flops (accelerated HALS)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::auto(parameters::count(1)))]
+    pub inner_sweeps: Auto<usize>,
+    /// Where a factor's update starts
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
+    pub extrapolation: Extrapolation,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub exact: ExactArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
+}
 
-const OPTIONS: [Taken; 7] = [
-    INNER_SWEEPS.or("1"),
-    EXTRAPOLATION.or("none"),
-    exact::OPTIONS[0],
-    exact::OPTIONS[1],
-    exact::OPTIONS[2],
-    MISSING.or("none"),
-    HOLDOUT.or("0"),
-];
+impl Method for HalsArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "hals",
+        aliases: &[],
+        summary: "hierarchical alternating least squares: exact coordinate descent on the whole matrix",
+        paper: "Cichocki and Phan 2009; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+        partition: Partition::Grid,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: NO_PARTIES,
+        limits: None,
+        messages: exact::MESSAGES,
+    };
+
+    fn check(&self) -> Result<()> {
+        self.exact.check_missing(&self.missing, self.extrapolation)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            grid: Some(&self.exact.grid),
+            init: Some(&self.exact.init),
+            missing: Some(&self.missing),
+            ..Groups::default()
+        }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, stored, .. } = *workload;
+        let update = (Kernel::Sweep, self.sweeps(&Sizes { m, n, entries: stored, k }));
+        Ok(Some(self.exact.cost(self.extrapolation, update, workload, ranks)))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        if self.missing.any() {
+            // Sweeps on a row that is at hand cost no product; their number is as given, else one.
+            let passes = self.inner_sweeps.given().unwrap_or(1);
+            return missing::build(problem, &self.missing, missing::Kind::Hals { passes });
+        }
+        exact::build(problem, &self.exact, self.extrapolation, |sizes| Hals { passes: self.sweeps(sizes) })
+    }
+}
+
+impl HalsArgs {
+    /// Sweeps of U and of V: as given, or those that pay.
+    pub fn sweeps(&self, sizes: &Sizes) -> [usize; 2] {
+        self.inner_sweeps.given().map_or_else(|| passes(sizes), |n| [n; 2])
+    }
+}
 
 /// Sweeps of U and of V for each product.
 struct Hals {
     passes: [usize; 2],
-}
-
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let extrapolate = problem.options.word(&EXTRAPOLATION) == "restart";
-    let options = problem.options;
-    if options.missing().is_some() {
-        // Sweeps on a row that is at hand cost no product; their number is as typed, else one.
-        let passes = options.count_or_auto(&INNER_SWEEPS).unwrap_or(1);
-        return missing::build(problem, missing::Kind::Hals { passes });
-    }
-    exact::build(problem, extrapolate, |sizes| Hals { passes: sweeps(options, sizes) })
-}
-
-/// Sweeps of U and of V: as typed, or those that pay.
-pub fn sweeps(options: &Options, sizes: &Sizes) -> [usize; 2] {
-    options.count_or_auto(&INNER_SWEEPS).map_or_else(|| passes(sizes), |n| [n; 2])
 }
 
 /// Sweeps of U and of V that pay for one product: they take up to a quarter of its flops. With a product that costs no

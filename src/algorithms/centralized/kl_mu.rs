@@ -9,36 +9,58 @@ use std::ops::Range;
 
 use ndarray::Array2;
 
-use crate::algorithms::options::{INIT, Taken};
-use crate::algorithms::registry::{Form, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::shared::start::{self, InitArgs};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::linalg::{Block, Order, Real};
 use crate::metrics;
+use crate::metrics::Measure;
+use crate::state::{Owner, Piece, SavedState};
 
-pub static METHOD: Method = Method {
-    name: "kl-mu",
-    aliases: &["mu-kl"],
-    summary: "multiplicative updates for the Kullback-Leibler divergence: for counts, monotone",
-    paper: "Lee and Seung 2001",
-    partition: Partition::RowsAndColumns,
-    unit: Unit::Update,
-    forms: &[Form::Dense, Form::Sparse],
-    allows_negative: false,
-    options: &OPTIONS,
-    messages: &[
-        MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation"),
-        MessageSpec::new(GATHER_U, "m x k", "each iteration"),
-        MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
-        MessageSpec::new(DIVERGENCE, "1", "each evaluation"),
-    ],
-    build64: build,
-    build32: build,
-};
+/// Parameters of multiplicative updates for the Kullback-Leibler divergence.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct KlMuArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub init: InitArgs,
+}
 
-const OPTIONS: [Taken; 1] = [INIT.or("random")];
+impl Method for KlMuArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "kl-mu",
+        aliases: &["mu-kl"],
+        summary: "multiplicative updates for the Kullback-Leibler divergence: for counts, monotone",
+        paper: "Lee and Seung 2001",
+        partition: Partition::RowsAndColumns,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: NO_PARTIES,
+        limits: None,
+        messages: &[
+            MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation"),
+            MessageSpec::new(GATHER_U, "m x k", "each iteration"),
+            MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+            MessageSpec::new(DIVERGENCE, "1", "each evaluation"),
+        ],
+    };
+
+    fn check(&self) -> Result<()> {
+        self.init.refuse_nndsvd("kl-mu")
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { init: Some(&self.init), ..Groups::default() }
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(problem)
+    }
+}
 
 const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
 const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
@@ -67,10 +89,7 @@ struct KlMu<T: Real> {
 }
 
 fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, comm, options, initial, .. } = problem;
-    if options.word(&INIT) == "nndsvd" {
-        return Err(Error::input("--init nndsvd: kl-mu starts at random or from a file"));
-    }
+    let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let mut blocks = data.blocks.into_iter();
     let mut side = |cuts: &[Range<usize>], total: usize, tag: MessageTag| {
@@ -191,9 +210,9 @@ impl<T: Real> Algorithm<T> for KlMu<T> {
         vec![Piece::shared(u, m, i, self.u.own.view()), Piece::shared(v, n, j, self.v.own.view())]
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
-            from.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
+            saved.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

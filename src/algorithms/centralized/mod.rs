@@ -3,7 +3,6 @@
 pub mod auto;
 pub mod bpp;
 pub mod dsanls;
-pub mod exact;
 pub mod hals;
 pub mod kl_mu;
 pub mod mu;

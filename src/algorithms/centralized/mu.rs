@@ -2,41 +2,74 @@
 
 use ndarray::Array2;
 
-use super::exact;
-use crate::algorithms::centralized::exact::{Factor, Step};
-use crate::algorithms::options::{HOLDOUT, MISSING};
-use crate::algorithms::registry::{Form, Method, Partition, Unit};
-use crate::algorithms::shared::missing;
+use crate::algorithms::cost::{Cost, Kernel, Workload};
+use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Step};
+use crate::algorithms::shared::extrapolation::Extrapolation;
+use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::{Order, Real};
+use crate::metrics::Measure;
 use crate::nls::multiply;
 
-pub static METHOD: Method = Method {
-    name: "mu",
-    aliases: &[],
-    summary: "multiplicative updates: monotone, a baseline",
-    paper: "Lee and Seung 2001; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
-    partition: Partition::Grid,
-    unit: Unit::Update,
-    forms: &[Form::Dense, Form::Sparse],
-    allows_negative: false,
-    options: &[exact::OPTIONS[0], exact::OPTIONS[1], exact::OPTIONS[2], MISSING.or("none"), HOLDOUT.or("0")],
-    messages: exact::MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// Parameters of multiplicative updates.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct MuArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub exact: ExactArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
+}
+
+impl Method for MuArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "mu",
+        aliases: &[],
+        summary: "multiplicative updates: monotone, a baseline",
+        paper: "Lee and Seung 2001; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+        partition: Partition::Grid,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: NO_PARTIES,
+        limits: None,
+        messages: exact::MESSAGES,
+    };
+
+    fn check(&self) -> Result<()> {
+        self.exact.check_missing(&self.missing, Extrapolation::None)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            grid: Some(&self.exact.grid),
+            init: Some(&self.exact.init),
+            missing: Some(&self.missing),
+            ..Groups::default()
+        }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Ok(Some(self.exact.cost(Extrapolation::None, (Kernel::Multiply, [1, 1]), workload, ranks)))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        if self.missing.any() {
+            return missing::build(problem, &self.missing, missing::Kind::Mu);
+        }
+        let step = |sizes: &exact::Sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) };
+        exact::build(problem, &self.exact, Extrapolation::None, step)
+    }
+}
 
 struct Mu<T: Real> {
     /// U VᵀV for some rows at a time.
     tile: Array2<T>,
-}
-
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    if problem.options.missing().is_some() {
-        return missing::build(problem, missing::Kind::Mu);
-    }
-    exact::build(problem, false, |sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) })
 }
 
 impl<T: Real> Step<T> for Mu<T> {

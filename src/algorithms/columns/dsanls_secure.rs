@@ -1,62 +1,128 @@
 //! `dsanls-secure`: DSANLS over private columns (Qian et al., section 4.1), and how long that stays safe.
 //!
 //! Party r owns V[J_r] and U[I_r]. V's step is that of DSANLS. For U's step the parties sum Σ_r M[:, J_r] S_t[J_r, :],
-//! so that everyone sees the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M:
-//! with ⌈n/d⌉ of them M is known (Theorem 3; `fednmf attack` does it with what `--record-releases` kept). So at most `--max-releases` are made, by
-//! default the most with fewer than n equations in all. After that the iterations go round the sketches that everyone
-//! has already, and nothing more of M leaves a party.
+//! so that all of them see the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M:
+//! after ⌈n/d⌉ of them M is determined (Theorem 3; `fednmf attack` computes it from a file of `--record-releases`). So
+//! at most `--max-releases` are made, by default the most with fewer than n equations in all. Later iterations reuse
+//! the released sketches in turn, and nothing more of M leaves a party.
 //!
-//! Fewer than n equations are no proof of secrecy: they leave M undetermined, but whoever knows something of M already
-//! learns from each. A subsampled release is raw columns of M, and a count sketch has buckets with a single column;
+//! Fewer than n equations are no proof of secrecy: they leave M undetermined, but each reveals something to whoever has
+//! prior knowledge of M. A subsampled release is raw columns of M, and a count sketch has buckets with a single column;
 //! these two are refused without `--i-know-this-leaks`.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
-use ndarray::{Array2, Axis, s};
+use ndarray::{Array2, s};
 
-use super::{FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, party_sum, relative_error, summed};
+use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, parties, relative_error, summed};
 use crate::algorithms::columns::local::{Draws, Scratch, trace};
-use crate::algorithms::options::{I_KNOW, MAX_RELEASES, Options, RECORD_RELEASES, SKETCH, SKETCH_SIZE};
-use crate::algorithms::registry::{LARGEST_TERM, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::shared::sketched_step;
-use crate::algorithms::shared::sketched_step::Step;
+use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters::{self, Auto, OrNone, Sizes};
+use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
+use crate::algorithms::shared::sketched_step::{Step, StepArgs};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gemm, gram};
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::privacy::{KEYS, PartySum};
 use crate::random::Stream;
-use crate::sketch;
-use crate::sketch::Sketch;
+use crate::sketch::{self, Kind, Sketch};
+use crate::state::{Owner, Piece, SavedState, State};
 
-pub static METHOD: Method = Method {
-    name: "dsanls-secure",
-    aliases: &[],
-    summary: "DSANLS over private columns: every iteration releases a sketch of the data, so only a few are allowed",
-    paper: PAPER,
-    partition: Partition::PartyColumns,
-    unit: Unit::Update,
-    forms: FORMS,
-    allows_negative: false,
-    options: &[
-        SKETCH.or("gaussian"),
-        SKETCH_SIZE.or("auto"),
-        MAX_RELEASES.or("0"),
-        I_KNOW.or("false"),
-        RECORD_RELEASES.or("none"),
-        sketched_step::OPTIONS[0],
-        sketched_step::OPTIONS[1],
-        sketched_step::OPTIONS[2],
-        sketched_step::OPTIONS[3],
-        SUMMING[0],
-        SUMMING[1],
-    ],
-    messages: MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// Parameters of DSANLS over private columns.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct DsanlsSecureArgs {
+    /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product;
+    /// subsample and count release columns as they are
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Gaussian)]
+    pub sketch: Kind,
+    /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more
+    /// where it is small
+    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
+    pub sketch_size: Auto<Sizes>,
+    /// Most sketches of the data that are released. 0: as many as possible without determining the data
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parameters::count(0))]
+    pub max_releases: usize,
+    /// Allow releases that reveal the data: raw columns, or enough sketches to determine it
+    #[arg(long)]
+    pub i_know_this_leaks: bool,
+    /// Write the released sketches, which every party sees, to this file, for 'fednmf attack', which computes what they
+    /// reveal. The file is as secret as the data
+    #[arg(long, value_name = "F.h5|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
+    pub record_releases: OrNone<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub step: StepArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub secure_sum: SecureSumArgs,
+}
+
+impl Method for DsanlsSecureArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "dsanls-secure",
+        aliases: &[],
+        summary: "DSANLS over private columns: each iteration releases a sketch of the data, so only a few are allowed",
+        paper: PAPER,
+        partition: Partition::PartyColumns,
+        unit: Unit::Update,
+        forms: FORMS,
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Refused(
+            "it releases sketches of the data, and enough noise on them would drown the data",
+        ),
+        limits: Some([
+            "It releases sketches of the data; enough of them determine it (Theorem 3 of the paper), hence the limit.",
+            "Fewer leave the data undetermined, which does not make it secret. There is no stronger privacy guarantee.",
+        ]),
+        messages: &[
+            RELEASES[0],
+            RELEASES[1],
+            SKETCHES_V[0],
+            SKETCHES_V[1],
+            SKETCHES_U[0],
+            SKETCHES_U[1],
+            MessageSpec::new(GATHER_U, "m x k", "each evaluation"),
+            RESIDUALS[0],
+            RESIDUALS[1],
+            LARGEST_TERM,
+            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+        ],
+    };
+
+    fn check(&self) -> Result<()> {
+        let kind = match self.sketch {
+            Kind::Subsample => "subsample",
+            Kind::Count => "count",
+            Kind::Gaussian | Kind::Uniform | Kind::Srht => return Ok(()),
+        };
+        if self.i_know_this_leaks {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "--sketch {kind}: a single release shows columns of M as they are; use --sketch gaussian, or add \
+             --i-know-this-leaks"
+        )))
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            secure_sum: Some(&self.secure_sum),
+            record_releases: self.record_releases.as_ref().map(PathBuf::as_path),
+            ..Groups::default()
+        }
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
 
 const RELEASE: MessageTag = MessageTag::new("sketch of M", Payload::Sketch);
 const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
@@ -67,24 +133,10 @@ const RELEASES: [MessageSpec; 2] = summed(RELEASE, "m x d_U", "each of the first
 const SKETCHES_V: [MessageSpec; 2] = summed(SKETCHED_V, "d_U x k", "each iteration");
 const SKETCHES_U: [MessageSpec; 2] = summed(SKETCHED_U, "d_V x k", "each iteration");
 const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
-static MESSAGES: &[MessageSpec] = &[
-    RELEASES[0],
-    RELEASES[1],
-    SKETCHES_V[0],
-    SKETCHES_V[1],
-    SKETCHES_U[0],
-    SKETCHES_U[1],
-    MessageSpec::new(GATHER_U, "m x k", "each evaluation"),
-    RESIDUALS[0],
-    RESIDUALS[1],
-    LARGEST_TERM,
-    MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
-];
-
-/// Rows of S that are made at a time.
+/// Rows of S that are generated at a time.
 const CHUNK: usize = 256;
 
-/// A party, with its rows of U and its shares of the sums.
+/// A party, with its rows of U and its terms of the sums.
 struct Member<T: Real> {
     party: Party<T>,
     /// I_r
@@ -106,7 +158,7 @@ struct DsanlsSecure<T: Real> {
     facts: Facts,
     draws: Draws,
     step: Step,
-    /// Most releases.
+    /// Largest number of releases.
     limit: usize,
     members: Vec<Member<T>>,
     /// S for U's step, a CHUNK of rows at a time, and S' for V's.
@@ -114,7 +166,7 @@ struct DsanlsSecure<T: Real> {
     down: Box<dyn Sketch<T>>,
     chunk: Array2<T>,
     eye: Array2<T>,
-    /// All releases so far, one below the other: (limit · m) × d_U. Every party has them.
+    /// All releases so far, stacked: (limit · m) × d_U. Every party has them.
     released: Array2<T>,
     release: Array2<T>,
     /// Σ SᵀV and Σ S'ᵀU.
@@ -127,10 +179,10 @@ struct DsanlsSecure<T: Real> {
 }
 
 /// d_U, d_V and the number of releases.
-fn sizes(options: &Options, facts: &Facts) -> Result<(usize, usize, usize)> {
+fn sizes(args: &DsanlsSecureArgs, facts: &Facts) -> Result<(usize, usize, usize)> {
     let Facts { m, n, k, .. } = *facts;
-    let (d_u, d_v) = match options.sizes(&SKETCH_SIZE) {
-        Some((u, v)) => (u.of(n), v.of(m)),
+    let (d_u, d_v) = match args.sketch_size.given() {
+        Some(sizes) => (sizes.u.of(n), sizes.v.of(m)),
         None => (sketch::default_size(n, k).min(n.saturating_sub(1).max(1)), sketch::default_size(m, k)),
     };
     if d_u > n || d_v > m {
@@ -139,22 +191,14 @@ fn sizes(options: &Options, facts: &Facts) -> Result<(usize, usize, usize)> {
         )));
     }
     let safe = (n - 1) / d_u;
-    let asked = options.count(&MAX_RELEASES);
-    let limit = if asked == 0 { safe } else { asked };
-    if options.flag(&I_KNOW) {
+    let limit = if args.max_releases == 0 { safe } else { args.max_releases };
+    if args.i_know_this_leaks {
         return Ok((d_u, d_v, limit.max(1)));
-    }
-    let kind = options.word(&SKETCH);
-    if matches!(kind, "subsample" | "count") {
-        return Err(Error::input(format!(
-            "--sketch {kind}: a single release shows columns of M as they are; take --sketch gaussian, or say \
-             --i-know-this-leaks"
-        )));
     }
     if safe == 0 || limit > safe {
         return Err(Error::input(format!(
-            "--max-releases {}: {} sketches with {d_u} of {n} columns are enough to compute M from them; at most {safe} are \
-             allowed (a smaller --sketch-size allows more) unless you say --i-know-this-leaks",
+            "--max-releases {}: {} sketches with {d_u} of {n} columns are enough to compute M; at most {safe} are \
+             allowed (a smaller --sketch-size allows more) without --i-know-this-leaks",
             limit.max(1),
             n.div_ceil(d_u)
         )));
@@ -162,10 +206,10 @@ fn sizes(options: &Options, facts: &Facts) -> Result<(usize, usize, usize)> {
     Ok((d_u, d_v, limit))
 }
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties: who, comm, .. } = problem;
+fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
     let facts = Facts::of(&data, k);
-    let (d_u, d_v, limit) = sizes(options, &facts)?;
+    let (d_u, d_v, limit) = sizes(args, &facts)?;
     let Facts { m, n, order, .. } = facts;
     let rows_of = |parties: Range<usize>| match (parties.start, parties.end) {
         (a, b) if a < b => even_part(m, who.count, a).start..even_part(m, who.count, b - 1).end,
@@ -188,13 +232,13 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         }
     };
     Ok(Box::new(DsanlsSecure {
-        party_sum: party_sum(&comm, who, options)?,
+        party_sum: party_sum(&comm, who, &args.secure_sum, None)?,
         draws: Draws { seed, parties: who.count },
-        step: Step::new(options),
+        step: Step::new(&args.step),
         limit,
         members: mine.into_iter().map(member).collect(),
-        across: sketch::make(options.word(&SKETCH), n, d_u, CHUNK, order),
-        down: sketch::make(options.word(&SKETCH), m, d_v, k, order),
+        across: sketch::make(args.sketch, n, d_u, CHUNK, order),
+        down: sketch::make(args.sketch, m, d_v, k, order),
         chunk: order.zeros(d_u, CHUNK),
         eye: Array2::eye(CHUNK),
         released: Array2::zeros((limit * m, d_u)),
@@ -209,7 +253,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     }))
 }
 
-/// The rows of U that each rank's parties own; those of a rank without parties are none, where the last ones ended.
+/// The rows of U that each rank's parties own; a rank without parties has an empty range where the last one ended.
 fn rows_by_rank(who: Parties, rows_of: impl Fn(Range<usize>) -> Range<usize>) -> Vec<Range<usize>> {
     let mut end = 0;
     let each = (0..who.ranks).map(|rank| {
@@ -229,7 +273,7 @@ impl<T: Real> DsanlsSecure<T> {
         sketch::stream(draws.seed, true, number)
     }
 
-    /// Makes each party's rows of S.
+    /// Generates each party's rows of S.
     fn draw(&mut self, number: usize) {
         let DsanlsSecure { comm, draws, members, across, chunk, eye, .. } = self;
         comm.work("draw S", || {
@@ -349,26 +393,25 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let us = self.members.iter().map(|x| Piece::shared("U", self.facts.m, x.rows.start, x.u.view()));
-        us.chain(self.members.iter().map(|x| crate::algorithms::columns::private("V", x.party.index, &x.party.v)))
-            .collect()
+        us.chain(self.members.iter().map(|x| Piece::private("V", x.party.index, x.party.v.view()))).collect()
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = self.factors();
-        all.push(Piece::shared("released", self.released.len_of(Axis(0)), 0, self.released.view()));
-        all
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
+        state.matrices.push(Piece::shared("released", self.released.nrows(), 0, self.released.view()));
+        state
     }
 
-    fn seen(&self) -> Vec<Piece<'_, T>> {
+    fn recorded_view(&self) -> Option<Piece<'_, T>> {
         let rows = self.iteration.min(self.limit) * self.facts.m;
-        vec![Piece::shared("released", rows, 0, self.released.slice(s![..rows, ..]))]
+        Some(Piece::shared("released", rows, 0, self.released.slice(s![..rows, ..])))
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        from.rows("released", Owner::Shared, 0, self.released.view_mut())?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("released", Owner::Shared, 0, self.released.view_mut())?;
         for Member { party, rows, u, .. } in &mut self.members {
-            from.rows("U", Owner::Shared, rows.start, u.view_mut())?;
-            from.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
+            saved.rows("U", Owner::Shared, rows.start, u.view_mut())?;
+            saved.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

@@ -1,15 +1,38 @@
-//! What a party does by itself: steps of its own copy of U and of its V_r on its own columns.
+//! A party's local steps: of its copy of U and of its V_r, on its own columns.
 
 use ndarray::{Array1, Array2};
 
 use super::{Facts, Party};
-use crate::algorithms::options::Size;
-use crate::algorithms::shared::sketched_step::Step;
+use crate::algorithms::parameters::{self, Sizes};
+use crate::algorithms::shared::sketched_step::{Step, StepArgs};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram};
 use crate::random::Stream;
-use crate::sketch;
-use crate::sketch::Sketch;
+use crate::sketch::{self, Kind, Sketch};
+
+/// The factor that a party updates first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateOrder {
+    /// V, which then fits the U that the party received
+    VFirst,
+    /// U, as printed in the paper
+    UFirst,
+}
+
+/// A party's local steps.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct LocalArgs {
+    /// Steps of a party between two exchanges
+    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
+    pub local_iters: usize,
+    /// Factor that a party updates first
+    #[arg(long, value_name = "ORDER", value_enum, default_value_t = UpdateOrder::VFirst)]
+    pub order: UpdateOrder,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub step: StepArgs,
+}
 
 /// A party with its copy of U.
 pub struct Member<T: Real> {
@@ -29,7 +52,7 @@ struct OwnSketch<T: Real> {
     v: Array2<T>,
 }
 
-/// Memory that the parties of a rank use in turn.
+/// Scratch memory that the parties of a rank share.
 pub struct Scratch<T> {
     pub rhs: Array2<T>,
     pub gram: Array2<T>,
@@ -43,7 +66,7 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// Where the sketches come from: public streams that no two draws share.
+/// The public random streams of the sketches; no two draws share one.
 #[derive(Debug, Clone, Copy)]
 pub struct Draws {
     pub seed: u64,
@@ -62,31 +85,31 @@ impl Draws {
     }
 }
 
-/// How d_U follows from a party's number of columns, and d_V (of m).
+/// d_U as a function of a party's number of columns, and d_V (of m).
 ///
 /// # Errors
 /// When d_V is more than m.
-pub fn sketch_sizes(asked: Option<(Size, Size)>, facts: &Facts) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
+pub fn sketch_sizes(asked: Option<Sizes>, facts: &Facts) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
     let k = facts.k;
-    let d_v = asked.map_or(sketch::default_size(facts.m, k), |(_, v)| v.of(facts.m));
+    let d_v = asked.map_or(sketch::default_size(facts.m, k), |sizes| sizes.v.of(facts.m));
     if d_v > facts.m {
         return Err(Error::input(format!(
             "--sketch-size: {d_v} rows for V's update, but the matrix has {} of them",
             facts.m
         )));
     }
-    // A count may be more than a small party's columns: then it takes them all.
+    // A count may exceed the columns of a small party, which then takes them all.
     let d_u = move |columns: usize| match asked {
-        Some((u, _)) => u.of(columns).min(columns),
+        Some(sizes) => sizes.u.of(columns).min(columns),
         None => sketch::default_size(columns, k).min(columns),
     };
     Ok((d_u, d_v))
 }
 
 impl<T: Real> Member<T> {
-    /// A party that starts with this U; `sketch` is the kind and how d_U follows from the number of its columns, where
-    /// its own steps are sketched.
-    pub fn new(party: Party<T>, u: &Array2<T>, facts: &Facts, sketch: Option<(&str, &dyn Fn(usize) -> usize)>) -> Self {
+    /// A party that starts with this U. With a `sketch` (its kind, and d_U as a function of the number of columns), U's
+    /// steps are sketched.
+    pub fn new(party: Party<T>, u: &Array2<T>, facts: &Facts, sketch: Option<(Kind, &dyn Fn(usize) -> usize)>) -> Self {
         let columns = party.cols.len();
         let own = sketch.filter(|_| columns > 0).map(|(kind, d_u)| {
             let sketch = sketch::make(kind, columns, d_u(columns), facts.k, facts.order);
@@ -96,7 +119,7 @@ impl<T: Real> Member<T> {
         Member { u: u.clone(), own, party }
     }
 
-    /// One local step: of V_r and of the own copy of U, in this order or the other.
+    /// One local step of V_r and of the own copy of U, in this order or the other.
     pub fn local_step(&mut self, v_first: bool, step: &Step, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
         if v_first {
             self.step_v(step, t, scratch);
@@ -116,7 +139,7 @@ impl<T: Real> Member<T> {
         step.apply(&mut v.view_mut(), r, g, trace(&scratch.gram), t, &mut scratch.probe.view_mut());
     }
 
-    /// The step of the party's copy of U against V_r, sketched where it was made so.
+    /// The step of the party's copy of U against V_r, sketched if the party was made with a sketch.
     pub fn step_u(&mut self, step: &Step, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
         let Party { block, v, index, .. } = &self.party;
         if v.nrows() == 0 {

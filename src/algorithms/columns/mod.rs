@@ -1,13 +1,13 @@
-//! NMF over federated columns (Qian et al., section 4): party r holds the columns M[:, J_r], which nobody else may see.
-//! U is shared, V[J_r] stays with party r.
+//! NMF over federated columns (Qian et al., section 4): party r holds the columns M[:, J_r], which no other party may
+//! see. U is shared; V[J_r] stays with party r.
 //!
 //! * `syn-sd`, `syn-ssd-u`, `syn-ssd-v`, `syn-ssd-uv` ([`syn`]): local copies of U, averaged now and then;
-//! * `asyn-sd`, `asyn-ssd-v` ([`asyn`]): the same with a server, and no party waits for another;
-//! * `dsanls-secure` ([`dsanls`]): sketches of the data are summed, which is safe for a few iterations only;
-//! * `secure-hals` ([`hals`]): no copies; the parties sum what U's update needs, and run exact HALS.
+//! * `asyn-sd`, `asyn-ssd-v` ([`asyn`]): the same with a server, where no party waits for another;
+//! * `dsanls-secure` ([`dsanls_secure`]): sketches of the data are summed, which is safe for a few iterations only;
+//! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS.
 //!
-//! Every sum over parties goes through a [`PartySum`], so all of them can be masked (`--secure-sum`); the asynchronous
-//! methods have none.
+//! Every sum over parties goes through a [`PartySum`], so that all of them can be masked (`--secure-sum`). The
+//! asynchronous methods have no such sums.
 
 pub mod asyn;
 pub mod dsanls_secure;
@@ -21,32 +21,27 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
-use super::{Owner, Piece, Restore};
-use crate::algorithms::options::{HEADROOM, SECURE_SUM, SECURE_THRESHOLD, Taken};
-use crate::algorithms::registry::{Form, MessageSpec};
-use crate::algorithms::shared::dp::party_sum;
+use crate::algorithms::description::{Form, MessageSpec};
 use crate::algorithms::shared::start;
-use crate::comm::Communicator;
+use crate::comm::{Communicator, MessageTag};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Block, Order, Real, SparseKernels, gram};
 use crate::metrics;
 use crate::nls::Pivoting;
 use crate::privacy::{PartySum, masked};
+use crate::state::{Owner, Piece, SavedState};
 
 const PAPER: &str =
     "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
 const FORMS: &[Form] = &[Form::Dense, Form::Sparse];
 
-/// The options of every method that sums through a [`PartySum`].
-const SUMMING: [Taken; 3] = [SECURE_SUM.or("false"), HEADROOM.or("16"), SECURE_THRESHOLD.or("none")];
-
-/// The two lines of a wire table for what is summed over parties.
-const fn summed(tag: crate::comm::MessageTag, shape: &'static str, when: &'static str) -> [MessageSpec; 2] {
+/// The two lines of a message table for a sum over parties.
+const fn summed(tag: MessageTag, shape: &'static str, when: &'static str) -> [MessageSpec; 2] {
     [MessageSpec::new(tag, shape, when), MessageSpec::new(masked(tag), shape, "the same, with --secure-sum")]
 }
 
-/// What a party keeps for itself: its columns of the data and its rows of V.
+/// The private state of a party: its columns of the data and its rows of V.
 struct Party<T: Real> {
     index: usize,
     /// J_r
@@ -59,16 +54,16 @@ struct Party<T: Real> {
     rhs: Array2<T>,
 }
 
-/// Shape and statistics of the whole matrix, and what follows from them; all public.
+/// Shape and statistics of the whole matrix, and quantities derived from them; all public.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     m: usize,
     n: usize,
     k: usize,
     norm2: f64,
-    /// Of factors: the start's largest entry.
+    /// Upper bound of the entries of the factors' start.
     scale: f64,
-    /// Of factors and right-hand sides, the same on every rank.
+    /// Memory order of factors and right-hand sides, the same on every rank.
     order: Order,
 }
 
@@ -88,7 +83,7 @@ fn start_u<T: Real>(facts: &Facts, seed: u64) -> Array2<T> {
     u
 }
 
-/// The hosted parties, with their start of V.
+/// The hosted parties, each with its start of V.
 fn parties<T: Real>(
     data: Loaded<T>,
     facts: &Facts,
@@ -107,7 +102,7 @@ fn parties<T: Real>(
     each.collect()
 }
 
-/// The exact V[J_r] for the final U: the last thing that each party does, for itself.
+/// The exact V[J_r] for the final U, which each party computes locally.
 fn refit<'a, T: Real>(parties: impl Iterator<Item = &'a Party<T>>, u: &ArrayView2<T>) -> Vec<Array2<T>> {
     let k = u.ncols();
     let mut g = Array2::zeros((k, k));
@@ -122,7 +117,7 @@ fn refit<'a, T: Real>(parties: impl Iterator<Item = &'a Party<T>>, u: &ArrayView
     parties.map(&mut one).collect()
 }
 
-/// V refitted to U, made when it is asked for and kept until U changes.
+/// V refitted to U: computed on demand, and cached until U changes.
 #[derive(Default)]
 struct Refitted<T>(OnceCell<Vec<Array2<T>>>);
 
@@ -136,8 +131,8 @@ impl<T: Real> Refitted<T> {
     }
 }
 
-/// The relative error with these rows of V for the hosted parties; of those that are left, where some have vanished.
-/// Collective.
+/// The relative error with these rows of V for the hosted parties, over the parties that are left if some have
+/// vanished. Collective.
 fn relative_error<'a, T: Real>(
     comm: &Communicator,
     party_sum: &mut PartySum,
@@ -154,35 +149,30 @@ fn relative_error<'a, T: Real>(
     Ok(metrics::relative(sum[0], norm2))
 }
 
-/// U as part of the shared result, and each hosted party's V in a file of its own.
+/// U as part of the shared result, and each hosted party's V as its own.
 fn pieces<'a, T: Real>(
     u: &'a Array2<T>,
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
 ) -> Vec<Piece<'a, T>> {
     let mut all = vec![Piece::shared("U", u.nrows(), 0, u.view())];
-    all.extend(parts.map(|(p, v)| private("V", p.index, v)));
+    all.extend(parts.map(|(p, v)| Piece::private("V", p.index, v.view())));
     all
 }
 
-/// A matrix that stays with a party.
-fn private<'a, T: Real>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
-    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
-}
-
-/// Reads back what [`pieces`] gave.
+/// Restores what [`pieces`] returned.
 fn restore<'a, T: Real>(
-    from: &dyn Restore<T>,
+    saved: &dyn SavedState<T>,
     u: &mut Array2<T>,
     parties: impl Iterator<Item = &'a mut Party<T>>,
 ) -> Result<()> {
-    from.rows("U", Owner::Shared, 0, u.view_mut())?;
+    saved.rows("U", Owner::Shared, 0, u.view_mut())?;
     for party in parties {
-        from.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
+        saved.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
     }
     Ok(())
 }
 
-/// A sum of weighted shares ← their mean, where parties have vanished.
+/// Divides a sum of weighted terms by the weight of the parties in it, if some have vanished.
 fn of_those_left<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &mut Array2<T>) {
     let weight = party_sum.weight(weights.iter().copied());
     if weight > 0.0 && weight != 1.0 {
@@ -190,7 +180,7 @@ fn of_those_left<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &mut Array
     }
 }
 
-/// All entries of a factor as they lie in memory.
+/// All entries of a factor in memory order.
 fn entries<T>(factor: &Array2<T>) -> &[T] {
     factor.as_slice_memory_order().expect("factors are contiguous")
 }

@@ -1,12 +1,12 @@
 //! The rows of U that one iteration of a sketched `secure-hals` sums for and updates: d of m, in turn.
 //!
-//! A sketch S of rows of M makes Σ M_r V_r (m × k) into Σ SᵀM_r V_r (d × k). For a row of U its own row of the sum is all
-//! that HALS needs, so with a subsample the chosen rows get their exact update, and the others wait. (Other sketches mix
-//! rows, and leave no row determined.) Drawing the rows anew each time would leave some waiting for long; so they go round
-//! in one random order, the same at every party.
+//! A sketch S of the rows of M reduces Σ M_r V_r (m × k) to Σ SᵀM_r V_r (d × k). HALS updates a row of U from its own
+//! row of the sum, so a subsample gives the chosen rows their exact update and leaves the others as they are. (Other
+//! sketches mix rows, and determine no row.) Independent draws would leave some rows waiting for long; so the rows are
+//! taken cyclically in one random order, the same at every party.
 //!
-//! Of V's right-hand side M_rᵀU only d rows of U have changed: it is carried along, by a product with d rows of M_r. To
-//! keep rounding from adding up it is made anew now and then.
+//! Only d rows of U change, so V's right-hand side M_rᵀU is updated by a product with d rows of M_r. It is recomputed
+//! now and then so that rounding errors do not accumulate.
 
 use ndarray::{Array2, ArrayView2};
 
@@ -14,16 +14,16 @@ use super::Party;
 use crate::linalg::{Order, Real};
 use crate::random::{Purpose, Stream};
 
-/// Rounds through all rows after which right-hand sides are made anew.
+/// Passes over all rows after which right-hand sides are recomputed.
 const ROUNDS: usize = 8;
 
-/// Which rows an iteration is about, and memory for them.
+/// The rows of an iteration, and memory for them.
 pub struct Rows<T: Real> {
-    /// All rows in the order in which they are taken.
+    /// All rows, in the order in which they are taken.
     order: Vec<usize>,
-    /// The present ones, ascending.
+    /// Those of the current iteration, ascending.
     chosen: Vec<usize>,
-    /// U at these rows, d × k, and after the update what it has changed by.
+    /// U at these rows, d × k, and its change by the update.
     pub u: Array2<T>,
     pub change: Array2<T>,
     /// Σ M_r V_r at these rows, d × k.
@@ -47,7 +47,7 @@ impl<T: Real> Rows<T> {
         self.chosen.len()
     }
 
-    /// Goes to iteration t.
+    /// Chooses the rows of iteration t.
     pub fn turn_to(&mut self, t: usize) {
         let m = self.order.len();
         let first = (t % m) * (self.chosen.len() % m) % m;
@@ -57,17 +57,17 @@ impl<T: Real> Rows<T> {
         self.chosen.sort_unstable();
     }
 
-    /// Whether right-hand sides are made anew in iteration t.
-    pub fn begins_anew(&self, t: usize) -> bool {
+    /// Whether right-hand sides are recomputed in iteration t.
+    pub fn recomputes(&self, t: usize) -> bool {
         t.is_multiple_of(ROUNDS * self.order.len().div_ceil(self.chosen.len()))
     }
 
-    /// A party's share of the sum: M_r V at the present rows, d × k.
+    /// A party's term of the sum: M_r V at the chosen rows, d × k.
     pub fn product(&self, party: &Party<T>, v: &ArrayView2<T>, out: &mut Array2<T>) {
         party.block.rows_mul(&self.chosen, v, &mut out.view_mut());
     }
 
-    /// Takes the present rows out of U.
+    /// Copies the chosen rows out of U.
     pub fn pick(&mut self, u: &Array2<T>) {
         for (i, &row) in self.chosen.iter().enumerate() {
             self.u.row_mut(i).assign(&u.row(row));
@@ -75,7 +75,7 @@ impl<T: Real> Rows<T> {
         self.change.assign(&self.u);
     }
 
-    /// Puts the updated rows back into U, and keeps by how much they changed.
+    /// Copies the updated rows back into U, and stores their change.
     pub fn put(&mut self, u: &mut Array2<T>) {
         for (i, &row) in self.chosen.iter().enumerate() {
             u.row_mut(row).assign(&self.u.row(i));
@@ -83,8 +83,8 @@ impl<T: Real> Rows<T> {
         self.change.zip_mut_with(&self.u, |change, &new| *change = new - *change);
     }
 
-    /// Carries a party's right-hand side M_rᵀU along; `scratch` is of its shape.
-    pub fn carry(&self, party: &mut Party<T>, scratch: &mut Array2<T>) {
+    /// Adds the change of U to a party's right-hand side M_rᵀU; `scratch` has its shape.
+    pub fn update_rhs(&self, party: &mut Party<T>, scratch: &mut Array2<T>) {
         party.block.rows_tmul(&self.chosen, &self.change.view(), &mut scratch.view_mut());
         party.rhs += &*scratch;
     }

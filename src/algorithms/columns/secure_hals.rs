@@ -1,59 +1,164 @@
-//! `secure-hals`: exact HALS as if the columns of all parties were in one place.
+//! `secure-hals`: exact HALS with the iterates that pooled columns would give.
 //!
 //! U's update needs of the data only Σ_r M_r V_r (m × k) and Σ_r V_rᵀV_r (k × k); V_r's update needs M_r and U. So the
-//! parties sum the two, each does the same update of U, and updates its own V_r: nothing is averaged, and the iterates
-//! are those of `hals`. With `--secure-sum` nobody sees a single share of the sums.
+//! parties sum the two, each computes the same update of U, and updates its own V_r: nothing is averaged, and the
+//! iterates are those of `hals`. With `--secure-sum` nobody sees a single term of the sums.
 //!
-//! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), use a sum better than one sweep does.
-//! `--extrapolation restart` needs fewer of them for an error, and nothing more leaves a party: the objective at the new U
-//! is made of the two sums and of ‖M‖², which all know.
+//! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), make better use of a sum than one
+//! sweep does. `--extrapolation restart` reaches an error with fewer sums, and no more leaves a party: the objective at
+//! the new U follows from the two sums and ‖M‖², which all parties know.
 //!
-//! `--sketch subsample` sums and updates only some rows of U in an iteration ([`rows`](crate::algorithms::columns::rows)): a sum costs d k words
-//! in the place of m k, and every V_r gets an update for it.
+//! `--sketch subsample` sums and updates only some rows of U in an iteration
+//! ([`rows`](crate::algorithms::columns::rows)): a sum costs d k words instead of m k, and every V_r is updated after
+//! it.
 
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Party, SUMMING, entries, entries_mut, parties, party_sum, pieces, private, relative_error,
-    restore, start_u, summed,
+    FORMS, Facts, PAPER, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u, summed,
 };
 use crate::algorithms::columns::local::sketch_sizes;
 use crate::algorithms::columns::rows::Rows;
-use crate::algorithms::options::{EXTRAPOLATION, LOCAL_ITERS, SKETCH, SKETCH_SIZE, UPDATE};
-use crate::algorithms::registry::{LARGEST_TERM, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::shared::dp::SURVIVING;
-use crate::algorithms::shared::extrapolation::{Momentum, extrapolate, inner};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Workload};
+use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters::{self, Auto, Sizes};
+use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::nls::{Pivoting, Sweep, sweep};
 use crate::privacy::{KEYS, PartySum};
+use crate::state::{Owner, Piece, SavedState, State};
 
-pub static METHOD: Method = Method {
-    name: "secure-hals",
-    aliases: &[],
-    summary: "exact HALS over private columns: the parties sum what U's update needs, in the clear or masked",
-    paper: PAPER,
-    partition: Partition::PartyColumns,
-    unit: Unit::Update,
-    forms: FORMS,
-    allows_negative: false,
-    options: &[
-        LOCAL_ITERS.or("1"),
-        UPDATE.among(&["hals", "bpp"], "hals"),
-        EXTRAPOLATION.or("none"),
-        SKETCH.among(&["none", "subsample"], "none"),
-        SKETCH_SIZE.or("auto"),
-        SUMMING[0],
-        SUMMING[1],
-        SUMMING[2],
-    ],
-    messages: MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// Update of a factor from its sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Update {
+    /// Sweeps of coordinate descent, component by component
+    Hals,
+    /// The exact minimiser, by block principal pivoting
+    Bpp,
+}
+
+/// The rows of U that an iteration sums for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RowSketch {
+    /// All rows
+    None,
+    /// Some rows, in turn: less traffic for a sum
+    Subsample,
+}
+
+/// Parameters of secure HALS.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SecureHalsArgs {
+    /// Sweeps of a factor between two sums
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::count(1))]
+    pub local_iters: usize,
+    /// Update of a factor from its sums
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Hals)]
+    pub update: Update,
+    /// Where a factor's update starts
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
+    pub extrapolation: Extrapolation,
+    /// Rows of U that an iteration sums for and updates
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = RowSketch::None)]
+    pub sketch: RowSketch,
+    /// With --sketch subsample, number of rows (D_V) of an iteration: a count, or a share with %. auto: 10 %, at least
+    /// 2 k
+    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
+    pub sketch_size: Auto<Sizes>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub secure_sum: SecureSumArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub threshold: ThresholdArgs,
+}
+
+impl Method for SecureHalsArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "secure-hals",
+        aliases: &[],
+        summary: "exact HALS over private columns: the parties sum what U's update needs, in the clear or masked",
+        paper: PAPER,
+        partition: Partition::PartyColumns,
+        unit: Unit::Update,
+        forms: FORMS,
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Refused("it works on exact sums, and noise on a Gram matrix makes its steps diverge"),
+        limits: Some([
+            "All parties see the exact sums of M_r V_r and V_r'V_r; --secure-sum hides each party's term, not the sum.",
+            "All other parties together can compute a party's term, and what exact sums reveal has no known bound.",
+        ]),
+        messages: &[
+            PRODUCTS[0],
+            PRODUCTS[1],
+            GRAMS[0],
+            GRAMS[1],
+            RESIDUALS[0],
+            RESIDUALS[1],
+            LARGEST_TERM,
+            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+            SURVIVING[0],
+            SURVIVING[1],
+            SURVIVING[2],
+        ],
+    };
+
+    fn check(&self) -> Result<()> {
+        self.threshold.check(&self.secure_sum, false)?;
+        if self.sketch == RowSketch::None && self.sketch_size.given().is_some() {
+            return Err(Error::input("--sketch-size: secure-hals sums all rows; add --sketch subsample"));
+        }
+        if self.sketch != RowSketch::None && self.extrapolation == Extrapolation::Restart {
+            return Err(Error::input(
+                "--extrapolation restart: it depends on the objective, which needs the sums of all rows; omit --sketch",
+            ));
+        }
+        Ok(())
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { secure_sum: Some(&self.secure_sum), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, stored: all_stored, .. } = *workload;
+        let (parties, hosted) = workload.parties(ranks);
+        let cols = n.div_ceil(parties) * hosted;
+        let mut cost = Cost::default();
+        let (product, square) = (2.0 * k as f64, 2.0 * (k * k) as f64);
+        let stored = workload.part(m, cols);
+        cost.add(Kernel::Mul, product * stored, product * all_stored);
+        cost.add(Kernel::Tmul, product * stored, product * all_stored);
+        let grams = if self.extrapolation == Extrapolation::Restart { 2 } else { 1 };
+        cost.add(Kernel::Gram, square * (grams * m + cols) as f64, square * (grams * m * ranks + n) as f64);
+        let (kernel, passes) = match self.update {
+            Update::Bpp => (Kernel::Pivot, 1.0),
+            Update::Hals => (Kernel::Sweep, self.local_iters as f64),
+        };
+        // Every rank updates the whole U.
+        cost.add(kernel, passes * square * (m + cols) as f64, passes * square * (m * ranks + n) as f64);
+        cost.messages.push(Message::party_sum(PRODUCT.kind, (ranks, parties), m * k, word, 1));
+        cost.messages.push(Message::party_sum(GRAM.kind, (ranks, parties), k * k, word, 1));
+        cost.data = workload.block(m * hosted, stored);
+        cost.shape = Shape { block: (m, cols / hosted), updated: m, gram: m, ..Shape::default() };
+        cost.factors = workload.bytes((2 * cols + (2 + hosted) * m) * k) + (16 * m * k) as f64;
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
 
 const PRODUCT: MessageTag = MessageTag::new("sum of M_r V_r", Payload::Product);
 const GRAM: MessageTag = MessageTag::new("sum of V_r'V_r", Payload::Gram);
@@ -61,28 +166,15 @@ const GRAM: MessageTag = MessageTag::new("sum of V_r'V_r", Payload::Gram);
 const PRODUCTS: [MessageSpec; 2] = summed(PRODUCT, "m x k; with --sketch d_V x k", "each iteration");
 const GRAMS: [MessageSpec; 2] = summed(GRAM, "k x k", "each iteration");
 const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
-static MESSAGES: &[MessageSpec] = &[
-    PRODUCTS[0],
-    PRODUCTS[1],
-    GRAMS[0],
-    GRAMS[1],
-    RESIDUALS[0],
-    RESIDUALS[1],
-    LARGEST_TERM,
-    MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
-    SURVIVING[0],
-    SURVIVING[1],
-    SURVIVING[2],
-];
 
-/// A party, and its shares of the sums.
+/// A party, and its terms of the sums.
 struct Member<T: Real> {
     party: Party<T>,
-    /// With extrapolation, where the next update of V_r starts, and what U is fitted to.
+    /// With extrapolation, the extrapolated V_r: the start of its next update, and what U is fitted to.
     v_beyond: Option<Array2<T>>,
     product: Array2<T>,
     gram: Array2<T>,
-    /// With a sketch, what the right-hand side changes by, |J_r| × k.
+    /// With a sketch, the change of the right-hand side, |J_r| × k.
     change: Option<Array2<T>>,
 }
 
@@ -93,7 +185,7 @@ struct SecureHals<T: Real> {
     passes: usize,
     exact: Option<Pivoting>,
     members: Vec<Member<T>>,
-    /// With extrapolation beyond the last update: that V_r is fitted to it makes it the result.
+    /// With extrapolation, the extrapolated U; V_r is fitted to it, so it is the result.
     u: Array2<T>,
     extrapolated: Option<Extrapolated<T>>,
     /// With a sketch, the rows of U that are updated.
@@ -103,20 +195,18 @@ struct SecureHals<T: Real> {
     iteration: usize,
 }
 
-/// What an extrapolated run has beside the points beyond.
+/// State of an extrapolated run beside the extrapolated factors.
 struct Extrapolated<T: Real> {
     momentum: Momentum,
-    /// U as its last update left it.
+    /// U after its last update.
     u_new: Array2<T>,
     /// UᵀU.
     gram: Array2<T>,
-    /// The momentum as a checkpoint keeps it.
-    stored: Array2<T>,
 }
 
 impl<T: Real> Extrapolated<T> {
-    /// Takes the new U beyond, as far as the objective at it allows, from the sums r = Σ M_r V_r and g = Σ V_rᵀV_r that it
-    /// was updated with; whether it did: else U is back where the update left it, and so must V be.
+    /// Extrapolates the new U, unless the objective at it has risen; r = Σ M_r V_r and g = Σ V_rᵀV_r are the sums that
+    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too.
     fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, norm2: f64) -> bool {
         gram(&u.view(), &mut self.gram.view_mut());
         let objective = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
@@ -129,26 +219,20 @@ impl<T: Real> Extrapolated<T> {
     }
 }
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties: who, comm, .. } = problem;
+fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
-    let beyond = options.word(&EXTRAPOLATION) == "restart";
-    let rows = match options.word(&SKETCH) {
-        "none" if options.sizes(&SKETCH_SIZE).is_some() => {
-            return Err(Error::input("--sketch-size: without --sketch subsample secure-hals sums all rows"));
-        }
-        "none" => None,
-        _ if beyond => {
-            return Err(Error::input(
-                "--extrapolation restart: it judges by the objective, which needs the sums of all rows; leave out --sketch",
-            ));
-        }
-        _ => {
-            let (_, d) = sketch_sizes(options.sizes(&SKETCH_SIZE), &facts)?;
-            // Nothing asks for more rows than a tenth, except that k × k words of the Gram matrix go with them.
-            let d = if options.sizes(&SKETCH_SIZE).is_some() { d } else { (facts.m / 10).max(2 * k).min(facts.m) };
-            Some(Rows::new(facts.m, d, k, seed, facts.order))
+    let beyond = args.extrapolation == Extrapolation::Restart;
+    let rows = match args.sketch {
+        RowSketch::None => None,
+        RowSketch::Subsample => {
+            let size = match args.sketch_size.given() {
+                Some(sizes) => sketch_sizes(Some(sizes), &facts)?.1,
+                // A tenth of the rows, but enough that they outweigh the k × k words of the Gram matrix.
+                None => (facts.m / 10).max(2 * k).min(facts.m),
+            };
+            Some(Rows::new(facts.m, size, k, seed, facts.order))
         }
     };
     let summed_rows = rows.as_ref().map_or(facts.m, Rows::size);
@@ -160,46 +244,37 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
             Member { party, v_beyond, product: facts.order.zeros(summed_rows, k), gram: Array2::zeros((k, k)), change }
         })
         .collect();
-    let extrapolated = beyond.then(|| Extrapolated {
-        momentum: Momentum::default(),
-        u_new: u.clone(),
-        gram: Array2::zeros((k, k)),
-        stored: Momentum::default().stored(),
-    });
-    let party_sum = party_sum(&comm, who, options)?;
-    let exact = (options.word(&UPDATE) == "bpp").then(|| Pivoting::new(k));
-    let whole = if rows.is_some() { 0 } else { facts.m };
-    let (rhs, gram) = (facts.order.zeros(whole, k), Array2::zeros((k, k)));
-    let passes = options.count(&LOCAL_ITERS);
-    let iteration = 0;
+    let extrapolated =
+        beyond.then(|| Extrapolated { momentum: Momentum::default(), u_new: u.clone(), gram: Array2::zeros((k, k)) });
+    let rhs_rows = if rows.is_some() { 0 } else { facts.m };
     Ok(Box::new(SecureHals {
+        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
         comm,
-        party_sum,
-        facts,
-        passes,
-        exact,
+        passes: args.local_iters,
+        exact: (args.update == Update::Bpp).then(|| Pivoting::new(k)),
         members,
         u,
         extrapolated,
         rows,
-        rhs,
-        gram,
-        iteration,
+        rhs: facts.order.zeros(rhs_rows, k),
+        gram: Array2::zeros((k, k)),
+        facts,
+        iteration: 0,
     }))
 }
 
-/// Of an entry of M V as large as with V at its start: at most the row's sum times that.
+/// Expected size of an entry of M V, with V as large as at its start.
 fn product_size(facts: &Facts) -> f64 {
     let n = facts.n as f64;
     n * (facts.norm2 / (facts.m as f64 * n)).sqrt() * facts.scale
 }
 
-/// The same of an entry of VᵀV.
+/// Expected size of an entry of VᵀV.
 fn gram_size(facts: &Facts) -> f64 {
     facts.n as f64 * facts.scale * facts.scale
 }
 
-/// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, over the same parties.
+/// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, both over the same parties.
 fn sums<T: Real>(
     comm: &Communicator,
     party_sum: &mut PartySum,
@@ -224,16 +299,16 @@ fn update<T: Real>(exact: &mut Option<Pivoting>, passes: usize, x: &mut Array2<T
 }
 
 impl<T: Real> SecureHals<T> {
-    /// An iteration for the rows of U whose turn it is.
+    /// An iteration for the chosen rows of U.
     fn iterate_rows(&mut self) -> Result<()> {
         let t = self.iteration;
         let SecureHals { comm, party_sum, facts, passes, exact, members, u, rows, gram: g, .. } = self;
         let Some(rows) = rows else { return Ok(()) };
         rows.turn_to(t);
         comm.work("product", || {
-            for Member { party, product, gram: share, .. } in members.iter_mut() {
+            for Member { party, product, gram: term, .. } in members.iter_mut() {
                 rows.product(party, &party.v.view(), product);
-                gram(&party.v.view(), &mut share.view_mut());
+                gram(&party.v.view(), &mut term.view_mut());
             }
         });
         sums(comm, party_sum, facts, members, &mut rows.rhs, g)?;
@@ -246,7 +321,7 @@ impl<T: Real> SecureHals<T> {
             gram(&u.view(), &mut g.view_mut());
             for Member { party, change, .. } in members.iter_mut() {
                 match change {
-                    Some(change) if !rows.begins_anew(t) => rows.carry(party, change),
+                    Some(change) if !rows.recomputes(t) => rows.update_rhs(party, change),
                     _ => party.block.tmul(&u.view(), &mut party.rhs.view_mut()),
                 }
             }
@@ -264,10 +339,10 @@ impl<T: Real> SecureHals<T> {
         }
         let SecureHals { comm, party_sum, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
-            for Member { party, v_beyond, product, gram: share, .. } in members.iter_mut() {
+            for Member { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
                 let v = v_beyond.as_ref().unwrap_or(&party.v).view();
                 party.block.mul(&v, &mut product.view_mut());
-                gram(&v, &mut share.view_mut());
+                gram(&v, &mut term.view_mut());
             }
         });
         sums(comm, party_sum, facts, members, rhs, g)?;
@@ -308,11 +383,7 @@ impl<T: Real> SecureHals<T> {
 
 impl<T: Real> Algorithm<T> for SecureHals<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
-        (0..n).try_for_each(|_| self.iterate())?;
-        if let Some(x) = &mut self.extrapolated {
-            x.momentum.store(&mut x.stored);
-        }
-        Ok(())
+        (0..n).try_for_each(|_| self.iterate())
     }
 
     fn iteration(&self) -> usize {
@@ -329,38 +400,38 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
         pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)))
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = self.factors();
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
         if let Some(x) = &self.extrapolated {
-            all.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
-            all.push(Piece::shared("momentum", x.stored.nrows(), 0, x.stored.view()));
+            state.matrices.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
+            state = state.with(Owner::Shared, &x.momentum);
         }
         for Member { party, v_beyond, change, .. } in &self.members {
-            // It is carried along, and made anew would have other last digits.
-            all.extend(change.as_ref().map(|_| private("rhs", party.index, &party.rhs)));
-            all.extend(v_beyond.as_ref().map(|v| private("V_beyond", party.index, v)));
+            // It is updated incrementally; recomputed, its last digits would differ.
+            state.matrices.extend(change.as_ref().map(|_| Piece::private("rhs", party.index, party.rhs.view())));
+            state.matrices.extend(v_beyond.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
         }
-        all
+        state
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
         if let Some(x) = &mut self.extrapolated {
-            from.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
-            from.rows("momentum", Owner::Shared, 0, x.stored.view_mut())?;
-            x.momentum = Momentum::from_stored(&x.stored);
+            saved.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
+            x.momentum = saved.read(Owner::Shared)?;
         }
         for Member { party, v_beyond, change, .. } in &mut self.members {
             if change.is_some() {
-                from.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
+                saved.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
             }
             if let Some(v) = v_beyond {
-                from.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
+                saved.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
             }
         }
         self.iteration = iteration;
         Ok(())
     }
+
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         self.rows.iter().map(|rows| ("sketch_size_v", rows.size().into())).collect()
     }

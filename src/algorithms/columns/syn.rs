@@ -2,39 +2,116 @@
 //! `--local-iters` steps; then the copies are averaged. That is one round.
 //!
 //! * `syn-sd`: nothing else is exchanged.
-//! * `syn-ssd-u`: in each local step V_r is fitted to the average of the sketched copies S₂ᵀU_r, a few rows of U. This
-//!   ties the copies together: the error becomes that of the whole matrix in one place.
-//! * `syn-ssd-v`: U_r's step is sketched by S₁, which picks or mixes the party's own columns; nothing more is sent.
+//! * `syn-ssd-u`: each local step fits V_r to the average of the sketched copies S₂ᵀU_r, a few rows of U. This ties the
+//!   copies together: the error approaches that of the pooled matrix.
+//! * `syn-ssd-v`: U_r's step is sketched by S₁, which samples or mixes the party's own columns; nothing more is sent.
 //! * `syn-ssd-uv`: both.
 //!
-//! S₂ is the same for all parties. S₁ is a party's own: nothing made with it is summed. Averages are weighted by the
-//! parties' numbers of columns (`--weights equal`: as printed, not at all; far slower where one party has most columns). V's step comes first (`--order`): U first, as printed, replaces a fresh average by a
-//! fit to an old V. In the end each party fits V_r to the final U, for itself; `rel_error` is with that, and
-//! `rel_error_unfitted` without.
+//! S₂ is the same for all parties. S₁ is private to a party: nothing made with it is summed. Averages are weighted by
+//! the parties' numbers of columns; `--weights equal` averages as printed, and converges far more slowly where one
+//! party has most columns. V's step comes first (`--order`): U first, as printed, replaces a fresh average by a fit to
+//! an old V. At the end each party fits V_r to the final U locally; `rel_error` is computed with that fit, and
+//! `rel_error_unfitted` without it.
 
 use std::ops::Range;
 
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Refitted, SUMMING, entries, entries_mut, of_those_left, parties, party_sum, pieces,
-    relative_error, restore, start_u, summed,
+    FORMS, Facts, PAPER, Refitted, entries, entries_mut, of_those_left, parties, pieces, relative_error, restore,
+    start_u, summed,
 };
-use crate::algorithms::columns::local::{Draws, Member, Scratch, sketch_sizes, trace};
-use crate::algorithms::options::{LOCAL_ITERS, ORDER, SKETCH, SKETCH_SIZE, Taken, WEIGHTS};
-use crate::algorithms::registry::{LARGEST_TERM, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::shared::dp;
-use crate::algorithms::shared::dp::{Kept, Messages, SURVIVING};
-use crate::algorithms::shared::sketched_step;
-use crate::algorithms::shared::sketched_step::Step;
-use crate::algorithms::{Algorithm, Measures, Piece, Problem, Restore};
+use crate::algorithms::columns::local::{Draws, LocalArgs, Member, Scratch, UpdateOrder, sketch_sizes, trace};
+use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Sketched, Workload};
+use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::shared::dp::{self, DpArgs, Messages};
+use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
+use crate::algorithms::shared::sketched_step::{SketchArgs, Step};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::privacy::{KEYS, PartySum, Releases};
 use crate::sketch;
 use crate::sketch::Sketch;
+use crate::state::{Piece, SavedState, State};
+
+/// How the parties' copies of U are weighted in averages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartyWeights {
+    /// By the number of a party's columns, so that each column counts alike
+    Columns,
+    /// Equally, as printed in the paper
+    Equal,
+}
+
+/// Parameters that all variants share.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SynArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub local: LocalArgs,
+    /// Weights of the parties in averages of U; they differ where the parties have different numbers of columns
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = PartyWeights::Columns)]
+    pub weights: PartyWeights,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub secure_sum: SecureSumArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub threshold: ThresholdArgs,
+}
+
+/// Parameters of Syn-SD.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SynSdArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub syn: SynArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: DpArgs,
+}
+
+/// Parameters of Syn-SSD-U.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SynSsdUArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub syn: SynArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sketch: SketchArgs,
+}
+
+/// Parameters of Syn-SSD-V.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SynSsdVArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub syn: SynArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sketch: SketchArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: DpArgs,
+}
+
+/// Parameters of Syn-SSD-UV.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SynSsdUvArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub syn: SynArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sketch: SketchArgs,
+}
 
 const AVERAGE_U: MessageTag = MessageTag::new("average of U_r", Payload::SharedFactor);
 const AVERAGE_SKETCH: MessageTag = MessageTag::new("average of sketched U_r", Payload::SketchedFactor);
@@ -43,113 +120,253 @@ const AVERAGES: [MessageSpec; 2] = summed(AVERAGE_U, "m x k", "each round");
 const SKETCHES: [MessageSpec; 2] = summed(AVERAGE_SKETCH, "d_V x k", "each local step");
 const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "twice each evaluation");
 const KEY: MessageSpec = MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum");
-static MESSAGES: &[MessageSpec] = &[
-    AVERAGES[0],
-    AVERAGES[1],
-    RESIDUALS[0],
-    RESIDUALS[1],
-    LARGEST_TERM,
-    KEY,
-    SURVIVING[0],
-    SURVIVING[1],
-    SURVIVING[2],
-    dp::MESSAGES,
-    dp::MESSAGES_MASKED,
-];
-static MESSAGES_U: &[MessageSpec] = &[
-    AVERAGES[0],
-    AVERAGES[1],
-    SKETCHES[0],
-    SKETCHES[1],
-    RESIDUALS[0],
-    RESIDUALS[1],
-    LARGEST_TERM,
-    KEY,
-    SURVIVING[0],
-    SURVIVING[1],
-    SURVIVING[2],
-];
 
-const STEP: [Taken; 4] = sketched_step::OPTIONS;
-const OWN: [Taken; 8] =
-    [LOCAL_ITERS.or("10"), ORDER.or("v-first"), WEIGHTS.or("columns"), STEP[0], STEP[1], STEP[2], STEP[3], SUMMING[2]];
-static OPTIONS: [Taken; 18] = dp::with(OWN);
-static OWN_SKETCH: [Taken; 20] = dp::with([
-    OWN[0],
-    OWN[1],
-    OWN[2],
-    SKETCH.or("subsample"),
-    SKETCH_SIZE.or("auto"),
-    OWN[3],
-    OWN[4],
-    OWN[5],
-    OWN[6],
-    OWN[7],
-]);
-static SKETCHED: &[Taken] = &[
-    LOCAL_ITERS.or("10"),
-    ORDER.or("v-first"),
-    WEIGHTS.or("columns"),
-    SKETCH.or("subsample"),
-    SKETCH_SIZE.or("auto"),
-    STEP[0],
-    STEP[1],
-    STEP[2],
-    STEP[3],
-    SUMMING[0],
-    SUMMING[1],
-    SUMMING[2],
-];
+/// The description of a variant whose only release is U_r, once a round, and which therefore offers `--dp`.
+const fn averaging(name: &'static str, summary: &'static str) -> Description {
+    Description {
+        name,
+        aliases: &[],
+        summary,
+        paper: PAPER,
+        partition: Partition::PartyColumns,
+        unit: Unit::Round,
+        forms: FORMS,
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Offered,
+        limits: Some([
+            "Without --dp all parties see each U_r (with --secure-sum only the mean), which reveals some of its data.",
+            "--epsilon covers the released U_r, but not the statistics at loading or evaluations (--eval-every 0).",
+        ]),
+        messages: &[
+            AVERAGES[0],
+            AVERAGES[1],
+            RESIDUALS[0],
+            RESIDUALS[1],
+            LARGEST_TERM,
+            KEY,
+            SURVIVING[0],
+            SURVIVING[1],
+            SURVIVING[2],
+            dp::MESSAGES,
+            dp::MESSAGES_MASKED,
+        ],
+    }
+}
 
-/// What all four have in common.
-const BASE: Method = Method {
-    name: "syn-sd",
-    aliases: &[],
-    summary: "private columns: each party factorises its own, and copies of U are averaged now and then",
-    paper: PAPER,
-    partition: Partition::PartyColumns,
-    unit: Unit::Round,
-    forms: FORMS,
-    allows_negative: false,
-    options: &OPTIONS,
-    messages: MESSAGES,
-    build64: build::<f64, false, false>,
-    build32: build::<f32, false, false>,
-};
+/// The description of a variant that also averages sketches of U_r in each local step.
+const fn averaging_sketches(name: &'static str, summary: &'static str) -> Description {
+    Description {
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Refused(
+            "rows of U are released in every local step, more often than a budget can cover; use syn-sd",
+        ),
+        limits: Some([
+            "All parties see each U_r (with --secure-sum only the mean), which reveals some of its party's data.",
+            "Parties are honest but curious; all others together can compute a party's term. No noise is added.",
+        ]),
+        messages: &[
+            AVERAGES[0],
+            AVERAGES[1],
+            SKETCHES[0],
+            SKETCHES[1],
+            RESIDUALS[0],
+            RESIDUALS[1],
+            LARGEST_TERM,
+            KEY,
+            SURVIVING[0],
+            SURVIVING[1],
+            SURVIVING[2],
+        ],
+        ..averaging(name, summary)
+    }
+}
 
-pub static SD: Method = BASE;
-pub static SSD_U: Method = Method {
-    name: "syn-ssd-u",
-    summary: "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
-    options: SKETCHED,
-    messages: MESSAGES_U,
-    build64: build::<f64, true, false>,
-    build32: build::<f32, true, false>,
-    ..BASE
-};
-pub static SSD_V: Method = Method {
-    name: "syn-ssd-v",
-    summary: "as syn-sd; U's steps see a sketch of the party's own columns",
-    options: &OWN_SKETCH,
-    build64: build::<f64, false, true>,
-    build32: build::<f32, false, true>,
-    ..BASE
-};
-pub static SSD_UV: Method = Method {
-    name: "syn-ssd-uv",
-    summary: "syn-ssd-u and syn-ssd-v together",
-    options: SKETCHED,
-    messages: MESSAGES_U,
-    build64: build::<f64, true, true>,
-    build32: build::<f32, true, true>,
-    ..BASE
-};
+impl Method for SynSdArgs {
+    const DESCRIPTION: &'static Description = &averaging(
+        "syn-sd",
+        "private columns: each party factorises its own, and copies of U are averaged now and then",
+    );
+
+    fn check(&self) -> Result<()> {
+        self.syn.check(Some(&self.dp))
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.syn.groups(Some(&self.dp))
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        self.syn.cost(Sketches::default(), workload, ranks).map(Some)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.syn, Sketches::default(), Some(&self.dp), problem)
+    }
+}
+
+impl Method for SynSsdUArgs {
+    const DESCRIPTION: &'static Description = &averaging_sketches(
+        "syn-ssd-u",
+        "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
+    );
+
+    fn check(&self) -> Result<()> {
+        self.syn.check(None)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.syn.groups(None)
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        self.syn.cost(self.sketches(), workload, ranks).map(Some)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.syn, self.sketches(), None, problem)
+    }
+}
+
+impl SynSsdUArgs {
+    fn sketches(&self) -> Sketches<'_> {
+        Sketches { exchanged: Some(&self.sketch), own: None }
+    }
+}
+
+impl Method for SynSsdVArgs {
+    const DESCRIPTION: &'static Description =
+        &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
+
+    fn check(&self) -> Result<()> {
+        self.syn.check(Some(&self.dp))
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.syn.groups(Some(&self.dp))
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        self.syn.cost(self.sketches(), workload, ranks).map(Some)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.syn, self.sketches(), Some(&self.dp), problem)
+    }
+}
+
+impl SynSsdVArgs {
+    fn sketches(&self) -> Sketches<'_> {
+        Sketches { exchanged: None, own: Some(&self.sketch) }
+    }
+}
+
+impl Method for SynSsdUvArgs {
+    const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
+
+    fn check(&self) -> Result<()> {
+        self.syn.check(None)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.syn.groups(None)
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        self.syn.cost(self.sketches(), workload, ranks).map(Some)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.syn, self.sketches(), None, problem)
+    }
+}
+
+impl SynSsdUvArgs {
+    fn sketches(&self) -> Sketches<'_> {
+        Sketches { exchanged: Some(&self.sketch), own: Some(&self.sketch) }
+    }
+}
+
+/// What a variant sketches.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sketches<'a> {
+    /// S₂, of the copies of U that are averaged in each local step.
+    exchanged: Option<&'a SketchArgs>,
+    /// S₁, of the party's own columns.
+    own: Option<&'a SketchArgs>,
+}
+
+impl SynArgs {
+    fn check(&self, dp: Option<&DpArgs>) -> Result<()> {
+        self.threshold.check(&self.secure_sum, dp.is_some_and(DpArgs::is_on))?;
+        dp.map_or(Ok(()), DpArgs::check)
+    }
+
+    fn groups<'a>(&'a self, dp: Option<&'a DpArgs>) -> Groups<'a> {
+        Groups { secure_sum: Some(&self.secure_sum), dp, ..Groups::default() }
+    }
+
+    /// What a round costs on `ranks` ranks.
+    fn cost(&self, sketches: Sketches<'_>, workload: &Workload, ranks: usize) -> Result<Cost> {
+        let Workload { m, n, k, word, sparse, stored: all_stored, .. } = *workload;
+        let (parties, hosted) = workload.parties(ranks);
+        let own = n.div_ceil(parties);
+        let cols = own * hosted;
+        let steps = self.local.local_iters;
+        let sizes = sketches.exchanged.or(sketches.own).and_then(|args| args.sketch_size.given());
+        let d_v = sizes.map_or(sketch::default_size(m, k), |sizes| sizes.v.of(m));
+        if d_v > m {
+            return Err(Error::input(format!("--sketch-size: {d_v} rows for V's update, but the matrix has {m}")));
+        }
+        let mut cost = Cost::default();
+        let (product, square, t) = (2.0 * k as f64, 2.0 * (k * k) as f64, steps as f64);
+        let stored = workload.part(m, cols);
+        let part = |across, own, products| Sketched { across, own, products };
+        const DRAWN: &str = "the flops of sketches depend on which rows are drawn and on each party's columns";
+        // V's steps: against the whole U, or against the average of its sketches.
+        if let Some(args) = sketches.exchanged {
+            let sizes = [part(cols, m * hosted, hosted), part(n, m * parties, parties)];
+            workload.sketched(&mut cost, args.sketch, Kernel::SampledForV, (m, d_v), t, sizes);
+            cost.add(Kernel::Gram, t * square * d_v as f64, t * square * (d_v * ranks) as f64);
+            let times = steps as u64;
+            cost.messages.push(Message::party_sum(AVERAGE_SKETCH.kind, (ranks, parties), d_v * k, word, times));
+        } else {
+            cost.add(Kernel::Tmul, t * product * stored, t * product * all_stored);
+            cost.add(Kernel::Gram, t * square * (m * hosted) as f64, t * square * (m * parties) as f64);
+        }
+        // U's steps: on the party's own columns, all of them or a sketch.
+        if let Some(args) = sketches.own {
+            let d_u = sizes.map_or(sketch::default_size(own, k), |sizes| sizes.u.of(own)).min(own);
+            let sizes = [part(m * hosted, cols, hosted), part(m * parties, n, parties)];
+            workload.sketched(&mut cost, args.sketch, Kernel::SampledForU, (own, d_u), t, sizes);
+            cost.add(Kernel::Gram, t * square * (d_u * hosted) as f64, t * square * (d_u * parties) as f64);
+            if n % parties != 0 || sparse {
+                cost.about = Some(DRAWN);
+            }
+        } else {
+            cost.add(Kernel::Mul, t * product * stored, t * product * all_stored);
+            cost.add(Kernel::Gram, t * square * cols as f64, t * square * n as f64);
+        }
+        if sketches.exchanged.is_some() && sparse {
+            cost.about = Some(DRAWN);
+        }
+        let updates = (cols + m * hosted) as f64;
+        cost.add(Kernel::Sweep, t * square * updates, t * square * (n + m * parties) as f64);
+        cost.messages.push(Message::party_sum(AVERAGE_U.kind, (ranks, parties), m * k, word, 1));
+        let gram = if sketches.exchanged.is_some() { d_v } else { m };
+        cost.shape = Shape { block: (m, own), updated: m, gram, ..cost.shape };
+        // U's sketched steps need the columns as rows: a second copy.
+        cost.data = workload.block(m * hosted, stored) * if sketches.own.is_some() { 2.0 } else { 1.0 };
+        cost.factors = workload.bytes((2 * cols + (2 + hosted) * m) * k) + (16 * m * k) as f64;
+        Ok(cost)
+    }
+}
 
 /// What the sketched exchange of `syn-ssd-u` and `-uv` needs on a rank.
 struct Exchange<T: Real> {
     /// S₂, m × d
     sketch: Box<dyn Sketch<T>>,
-    /// Each hosted party's share of the average of S₂ᵀU_r, d × k
+    /// Each hosted party's term of the average of S₂ᵀU_r, d × k
     shares: Vec<Array2<T>>,
     /// The average.
     fixed: Array2<T>,
@@ -159,12 +376,11 @@ struct Syn<T: Real> {
     comm: Communicator,
     party_sum: PartySum,
     releases: Option<Releases>,
-    kept: Kept<T>,
     /// The first hosted party.
     first: usize,
     facts: Facts,
     draws: Draws,
-    /// Weights of all parties in averages; 1 together.
+    /// Weights of all parties in averages; they add up to 1.
     weights: Vec<f64>,
     step: Step,
     local_iters: usize,
@@ -178,45 +394,49 @@ struct Syn<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real, const SKETCH_U: bool, const SKETCH_V: bool>(
+fn build<T: Real>(
+    args: &SynArgs,
+    sketches: Sketches<'_>,
+    dp: Option<&DpArgs>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, max_iters, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
-    let kind = if SKETCH_U || SKETCH_V { options.word(&SKETCH) } else { "" };
-    let sizes = if SKETCH_U || SKETCH_V { options.sizes(&SKETCH_SIZE) } else { None };
+    let sizes = sketches.exchanged.or(sketches.own).and_then(|args| args.sketch_size.given());
     let (for_u, for_v) = sketch_sizes(sizes, &facts)?;
-    let count = who.count as f64;
-    let equal = options.word(&WEIGHTS) == "equal";
-    let weight = |cols: &Range<usize>| if equal { 1.0 / count } else { cols.len() as f64 / facts.n as f64 };
+    let weight = |cols: &Range<usize>| match args.weights {
+        PartyWeights::Equal => 1.0 / who.count as f64,
+        PartyWeights::Columns => cols.len() as f64 / facts.n as f64,
+    };
     let weights = data.cuts.cols.iter().map(weight).collect();
     let mine = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
-    let member = |party| Member::new(party, &u, &facts, SKETCH_V.then_some((kind, &for_u)));
+    let own = sketches.own.map(|args| args.sketch);
+    let member = |party| Member::new(party, &u, &facts, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
     let members: Vec<Member<T>> = mine.into_iter().map(member).collect();
-    let exchange = SKETCH_U.then(|| Exchange {
-        sketch: sketch::make(kind, facts.m, for_v, k, facts.order),
+    let exchange = sketches.exchanged.map(|args| Exchange {
+        sketch: sketch::make(args.sketch, facts.m, for_v, k, facts.order),
         shares: members.iter().map(|_| facts.order.zeros(for_v, k)).collect(),
         fixed: facts.order.zeros(for_v, k),
     });
-    let releases = if SKETCH_U {
-        None
-    } else {
-        let length = facts.m * facts.k;
-        let messages = Messages { max_iters, once: false, length, natural: None, boolean: false };
-        dp::releases(options, messages, who, &comm)?
+    let releases = match dp {
+        Some(dp) => {
+            let length = facts.m * facts.k;
+            let messages = Messages { max_iters, once: false, length, natural: None, boolean: false };
+            dp::releases(dp, args.secure_sum.secure_sum, messages, who, &comm)?
+        }
+        None => None,
     };
     Ok(Box::new(Syn {
-        kept: Kept::new(releases.as_ref()),
         releases,
         first: who.hosted(comm.rank()).start,
-        party_sum: party_sum(&comm, who, options)?,
+        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
         comm,
         draws: Draws { seed, parties: who.count },
         weights,
-        step: Step::new(options),
-        local_iters: options.count(&LOCAL_ITERS),
-        v_first: options.word(&ORDER) == "v-first",
+        step: Step::new(&args.local.step),
+        local_iters: args.local.local_iters,
+        v_first: args.local.order == UpdateOrder::VFirst,
         members,
         exchange,
         scratch: Scratch::new(&facts),
@@ -258,7 +478,7 @@ impl<T: Real> Syn<T> {
         Ok(())
     }
 
-    /// U's step of all parties: on their own copies.
+    /// U's step of all parties, on their own copies.
     fn step_u(&mut self, t: usize) {
         let Syn { comm, draws, step, members, scratch, .. } = self;
         comm.work("U's step", || members.iter_mut().for_each(|x| x.step_u(step, t, draws, scratch)));
@@ -276,7 +496,7 @@ impl<T: Real> Syn<T> {
         Ok(())
     }
 
-    /// The same by what each party moves the mean, w_r (U_r − U): that is what is bounded and noised.
+    /// The same by each party's weighted change of the mean, w_r (U_r − U), which is clipped and noised.
     fn average_noised(&mut self) -> Result<()> {
         let Syn { comm, party_sum, releases, facts, weights, members, u, .. } = self;
         let Some(releases) = releases else { return Ok(()) };
@@ -346,7 +566,6 @@ impl<T: Real> Algorithm<T> for Syn<T> {
             }
             self.round()?;
         }
-        self.kept.update(self.releases.as_ref());
         Ok(())
     }
 
@@ -371,7 +590,7 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         self.releases.as_ref().is_some_and(Releases::is_spent)
     }
 
-    fn releases(&self) -> Option<&Releases> {
+    fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
     }
 
@@ -379,17 +598,16 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         pieces(&self.u, self.members.iter().map(|x| &x.party).zip(self.refitted()))
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
-        all.extend(self.kept.pieces(self.first));
-        all
+    fn state(&self) -> State<'_, T> {
+        let factors = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
+        dp::save(factors.into(), self.releases.as_ref(), self.first)
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
         let u = &self.u;
         self.members.iter_mut().for_each(|x| x.u.assign(u));
-        self.kept.restore(from, self.first, self.releases.as_mut())?;
+        dp::restore(saved, self.releases.as_mut(), self.first)?;
         self.refitted.forget();
         self.iteration = iteration;
         Ok(())

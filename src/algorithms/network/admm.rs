@@ -1,36 +1,57 @@
-//! The centralised twin of PPDNMF: the same BCD and ADMM where one hub sees all the data. The parties' sums of Z_i Y_iᵀ
-//! and Y_i Y_iᵀ take the place of the exchange between neighbours, and X is the same everywhere.
+//! The centralised counterpart of PPDNMF: the same block coordinate descent and ADMM where one hub sees all the data.
+//! The parties' sums of Z_i Y_iᵀ and Y_i Y_iᵀ replace the exchange between neighbours, and X is the same everywhere.
 
 use ndarray::Array2;
 use serde_json::Value;
 
-use crate::algorithms::network::ppdnmf::local::{Agent, Inverse, Penalties, Split};
+use crate::algorithms::description::{
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
+};
+use crate::algorithms::method::Method;
+use crate::algorithms::network::ppdnmf::local::{Agent, InnerAdmmArgs, Inverse, Penalties, Split};
 use crate::algorithms::network::ppdnmf::{common_start, measure, penalties};
-use crate::algorithms::options::{ADMM_ITERS, ADMM_TOL, ETA, MU_PENALTY};
-use crate::algorithms::registry::{Form, LARGEST_TERM, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
+use crate::metrics::Measure;
+use crate::state::{Owner, Piece, SavedState, State};
 
-pub static METHOD: Method = Method {
-    name: "admm",
-    aliases: &[],
-    summary: "the centralised twin of ppdnmf: block coordinate descent with inner ADMM, all sums in the open",
-    paper: "the centralised algorithm in Lari, Arablouei, Werner: Privacy-Preserving Distributed NMF",
-    partition: Partition::PartyColumns,
-    unit: Unit::Round,
-    forms: &[Form::Dense, Form::Sparse],
-    allows_negative: true,
-    options: &[MU_PENALTY.or("auto"), ETA.or("auto"), ADMM_ITERS.or("30"), ADMM_TOL.or("0")],
-    messages: &[
-        MessageSpec::new(PRODUCTS, "m x k + k x k", "each iteration"),
-        MessageSpec::new(measure::RESIDUALS, "2", "each evaluation"),
-        LARGEST_TERM,
-    ],
-    build64: build,
-    build32: build,
-};
+/// Parameters of the centralised ADMM.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AdmmArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub inner: InnerAdmmArgs,
+}
+
+impl Method for AdmmArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "admm",
+        aliases: &[],
+        summary: "the centralised counterpart of ppdnmf: block coordinate descent with inner ADMM, sums in the clear",
+        paper: "the centralised algorithm in Lari, Arablouei, Werner: Privacy-Preserving Distributed NMF",
+        partition: Partition::PartyColumns,
+        unit: Unit::Round,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: true,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Refused("it is a baseline for ppdnmf and not private: all sums are in the clear"),
+        limits: Some([
+            "Not private: this is the centralised counterpart of ppdnmf, and all sums are in the clear.",
+            "Use it for comparison only.",
+        ]),
+        messages: &[
+            MessageSpec::new(PRODUCTS, "m x k + k x k", "each iteration"),
+            MessageSpec::new(measure::RESIDUALS, "2", "each evaluation"),
+            LARGEST_TERM,
+        ],
+    };
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.inner, problem)
+    }
+}
 
 const PRODUCTS: MessageTag = MessageTag::new("sum of ZY' and YY'", Payload::Product);
 
@@ -55,10 +76,10 @@ struct Central<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties, comm, .. } = problem;
+fn build<T: Real>(args: &InnerAdmmArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
     let shape = (data.header.rows, data.header.cols);
-    let penalties = penalties(&data, k, parties, options, Some(0.0));
+    let penalties = penalties(&data, k, parties, args, Some(0.0));
     let mut first = Array2::zeros((shape.0, k));
     common_start(&data, k, seed, first.view_mut());
     let hosted = parties.hosted(comm.rank());
@@ -84,8 +105,8 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         inverse: Inverse::new(k),
         gram: Array2::zeros((k, k)),
         penalties,
-        admm_iters: options.count(&ADMM_ITERS),
-        tolerance: options.number(&ADMM_TOL),
+        admm_iters: args.admm_iters,
+        tolerance: args.admm_tol,
         shape,
         norm2: data.statistics.norm2,
         iteration: 0,
@@ -150,7 +171,7 @@ impl<T: Real> Algorithm<T> for Central<T> {
         pieces
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
+    fn state(&self) -> State<'_, T> {
         let mut pieces = self.factors();
         pieces.push(Piece::shared("U_copy", self.shape.0, 0, self.x.u.view()));
         pieces.push(Piece::shared("U_dual", self.shape.0, 0, self.x.p.view()));
@@ -158,17 +179,17 @@ impl<T: Real> Algorithm<T> for Central<T> {
             pieces.push(Piece::shared("V_copy", self.shape.1, first, agent.y.u.view()));
             pieces.push(Piece::shared("V_dual", self.shape.1, first, agent.y.p.view()));
         }
-        pieces
+        pieces.into()
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, values) in [("U", &mut self.x.x), ("U_copy", &mut self.x.u), ("U_dual", &mut self.x.p)] {
-            from.rows(name, Owner::Shared, 0, values.view_mut())?;
+            saved.rows(name, Owner::Shared, 0, values.view_mut())?;
         }
         for (agent, &first) in self.agents.iter_mut().zip(&self.first_rows) {
             let y = &mut agent.y;
             for (name, values) in [("V", &mut y.x), ("V_copy", &mut y.u), ("V_dual", &mut y.p)] {
-                from.rows(name, Owner::Shared, first, values.view_mut())?;
+                saved.rows(name, Owner::Shared, first, values.view_mut())?;
             }
         }
         self.iteration = iteration;

@@ -1,7 +1,5 @@
-//! Federated methods with private rows: FNMF and its baselines.
+//! Federated methods with private rows: FNMF ([`fnmf`]) and the methods that it is compared with ([`baselines`]), which share
+//! its rounds and its server.
 
-pub mod fedavg;
-pub mod fedprox;
+pub mod baselines;
 pub mod fnmf;
-pub mod ipalm;
-pub mod mur;

@@ -1,122 +1,132 @@
-//! Differential privacy as the algorithms see it: the options, what they ask for, and a run's releases.
+//! Differential privacy as the methods see it: the parameters, what they ask for, and a run's releases.
 
 use serde_json::Value;
 
-use crate::algorithms::options::{
-    CLIP, DELTA, DP, DP_CALIBRATION, DP_NOISE, DP_RELEASES, EPSILON, HEADROOM, Options, SECRET_SEED, SECURE_SUM,
-    SECURE_THRESHOLD, Taken,
-};
-use crate::algorithms::registry::MessageSpec;
-use crate::algorithms::{Measures, Owner, Piece, Restore};
+use crate::algorithms::Measures;
+use crate::algorithms::description::MessageSpec;
+use crate::algorithms::parameters::{self, Auto, SecretSource};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
-use crate::linalg::Real;
-use crate::privacy::{
-    ANSWERS, Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PartySum, ROUND_KEYS, Releases, SEALED_SHARES,
-    masked,
-};
+use crate::privacy::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PartySum, Releases, masked};
 use crate::random::secret_rng;
-use ndarray::Array2;
+use crate::state::{Owner, SavedState, State};
 use rand::Rng;
 
-/// The options of every algorithm whose parties release factors.
-pub const OPTIONS: [Taken; 10] = [
-    DP.or("none"),
-    EPSILON.or("auto"),
-    DELTA.or("1e-5"),
-    CLIP.or("auto"),
-    DP_CALIBRATION.or("analytic"),
-    DP_NOISE.or("auto"),
-    DP_RELEASES.or("auto"),
-    SECURE_SUM.or("false"),
-    HEADROOM.or("16"),
-    SECRET_SEED.or("os"),
-];
+/// The noise of `--dp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Noise {
+    None,
+    Gaussian,
+    Laplace,
+    /// Flipped bits, for Boolean methods
+    Xor,
+}
+
+/// From a budget to the scale of Gaussian noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Calibration {
+    /// Exact (Balle and Wang)
+    Analytic,
+    /// The papers' formula, refused where it does not hold
+    Classic,
+}
+
+const ANY: f64 = f64::INFINITY;
+
+/// Differential privacy of what parties release.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct DpArgs {
+    /// Differential privacy of what a party releases; the unit of privacy is the party's whole data. With --secure-sum only
+    /// the sum is noised, by shares
+    #[arg(long, value_name = "NOISE", value_enum, default_value_t = Noise::None)]
+    pub dp: Noise,
+    /// Budget of the whole run, split over its releases; the run stops before it is exceeded. auto: no budget, the noise is
+    /// that of --dp-noise
+    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
+    pub epsilon: Auto<f64>,
+    /// The delta beside --epsilon
+    #[arg(long, value_name = "X", default_value = "1e-5", value_parser = parameters::number(0.0, 0.5))]
+    pub delta: f64,
+    /// How far a party's release may be from the last shared factor (gaussian: Euclidean norm, laplace: sum of magnitudes),
+    /// or how many ones it may have (xor). auto: the method's own bound, if it has one
+    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
+    pub clip: Auto<f64>,
+    /// From budget to Gaussian noise
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Calibration::Analytic)]
+    pub dp_calibration: Calibration,
+    /// Noise of an entry: standard deviation (gaussian), scale (laplace) or chance of a flip (xor), of a message or, with
+    /// --secure-sum, of the sum. auto: from --epsilon. With both, the budget determines how many releases there are
+    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
+    pub dp_noise: Auto<f64>,
+    /// Releases that --epsilon is split over. auto: one for each of --max-iters, or 1 where parties exchange once
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
+    pub dp_releases: Auto<usize>,
+    /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for tests
+    /// only
+    #[arg(long, value_name = "N|os", default_value = "os", value_parser = parameters::secret_source)]
+    pub secret_seed: SecretSource,
+}
+
+impl DpArgs {
+    /// Whether releases are noised.
+    pub fn is_on(&self) -> bool {
+        self.dp != Noise::None
+    }
+
+    fn mechanism(&self) -> Option<Mechanism> {
+        match self.dp {
+            Noise::None => None,
+            Noise::Gaussian => Some(Mechanism::Gaussian),
+            Noise::Laplace => Some(Mechanism::Laplace),
+            Noise::Xor => Some(Mechanism::Xor),
+        }
+    }
+
+    /// Checks what can be known before any data is read.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    pub fn check(&self) -> Result<()> {
+        if !self.is_on() {
+            let given = [("epsilon", self.epsilon), ("clip", self.clip), ("dp-noise", self.dp_noise)];
+            return match given.into_iter().find(|(_, value)| value.given().is_some()) {
+                Some((name, _)) => Err(Error::input(format!(
+                    "--{name}: there is no noise without --dp; add --dp gaussian, laplace or xor"
+                ))),
+                None => Ok(()),
+            };
+        }
+        if self.epsilon.given().is_none() && self.dp_noise.given().is_none() {
+            return Err(Error::input("--dp: give --epsilon, the budget of the whole run, or --dp-noise"));
+        }
+        if self.dp_calibration == Calibration::Classic && self.dp != Noise::Gaussian {
+            return Err(Error::input("--dp-calibration classic: the papers' formula is for --dp gaussian"));
+        }
+        Ok(())
+    }
+
+    /// The releases that a run's budget is split over, for `max_iters` iterations; `None` where there is no budget.
+    pub fn planned(&self, max_iters: usize, once: bool) -> Option<u64> {
+        let budget = self.is_on() && self.epsilon.given().is_some();
+        budget.then(|| self.releases(max_iters, once))
+    }
+
+    fn releases(&self, max_iters: usize, once: bool) -> u64 {
+        let all = if once { 1 } else { max_iters.max(1) };
+        self.dp_releases.given().unwrap_or(all) as u64
+    }
+}
 
 /// How many releases of the parties had to be cut.
 const CUT: MessageTag = MessageTag::new("evaluation: clipped releases", Payload::Scalar);
 
-/// The line of the wire table that comes with [`OPTIONS`].
+/// The line of the message table that comes with [`DpArgs`].
 pub const MESSAGES: MessageSpec = MessageSpec::new(CUT, "1 for each party", "each evaluation, with --dp");
 /// The same, masked.
 pub const MESSAGES_MASKED: MessageSpec =
     MessageSpec::new(masked(CUT), "1 for each party", "the same, with --secure-sum");
-
-/// What a party says beside its masked values where sums go on without lost parties.
-pub const SURVIVING: [MessageSpec; 3] = [
-    MessageSpec::new(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
-    MessageSpec::new(SEALED_SHARES, "96 bytes for each other party", "each sum, with --secure-threshold"),
-    MessageSpec::new(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
-];
-
-/// `own` options and [`OPTIONS`], for a registry entry; N is their number.
-pub const fn with<const M: usize, const N: usize>(own: [Taken; M]) -> [Taken; N] {
-    let mut all = [OPTIONS[0]; N];
-    let mut at = 0;
-    while at < N {
-        all[at] = if at < M { own[at] } else { OPTIONS[at - M] };
-        at += 1;
-    }
-    all
-}
-
-/// The mechanism that the options name.
-fn mechanism(options: &Options) -> Option<Mechanism> {
-    match options.word(&DP) {
-        "gaussian" => Some(Mechanism::Gaussian),
-        "laplace" => Some(Mechanism::Laplace),
-        "xor" => Some(Mechanism::Xor),
-        _ => None,
-    }
-}
-
-/// What can be said of the options before any data is read.
-///
-/// # Errors
-/// Naming the option that is wrong.
-pub fn check(options: &Options) -> Result<()> {
-    if options.count_or_none(&SECURE_THRESHOLD).is_some() {
-        if !options.flag(&SECURE_SUM) {
-            return Err(Error::input("--secure-threshold: is about masked sums; add --secure-sum"));
-        }
-        if options.takes(&DP) && mechanism(options).is_some() {
-            return Err(Error::input(
-                "--secure-threshold: parties that vanish take their share of the noise along; leave it or --dp out",
-            ));
-        }
-    }
-    if !options.takes(&DP) {
-        return Ok(());
-    }
-    if mechanism(options).is_none() {
-        let given = [&EPSILON, &CLIP, &DP_NOISE].into_iter().find(|o| options.number_or_auto(o).is_some());
-        return match given {
-            Some(option) => Err(Error::input(format!(
-                "--{}: there is no noise without --dp; add --dp gaussian, laplace or xor",
-                option.name
-            ))),
-            None => Ok(()),
-        };
-    }
-    if options.number_or_auto(&EPSILON).is_none() && options.number_or_auto(&DP_NOISE).is_none() {
-        return Err(Error::input("--dp: give --epsilon, the budget of the whole run, or --dp-noise"));
-    }
-    if options.word(&DP_CALIBRATION) == "classic" && options.word(&DP) != "gaussian" {
-        return Err(Error::input("--dp-calibration classic: the papers' formula is for --dp gaussian"));
-    }
-    Ok(())
-}
-
-/// The releases that a run's budget is split over, for `max_iters` iterations; `None` where there is no budget.
-pub fn planned(options: &Options, max_iters: usize, once: bool) -> Option<u64> {
-    let budget = options.takes(&DP) && mechanism(options).is_some() && options.number_or_auto(&EPSILON).is_some();
-    budget.then(|| asked_releases(options, max_iters, once))
-}
-
-fn asked_releases(options: &Options, max_iters: usize, once: bool) -> u64 {
-    let all = if once { 1 } else { max_iters.max(1) };
-    options.count_or_auto(&DP_RELEASES).unwrap_or(all) as u64
-}
 
 /// A method's side of its releases.
 #[derive(Debug, Clone, Copy)]
@@ -132,19 +142,19 @@ pub struct Messages {
     pub boolean: bool,
 }
 
-/// The releases of a run, where the options ask for privacy.
+/// The releases of a run, where privacy is asked for; `masked`: whether sums over parties are.
 ///
 /// # Errors
 /// If the request cannot be met, with the reason.
 pub fn releases(
-    options: &Options,
+    args: &DpArgs,
+    masked: bool,
     messages: Messages,
     parties: Parties,
     comm: &Communicator,
 ) -> Result<Option<Releases>> {
-    let Some(mechanism) = mechanism(options) else { return Ok(None) };
-    let masked = options.flag(&SECURE_SUM);
-    let clip = options.number_or_auto(&CLIP);
+    let Some(mechanism) = args.mechanism() else { return Ok(None) };
+    let clip = args.clip.given();
     if mechanism == Mechanism::Laplace && masked {
         return Err(Error::input(
             "--dp laplace: its noise cannot be shared out among the parties of a --secure-sum; use --dp gaussian",
@@ -164,23 +174,23 @@ pub fn releases(
     if mechanism == Mechanism::Xor && !messages.boolean {
         return Err(Error::input("--dp xor: flips bits, and this method sends numbers; use gaussian or laplace"));
     }
-    let noise = options.number_or_auto(&DP_NOISE);
-    let request = NoiseRequest {
+    let noise = args.dp_noise.given();
+    let asked = NoiseRequest {
         mechanism,
-        epsilon: options.number_or_auto(&EPSILON),
-        delta: options.number(&DELTA),
+        epsilon: args.epsilon.given(),
+        delta: args.delta,
         noise,
-        classic: options.word(&DP_CALIBRATION) == "classic",
-        releases: match options.number_or_auto(&EPSILON) {
+        classic: args.dp_calibration == Calibration::Classic,
+        releases: match args.epsilon.given() {
             // Without a budget nothing ends but by its own.
             None => u64::MAX,
-            Some(_) => asked_releases(options, messages.max_iters, messages.once),
+            Some(_) => args.releases(messages.max_iters, messages.once),
         },
     };
     // Flipped bits are noise of each party's own, whoever adds them up.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
-    let plan = NoisePlan::new(request, bound, messages.length, sharing)?;
-    let secret_seed = options.seed(&SECRET_SEED);
+    let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
+    let secret_seed = args.secret_seed.seed();
     let key = |party: usize| {
         let mut key = [0; NOISE_KEY];
         secret_rng(secret_seed, NOISE ^ party as u64)?.fill_bytes(&mut key);
@@ -192,20 +202,6 @@ pub fn releases(
 
 /// Keeps keys of noise apart from other secrets of the same `--secret-seed`.
 const NOISE: u64 = 0x6e6f_6973_6500_0000;
-
-/// Sums in the clear or masked, as the options say. Collective.
-///
-/// # Errors
-/// As [`PartySum::masked`].
-pub fn party_sum(comm: &Communicator, parties: Parties, options: &Options) -> Result<PartySum> {
-    if !options.flag(&SECURE_SUM) {
-        return Ok(PartySum::plain(comm, parties));
-    }
-    match options.count_or_none(&SECURE_THRESHOLD) {
-        Some(threshold) => PartySum::dropout_resilient(comm, parties, options.count(&HEADROOM), threshold),
-        None => PartySum::masked(comm, parties, options.count(&HEADROOM)),
-    }
-}
 
 /// Adds to the measures how many releases were cut, of all parties. Collective.
 ///
@@ -226,52 +222,23 @@ pub fn measure(
     Ok(())
 }
 
-/// What a checkpoint keeps of each hosted party's releases: bytes, one in each row.
-pub struct Kept<T>(Vec<Array2<T>>);
-
-impl<T: Real> Kept<T> {
-    /// Room for the hosted parties.
-    pub fn new(releases: Option<&Releases>) -> Self {
-        let hosted = releases.map_or(0, |r| r.clipped().count());
-        Kept((0..hosted).map(|_| Array2::zeros((Releases::STATE, 1))).collect())
-    }
-
-    /// Takes down the present state.
-    pub fn update(&mut self, releases: Option<&Releases>) {
-        let Some(releases) = releases else { return };
-        for (hosted, bytes) in self.0.iter_mut().enumerate() {
-            bytes.iter_mut().zip(releases.state(hosted)).for_each(|(x, byte)| *x = T::from_f64(byte.into()));
-        }
-    }
-
-    /// The pieces of a checkpoint, each its party's own.
-    pub fn pieces(&self, first: usize) -> impl Iterator<Item = Piece<'_, T>> {
-        self.0.iter().enumerate().map(move |(hosted, bytes)| Piece {
-            name: NAME,
-            owner: Owner::Party(first + hosted),
-            total_rows: bytes.nrows(),
-            first_row: 0,
-            values: bytes.view(),
-        })
-    }
-
-    /// Takes up what [`Kept::pieces`] gave.
-    ///
-    /// # Errors
-    /// When the checkpoint does not fit.
-    pub fn restore(&mut self, from: &dyn Restore<T>, first: usize, releases: Option<&mut Releases>) -> Result<()> {
-        let Some(releases) = releases else { return Ok(()) };
-        for (hosted, bytes) in self.0.iter_mut().enumerate() {
-            from.rows(NAME, Owner::Party(first + hosted), 0, bytes.view_mut())?;
-            let mut state = [0u8; Releases::STATE];
-            state.iter_mut().zip(bytes.iter()).for_each(|(byte, x)| *byte = x.as_f64() as u8);
-            releases.restore(hosted, &state);
-        }
-        Ok(())
-    }
+/// Adds each hosted party's releases to its private state; the first of these parties is `first`.
+pub fn save<'a, T>(state: State<'a, T>, releases: Option<&Releases>, first: usize) -> State<'a, T> {
+    let saved = releases.into_iter().flat_map(Releases::saved).enumerate();
+    saved.fold(state, |state, (hosted, own)| state.with(Owner::Party(first + hosted), &own))
 }
 
-const NAME: &str = "releases";
+/// Restores what [`save`] stored.
+///
+/// # Errors
+/// If the checkpoint does not fit.
+pub fn restore<T>(saved: &dyn SavedState<T>, releases: Option<&mut Releases>, first: usize) -> Result<()> {
+    let Some(releases) = releases else { return Ok(()) };
+    (0..releases.hosted()).try_for_each(|hosted| {
+        releases.restore(hosted, saved.read(Owner::Party(first + hosted))?);
+        Ok(())
+    })
+}
 
 /// A run's table of releases as lines for people; nothing where there is no table.
 pub fn lines(table: &Value) -> String {

@@ -8,8 +8,45 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
-use crate::comm::{Communicator, MessageTag, Parts, even_part};
+use crate::algorithms::description::Partition;
+use crate::algorithms::parameters::{self, Auto, GridShape};
+use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
+use crate::data::{Layout, PartySplit};
 use crate::linalg::{Block, Order, Real};
+
+/// What the ranks of a grid exchange.
+pub const GRAM_V: MessageTag = MessageTag::new("Gram of V", Payload::Gram);
+pub const GRAM_U: MessageTag = MessageTag::new("Gram of U", Payload::Gram);
+pub const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
+pub const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
+
+/// The grid of ranks.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct GridArgs {
+    /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words
+    #[arg(long, value_name = "PRxPC", default_value = "auto", value_parser = parameters::auto(parameters::grid_shape))]
+    pub grid: Auto<GridShape>,
+}
+
+/// How an m × n matrix is split. A grid is the one asked for, else the one that sends the fewest words.
+pub fn plan(
+    partition: Partition,
+    (m, n): (usize, usize),
+    ranks: usize,
+    parties: Parties,
+    share: PartySplit,
+    grid: Option<GridShape>,
+) -> Layout {
+    match partition {
+        Partition::Grid => {
+            let (pr, pc) = grid.map_or_else(|| fewest_words(m, n, ranks), |grid| (grid.rows, grid.cols));
+            Layout::Grid { pr, pc }
+        }
+        Partition::RowsAndColumns => Layout::RowsAndColumns { ranks },
+        Partition::PartyRows => Layout::PartyRows { parties, split: share },
+        Partition::PartyColumns => Layout::PartyColumns { parties, split: share },
+    }
+}
 
 /// The grid of `ranks` ranks, rows × columns, that sends the fewest words for an m × n matrix.
 ///

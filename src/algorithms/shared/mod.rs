@@ -1,11 +1,13 @@
-//! What several methods share: starts, steps, extrapolation, stationarity, missing entries, differential privacy.
+//! What several methods share: parameters, starts, steps, sums over parties, extrapolation, missing entries, differential
+//! privacy.
 
 pub mod dp;
+pub mod exact;
 pub mod extrapolation;
 pub mod grid;
-pub mod limits;
 pub mod missing;
 pub mod nndsvd;
+pub mod secure_sum;
 pub mod sketched_step;
 pub mod start;
 pub mod stationarity;

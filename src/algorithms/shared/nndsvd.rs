@@ -11,7 +11,7 @@
 use ndarray::{Array1, Array2, ArrayView2, s};
 use ndarray_linalg::{Eigh, UPLO};
 
-use crate::algorithms::registry::MessageSpec;
+use crate::algorithms::description::MessageSpec;
 use crate::algorithms::shared::grid::Grid;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data::Cuts;

@@ -2,12 +2,60 @@
 
 use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
-use crate::algorithms::options::{MU, MU_ALPHA, MU_BETA, Options, SOLVER, Taken};
+use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::linalg::Real;
 use crate::nls::{Sweep, gradient_step_below, spectral_bound, sweep_below};
+use crate::sketch::Kind;
 
-/// The options that a [`Step`] is made from, with their defaults.
-pub const OPTIONS: [Taken; 4] = [SOLVER.or("pcd"), MU.or("scaled"), MU_ALPHA.or("auto"), MU_BETA.or("0.01")];
+/// How subproblems are sketched.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SketchArgs {
+    /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Subsample)]
+    pub sketch: Kind,
+    /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
+    /// it is small
+    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
+    pub sketch_size: Auto<Sizes>,
+}
+
+/// The step on a sketched subproblem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Solver {
+    /// Proximal coordinate descent
+    Pcd,
+    /// Projected gradient
+    Pgd,
+}
+
+/// The unit of the regularisation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MuUnit {
+    /// Relative to the fixed factor, so that it fits any data
+    Scaled,
+    /// As printed in the paper
+    Absolute,
+}
+
+/// What a [`Step`] is made from.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct StepArgs {
+    /// Step on the sketched subproblem
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Solver::Pcd)]
+    pub solver: Solver,
+    /// Unit of the regularisation mu_t = alpha + beta*t (pgd: of the step alpha/(1+beta*t))
+    #[arg(long, value_name = "UNIT", value_enum, default_value_t = MuUnit::Scaled)]
+    pub mu: MuUnit,
+    /// alpha of --mu. auto: 0.1 for pcd, 2 for pgd (1 and 0.001 with --mu absolute)
+    #[arg(long, value_name = "X", default_value = "auto",
+          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
+    pub mu_alpha: Auto<f64>,
+    /// beta of --mu
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub mu_beta: f64,
+}
 
 /// Proximal coordinate descent (Alg. 3) or projected gradient (14), with the weights of iteration t.
 #[derive(Debug, Clone, Copy)]
@@ -21,17 +69,16 @@ pub struct Step {
 }
 
 impl Step {
-    /// As the options say.
-    pub fn new(options: &Options) -> Self {
-        let gradient = options.word(&SOLVER) == "pgd";
-        let scaled = options.word(&MU) == "scaled";
-        let alpha = options.number_or_auto(&MU_ALPHA).unwrap_or(match (gradient, scaled) {
+    pub fn new(args: &StepArgs) -> Self {
+        let gradient = args.solver == Solver::Pgd;
+        let scaled = args.mu == MuUnit::Scaled;
+        let alpha = args.mu_alpha.given().unwrap_or(match (gradient, scaled) {
             (false, true) => 0.1,
             (false, false) => 1.0,
             (true, true) => 2.0,
             (true, false) => 1e-3,
         });
-        Step { gradient, scaled, alpha, beta: options.number(&MU_BETA), most: f64::INFINITY }
+        Step { gradient, scaled, alpha, beta: args.mu_beta, most: f64::INFINITY }
     }
 
     /// The same step for entries of at most `most`: the bound (22).

@@ -2,15 +2,16 @@
 //! from the data's singular vectors; or given ones.
 
 use std::ops::Range;
+use std::path::Path;
 
 use ndarray::{Array2, ArrayViewMut2};
 
 use super::nndsvd;
-use crate::algorithms::options::{INIT, Options};
-use crate::algorithms::{Owner, Restore};
+use crate::algorithms::parameters::{self, Init};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
 use crate::random::{Purpose, Stream, uniform_rows};
+use crate::state::{Owner, ReadRows};
 
 /// c for an m × n matrix with this sum of entries. A matrix without a positive mean starts at c = 1.
 pub fn scale(sum: f64, (m, n): (usize, usize), k: usize) -> f64 {
@@ -28,21 +29,50 @@ pub fn v<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2
     uniform_rows(&Stream::new(seed, Purpose::StartV, 0), rows.clone(), scale, out);
 }
 
-/// `--init`.
-#[derive(Clone, Copy)]
-pub enum Init<'a, T> {
-    Random,
-    Nndsvd,
-    Given(&'a dyn Restore<T>),
+/// The start of the factors.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct InitArgs {
+    /// Where the factors start: random, nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks;
+    /// hals, bpp and mu), or a file that --output wrote
+    #[arg(long, value_name = "HOW", default_value = "random", value_parser = parameters::init)]
+    pub init: Init,
 }
 
-impl<'a, T> Init<'a, T> {
-    /// As typed; `given` are the factors of the file, if one was named.
-    pub fn of(options: &Options, given: Option<&'a dyn Restore<T>>) -> Self {
+impl InitArgs {
+    /// The file to start from, if one was named.
+    pub fn file(&self) -> Option<&Path> {
+        if let Init::File(path) = &self.init { Some(path) } else { None }
+    }
+
+    /// Refuses `nndsvd` for `method`, which does not start from it.
+    ///
+    /// # Errors
+    /// When that was asked for.
+    pub fn refuse_nndsvd(&self, method: &str) -> Result<()> {
+        if self.init == Init::Nndsvd {
+            return Err(Error::input(format!(
+                "--init nndsvd: {method} starts at random or from a file; hals, bpp and mu take nndsvd"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Where the factors start, with the contents of the file.
+#[derive(Clone, Copy)]
+pub enum Start<'a, T> {
+    Random,
+    Nndsvd,
+    Given(&'a dyn ReadRows<T>),
+}
+
+impl<'a, T> Start<'a, T> {
+    /// The start that was asked for; `given` are the factors of the file, if one was named.
+    pub fn new(args: &InitArgs, given: Option<&'a dyn ReadRows<T>>) -> Self {
         match given {
-            Some(given) => Init::Given(given),
-            None if options.word(&INIT) == "nndsvd" => Init::Nndsvd,
-            None => Init::Random,
+            Some(given) => Start::Given(given),
+            None if args.init == Init::Nndsvd => Start::Nndsvd,
+            None => Start::Random,
         }
     }
 }
@@ -53,7 +83,7 @@ impl<'a, T> Init<'a, T> {
 /// # Errors
 /// When there are no such factors, or the singular vectors cannot be computed.
 pub fn on_grid<T: Real>(
-    init: Init<'_, T>,
+    start: Start<'_, T>,
     task: &nndsvd::Task<'_>,
     sum: f64,
     positive: bool,
@@ -62,17 +92,17 @@ pub fn on_grid<T: Real>(
 ) -> Result<(Block<T>, Array2<T>, Array2<T>)> {
     let (shape, k, order) = (task.shape, task.k, block.order());
     let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
-    match init {
-        Init::Random => {
+    match start {
+        Start::Random => {
             let scale = scale(sum, shape, k);
             u(task.seed, rows[0], scale, of_u.view_mut());
             v(task.seed, rows[1], scale, of_v.view_mut());
         }
-        Init::Given(given) => {
+        Start::Given(given) => {
             let read = self::given(given, rows, [of_u.view_mut(), of_v.view_mut()]);
             task.comm.agree_on_error(read)?;
         }
-        Init::Nndsvd => {
+        Start::Nndsvd => {
             let (block, mut of_u, mut of_v) = nndsvd::start(task, block)?;
             if positive {
                 let small = T::from_f64(sum / (shape.0 as f64 * shape.1 as f64) / 100.0);
@@ -90,7 +120,7 @@ pub fn on_grid<T: Real>(
 ///
 /// # Errors
 /// When they are of another shape, or no start.
-pub fn given<T: Real>(given: &dyn Restore<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
+pub fn given<T: Real>(given: &dyn ReadRows<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
     for ((name, rows), mut out) in ["U", "V"].into_iter().zip(rows).zip(out) {
         given.rows(name, Owner::Shared, rows.start, out.view_mut())?;
         if let Some(x) = out.iter().find(|x| !(x.is_finite() && **x >= T::zero())) {

@@ -3,14 +3,33 @@
 
 use ndarray::Array2;
 
-use crate::algorithms::registry::MessageSpec;
+use crate::algorithms::description::MessageSpec;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::linalg::Real;
+
+/// What an evaluation computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evaluated {
+    /// The error alone
+    Error,
+    /// The norm of the projected gradient too
+    ProjectedGradient,
+}
+
+/// What evaluations compute.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct MeasureArgs {
+    /// What an evaluation computes: error, or projected-gradient too, the norm of the projected gradient of
+    /// 1/2 |M - U V'|_F^2, which is 0 at a stationary point (two more products, and the factors gathered)
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Evaluated::Error, hide_possible_values = true)]
+    pub measure: Evaluated,
+}
 
 /// The one number that each rank adds.
 pub const GRADIENT: MessageTag = MessageTag::new("evaluation: squared gradient", Payload::Scalar);
 
-/// Its line of a wire table.
+/// Its line of a message table.
 pub const MESSAGES: MessageSpec = MessageSpec::new(GRADIENT, "1", "each evaluation, with --measure projected-gradient");
 
 /// The squared norm for the rows x (rows × k) of a factor, from the right-hand side r (rows × k) and the Gram matrix g

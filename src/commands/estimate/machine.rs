@@ -9,8 +9,8 @@ use ndarray::Array2;
 use serde_json::{Map, Value, json};
 use sprs::CsMatI;
 
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern};
 use crate::comm::{Communicator, MessageTag, Payload};
-use crate::commands::estimate::cost::{Cost, Kernel};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Csr, Order, Real, SparseKernel, flops, gemm, gram};
 use crate::nls::{Pivoting, Sweep, multiply, sweep};
@@ -46,6 +46,31 @@ impl Rates {
     /// Flop/s of a kernel, if it is known.
     pub fn of(&self, kernel: Kernel) -> Option<f64> {
         self.kernels.get(kernel.name()).copied()
+    }
+
+    /// Seconds of each part of an iteration; `None` where a kernel of it is not measured.
+    pub fn seconds(&self, cost: &Cost) -> Option<BTreeMap<&'static str, f64>> {
+        let mut parts = BTreeMap::new();
+        for work in cost.work.iter().filter(|w| w.rank > 0.0) {
+            *parts.entry(work.kernel.name()).or_insert(0.0) += work.rank / self.of(work.kernel)?;
+        }
+        parts.insert("messages", cost.messages.iter().map(|m| self.of_message(m)).sum());
+        Some(parts)
+    }
+
+    /// Seconds of a message in an iteration, by the usual algorithms: halving and doubling.
+    pub fn of_message(&self, message: &Message) -> f64 {
+        if message.group == 1 {
+            return 0.0;
+        }
+        let steps = (message.group as f64).log2().ceil();
+        let share = (message.group - 1) as f64 / message.group as f64 * message.vector / self.bandwidth;
+        let once = match message.pattern {
+            Pattern::AllReduce | Pattern::PartySum => 2.0 * (steps * self.latency + share),
+            Pattern::AllGather | Pattern::ReduceScatter => steps * self.latency + share,
+            Pattern::Local => 0.0,
+        };
+        message.times as f64 * once
     }
 
     /// Latency and bandwidth as given, where they are.
@@ -237,7 +262,7 @@ fn sampled<T: Real>(comm: &Communicator, block: &Block<T>, d: usize, own: usize,
     let d = d.clamp(1, rows);
     let factor = random::<T>(own.clamp(1, rows), k, order, 6);
     let (mut b, mut out) = (order.zeros::<T>(d, k), order.zeros::<T>(cols, k));
-    let mut sketch = sketch::make::<T>("subsample", rows, d, k, order);
+    let mut sketch = sketch::make::<T>(sketch::Kind::Subsample, rows, d, k, order);
     // Other rows each time, as in a run: what was fetched before is of no use.
     let mut t = 0;
     let mut call = || {

@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::{Point, Question, WORTH};
-use crate::commands::estimate::cost::Cost;
-use crate::commands::estimate::machine::Rates;
-use crate::commands::estimate::methods::Job;
+use super::machine::Rates;
+use super::{Job, Point, Question, WORTH};
+use crate::algorithms::cost::Cost;
 use crate::output::summary::bytes;
 
 pub struct Report<'a> {
@@ -25,7 +24,7 @@ pub struct Report<'a> {
 
 impl Report<'_> {
     fn parts(&self) -> Option<BTreeMap<&'static str, f64>> {
-        self.cost.seconds(self.rates)
+        self.rates.seconds(self.cost)
     }
 
     fn seconds(&self) -> Option<f64> {
@@ -72,8 +71,8 @@ impl Report<'_> {
             })
             .collect();
         json!({
-            "algo": job.method.name, "chosen_by_auto": question.auto, "m": job.m, "n": job.n, "stored": job.stored, "sparse": job.sparse, "k": job.k,
-            "ranks": ranks, "parties": job.parties(*ranks).0, "word": job.word, "params": job.options.to_json(),
+            "algo": job.method.description().name, "chosen_by_auto": job.automatic, "m": job.workload.m, "n": job.workload.n, "stored": job.workload.stored, "sparse": job.workload.sparse, "k": job.workload.k,
+            "ranks": ranks, "parties": job.workload.parties(*ranks).0, "word": job.workload.word, "params": job.method.parameters(),
             "grid": cost.grid.map(|(pr, pc)| format!("{pr}x{pc}")),
             "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "peak_bytes": self.peak()},
             "flops": {"rank": sum(0), "total": sum(1), "by_kernel": by_kernel},
@@ -89,17 +88,18 @@ impl Report<'_> {
     pub fn text(&self) -> String {
         let Report { question, job, ranks, cost, rates, scan, worth, .. } = self;
         let mut out = String::new();
-        let kind = if job.sparse { format!("{:.0} entries", job.stored) } else { "dense".to_string() };
+        let kind =
+            if job.workload.sparse { format!("{:.0} entries", job.workload.stored) } else { "dense".to_string() };
         let grid = cost.grid.map_or_else(String::new, |(pr, pc)| format!(" ({pr} x {pc} grid)"));
         let _ = writeln!(
             out,
             "{}{} of {} x {} ({kind}), k = {}, f{}, on {ranks} rank(s){grid}; each iteration:\n",
-            job.method.name,
-            if question.auto { ", which --algo auto takes," } else { "" },
-            job.m,
-            job.n,
-            job.k,
-            8 * job.word,
+            job.method.description().name,
+            if job.automatic { ", which --algo auto takes," } else { "" },
+            job.workload.m,
+            job.workload.n,
+            job.workload.k,
+            8 * job.workload.word,
         );
         let size = |x: f64| bytes(x as u64);
         let _ = writeln!(
@@ -115,7 +115,7 @@ impl Report<'_> {
         let _ = writeln!(out, "work      {:.4} Gflop on a rank: {}", total / 1e9, list.join(", "));
         let [mpi, messages, party] = cost.traffic();
         let _ = writeln!(out, "traffic   {} in {messages} messages, all ranks together", bytes(mpi));
-        if job.method.partition.is_private() {
+        if job.method.description().partition.is_private() {
             let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
         }
         match self.parts() {

@@ -1,28 +1,28 @@
-//! Which number of components: from the error on entries held out, and from how stable the components are.
+//! The choice of the number of components, from the error on held-out entries and the stability of the components.
 
 use crate::commands::sweep::stability::Stability;
 
-/// What is known of one k.
+/// The results for one k.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Point {
     pub k: usize,
     pub runs: usize,
-    /// Mean over the runs of the error on what they have seen.
+    /// Mean over the runs of the root mean squared error on observed entries.
     pub rmse: f64,
-    /// Mean over the runs of the error on what was held out, and its standard error.
+    /// Mean over the runs of the same error on held-out entries, and its standard error.
     pub heldout: Option<(f64, f64)>,
     pub stability: Option<Stability>,
 }
 
-/// From this silhouette on components are called stable.
+/// Components with at least this mean silhouette are called stable.
 const STABLE: f64 = 0.75;
-/// How much larger than the least the error of a k may be that is stable where the best one is not.
+/// A stable k is preferred to an unstable better one if its error is at most this multiple of the smallest.
 const NEAR: f64 = 1.05;
 
-/// A recommendation and its reasons; `None` where no k was tried.
+/// A recommendation and its reasons; `None` if nothing supports one.
 pub fn choose(points: &[Point]) -> Option<(usize, Vec<String>)> {
     let stable = |p: &&Point| p.stability.is_some_and(|s| s.mean >= STABLE);
-    let words = |p: &Point| match p.stability {
+    let describe = |p: &Point| match p.stability {
         Some(s) => format!(
             "its components are {} (mean silhouette {:.2}, the least {:.2})",
             if s.mean >= STABLE { "stable" } else { "not stable" },
@@ -36,7 +36,7 @@ pub fn choose(points: &[Point]) -> Option<(usize, Vec<String>)> {
     let Some((best, least, deviation)) = best else {
         let chosen = points.iter().filter(stable).max_by_key(|p| p.k)?;
         let reason = format!("k = {} is the largest whose components are stable; nothing was held out", chosen.k);
-        return Some((chosen.k, vec![reason, words(chosen)]));
+        return Some((chosen.k, vec![reason, describe(chosen)]));
     };
     let mut reasons = vec![format!("the error on held-out entries is least at k = {}: {least:.6}", best.k)];
     let (simplest, error, _) = known.iter().copied().filter(|p| p.1 <= least + deviation).min_by_key(|p| p.0.k)?;
@@ -46,13 +46,13 @@ pub fn choose(points: &[Point]) -> Option<(usize, Vec<String>)> {
             simplest.k
         ));
     }
-    reasons.push(format!("k = {}: {}", simplest.k, words(simplest)));
+    reasons.push(format!("k = {}: {}", simplest.k, describe(simplest)));
     let mut chosen = simplest;
     if !stable(&simplest) {
         let near = known.iter().filter(|p| p.0.k < simplest.k && p.1 <= NEAR * least && stable(&p.0));
         if let Some(other) = near.max_by_key(|p| p.0.k) {
             chosen = other.0;
-            reasons.push(format!("k = {} is nearly as good ({:.6}), and {}", chosen.k, other.1, words(chosen)));
+            reasons.push(format!("k = {} is nearly as good ({:.6}), and {}", chosen.k, other.1, describe(chosen)));
         }
     }
     let last = points.iter().map(|p| p.k).max();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_simplest_of_the_good_ones_unless_a_stable_one_is_near() {
+    fn the_simplest_good_k_unless_a_stable_one_is_near() {
         let errors = |list: &[(usize, f64, f64)]| -> Vec<Point> {
             list.iter().map(|&(k, error, mean)| point(k, Some((error, 0.02)), mean)).collect()
         };

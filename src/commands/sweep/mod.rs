@@ -1,34 +1,118 @@
-//! `fednmf sweep`: which number of components? Every k with several seeds, in one job: the ranks are split into groups,
-//! each group loads the data once and does its share of the runs. A run that is done lies in its own file, so a sweep that
-//! was stopped goes on where it was, and several jobs may share a directory.
+//! `fednmf sweep`: chooses the number of components. Runs every k with several seeds in one job: the ranks are split into
+//! groups, and each group loads the data once and does its share of the runs. Every finished run has a file of its own, so
+//! a sweep that was stopped continues where it was, and several jobs may share a directory.
 
 mod choice;
 mod stability;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use clap::Args;
 use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use self::choice::{Point, choose};
 use self::stability::stability;
-use crate::algorithms::options::{HOLDOUT, INNER_SWEEPS, MISSING, Options};
-use crate::algorithms::registry::Precision;
-use crate::algorithms::{Method, Problem, registry};
-use crate::cli::SweepArgs;
-use crate::comm::{Communicator, Parties};
+use crate::algorithms::Problem;
+use crate::algorithms::centralized::hals::HalsArgs;
+use crate::algorithms::centralized::mu::MuArgs;
+use crate::algorithms::method::{ConfiguredMethod, Precision, defaults};
+use crate::algorithms::parameters::{self, Auto, Missing};
+use crate::algorithms::shared::grid;
+use crate::algorithms::shared::missing::MissingArgs;
+use crate::comm::{CONTROL, Communicator, Parties};
 use crate::data;
-use crate::data::{InputSpec, Loaded, Plan, Share};
-use crate::driver::CONTROL;
+use crate::data::{InputSpec, Layout, Loaded, PartySplit};
+use crate::driver::{Checkpointer, Driver, Limits, Trajectory};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::SparseKernel;
+use crate::metrics::Measure;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
+use crate::output::trace::Trace;
 use crate::report;
 
-/// Iterations between two looks at the error.
-const LOOK: usize = 10;
+/// The methods that a sweep can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SweepMethod {
+    Hals,
+    Mu,
+}
+
+/// The entries that a sweep can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SweepMissing {
+    None,
+    /// NaN
+    Nan,
+    /// Zeros: only stored entries count
+    ZeroUnobserved,
+}
+
+impl From<SweepMissing> for Missing {
+    fn from(missing: SweepMissing) -> Missing {
+        match missing {
+            SweepMissing::None => Missing::None,
+            SweepMissing::Nan => Missing::Nan,
+            SweepMissing::ZeroUnobserved => Missing::ZeroUnobserved,
+        }
+    }
+}
+
+/// `fednmf sweep`.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Numbers of components: 5..50, 5..50:5 (in steps of 5) or 4,8,12
+    #[arg(long = "k", short = 'k', value_name = "KS")]
+    pub components: String,
+    /// Matrix: any input that a run takes
+    #[arg(long, value_name = "PATH")]
+    pub input: String,
+    /// Directory for the results: the factors of each run, sweep.json and sweep.html. What is there already is not done
+    /// again
+    #[arg(long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Runs for each k, with different starts and entries held out
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub runs: usize,
+    /// Method: a sweep holds entries out, which these can do
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = SweepMethod::Hals)]
+    pub algo: SweepMethod,
+    /// Share of the observed entries that a run does not see; 0: none, and each run is faster
+    #[arg(long, value_name = "SHARE", default_value = "0.05", allow_hyphen_values = true,
+          value_parser = parameters::number(0.0, 0.9))]
+    pub holdout: f64,
+    /// Missing entries
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = SweepMissing::None)]
+    pub missing: SweepMissing,
+    /// Most iterations of a run
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub max_iters: usize,
+    /// A run ends when in ten iterations the error falls by less than X times the first error
+    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    pub tol: f64,
+    /// Seed of the first run; the next ones count on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Groups of ranks, each with the whole matrix and one run at a time [default: one for each rank]
+    #[arg(long, value_name = "N")]
+    pub groups: Option<usize>,
+    /// Factorise the transposed matrix
+    #[arg(long)]
+    pub transpose: bool,
+    /// No progress on stderr
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Iterations between two evaluations.
+const EVAL_EVERY: usize = 10;
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +121,10 @@ struct Task {
     run: usize,
 }
 
-/// What is the same for all runs.
+/// What all runs have in common.
 struct Sweep<'a> {
     args: &'a SweepArgs,
-    method: &'static Method,
-    options: Options,
+    method: Arc<dyn ConfiguredMethod>,
     input: InputSpec,
     ks: Vec<usize>,
 }
@@ -49,19 +132,11 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     /// Checks what was typed.
     fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
-        let method = ["hals", "mu"].into_iter().find(|name| *name == args.algo).and_then(registry::find);
-        let method = method.ok_or_else(|| {
-            Error::input(format!("--algo {}: a sweep holds entries out, which hals and mu can do", args.algo))
-        })?;
-        let options = Options::check(method.options, |name| match name {
-            _ if name == HOLDOUT.name => Some(args.holdout.to_string()),
-            _ if name == MISSING.name => Some(args.missing.clone()),
-            _ if name == INNER_SWEEPS.name => Some("2".into()),
-            _ => None,
-        })?;
-        if options.missing_file().is_some() {
-            return Err(Error::input("--missing: a sweep takes none, nan or zero-unobserved"));
-        }
+        let missing = MissingArgs { missing: args.missing.into(), holdout: args.holdout };
+        let method: Arc<dyn ConfiguredMethod> = match args.algo {
+            SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps: Auto::Given(2), missing, ..defaults::<HalsArgs>() }),
+            SweepMethod::Mu => Arc::new(MuArgs { missing, ..defaults::<MuArgs>() }),
+        };
         if args.runs == 0 || args.max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));
         }
@@ -70,29 +145,33 @@ impl Sweep<'_> {
         }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
-        input.allow_nan = options.missing() == Some("nan");
-        Ok(Sweep { args, method, options, input, ks: numbers(&args.components)? })
+        input.allow_nan = args.missing == SweepMissing::Nan;
+        Ok(Sweep { args, method, input, ks: numbers(&args.components)? })
+    }
+
+    fn has_missing(&self) -> bool {
+        self.method.groups().missing.is_some_and(MissingArgs::any)
     }
 
     fn file(&self, task: Task) -> PathBuf {
         self.args.output.join(format!("k{:04}-run{:03}.h5", task.k, task.run))
     }
 
-    /// What decides the numbers of a run.
+    /// Everything that determines the results of a run.
     fn identity(&self, task: Task, checksum: u64) -> Map<String, Value> {
         let args = self.args;
         let all = json!({
-            "algo": self.method.name, "k": task.k, "seed": args.seed + task.run as u64, "holdout": args.holdout,
+            "algo": self.method.description().name, "k": task.k, "seed": args.seed + task.run as u64, "holdout": args.holdout,
             "missing": args.missing, "max_iters": args.max_iters, "tol": args.tol, "transpose": u8::from(args.transpose),
             "checksum": format!("{checksum:016x}"),
         });
         all.as_object().cloned().unwrap_or_default()
     }
 
-    /// The measures of a run that is done; `None` if it is still to do.
+    /// The attributes of a finished run; `None` if it is still to do.
     ///
     /// # Errors
-    /// When the file there is of another run.
+    /// If its file belongs to another sweep.
     fn done(&self, task: Task, checksum: u64) -> Result<Option<Map<String, Value>>> {
         let path = self.file(task);
         if !path.exists() {
@@ -103,7 +182,7 @@ impl Sweep<'_> {
             let found = stored.attributes().get(&name).cloned().unwrap_or(Value::Null);
             if found != value && found.as_f64().zip(value.as_f64()).is_none_or(|(a, b)| a != b) {
                 return Err(Error::input(format!(
-                    "{}: is of another sweep: its {name} is {found}, not {value}; give another directory with --output",
+                    "{}: belongs to another sweep: its {name} is {found}, not {value}; give another directory with --output",
                     path.display()
                 )));
             }
@@ -111,14 +190,13 @@ impl Sweep<'_> {
         Ok(Some(stored.attributes().clone()))
     }
 
-    /// Does one run and writes its file. Collective in the group.
+    /// Performs one run and writes its file. Collective in the group.
     fn run(&self, task: Task, loaded: &Loaded<f64>, group: &Communicator) -> Result<()> {
         let problem = Problem {
             data: loaded.copy(),
             k: task.k,
             seed: self.args.seed + task.run as u64,
             kernel: SparseKernel::Native.into(),
-            options: &self.options,
             parties: Parties { count: group.size(), ranks: group.size() },
             max_iters: self.args.max_iters,
             initial: None,
@@ -126,47 +204,51 @@ impl Sweep<'_> {
             carry_on: false,
             comm: group.clone(),
         };
-        let mut algorithm = group.agree_on_error(f64::build(self.method, problem))?;
-        let mut measures = algorithm.measure()?;
-        let error = |measures: &[(&str, f64)]| measures.first().map_or(f64::NAN, |m| m.1);
-        let first = error(&measures);
-        while algorithm.iteration() < self.args.max_iters {
-            algorithm.advance(LOOK.min(self.args.max_iters - algorithm.iteration()))?;
-            let before = error(&measures);
-            measures = algorithm.measure()?;
-            if !error(&measures).is_finite() {
-                return Err(Error::failed(format!(
-                    "k = {}, run {}: the factors are no finite numbers",
-                    task.k, task.run
-                )));
-            }
-            if before - error(&measures) < self.args.tol * first {
-                break;
-            }
-        }
+        let mut driver = Driver {
+            comm: group.clone(),
+            algorithm: group.agree_on_error(f64::build(&*self.method, problem))?,
+            trajectory: Trajectory::default(),
+            limits: Limits {
+                max_iters: self.args.max_iters,
+                tol: Some(self.args.tol),
+                target_error: None,
+                time_limit: None,
+                eval_every: EVAL_EVERY,
+            },
+            leading: Measure::RelativeError,
+            signals: None,
+            trace: Trace::default(),
+            progress: Progress::new(false, None),
+            checkpointer: Checkpointer::none(group),
+        };
+        driver.iterate()?;
+        let Driver { algorithm, trajectory, .. } = driver;
         let statistics = &loaded.statistics;
         let mut all = self.identity(task, statistics.checksum);
-        if self.options.missing().is_none() {
+        if !self.has_missing() {
             let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
-            all.insert("rmse".into(), json!(error(&measures) * (statistics.norm2 / entries).sqrt()));
+            all.insert(
+                "rmse".into(),
+                json!(trajectory.error().unwrap_or(f64::NAN) * (statistics.norm2 / entries).sqrt()),
+            );
         }
-        all.extend(measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
-        all.insert("iterations".into(), algorithm.iteration().into());
+        all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+        all.insert("iterations".into(), trajectory.iteration.into());
         all.insert("input".into(), self.args.input.clone().into());
         matrices::write(group, &self.file(task), &algorithm.factors(), &all)
     }
 
-    /// The statistics of one k, from the files of its runs.
+    /// Error and stability of one k, from the files of its runs.
     fn point(&self, k: usize, checksum: u64) -> Result<Point> {
         let (mut seen, mut held, mut factors) = (Vec::new(), Vec::new(), Vec::new());
         for run in 0..self.args.runs {
             let task = Task { k, run };
             let Some(found) = self.done(task, checksum)? else {
-                return Err(Error::failed(format!("{}: is not there any more", self.file(task).display())));
+                return Err(Error::failed(format!("{}: is no longer there", self.file(task).display())));
             };
-            let figure = |name: &str| found.get(name).and_then(Value::as_f64);
-            seen.extend(figure("rmse"));
-            held.extend(figure("heldout_rmse"));
+            let value = |name: &str| found.get(name).and_then(Value::as_f64);
+            seen.extend(value("rmse"));
+            held.extend(value("heldout_rmse"));
             let stored = Stored::open(&self.file(task))?;
             let mut v = Array2::zeros(stored.matrix("V")?);
             stored.as_f64("V", 0, v.view_mut())?;
@@ -202,23 +284,23 @@ fn numbers(text: &str) -> Result<Vec<usize>> {
     if all.is_empty() { Err(wrong()) } else { Ok(all) }
 }
 
-/// The tasks of each group: the largest first, each to the group with the least to do. The same on all ranks.
+/// The tasks of each group: the largest first, each to the group with the least work so far. The same on all ranks.
 fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {
     tasks.sort_by(|a, b| b.k.cmp(&a.k).then(a.run.cmp(&b.run)));
-    let mut hands = vec![Vec::new(); groups];
+    let mut by_group = vec![Vec::new(); groups];
     let mut weights = vec![0usize; groups];
     for task in tasks {
         let least = (0..groups).min_by_key(|&g| weights[g]).unwrap_or(0);
         weights[least] += task.k;
-        hands[least].push(task);
+        by_group[least].push(task);
     }
-    hands
+    by_group
 }
 
-/// Runs a sweep. Collective.
+/// Runs a sweep; returns the exit code. Collective.
 ///
 /// # Errors
-/// On all ranks, when anything is wrong with arguments, data, or the files of earlier runs.
+/// On all ranks, if arguments, data or the files of earlier runs are wrong.
 pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
     let made = if comm.is_root() { std::fs::create_dir_all(&args.output) } else { Ok(()) };
@@ -238,7 +320,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let loaded = comm.agree_on_error(loaded)?;
     let checksum = loaded.statistics.checksum;
 
-    // Who has what is decided before anything is done: files that appear meanwhile change nothing.
+    // Tasks are dealt before any run starts: files that other jobs write meanwhile change nothing.
     let open = || -> Result<Vec<bool>> {
         tasks.iter().map(|&task| sweep.done(task, checksum).map(|found| found.is_none())).collect()
     };
@@ -254,10 +336,11 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mine = deal(todo, groups).swap_remove(number);
     let count = mine.len();
     let all = mine.into_iter().enumerate().try_for_each(|(i, task)| {
-        sweep.run(task, &loaded, &group).inspect_err(|e| {
+        let done = sweep.run(task, &loaded, &group).map_err(|e| e.at(format!("k = {}, run {}", task.k, task.run)));
+        done.inspect_err(|e| {
             if group.is_root() && groups > 1 {
-                // The job ends with it when the other groups are done.
-                eprintln!("fednmf: k = {}, run {} failed: {e}; the other groups do theirs", task.k, task.run);
+                // The other groups finish their runs; then the job ends with this error.
+                eprintln!("fednmf: {e}; the other groups go on");
             }
         })?;
         progress.note(&format!("k = {}, run {} done ({} of {count} of this group)", task.k, task.run, i + 1));
@@ -271,11 +354,11 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         comm.all_gather_value(CONTROL, &comm.agree_on_error(points)?).into_iter().flatten().collect();
     points.sort_by_key(|p| p.k);
     progress.finish();
-    comm.agree_on_error(if comm.is_root() { tell(args, &points) } else { Ok(()) })?;
+    comm.agree_on_error(if comm.is_root() { print_summary(args, &points) } else { Ok(()) })?;
     Ok(EXIT_DONE)
 }
 
-/// Every group has the whole matrix.
+/// Loads the whole matrix into each group. Collective in the group.
 fn load(sweep: &Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<Loaded<f64>> {
     let input = data::open(&sweep.input, group)?;
     let (m, n) = (input.header().rows, input.header().cols);
@@ -284,15 +367,17 @@ fn load(sweep: &Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Res
             "--k: {k} components are more than the {m} x {n} matrix has rows or columns"
         )));
     }
-    let plan = match sweep.options.missing() {
-        Some(_) => Plan::RowsAndColumns { ranks: group.size() },
-        None => sweep.method.partition.plan((m, n), group.size(), Parties { count: 1, ranks: 1 }, Share::Even, None),
+    let partition = sweep.method.description().partition;
+    let plan = if sweep.has_missing() {
+        Layout::RowsAndColumns { ranks: group.size() }
+    } else {
+        grid::plan(partition, (m, n), group.size(), Parties { count: 1, ranks: 1 }, PartySplit::Even, None)
     };
     input.load::<f64>(&plan, group, &mut |part| progress.loading(part))
 }
 
-/// Table, files and recommendation.
-fn tell(args: &SweepArgs, points: &[Point]) -> Result<()> {
+/// Writes the table, the files and the recommendation.
+fn print_summary(args: &SweepArgs, points: &[Point]) -> Result<()> {
     let chosen = choose(points);
     let (recommended, reasons) = chosen.clone().unzip();
     let summary = json!({"points": points, "recommended": recommended, "reasons": reasons});
@@ -366,9 +451,9 @@ mod tests {
     #[test]
     fn tasks_are_dealt_evenly_by_their_size() {
         let tasks: Vec<Task> = (1..=20).flat_map(|k| (0..3).map(move |run| Task { k, run })).collect();
-        let hands = deal(tasks.clone(), 4);
-        let weights: Vec<usize> = hands.iter().map(|hand| hand.iter().map(|t| t.k).sum()).collect();
+        let by_group = deal(tasks.clone(), 4);
+        let weights: Vec<usize> = by_group.iter().map(|own| own.iter().map(|t| t.k).sum()).collect();
         assert!(weights.iter().max().unwrap() - weights.iter().min().unwrap() <= 20, "{weights:?}");
-        assert_eq!(hands.concat().len(), tasks.len());
+        assert_eq!(by_group.concat().len(), tasks.len());
     }
 }

@@ -1,22 +1,22 @@
-//! How alike the components of several runs are: they are matched one to one, and their clusters judged by silhouettes,
-//! as NMFk does (Alexandrov and Vesselinov 2014).
+//! How similar the components of several runs are: they are matched one to one, and the clusters are scored by
+//! silhouettes, as in NMFk (Alexandrov and Vesselinov 2014).
 
 use ndarray::{Array2, s};
 
 use crate::algorithms::rows::fnmf::align::Assignment;
 
-/// How stable the components of one k are.
+/// Stability of the components of one k.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Stability {
-    /// Mean silhouette of all components, by cosine distance: 1 where every run finds the same ones.
+    /// Mean silhouette of all components by cosine distance: 1 if every run finds the same ones.
     pub mean: f64,
     /// That of the least stable component.
     pub least: f64,
-    /// Mean cosine between a component and its like in other runs.
+    /// Mean cosine between a component and its counterparts in other runs.
     pub cosine: f64,
 }
 
-/// Rounds of matching to means that have moved.
+/// Largest number of rounds of matching.
 const ROUNDS: usize = 20;
 
 /// The stability of factors V (n × k each) of at least two runs; `None` for fewer.
@@ -24,7 +24,7 @@ pub fn stability(runs: &[Array2<f64>]) -> Option<Stability> {
     let first = runs.first().filter(|_| runs.len() > 1)?;
     let (n, k) = first.dim();
     let total = runs.len() * k;
-    // All components side by side, each of length 1.
+    // All components side by side, normalised.
     let mut all = Array2::<f64>::zeros((n, total));
     for (r, v) in runs.iter().enumerate() {
         for j in 0..k {
@@ -46,7 +46,7 @@ pub fn stability(runs: &[Array2<f64>]) -> Option<Stability> {
         let within = sums[mine] / (runs.len() - 1) as f64;
         own += 1.0 - within;
         let other = (0..k).filter(|&q| q != mine).map(|q| sums[q] / runs.len() as f64).fold(f64::INFINITY, f64::min);
-        // With one component there is no other cluster: the farthest that two components can be apart stands for it.
+        // With one component there is no other cluster: the largest possible distance stands in.
         let other = if other.is_finite() { other } else { 1.0 };
         let larger = within.max(other);
         worth[mine] += if larger > 0.0 { (other - within) / larger } else { 0.0 };
@@ -59,8 +59,8 @@ pub fn stability(runs: &[Array2<f64>]) -> Option<Stability> {
     })
 }
 
-/// The cluster of every component: each has one of every run, matched so that the cosines with its members in the other
-/// runs are largest in sum, again and again until nothing changes. The first run begins.
+/// The cluster of every component. Each cluster has one component of every run; runs are matched in turn to maximise the
+/// sum of cosines with the members in the other runs, until nothing changes. The first run is the initial one.
 fn matched(cosines: &Array2<f64>, runs: usize, k: usize) -> Vec<usize> {
     let mut clusters: Vec<usize> = (0..runs * k).map(|c| c % k).collect();
     let mut known = 1;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_components_in_any_order_and_size_are_stable_and_others_are_not() {
+    fn equal_components_in_any_order_and_scale_are_stable_and_random_ones_are_not() {
         let v = random(1, 50, 4);
         let turned = v.select(Axis(1), &[2, 0, 3, 1]) * 7.0;
         let found = stability(&[v.clone(), turned, v.select(Axis(1), &[3, 2, 1, 0])]).unwrap();
@@ -111,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn one_unstable_component_is_the_least() {
+    fn an_unstable_component_has_the_least_silhouette() {
         let v = Array2::<f64>::eye(6);
         let (mut a, mut b) = (v.slice(s![.., ..3]).to_owned(), v.slice(s![.., ..3]).to_owned());
         a.column_mut(2).assign(&v.column(4));
         b.column_mut(2).assign(&v.column(5));
         let found = stability(&[a, b]).unwrap();
-        // Two clusters of equal vectors, and one whose two members are as far from each other as from all.
+        // Two clusters of equal vectors, and one whose two members are orthogonal to each other as to all others.
         assert!((found.mean - 2.0 / 3.0).abs() < 1e-12 && found.least.abs() < 1e-12, "{found:?}");
         assert!((found.cosine - 2.0 / 3.0).abs() < 1e-12);
         let one = stability(&[v.slice(s![.., ..1]).to_owned(), v.slice(s![.., ..1]).to_owned()]).unwrap();

@@ -1,52 +1,51 @@
-//! From entries in any order to a tile's block. A sparse block is put together in the very memory that received it.
+//! Builds the block of a tile from entries in any order. A sparse block is built in the memory that received the entries.
 
 use ndarray::Array2;
 use sprs::CsMatI;
 
-use crate::data::partition::Tile;
+use crate::data::layout::Tile;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Csr, Order, Real, large_pages};
 
-/// A block while it can still be changed.
-pub enum Local<T: Real> {
+/// A block of this rank, as long as its values can be changed.
+pub enum LocalBlock<T: Real> {
     Dense(Array2<T>),
     Sparse(CsMatI<T, i32, usize>),
 }
 
-impl<T: Real> Local<T> {
+impl<T: Real> LocalBlock<T> {
     /// All stored values.
     pub fn values_mut(&mut self) -> &mut [T] {
         match self {
-            Local::Dense(x) => x.as_slice_mut().unwrap_or_default(),
-            Local::Sparse(x) => x.data_mut(),
+            LocalBlock::Dense(x) => x.as_slice_mut().unwrap_or_default(),
+            LocalBlock::Sparse(x) => x.data_mut(),
         }
     }
 
-    /// As [`Local::values_mut`].
+    /// All stored values.
     pub fn values(&self) -> &[T] {
         match self {
-            Local::Dense(x) => x.as_slice().unwrap_or_default(),
-            Local::Sparse(x) => x.data(),
+            LocalBlock::Dense(x) => x.as_slice().unwrap_or_default(),
+            LocalBlock::Sparse(x) => x.data(),
         }
     }
 
-    /// Hands each row's number in the block and its entries to `f`: their columns in the block (none where every column
-    /// has one) and their values.
-    pub fn by_rows(&self, mut f: impl FnMut(usize, Option<&[i32]>, &[T])) {
+    /// Calls `f` with the index of each row, the columns of its entries (`None` if every column has one) and their values.
+    pub fn for_each_row(&self, mut f: impl FnMut(usize, Option<&[i32]>, &[T])) {
         match self {
-            Local::Dense(x) => {
+            LocalBlock::Dense(x) => {
                 x.outer_iter().enumerate().for_each(|(a, row)| f(a, None, row.to_slice().unwrap_or_default()));
             }
-            Local::Sparse(x) => {
+            LocalBlock::Sparse(x) => {
                 x.outer_iterator().enumerate().for_each(|(a, row)| f(a, Some(row.indices()), row.data()));
             }
         }
     }
 
-    /// Drops stored zeros of a sparse block.
+    /// Removes the stored zeros of a sparse block.
     pub fn without_zeros(self) -> Self {
         match self {
-            Local::Sparse(x) if x.data().iter().any(|v| *v == T::zero()) => {
+            LocalBlock::Sparse(x) if x.data().iter().any(|v| *v == T::zero()) => {
                 let (shape, mut indptr) = (x.shape(), x.indptr().raw_storage().to_vec());
                 let (_, mut indices, mut values) = x.into_raw_storage();
                 let (mut from, mut to) = (0, 0);
@@ -62,67 +61,61 @@ impl<T: Real> Local<T> {
                 }
                 indices.truncate(to);
                 values.truncate(to);
-                Local::Sparse(CsMatI::new(shape, indptr, indices, values))
+                LocalBlock::Sparse(CsMatI::new(shape, indptr, indices, values))
             }
             other => other,
         }
     }
 
-    /// The block for the algorithms.
+    /// The finished block.
     pub fn finish(self) -> Block<T> {
         match self {
-            Local::Dense(x) => Block::Dense(x),
-            Local::Sparse(x) => Block::Sparse(Csr::new(x)),
+            LocalBlock::Dense(x) => Block::Dense(x),
+            LocalBlock::Sparse(x) => Block::Sparse(Csr::new(x)),
         }
     }
 }
 
 /// Collects the entries of one tile.
-pub struct Builder<T: Real> {
+pub struct TileBuilder<T: Real> {
     tile: Tile,
-    form: Form<T>,
+    storage: Storage<T>,
 }
 
-enum Form<T: Real> {
+enum Storage<T: Real> {
     Dense(Array2<T>),
     Sparse { rows: Vec<u32>, cols: Vec<i32>, values: Vec<T> },
 }
 
-/// Rows and columns of a tile as it is stored.
-pub fn stored_shape(tile: &Tile) -> (usize, usize) {
-    let (rows, cols) = (tile.rows.len(), tile.cols.len());
-    if tile.transposed { (cols, rows) } else { (rows, cols) }
-}
-
-/// Zeros of the shape in which a tile is stored.
+/// Zeros in the stored shape of a tile.
 pub fn zeros<T: Real>(tile: &Tile) -> Array2<T> {
-    let (rows, cols) = stored_shape(tile);
+    let (rows, cols) = tile.stored_shape();
     Order::Rows.zeros(rows, cols)
 }
 
-impl<T: Real> Builder<T> {
-    /// For a sparse tile of at most `entries` entries.
+impl<T: Real> TileBuilder<T> {
+    /// A builder of a sparse tile with at most `entries` entries.
     pub fn sparse(tile: &Tile, entries: usize) -> Self {
         let (mut cols, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
         large_pages(cols.spare_capacity_mut());
         large_pages(values.spare_capacity_mut());
-        let form = Form::Sparse { rows: Vec::with_capacity(entries), cols, values };
-        Builder { tile: tile.clone(), form }
+        let storage = Storage::Sparse { rows: Vec::with_capacity(entries), cols, values };
+        TileBuilder { tile: tile.clone(), storage }
     }
 
-    /// For a dense tile whose entries come one by one.
+    /// A builder of a dense tile.
     pub fn dense(tile: &Tile) -> Self {
-        Builder { tile: tile.clone(), form: Form::Dense(zeros(tile)) }
+        TileBuilder { tile: tile.clone(), storage: Storage::Dense(zeros(tile)) }
     }
 
-    /// Takes entry (i, j) of the whole matrix.
+    /// Adds entry (i, j) of the whole matrix.
     #[inline]
     pub fn push(&mut self, i: usize, j: usize, value: T) {
         let (i, j) = (i - self.tile.rows.start, j - self.tile.cols.start);
         let (a, b) = if self.tile.transposed { (j, i) } else { (i, j) };
-        match &mut self.form {
-            Form::Dense(x) => x[[a, b]] = value,
-            Form::Sparse { rows, cols, values } => {
+        match &mut self.storage {
+            Storage::Dense(x) => x[[a, b]] = value,
+            Storage::Sparse { rows, cols, values } => {
                 rows.push(a as u32);
                 cols.push(b as i32);
                 values.push(value);
@@ -130,25 +123,25 @@ impl<T: Real> Builder<T> {
         }
     }
 
-    /// The block, and how many entries were added to another of the same place.
+    /// The block, and the number of entries that were added to another one in the same position.
     ///
     /// # Errors
-    /// When the parts do not make a matrix, which would be a bug.
-    pub fn finish(self) -> Result<(Local<T>, u64)> {
-        let (rows, mut cols, mut values) = match self.form {
-            Form::Dense(x) => return Ok((Local::Dense(x), 0)),
-            Form::Sparse { rows, cols, values } => (rows, cols, values),
+    /// If the arrays do not form a matrix, which would be a bug.
+    pub fn finish(self) -> Result<(LocalBlock<T>, u64)> {
+        let (rows, mut cols, mut values) = match self.storage {
+            Storage::Dense(x) => return Ok((LocalBlock::Dense(x), 0)),
+            Storage::Sparse { rows, cols, values } => (rows, cols, values),
         };
-        let shape = stored_shape(&self.tile);
+        let shape = self.tile.stored_shape();
         let mut indptr = into_rows(rows, &mut cols, &mut values, shape.0);
         let duplicates = sort_rows(&mut indptr, &mut cols, &mut values);
         let matrix = CsMatI::try_new(shape, indptr, cols, values)
             .map_err(|(_, _, _, e)| Error::failed(format!("a sparse block of the input: {e}")))?;
-        Ok((Local::Sparse(matrix), duplicates))
+        Ok((LocalBlock::Sparse(matrix), duplicates))
     }
 }
 
-/// Moves the entries to their rows, in place by following cycles; where each row begins.
+/// Moves the entries to their rows, in place by following cycles, and returns the start of each row.
 fn into_rows<T: Real>(mut rows: Vec<u32>, cols: &mut [i32], values: &mut [T], count: usize) -> Vec<usize> {
     let mut indptr = vec![0usize; count + 1];
     rows.iter().for_each(|&r| indptr[r as usize + 1] += 1);
@@ -175,8 +168,8 @@ fn into_rows<T: Real>(mut rows: Vec<u32>, cols: &mut [i32], values: &mut [T], co
     indptr
 }
 
-/// Sorts each row by column and adds up duplicates, in the order of their values so that the sum does not depend on the
-/// order they came in.
+/// Sorts each row by column and adds up duplicates, in ascending order so that the sum does not depend on the order of
+/// arrival. Returns the number of duplicates.
 fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mut Vec<T>) -> u64 {
     let mut row: Vec<(i32, T)> = Vec::new();
     let mut to = 0;
@@ -215,12 +208,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_dense_table_adds_up(
+        fn blocks_are_those_of_a_dense_sum(
             entries in proptest::collection::vec((0usize..6, 0usize..5, 1u32..9), 0..60),
             transposed in any::<bool>(),
         ) {
             let tile = Tile { rows: 10..16, cols: 20..25, transposed };
-            let mut builder = Builder::<f64>::sparse(&tile, entries.len());
+            let mut builder = TileBuilder::<f64>::sparse(&tile, entries.len());
             let mut table = Array2::<f64>::zeros((6, 5));
             for &(i, j, v) in &entries {
                 builder.push(10 + i, 20 + j, f64::from(v));
@@ -229,7 +222,7 @@ mod tests {
             let distinct = table.iter().filter(|&&x| x != 0.0).count();
             let (local, duplicates) = builder.finish().unwrap();
             prop_assert_eq!(duplicates as usize, entries.len() - distinct);
-            let Local::Sparse(matrix) = local else { panic!("sparse") };
+            let LocalBlock::Sparse(matrix) = local else { panic!("sparse") };
             let dense = matrix.to_dense();
             prop_assert_eq!(if transposed { dense.reversed_axes() } else { dense }, table);
         }
@@ -238,11 +231,11 @@ mod tests {
     #[test]
     fn zeros_are_dropped() {
         let tile = Tile { rows: 0..2, cols: 0..3, transposed: false };
-        let mut builder = Builder::<f32>::sparse(&tile, 4);
+        let mut builder = TileBuilder::<f32>::sparse(&tile, 4);
         for (i, j, v) in [(1, 2, 0.0), (1, 0, 3.0), (0, 1, 0.0), (0, 0, 1.0)] {
             builder.push(i, j, v);
         }
-        let Local::Sparse(x) = builder.finish().unwrap().0.without_zeros() else { panic!("sparse") };
+        let LocalBlock::Sparse(x) = builder.finish().unwrap().0.without_zeros() else { panic!("sparse") };
         assert_eq!((x.nnz(), x.get(1, 0), x.get(1, 2)), (2, Some(&3.0), None));
     }
 }

@@ -1,10 +1,18 @@
-//! From the lines of files to the blocks of ranks and parties.
+//! From parts of files and generators to the blocks of ranks and parties, in rounds of bounded size.
+//!
+//! [`request`] states what is to be loaded and what each rank receives. [`files`] reads files and [`synthesize`] generates
+//! a synthetic matrix. Entries of a file travel in one of two ways: [`dense`] exchanges rectangles, [`triplets`] exchanges
+//! single entries with their positions, which [`scatter`] hands out where only one rank can read the file. [`route`] says
+//! where an entry goes and [`assemble`] puts the blocks together. [`statistics`] and [`quantile`] are computed from the
+//! finished blocks of all ranks.
 
 pub mod assemble;
-pub mod deal;
 pub mod dense;
-pub mod load;
+pub mod files;
 pub mod quantile;
+pub mod request;
 pub mod route;
+pub mod scatter;
 pub mod statistics;
+pub mod synthesize;
 pub mod triplets;

@@ -1,26 +1,25 @@
-//! The quantile of a matrix that is spread over ranks: exact, in four passes over the stored values.
+//! The exact quantile of a distributed matrix, in four passes over the stored values.
 
 use crate::error::{Error, Result};
 
-/// Bits that one pass decides.
+/// Bits decided per pass.
 const DIGIT: u32 = 16;
 
-/// The smallest positive number v of the m × n matrix such that at most a share 1 − q of its entries, zeros counted, are
-/// v or larger: from v on, entries are "the upper 1 − q". `values` gives this rank's share of the matrix, `sum` adds up
-/// over the ranks.
+/// The smallest positive number v of the m × n matrix such that at most a fraction 1 − q of its entries, zeros included,
+/// are v or larger. `values` yields this rank's values, `sum` adds up over the ranks.
 ///
 /// # Errors
-/// When there is none: more entries than that are equal to the largest.
-pub fn upper<I: Iterator<Item = f64>>(
+/// If there is none: more entries than that are equal to the largest.
+pub fn upper_quantile<I: Iterator<Item = f64>>(
     values: impl Fn() -> I,
     mut sum: impl FnMut(&mut [u64]),
     q: f64,
     (m, n): (usize, usize),
 ) -> Result<f64> {
-    // A little more, so that 0.05 of 100 are 5 whatever 1 − 0.95 is in binary.
+    // Slightly more, so that 5 % of 100 are 5 although 1 − 0.95 is inexact.
     let most = ((1.0 - q) * (m as f64 * n as f64) * (1.0 + 1e-12)).floor() as u64;
-    // Positive numbers are in the order of their bits: the largest number that too many entries reach is found digit by
-    // digit, and what lies above it is wanted.
+    // Positive numbers sort like their bits. The largest number that too many entries reach is found digit by digit; the
+    // result is the next larger number.
     let (mut prefix, mut above) = (0u64, 0u64);
     for shift in (0..64 / DIGIT).rev().map(|digit| digit * DIGIT) {
         let mut counts = vec![0u64; 1 << DIGIT];
@@ -36,15 +35,15 @@ pub fn upper<I: Iterator<Item = f64>>(
             reach += counts[digit];
             reach > most
         });
-        // Nothing is reached by too many: then every positive entry passes.
+        // No number is reached by too many entries: every positive entry passes.
         let Some(digit) = found else { return Ok(f64::MIN_POSITIVE) };
         above = reach - counts[digit];
         prefix = prefix << DIGIT | digit as u64;
     }
     if above == 0 {
         return Err(Error::input(format!(
-            "--binarize q{q}: more than {most} entries are equal to the largest, {}, so there is no upper {:.4} %; give a \
-             threshold",
+            "--binarize q{q}: more than {most} entries are equal to the largest, {}, so there is no upper {:.4} %; give \
+             a threshold",
             f64::from_bits(prefix),
             100.0 * (1.0 - q),
         )));
@@ -57,11 +56,11 @@ mod tests {
     use super::*;
 
     fn of(values: &[f64], q: f64) -> Result<f64> {
-        upper(|| values.iter().copied(), |_| (), q, (1, values.len()))
+        upper_quantile(|| values.iter().copied(), |_| (), q, (1, values.len()))
     }
 
     #[test]
-    fn as_many_pass_as_sorting_says() {
+    fn as_many_entries_pass_as_after_sorting() {
         let values: Vec<f64> = (0..1000u64).map(|i| ((i * 7919 % 1000) as f64 - 300.0).max(0.0) * 1e-3).collect();
         let mut sorted = values.clone();
         sorted.sort_by(|a, b| b.total_cmp(a));

@@ -1,21 +1,22 @@
-//! Which rank and tile an entry goes to.
+//! The rank and tile to which an entry goes.
 
 use std::ops::Range;
 
-use crate::data::partition::{Cuts, Plan, whole};
+use crate::data::layout::{Cuts, Layout};
+use crate::data::split::whole;
 
-/// A division of the whole matrix into rectangles, each with its owner. A plan whose blocks overlap has several.
+/// A division of the whole matrix into rectangles, each with one owner. A layout with overlapping blocks has several routes.
 #[derive(Debug, Clone)]
 pub struct Route {
     rows: Vec<Range<usize>>,
     cols: Vec<Range<usize>>,
-    /// Rank, and index among its tiles, of rectangle (a, b) at a · cols + b.
+    /// Owner of rectangle (a, b) at a · cols + b: the rank, and the index among its tiles.
     owners: Vec<(usize, usize)>,
 }
 
-/// Part of a rectangle of the matrix that one tile owns.
+/// The part of a rectangle that one tile owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Share {
+pub struct Overlap {
     pub rank: usize,
     pub tile: usize,
     pub rows: Range<usize>,
@@ -23,20 +24,20 @@ pub struct Share {
 }
 
 impl Route {
-    /// The routes of a plan; each covers the matrix once.
-    pub fn all(plan: &Plan, cuts: &Cuts) -> Vec<Route> {
+    /// The routes of a layout; each covers the matrix once.
+    pub fn all(layout: &Layout, cuts: &Cuts) -> Vec<Route> {
         let (m, n) = (cuts.rows.last().map_or(0, |r| r.end), cuts.cols.last().map_or(0, |c| c.end));
         let route = |rows: &[Range<usize>], cols: &[Range<usize>], owner: &dyn Fn(usize) -> (usize, usize)| Route {
             rows: rows.to_vec(),
             cols: cols.to_vec(),
             owners: (0..rows.len() * cols.len()).map(owner).collect(),
         };
-        match *plan {
-            Plan::Grid { .. } => vec![route(&cuts.rows, &cuts.cols, &|part| (part, 0))],
-            Plan::RowsAndColumns { .. } => {
+        match *layout {
+            Layout::Grid { .. } => vec![route(&cuts.rows, &cuts.cols, &|part| (part, 0))],
+            Layout::RowsAndColumns { .. } => {
                 vec![route(&cuts.rows, &whole(n), &|part| (part, 0)), route(&whole(m), &cuts.cols, &|part| (part, 1))]
             }
-            Plan::PartyRows { parties, .. } | Plan::PartyColumns { parties, .. } => {
+            Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
                 let owners: Vec<(usize, usize)> = (0..parties.ranks)
                     .flat_map(|r| parties.hosted(r).enumerate().map(move |(tile, _)| (r, tile)))
                     .collect();
@@ -55,7 +56,7 @@ impl Route {
         self.owners[part]
     }
 
-    /// The rectangle that entry (i, j) lies in.
+    /// The rectangle that contains entry (i, j).
     #[inline]
     pub fn part(&self, i: usize, j: usize) -> usize {
         let find = |ranges: &[Range<usize>], at: usize| {
@@ -64,19 +65,19 @@ impl Route {
         find(&self.rows, i) * self.cols.len() + find(&self.cols, j)
     }
 
-    /// The parts of a rectangle that the tiles own, by rows.
-    pub fn shares(&self, rows: &Range<usize>, cols: &Range<usize>) -> Vec<Share> {
-        let mut shares = Vec::new();
+    /// The overlaps of a rectangle with the tiles, row by row.
+    pub fn overlaps(&self, rows: &Range<usize>, cols: &Range<usize>) -> Vec<Overlap> {
+        let mut overlaps = Vec::new();
         for a in overlapping(&self.rows, rows) {
             for b in overlapping(&self.cols, cols) {
                 let (rank, tile) = self.owners[a * self.cols.len() + b];
                 let (rows, cols) = (common(&self.rows[a], rows), common(&self.cols[b], cols));
                 if !rows.is_empty() && !cols.is_empty() {
-                    shares.push(Share { rank, tile, rows, cols });
+                    overlaps.push(Overlap { rank, tile, rows, cols });
                 }
             }
         }
-        shares
+        overlaps
     }
 }
 
@@ -93,27 +94,27 @@ fn common(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
 mod tests {
     use super::*;
     use crate::comm::Parties;
-    use crate::data::Share;
+    use crate::data::split::PartySplit;
 
     #[test]
     fn every_entry_has_one_owner_on_each_route() {
         let (m, n) = (7, 5);
-        for plan in [
-            Plan::Grid { pr: 2, pc: 3 },
-            Plan::RowsAndColumns { ranks: 9 },
-            Plan::PartyRows { parties: Parties { count: 5, ranks: 2 }, share: Share::First(0.6) },
-            Plan::PartyColumns { parties: Parties { count: 3, ranks: 4 }, share: Share::Even },
+        for layout in [
+            Layout::Grid { pr: 2, pc: 3 },
+            Layout::RowsAndColumns { ranks: 9 },
+            Layout::PartyRows { parties: Parties { count: 5, ranks: 2 }, split: PartySplit::First(0.6) },
+            Layout::PartyColumns { parties: Parties { count: 3, ranks: 4 }, split: PartySplit::Even },
         ] {
-            let cuts = plan.cuts(m, n, None, None);
-            for (pass, route) in Route::all(&plan, &cuts).iter().enumerate() {
+            let cuts = layout.cuts(m, n, None, None);
+            for (pass, route) in Route::all(&layout, &cuts).iter().enumerate() {
                 for i in 0..m {
                     for j in 0..n {
                         let (rank, tile) = route.owner(route.part(i, j));
-                        let tile_of = &plan.tiles(&cuts, rank)[tile];
-                        assert!(tile_of.rows.contains(&i) && tile_of.cols.contains(&j), "{plan:?} {pass} {i} {j}");
+                        let tile_of = &layout.tiles(&cuts, rank)[tile];
+                        assert!(tile_of.rows.contains(&i) && tile_of.cols.contains(&j), "{layout:?} {pass} {i} {j}");
                     }
                 }
-                let area: usize = route.shares(&(1..6), &(2..5)).iter().map(|s| s.rows.len() * s.cols.len()).sum();
+                let area: usize = route.overlaps(&(1..6), &(2..5)).iter().map(|o| o.rows.len() * o.cols.len()).sum();
                 assert_eq!(area, 15);
             }
         }

@@ -1,27 +1,42 @@
-//! Statistics of the whole matrix, the same bits on any number of ranks: sums are taken in fixed point, 62 bits below the
-//! largest entry, where no order can matter.
+//! Statistics of the whole matrix, with the same bits on any number of ranks: sums are taken in fixed point, 62 bits below
+//! the largest entry, so their order does not matter.
 
 use libm::ldexp;
 use pulp::{Simd, WithSimd};
 
 use crate::comm::Communicator;
-use crate::data::distribute::assemble::Local;
-use crate::data::partition::Tile;
-use crate::data::{STATISTICS, Statistics};
+use crate::data::distribute::assemble::LocalBlock;
+use crate::data::layout::Tile;
+use crate::data::messages::STATISTICS;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::linalg::simd::dispatch;
 use crate::random::mix;
 
-/// An exact sum of numbers below a known magnitude.
+/// Statistics of the whole matrix, with the same bits on any number of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Statistics {
+    /// Number of nonzero entries.
+    pub nonzeros: u64,
+    pub sum: f64,
+    /// ‖M‖_F²
+    pub norm2: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
+    /// format, dense or sparse, in any order.
+    pub checksum: u64,
+}
+
+/// An exact sum of numbers of bounded magnitude.
 struct Exact {
-    /// A power of two in two steps, since it may be larger than f64 holds.
+    /// A power of two as a product of two factors, since it may exceed the range of f64.
     scale: [f64; 2],
     sum: i128,
 }
 
 impl Exact {
-    /// For numbers of magnitude at most `largest`, which is finite.
+    /// An empty sum of numbers of magnitude at most `largest`, which is finite.
     fn new(largest: f64) -> Self {
         // 2^exponent > largest
         let exponent = if largest > 0.0 { largest.log2().floor() as i32 + 2 } else { 0 };
@@ -29,7 +44,7 @@ impl Exact {
         Exact { scale: [ldexp(1.0, bits / 2), ldexp(1.0, bits - bits / 2)], sum: 0 }
     }
 
-    /// A number in units of the last place, below 2⁶².
+    /// A number in units of the last place; less than 2⁶² in magnitude.
     #[inline(always)]
     fn units(scale: [f64; 2], x: f64) -> i64 {
         (x * scale[0] * scale[1]) as i64
@@ -48,10 +63,10 @@ impl Exact {
     }
 }
 
-/// Largest magnitude, largest and smallest stored value of all ranks' blocks.
-pub fn extremes<T: Real>(comm: &Communicator, blocks: &[Local<T>]) -> (f64, f64) {
+/// The smallest and the largest stored value of all ranks' blocks.
+pub fn extremes<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>]) -> (f64, f64) {
     let mut ends = [f64::NEG_INFINITY; 2];
-    for &v in blocks.iter().flat_map(Local::values) {
+    for &v in blocks.iter().flat_map(LocalBlock::values) {
         ends[0] = ends[0].max(v.as_f64());
         ends[1] = ends[1].max(-v.as_f64());
     }
@@ -59,11 +74,11 @@ pub fn extremes<T: Real>(comm: &Communicator, blocks: &[Local<T>]) -> (f64, f64)
     (-ends[1], ends[0])
 }
 
-/// An entry's hash is one mixing of a sum with odd weights of its row, column and bits: every entry of the data passes
-/// here.
+/// The hash of an entry mixes the sum of its row, column and bits with these odd weights: a single mixing, because every
+/// entry of the data passes here.
 const WEIGHTS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0xff51_afd7_ed55_8ccd];
 
-/// What is added up over the entries of one rank.
+/// Totals over the entries of one rank.
 struct Totals {
     sum: Exact,
     norm2: Exact,
@@ -71,13 +86,13 @@ struct Totals {
     checksum: u64,
 }
 
-/// One row of a block on its way into the totals.
+/// One row of a block, to be added to the totals.
 struct Row<'a, T> {
     totals: &'a mut Totals,
     values: &'a [T],
-    /// Each entry's place along the row, where not every place has one.
+    /// The position of each entry in the row, unless every position has one.
     places: Option<&'a [i32]>,
-    /// The hash's share of the row's place, of the first place along it, and of each step along it.
+    /// The contributions to the hash of the row and its first position, and of each step along the row.
     first: u64,
     step: u64,
 }
@@ -98,7 +113,7 @@ impl<T: Real> WithSimd for Row<'_, T> {
 }
 
 impl<T: Real> Row<'_, T> {
-    /// Without a branch, and without a sum that a vector could not hold: zeros add nothing.
+    /// Vectorisable: without branches, and with sums that fit into vector lanes. Zeros add nothing.
     #[inline(always)]
     fn add(self, place: impl Fn(usize) -> u64) {
         let (sum, norm2) = (self.totals.sum.scale, self.totals.norm2.scale);
@@ -112,7 +127,7 @@ impl<T: Real> Row<'_, T> {
             }
             let hash = self.first.wrapping_add(place(at).wrapping_mul(self.step));
             let hash = mix(hash.wrapping_add(v.to_bits().wrapping_mul(WEIGHTS[2])));
-            // What is missing (NaN) is no number, but belongs to what the matrix is: it adds 0 above.
+            // A missing entry (NaN) adds 0 to the sums and is no nonzero, but it counts in the checksum.
             nonzeros += u64::from(v.abs() > 0.0);
             checksum = checksum.wrapping_add(hash & u64::from(v != 0.0).wrapping_neg());
         }
@@ -123,56 +138,59 @@ impl<T: Real> Row<'_, T> {
     }
 }
 
-/// The statistics of an m × n matrix from blocks that cover it once.
-///
-/// # Errors
-/// When its entries are too large to be squared and added up.
-pub fn statistics<T: Real>(
-    comm: &Communicator,
-    blocks: &[Local<T>],
-    tiles: &[Tile],
-    (m, n): (usize, usize),
-) -> Result<Statistics> {
-    let (mut min, mut max) = extremes(comm, blocks);
-    let largest = max.max(-min).max(0.0);
-    if !(largest * largest * 4.0).is_finite() {
-        return Err(Error::input(format!(
-            "the largest entry is {largest:e}: its square cannot be computed; divide the data first (--scale max)"
-        )));
-    }
-    let (sum, norm2) = (Exact::new(largest), Exact::new(largest * largest));
-    let mut totals = Totals { sum, norm2, nonzeros: 0, checksum: 0 };
-    for (block, tile) in blocks.iter().zip(tiles) {
-        // The matrix's place of the block's entry (a, b) is a along `across` and b along `along`.
-        let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
-        let start = [tile.rows.start as u64, tile.cols.start as u64];
-        block.by_rows(|a, places, values| {
-            let row = (start[across] + a as u64).wrapping_mul(WEIGHTS[across]);
-            let first = row.wrapping_add(start[along].wrapping_mul(WEIGHTS[along]));
-            dispatch(Row { totals: &mut totals, values, places, first, step: WEIGHTS[along] });
-        });
-    }
-    let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
-    comm.sum(STATISTICS, &mut limbs);
-    let mut counts = [totals.nonzeros, totals.checksum];
-    comm.sum(STATISTICS, &mut counts);
-    if u128::from(counts[0]) < m as u128 * n as u128 {
-        (min, max) = (min.min(0.0), max.max(0.0));
-    }
-    let statistics = Statistics {
-        nonzeros: counts[0],
-        sum: totals.sum.value(&limbs[..4]),
-        norm2: totals.norm2.value(&limbs[4..]),
-        min,
-        max,
-        checksum: counts[1],
-    };
-    if statistics.norm2.is_finite() {
-        Ok(statistics)
-    } else {
-        Err(Error::input(
-            "the squares of the entries add up to more than f64 holds; divide the data first (--scale max)",
-        ))
+impl Statistics {
+    /// The statistics of an m × n matrix from blocks that cover it once. Collective.
+    ///
+    /// # Errors
+    /// If its entries are too large to be squared and added up.
+    pub fn compute<T: Real>(
+        comm: &Communicator,
+        blocks: &[LocalBlock<T>],
+        tiles: &[Tile],
+        (m, n): (usize, usize),
+    ) -> Result<Statistics> {
+        let (mut min, mut max) = extremes(comm, blocks);
+        let largest = max.max(-min).max(0.0);
+        if !(largest * largest * 4.0).is_finite() {
+            return Err(Error::input(format!(
+                "the largest entry is {largest:e}: its square cannot be computed; divide the data first (--scale max)"
+            )));
+        }
+        let (sum, norm2) = (Exact::new(largest), Exact::new(largest * largest));
+        let mut totals = Totals { sum, norm2, nonzeros: 0, checksum: 0 };
+        for (block, tile) in blocks.iter().zip(tiles) {
+            // Entry (a, b) of the block has index a in dimension `across` of the matrix and b in dimension `along`.
+            let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
+            let start = [tile.rows.start as u64, tile.cols.start as u64];
+            block.for_each_row(|a, places, values| {
+                let row = (start[across] + a as u64).wrapping_mul(WEIGHTS[across]);
+                let first = row.wrapping_add(start[along].wrapping_mul(WEIGHTS[along]));
+                dispatch(Row { totals: &mut totals, values, places, first, step: WEIGHTS[along] });
+            });
+        }
+        let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
+        // Two's complement: a sum modulo 2⁶⁴ is that of the signed numbers.
+        comm.sum(STATISTICS, bytemuck::cast_slice_mut::<i64, u64>(&mut limbs));
+        let mut counts = [totals.nonzeros, totals.checksum];
+        comm.sum(STATISTICS, &mut counts);
+        if u128::from(counts[0]) < m as u128 * n as u128 {
+            (min, max) = (min.min(0.0), max.max(0.0));
+        }
+        let statistics = Statistics {
+            nonzeros: counts[0],
+            sum: totals.sum.value(&limbs[..4]),
+            norm2: totals.norm2.value(&limbs[4..]),
+            min,
+            max,
+            checksum: counts[1],
+        };
+        if statistics.norm2.is_finite() {
+            Ok(statistics)
+        } else {
+            Err(Error::input(
+                "the sum of the squared entries exceeds the range of f64; divide the data first (--scale max)",
+            ))
+        }
     }
 }
 

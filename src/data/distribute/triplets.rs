@@ -1,22 +1,22 @@
-//! Entries on their way: read anywhere, kept in chunks, and sent to the ranks that own them in bounded rounds.
+//! Entries with positions: read by any rank, held in chunks, and sent to the ranks that own them in bounded rounds.
 
 use crate::comm::Communicator;
-use crate::data::distribute::assemble::{Builder, Local};
+use crate::data::distribute::assemble::{LocalBlock, TileBuilder};
 use crate::data::distribute::route::Route;
-use crate::data::partition::Tile;
-use crate::data::{COUNTS, ENTRIES};
+use crate::data::layout::Tile;
+use crate::data::messages::{COUNTS, ENTRIES};
 use crate::error::Result;
 use crate::linalg::Real;
 
-/// Entries of a chunk. A chunk is freed as a whole while its entries go out; it is large enough that the allocator takes
-/// it from the system and gives it back at once.
+/// Entries per chunk. A chunk is freed as soon as its entries are sent; it is large enough that the allocator returns it
+/// to the system at once.
 const CHUNK: usize = 1 << 19;
 /// Entries that all ranks together send in one round.
 const ROUND: usize = 1 << 21;
 
 /// Entries (row, column, value) in any order.
 pub struct Triplets<T> {
-    /// Row and column of each entry, 32 bits each, and its value.
+    /// Row and column of each entry, 32 bits each, and the values.
     chunks: Vec<(Vec<u64>, Vec<T>)>,
 }
 
@@ -29,8 +29,8 @@ impl<T: Real> Triplets<T> {
     #[inline]
     pub fn push(&mut self, i: usize, j: usize, value: T) {
         match self.chunks.last_mut() {
-            Some((places, values)) if places.len() < CHUNK => {
-                places.push((i as u64) << 32 | j as u64);
+            Some((positions, values)) if positions.len() < CHUNK => {
+                positions.push((i as u64) << 32 | j as u64);
                 values.push(value);
             }
             _ => {
@@ -40,20 +40,20 @@ impl<T: Real> Triplets<T> {
         }
     }
 
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.chunks.iter().map(|c| c.0.len()).sum()
     }
 
     fn iter(&self) -> impl Iterator<Item = (usize, usize, T)> {
-        self.chunks.iter().flat_map(|(places, values)| {
-            places.iter().zip(values).map(|(&place, &value)| {
-                let (i, j) = unpack(place);
+        self.chunks.iter().flat_map(|(positions, values)| {
+            positions.iter().zip(values).map(|(&position, &value)| {
+                let (i, j) = unpack(position);
                 (i, j, value)
             })
         })
     }
 
-    /// How many entries each row and each column has, over all ranks.
+    /// The number of entries in each row and each column, over all ranks.
     pub fn counts(&self, comm: &Communicator, m: usize, n: usize) -> (Vec<u64>, Vec<u64>) {
         let (mut rows, mut cols) = (vec![0u64; m], vec![0u64; n]);
         for (i, j, _) in self.iter() {
@@ -67,53 +67,54 @@ impl<T: Real> Triplets<T> {
 }
 
 #[inline]
-fn unpack(place: u64) -> (usize, usize) {
-    ((place >> 32) as usize, (place & 0xffff_ffff) as usize)
+fn unpack(position: u64) -> (usize, usize) {
+    ((position >> 32) as usize, (position & 0xffff_ffff) as usize)
 }
 
-/// What a pass over the entries needs to know.
-pub struct Delivery<'a> {
+/// How entries are brought to the tiles.
+pub struct Exchange<'a> {
     pub comm: &'a Communicator,
-    /// All entries are where they belong: nothing is sent, nobody is asked.
-    pub at_home: bool,
+    /// All entries are on the rank that owns them: nothing is sent.
+    pub stays_local: bool,
     /// Whether the tiles are stored sparse.
     pub sparse: bool,
     /// This rank's tiles.
     pub tiles: &'a [Tile],
 }
 
-impl Delivery<'_> {
-    /// Brings the entries to the tiles that `route` gives them to; `progress` runs from 0 to 1.
-    /// The blocks of the route's tiles, in their order, and this rank's number of duplicates.
+impl Exchange<'_> {
+    /// Brings the entries to the tiles of `route`; `last` frees them on the way. `progress` runs from 0 to 1. Returns
+    /// this rank's blocks on the route, in the order of its tiles, and their number of duplicates.
     ///
     /// # Errors
-    /// When a block cannot be put together.
-    pub fn deliver<T: Real>(
+    /// If a block cannot be built.
+    pub fn run<T: Real>(
         &self,
         route: &Route,
-        entries: &mut Source<T>,
+        entries: &mut Triplets<T>,
+        last: bool,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<(Vec<Local<T>>, u64)> {
+    ) -> Result<(Vec<LocalBlock<T>>, u64)> {
         let mut totals = vec![0u64; route.parts()];
         if route.parts() == 1 {
-            totals[0] = entries.0.len() as u64;
+            totals[0] = entries.len() as u64;
         } else {
-            entries.0.iter().for_each(|(i, j, _)| totals[route.part(i, j)] += 1);
+            entries.iter().for_each(|(i, j, _)| totals[route.part(i, j)] += 1);
         }
-        if !self.at_home {
+        if !self.stays_local {
             self.comm.sum(COUNTS, &mut totals);
         }
         // A builder for each tile of this rank on this route.
-        let mut builders: Vec<Option<Builder<T>>> = self.tiles.iter().map(|_| None).collect();
+        let mut builders: Vec<Option<TileBuilder<T>>> = self.tiles.iter().map(|_| None).collect();
         for (part, &total) in totals.iter().enumerate() {
             let (rank, tile) = route.owner(part);
             if rank == self.comm.rank() {
                 let at = &self.tiles[tile];
                 builders[tile] =
-                    Some(if self.sparse { Builder::sparse(at, total as usize) } else { Builder::dense(at) });
+                    Some(if self.sparse { TileBuilder::sparse(at, total as usize) } else { TileBuilder::dense(at) });
             }
         }
-        self.rounds(route, entries, &mut builders, progress);
+        self.rounds(route, entries, last, &mut builders, progress);
         let mut blocks = Vec::new();
         let mut duplicates = 0;
         for builder in builders.into_iter().flatten() {
@@ -127,8 +128,9 @@ impl Delivery<'_> {
     fn rounds<T: Real>(
         &self,
         route: &Route,
-        entries: &mut Source<T>,
-        builders: &mut [Option<Builder<T>>],
+        entries: &mut Triplets<T>,
+        last: bool,
+        builders: &mut [Option<TileBuilder<T>>],
         progress: &mut dyn FnMut(f64),
     ) {
         let (me, ranks) = (self.comm.rank(), self.comm.size());
@@ -138,33 +140,33 @@ impl Delivery<'_> {
             }
         };
         let limit = (ROUND / ranks).clamp(1 << 12, 1 << 17);
-        let mut rounds = [entries.0.len().div_ceil(limit) as u64];
-        if !self.at_home {
+        let mut rounds = [entries.len().div_ceil(limit) as u64];
+        if !self.stays_local {
             self.comm.max(COUNTS, &mut rounds);
         }
-        let mut walk = Walk::default();
+        let mut cursor = Cursor { chunk: 0, at: 0, free: last };
         for round in 0..rounds[0] {
-            let mut places: Vec<Vec<u64>> = vec![Vec::new(); ranks];
+            let mut positions: Vec<Vec<u64>> = vec![Vec::new(); ranks];
             let mut values: Vec<Vec<T>> = vec![Vec::new(); ranks];
             let mut left = limit;
-            while let Some((some_places, some_values)) = walk.next(entries, left) {
-                left -= some_places.len();
-                for (&place, &value) in some_places.iter().zip(some_values) {
-                    let (i, j) = unpack(place);
+            while let Some((some_positions, some_values)) = cursor.next(entries, left) {
+                left -= some_positions.len();
+                for (&position, &value) in some_positions.iter().zip(some_values) {
+                    let (i, j) = unpack(position);
                     let (rank, tile) = route.owner(route.part(i, j));
                     if rank == me {
                         keep(i, j, value, tile);
                     } else {
-                        places[rank].push(place);
+                        positions[rank].push(position);
                         values[rank].push(value);
                     }
                 }
             }
-            if !self.at_home && ranks > 1 {
-                let places = self.comm.all_to_all(ENTRIES, &places);
+            if !self.stays_local && ranks > 1 {
+                let positions = self.comm.all_to_all(ENTRIES, &positions);
                 let values = self.comm.all_to_all(ENTRIES, &values);
-                for (place, value) in places.into_iter().zip(values) {
-                    let (i, j) = unpack(place);
+                for (position, value) in positions.into_iter().zip(values) {
+                    let (i, j) = unpack(position);
                     keep(i, j, value, route.owner(route.part(i, j)).1);
                 }
             }
@@ -173,32 +175,30 @@ impl Delivery<'_> {
     }
 }
 
-/// Entries to deliver, and whether this is the last time.
-pub struct Source<T>(pub Triplets<T>, pub bool);
-
-/// A walk over the entries, a bounded number at a time; frees what is behind it on the last time.
-#[derive(Default)]
-struct Walk {
+/// A position in the entries, which moves forward a bounded number at a time.
+struct Cursor {
     chunk: usize,
     at: usize,
+    /// Whether the chunks behind it are freed.
+    free: bool,
 }
 
-impl Walk {
-    /// The next entries, some but at most `limit` as long as that is not 0.
-    fn next<'a, T: Real>(&mut self, source: &'a mut Source<T>, limit: usize) -> Option<(&'a [u64], &'a [T])> {
+impl Cursor {
+    /// The next entries, at least one and at most `limit`; `None` at the end or if `limit` is 0.
+    fn next<'a, T: Real>(&mut self, entries: &'a mut Triplets<T>, limit: usize) -> Option<(&'a [u64], &'a [T])> {
         if limit == 0 {
             return None;
         }
-        if source.0.chunks.get(self.chunk)?.0.len() == self.at {
-            if source.1 {
-                source.0.chunks[self.chunk] = (Vec::new(), Vec::new());
+        if entries.chunks.get(self.chunk)?.0.len() == self.at {
+            if self.free {
+                entries.chunks[self.chunk] = (Vec::new(), Vec::new());
             }
             self.chunk += 1;
             self.at = 0;
         }
-        let (places, values) = source.0.chunks.get(self.chunk)?;
-        let part = self.at..places.len().min(self.at + limit);
+        let (positions, values) = entries.chunks.get(self.chunk)?;
+        let part = self.at..positions.len().min(self.at + limit);
         self.at = part.end;
-        Some((&places[part.clone()], &values[part]))
+        Some((&positions[part.clone()], &values[part]))
     }
 }

@@ -1,182 +1,173 @@
-//! What kind of file it is, and what its header tells.
+//! Detects the format of a file and reads its header.
 
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
-
-use super::hdf5;
-use super::mtx;
-use super::{idx, npy, npz, table};
-use crate::data::formats::file::{Body, FileInfo};
-use crate::data::formats::fimi::Baskets;
-use crate::data::formats::hdf5::Found;
-use crate::data::formats::mtx::{shape, text_bytes};
-use crate::data::formats::raw::Raw;
-use crate::data::formats::text::{io_error, open, read_full, stream};
-use crate::data::spec::HDF5;
+use crate::data::formats::file::{Encoding, MatrixFile};
+use crate::data::formats::fimi::Transactions;
+use crate::data::formats::hdf5::Hdf5Matrix;
+use crate::data::formats::io::{InputFile, io_error, open, read_full};
+use crate::data::formats::limits::{check_shape, unpacked_bytes};
+use crate::data::formats::raw::RawArray;
+use crate::data::formats::{hdf5, idx, mtx, npy, npz, table};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Format {
     Market,
     Npy,
     Idx,
     Npz,
     Hdf5,
     Table { tabs: bool },
-    Baskets,
+    Fimi,
 }
 
-const KNOWN: &str = "readable are .mtx, .npy, .npz, .h5/.hdf5/.h5ad, .csv/.tsv/.txt, idx and .dat (FIMI); texts, .npy and idx also \
-                     as .gz";
+const SUPPORTED: &str = "supported are .mtx, .npy, .npz, .h5/.hdf5/.h5ad, .csv/.tsv/.txt, idx and .dat (FIMI); text files, \
+                         .npy and idx also as .gz";
 
-fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
-    Error::input(format!("{path}: {what}"))
-}
+impl Format {
+    /// The format that the file name's extension stands for (in lower case, without `.gz`).
+    fn by_name(name: &str) -> Option<Format> {
+        Some(match Path::new(name).extension()?.to_str()? {
+            "mtx" | "mm" => Format::Market,
+            "npy" => Format::Npy,
+            "npz" => Format::Npz,
+            "idx" => Format::Idx,
+            "csv" | "txt" => Format::Table { tabs: false },
+            "tsv" | "tab" => Format::Table { tabs: true },
+            "dat" => Format::Fimi,
+            _ if hdf5::is_hdf5_name(name) => Format::Hdf5,
+            _ => return None,
+        })
+    }
 
-/// The kind of file by the ending of its name (in lower case, without `.gz`).
-fn by_name(name: &str) -> Option<Kind> {
-    let ending = Path::new(name).extension().and_then(|e| e.to_str())?;
-    Some(match ending {
-        "mtx" | "mm" => Kind::Market,
-        "npy" => Kind::Npy,
-        "npz" => Kind::Npz,
-        "idx" => Kind::Idx,
-        "csv" | "txt" => Kind::Table { tabs: false },
-        "tsv" | "tab" => Kind::Table { tabs: true },
-        "dat" => Kind::Baskets,
-        _ if HDF5.contains(&ending) => Kind::Hdf5,
-        _ => return None,
-    })
-}
-
-/// The kind of file by its first bytes.
-fn by_content(lead: &[u8]) -> Option<Kind> {
-    if lead.starts_with(npy::MAGIC) {
-        Some(Kind::Npy)
-    } else if lead.len() >= 14 && lead[..14].eq_ignore_ascii_case(b"%%MatrixMarket") {
-        Some(Kind::Market)
-    } else if lead.starts_with(b"\x89HDF\r\n\x1a\n") {
-        Some(Kind::Hdf5)
-    } else if lead.starts_with(b"PK\x03\x04") {
-        Some(Kind::Npz)
-    } else if idx::known(lead) {
-        Some(Kind::Idx)
-    } else {
-        None
+    /// The format of a file that begins with `lead`.
+    fn by_content(lead: &[u8]) -> Option<Format> {
+        if lead.starts_with(npy::MAGIC) {
+            Some(Format::Npy)
+        } else if lead.len() >= 14 && lead[..14].eq_ignore_ascii_case(b"%%MatrixMarket") {
+            Some(Format::Market)
+        } else if lead.starts_with(b"\x89HDF\r\n\x1a\n") {
+            Some(Format::Hdf5)
+        } else if lead.starts_with(b"PK\x03\x04") {
+            Some(Format::Npz)
+        } else if idx::is_idx(lead) {
+            Some(Format::Idx)
+        } else {
+            None
+        }
     }
 }
 
-/// Reads the header of a file of any known format. The name's ending decides which it is, or else the first bytes.
-/// `dataset` names what is meant inside an HDF5 file.
+/// Reads the header of a file of any supported format: that of its extension, or else that of its first bytes. `dataset`
+/// names the matrix in an HDF5 file.
 ///
 /// # Errors
-/// A file that is missing, empty, of no known format, or whose header promises what it cannot hold.
-pub fn probe(path: &str, dataset: Option<&str>) -> Result<FileInfo> {
-    let mut file = open(path)?;
-    let size = file.metadata().map_err(|e| io_error(path, &e))?.len();
-    if size == 0 {
-        return Err(wrong(path, "is an empty file"));
-    }
+/// If the file is missing, empty, of no supported format, or promises more than it can hold.
+pub fn read_header(path: &str, dataset: Option<&str>) -> Result<MatrixFile> {
+    let wrong = |what: &str| Error::input(format!("{path}: {what}"));
+    let mut handle = open(path)?;
     let mut lead = [0u8; 16];
-    let got = read_full(&mut file, &mut lead).map_err(|e| io_error(path, &e))?;
-    file.seek(SeekFrom::Start(0)).map_err(|e| io_error(path, &e))?;
-    let gz = lead[..got].starts_with(&[0x1f, 0x8b]);
+    let mut begin = || {
+        let size = handle.metadata()?.len();
+        let got = read_full(&mut handle, &mut lead)?;
+        handle.seek(SeekFrom::Start(0))?;
+        Ok((size, lead[..got].starts_with(&[0x1f, 0x8b])))
+    };
+    let (size, gz) = begin().map_err(|e| io_error(path, &e))?;
+    if size == 0 {
+        return Err(wrong("is an empty file"));
+    }
     let lower = path.to_ascii_lowercase();
     let name = lower.strip_suffix(".gz").unwrap_or(&lower);
     if name.len() < lower.len() && !gz {
-        return Err(wrong(path, "is named .gz but is not compressed by gzip"));
+        return Err(wrong("is named .gz but is not compressed by gzip"));
     }
-    let mut from: Box<dyn Read> =
-        if gz { Box::new(MultiGzDecoder::new(BufReader::new(file))) } else { Box::new(BufReader::new(file)) };
-    let kind = match by_name(name) {
-        Some(kind) => kind,
+    let file = InputFile { path: path.to_string(), gz };
+    let format = match Format::by_name(name) {
+        Some(format) => format,
         None => {
-            let got = read_full(&mut from, &mut lead).map_err(|e| io_error(path, &e))?;
-            from = stream(path, gz)?;
-            by_content(&lead[..got]).ok_or_else(|| wrong(path, format!("is of no known format; {KNOWN}")))?
+            let got = read_full(&mut file.stream()?, &mut lead).map_err(|e| file.io_error(&e))?;
+            let found = Format::by_content(&lead[..got]);
+            found.ok_or_else(|| wrong(&format!("is of no known format; {SUPPORTED}")))?
         }
     };
-    if dataset.is_some() && kind != Kind::Hdf5 {
-        return Err(wrong(path, "only an HDF5 file has datasets inside"));
+    if dataset.is_some() && format != Format::Hdf5 {
+        return Err(wrong("only an HDF5 file contains datasets"));
     }
-    if gz && matches!(kind, Kind::Hdf5 | Kind::Npz) {
-        return Err(wrong(path, "unpack it first (gunzip): parts of it cannot be read while it is compressed"));
+    if gz && matches!(format, Format::Hdf5 | Format::Npz) {
+        return Err(wrong("unpack it first (gunzip): parts of it cannot be read while it is compressed"));
     }
-    let mut info = match kind {
-        Kind::Market => {
-            let market = mtx::header(path, gz, size)?;
-            let format = market.banner.clone();
-            FileInfo::new(path, gz, (market.rows, market.cols), Some(market.entries), format, Body::Market(market))
+    let (shape, stored, mut description, encoding): Description = match format {
+        Format::Market => {
+            let market = mtx::header(&file, size)?;
+            let shape = (market.rows, market.cols);
+            (shape, Some(market.entries), market.banner.clone(), Encoding::Market(market))
         }
-        Kind::Npy => {
-            let header = npy::header(&mut from).map_err(|e| wrong(path, e))?;
-            binary(path, gz, size, "npy", header.raw, &header.shape)?
+        Format::Npy => {
+            let header = npy::header(&mut file.stream()?).map_err(|e| file.error(e))?;
+            raw_array(&file, size, "npy", header.raw, &header.shape)?
         }
-        Kind::Idx => {
-            let (raw, dims) = idx::header(&mut from).map_err(|e| wrong(path, e))?;
-            binary(path, gz, size, "idx", raw, &dims)?
+        Format::Idx => {
+            let (raw, dims) = idx::header(&mut file.stream()?).map_err(|e| file.error(e))?;
+            raw_array(&file, size, "idx", raw, &dims)?
         }
-        Kind::Npz => {
-            let strips = npz::header(path, size)?;
-            let format = if strips.by_columns { "npz CSC" } else { "npz CSR" };
-            FileInfo::new(
-                path,
-                gz,
-                (strips.rows, strips.cols),
-                Some(strips.entries),
-                format.into(),
-                Body::Strips(strips),
-            )
+        Format::Npz => {
+            let (matrix, arrays) = npz::header(path, size)?;
+            let format = format!("npz {}", matrix.name());
+            ((matrix.rows, matrix.cols), Some(matrix.entries), format, Encoding::Npz(matrix, arrays))
         }
-        Kind::Hdf5 => match hdf5::header(path, dataset)? {
-            Found::Dense(rows, cols, name, number) => {
+        Format::Hdf5 => match hdf5::header(path, dataset)? {
+            Hdf5Matrix::Dense(rows, cols, name, number) => {
                 let format = format!("HDF5 dataset {name}, {number}");
-                FileInfo::new(path, gz, (rows, cols), Some(rows as u64 * cols as u64), format, Body::Dataset(name))
+                ((rows, cols), Some(rows as u64 * cols as u64), format, Encoding::Hdf5Dataset(name))
             }
-            Found::Sparse(strips, format) => {
-                FileInfo::new(path, gz, (strips.rows, strips.cols), Some(strips.entries), format, Body::Strips(strips))
+            Hdf5Matrix::Sparse(matrix, name, writer) => {
+                let format = format!("HDF5 {} group {name} ({writer})", matrix.name());
+                ((matrix.rows, matrix.cols), Some(matrix.entries), format, Encoding::Hdf5Group(matrix, name))
             }
         },
-        Kind::Table { tabs } => {
-            let table = table::header(path, gz, tabs)?;
+        Format::Table { tabs } => {
+            let table = table::header(&file, tabs)?;
             let format = match table.separator {
                 b' ' => "numbers separated by blanks".to_string(),
                 b'\t' => "TSV".to_string(),
                 other => format!("CSV ({})", char::from(other)),
             };
-            FileInfo::new(path, gz, (0, table.cols), None, format, Body::Table(table))
+            ((0, table.cols), None, format, Encoding::Table(table))
         }
-        Kind::Baskets => {
-            let format = "FIMI transactions".to_string();
-            FileInfo::new(path, gz, (0, 0), None, format, Body::Baskets(Baskets::NOTHING))
+        Format::Fimi => {
+            let encoding = Encoding::Transactions(Transactions::EMPTY);
+            ((0, 0), None, "FIMI transactions".to_string(), encoding)
         }
     };
     if gz {
-        info.format += ", gzip";
+        description += ", gzip";
     }
-    Ok(info)
+    Ok(MatrixFile::new(file, shape, stored, description, encoding))
 }
 
-/// A dense array in binary.
-fn binary(path: &str, gz: bool, size: u64, name: &str, raw: Raw, dims: &[u64]) -> Result<FileInfo> {
-    let (rows, cols) = two_dimensions(dims, raw.by_columns).map_err(|e| wrong(path, e))?;
+/// What a header says: shape, number of stored entries, description and encoding.
+type Description = ((usize, usize), Option<u64>, String, Encoding);
+
+/// The header of a raw array in a file of `size` bytes.
+fn raw_array(file: &InputFile, size: u64, name: &str, raw: RawArray, dims: &[u64]) -> Result<Description> {
+    let (rows, cols) = two_dimensions(dims, raw.by_columns).map_err(|e| file.error(e))?;
     let bytes = rows as u128 * cols as u128 * raw.number.size() as u128;
-    let left = text_bytes(size, gz).saturating_sub(raw.start);
+    let left = unpacked_bytes(size, file.gz).saturating_sub(raw.start);
     if bytes > u128::from(left) {
-        return Err(wrong(
-            path,
-            format!("the header promises {rows} × {cols} numbers, {bytes} bytes; the file holds {left} (truncated?)"),
-        ));
+        return Err(file.error(format!(
+            "the header promises {rows} × {cols} numbers, {bytes} bytes; the file holds {left} (truncated?)"
+        )));
     }
     let order = if raw.by_columns { "column order" } else { "row order" };
     let end = if raw.big_endian && raw.number.size() > 1 { " big-endian" } else { "" };
     let format = format!("{name} {}{end}, {order}", raw.number.name());
-    Ok(FileInfo::new(path, gz, (rows, cols), Some(rows as u64 * cols as u64), format, Body::Raw(raw)))
+    Ok(((rows, cols), Some(rows as u64 * cols as u64), format, Encoding::Raw(raw)))
 }
 
-/// Rows and columns: one dimension is one column; more than two are laid out in one, row by row.
+/// Rows and columns: one dimension is a column; all dimensions but the first together make a row.
 fn two_dimensions(dims: &[u64], by_columns: bool) -> std::result::Result<(usize, usize), String> {
     let all = dims.iter().try_fold(1u64, |all, &d| all.checked_mul(d));
     let (rows, cols) = match (dims, all) {
@@ -189,7 +180,7 @@ fn two_dimensions(dims: &[u64], by_columns: bool) -> std::result::Result<(usize,
         (_, Some(_)) => return Err(format!("has {} dimensions in Fortran order; a matrix has two", dims.len())),
         (_, None) => return Err("the header promises more entries than can be counted".into()),
     };
-    shape(rows as usize, cols as usize, None)?;
+    check_shape(rows as usize, cols as usize, None)?;
     Ok((rows as usize, cols as usize))
 }
 

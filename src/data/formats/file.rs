@@ -1,271 +1,270 @@
-//! Files whose header is known, and how their entries are read.
+//! A matrix file of any format: the list of formats, and how a part of such a file is read.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::fimi;
-use super::mtx;
-use crate::comm::even_part;
-use crate::data::distribute::dense::Lines;
-use crate::data::formats::compressed::{Reader, Strips};
-use crate::data::formats::fimi::Baskets;
-use crate::data::formats::hdf5::DatasetLines;
-use crate::data::formats::lines::{RawLines, TextLines};
-use crate::data::formats::mtx::{Market, shape};
-use crate::data::formats::number::Rule;
-use crate::data::formats::raw::Raw;
-use crate::data::formats::table::{Table, TableLines, count_rows};
-use crate::data::formats::text::{Blocks, error_at};
+use crate::data::formats::compressed::{Compressed, CompressedReader};
+use crate::data::formats::fimi::Transactions;
+use crate::data::formats::hdf5::DatasetReader;
+use crate::data::formats::io::InputFile;
+use crate::data::formats::limits::check_shape;
+use crate::data::formats::mtx::{ArrayReader, Market};
+use crate::data::formats::raw::{RawArray, RawReader};
+use crate::data::formats::reader::{BlockResult, DenseReader, EntryPolicy, EntrySink};
+use crate::data::formats::table::{Table, TableReader};
+use crate::data::formats::text::{TextBlocks, error_at};
+use crate::data::formats::{fimi, hdf5, mtx, npz, table};
 use crate::error::{Error, Result};
-use crate::linalg::Real;
+use crate::linalg::{Real, even_part};
 
-/// All that is known of a file before its entries are read. Plain data: one rank finds it out and tells the others.
+/// All that is known of a file before its entries are read. One rank finds it out and sends it to the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FileInfo {
-    pub path: String,
-    pub gz: bool,
-    /// Shape as the file has it; of formats without a header known when they are settled.
+pub struct MatrixFile {
+    pub file: InputFile,
+    /// Shape of the matrix in the file; for formats without a header known from [`MatrixFile::set_counts`] on.
     pub rows: usize,
     pub cols: usize,
+    /// Number of stored entries, where known.
     pub stored: Option<u64>,
-    /// For the user.
+    /// Description for the user.
     pub format: String,
-    pub(in crate::data) body: Body,
-    /// What the parts of a text hold, where that had to be counted.
-    parts: Vec<Survey>,
+    encoding: Encoding,
+    /// The counts of all parts of a text, where it had to be counted.
+    counts: Vec<PartCount>,
 }
 
 /// How the entries are written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Body {
-    Raw(Raw),
+pub enum Encoding {
+    Raw(RawArray),
     Market(Market),
     Table(Table),
-    Baskets(Baskets),
-    Strips(Strips),
-    /// A dense HDF5 dataset's name.
-    Dataset(String),
+    Transactions(Transactions),
+    Npz(Compressed, npz::Arrays),
+    /// A sparse HDF5 group and its name.
+    Hdf5Group(Compressed, String),
+    /// The name of a dense HDF5 dataset.
+    Hdf5Dataset(String),
 }
 
-/// What one part of a text holds.
+/// What one part of a text contains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Survey {
+pub enum PartCount {
     /// Lines of a MatrixMarket array, or rows of a table.
     Lines(u64),
-    Baskets(Baskets),
+    Transactions(Transactions),
 }
 
-impl Survey {
-    /// Lines that the file's entries are counted by.
+impl PartCount {
     fn lines(&self) -> u64 {
         match self {
-            Survey::Lines(lines) => *lines,
-            Survey::Baskets(found) => found.rows,
+            PartCount::Lines(lines) => *lines,
+            PartCount::Transactions(counts) => counts.rows,
         }
     }
 }
 
-/// Takes (row, column, value) of an entry as the file has it; the error says what is wrong with the value. Readers are
-/// generic in it: it is called for every entry.
-pub trait Sink: FnMut(usize, usize, f64) -> std::result::Result<(), String> {}
-
-impl<F: FnMut(usize, usize, f64) -> std::result::Result<(), String>> Sink for F {}
-
-impl FileInfo {
+impl MatrixFile {
+    /// A file of which the header was read.
     pub fn new(
-        path: &str,
-        gz: bool,
+        file: InputFile,
         (rows, cols): (usize, usize),
         stored: Option<u64>,
         format: String,
-        body: Body,
+        encoding: Encoding,
     ) -> Self {
-        FileInfo { path: path.to_string(), gz, rows, cols, stored, format, body, parts: Vec::new() }
+        MatrixFile { file, rows, cols, stored, format, encoding, counts: Vec::new() }
     }
 
-    fn wrong(&self, what: impl std::fmt::Display) -> Error {
-        Error::input(format!("{}: {what}", self.path))
+    /// The path for messages.
+    pub fn path(&self) -> &str {
+        &self.file.path
     }
 
-    /// Whether blocks of it are stored sparse.
+    /// Whether its blocks are stored sparse.
     pub fn sparse(&self) -> bool {
-        match &self.body {
-            Body::Raw(_) | Body::Table(_) | Body::Dataset(_) => false,
-            Body::Market(market) => market.coordinate,
-            Body::Baskets(_) | Body::Strips(_) => true,
+        match &self.encoding {
+            Encoding::Raw(_) | Encoding::Table(_) | Encoding::Hdf5Dataset(_) => false,
+            Encoding::Market(market) => market.coordinate,
+            Encoding::Transactions(_) | Encoding::Npz(..) | Encoding::Hdf5Group(..) => true,
         }
     }
 
-    /// Whether entries come one by one, with their places.
-    pub fn scattered(&self) -> bool {
-        self.sparse() || matches!(&self.body, Body::Market(market) if market.symmetric)
+    /// Whether its entries come with their positions, through [`MatrixFile::entries`]; otherwise
+    /// [`MatrixFile::dense_reader`] reads them.
+    pub fn has_positions(&self) -> bool {
+        self.sparse() || matches!(&self.encoding, Encoding::Market(market) if market.symmetric)
     }
 
     /// Whether several ranks can each read a part.
     pub fn divisible(&self) -> bool {
-        !self.gz && !matches!(&self.body, Body::Strips(strips) if !strips.divisible())
+        !self.file.gz && !matches!(&self.encoding, Encoding::Npz(_, arrays) if !arrays.divisible())
     }
 
-    /// Whether the parts of the text must be looked through before it is known which entries they hold.
-    pub fn needs_survey(&self) -> bool {
-        match &self.body {
-            Body::Market(market) => !market.coordinate,
-            Body::Table(_) | Body::Baskets(_) => true,
-            Body::Raw(_) | Body::Strips(_) | Body::Dataset(_) => false,
-        }
-    }
-
-    /// Whether its lines are columns.
-    pub fn by_columns(&self) -> bool {
-        match &self.body {
-            Body::Raw(raw) => raw.by_columns,
-            Body::Market(_) => true,
+    /// Whether the parts of the text must be counted before it is known which entries they contain.
+    pub fn needs_counts(&self) -> bool {
+        match &self.encoding {
+            Encoding::Market(market) => !market.coordinate,
+            Encoding::Table(_) | Encoding::Transactions(_) => true,
             _ => false,
         }
     }
 
-    /// The text of one part of the file.
-    fn blocks(&self, part: usize, parts: usize) -> Result<Blocks> {
-        let start = match &self.body {
-            Body::Market(market) => market.start,
-            Body::Table(table) => table.start,
+    /// Whether it is stored column by column.
+    pub fn by_columns(&self) -> bool {
+        match &self.encoding {
+            Encoding::Raw(raw) => raw.by_columns,
+            Encoding::Market(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether small reads are cheap: not so in an HDF5 dataset, where each may unpack whole chunks.
+    pub fn cheap_small_reads(&self) -> bool {
+        !matches!(self.encoding, Encoding::Hdf5Dataset(_))
+    }
+
+    /// One part of the text.
+    fn blocks(&self, part: usize, parts: usize) -> Result<TextBlocks> {
+        let start = match &self.encoding {
+            Encoding::Market(market) => market.start,
+            Encoding::Table(table) => table.start,
             _ => 0,
         };
-        if self.gz { Blocks::whole(&self.path, true, start) } else { Blocks::part(&self.path, start, part, parts) }
+        TextBlocks::open(&self.file, start, part, parts)
     }
 
-    /// Looks through one part of a text.
+    /// Counts one part of a text.
     ///
     /// # Errors
-    /// When it is not the text it should be.
-    pub fn survey(&self, part: usize, parts: usize) -> Result<Survey> {
+    /// If it cannot be read, or is not the text it should be.
+    pub fn count(&self, part: usize, parts: usize) -> Result<PartCount> {
         let mut blocks = self.blocks(part, parts)?;
-        let (mut lines, mut found) = (0, Baskets::NOTHING);
-        while let Some((text, offset)) = blocks.next()? {
-            match &self.body {
-                Body::Baskets(_) => {
-                    let more = fimi::survey(text).map_err(|e| self.text_error(offset, e))?;
-                    found = found.and(more);
-                }
-                _ => lines += self.count_lines(text),
+        let (mut lines, mut transactions) = (0, Transactions::EMPTY);
+        while let Some((text, offset)) = blocks.next_block()? {
+            if matches!(self.encoding, Encoding::Transactions(_)) {
+                let more = Transactions::count(text).map_err(|e| self.text_error(offset, e))?;
+                transactions = transactions.merge(more);
+            } else {
+                lines += self.count_lines(text);
             }
         }
-        Ok(if matches!(self.body, Body::Baskets(_)) { Survey::Baskets(found) } else { Survey::Lines(lines) })
+        Ok(match self.encoding {
+            Encoding::Transactions(_) => PartCount::Transactions(transactions),
+            _ => PartCount::Lines(lines),
+        })
     }
 
-    /// Lines that entries are counted by, in a block of text.
+    /// Counts the lines of a block of text that hold entries.
     fn count_lines(&self, text: &[u8]) -> u64 {
-        match &self.body {
-            Body::Table(_) => count_rows(text),
-            Body::Baskets(_) => {
-                memchr::memchr_iter(b'\n', text).count() as u64 + u64::from(text.last().is_some_and(|&b| b != b'\n'))
-            }
-            Body::Market(market) if !market.coordinate => mtx::count_lines(text),
+        match &self.encoding {
+            Encoding::Table(_) => table::count_rows(text),
+            Encoding::Transactions(_) => fimi::count_lines(text),
+            Encoding::Market(market) if !market.coordinate => mtx::count_lines(text),
             _ => 0,
         }
     }
 
-    /// Takes the surveys of all parts.
+    /// Completes the header from the counts of all parts.
     ///
     /// # Errors
-    /// When together they do not hold what the header promises, or nothing.
-    pub fn settle(&mut self, parts: Vec<Survey>) -> Result<()> {
-        let lines = parts.iter().map(Survey::lines).sum::<u64>();
-        match &mut self.body {
-            Body::Market(market) if lines != market.entries => {
+    /// If the parts do not hold what the header promises, or no entries.
+    pub fn set_counts(&mut self, counts: Vec<PartCount>) -> Result<()> {
+        let lines = counts.iter().map(PartCount::lines).sum::<u64>();
+        match &mut self.encoding {
+            Encoding::Market(market) if lines != market.entries => {
                 let promised = market.entries;
                 return Err(self.count_error(promised, lines));
             }
-            Body::Table(table) => {
+            Encoding::Table(table) => {
                 self.rows = lines as usize;
                 self.stored = Some(lines * table.cols as u64);
             }
-            Body::Baskets(all) => {
-                for part in &parts {
-                    if let Survey::Baskets(part) = part {
-                        *all = all.and(*part);
+            Encoding::Transactions(all) => {
+                for count in &counts {
+                    if let PartCount::Transactions(part) = count {
+                        *all = all.merge(*part);
                     }
                 }
                 if all.ones == 0 {
-                    return Err(self.wrong("holds no transaction with an item"));
+                    return Err(self.file.error("holds no transaction with an item"));
                 }
                 self.rows = all.rows as usize;
-                self.cols = usize::try_from((all.most - all.base()).saturating_add(1)).unwrap_or(usize::MAX);
+                self.cols = usize::try_from(all.cols()).unwrap_or(usize::MAX);
                 self.stored = Some(all.ones);
-                shape(self.rows, self.cols, self.stored).map_err(|what| self.wrong(what))?;
+                check_shape(self.rows, self.cols, self.stored).map_err(|what| self.file.error(what))?;
             }
             _ => {}
         }
-        self.parts = parts;
+        self.counts = counts;
         Ok(())
     }
 
     fn count_error(&self, promised: u64, found: u64) -> Error {
-        self.wrong(format!("the header promises {promised} entries, the file holds {found} (truncated?)"))
+        self.file.error(format!("the header promises {promised} entries, the file holds {found} (truncated?)"))
     }
 
     /// Lines before a part.
     fn lines_before(&self, part: usize) -> u64 {
-        self.parts.iter().take(part).map(Survey::lines).sum()
+        self.counts.iter().take(part).map(PartCount::lines).sum()
     }
 
-    /// The entries, counted line after line, that each of `parts` readers of a dense file reads.
+    /// The range of entries, in storage order, that each of `parts` readers of a dense file reads.
     pub fn shares(&self, parts: usize) -> Vec<Range<usize>> {
         let (lines, width) = if self.by_columns() { (self.cols, self.rows) } else { (self.rows, self.cols) };
-        if self.parts.len() == parts {
-            // a line of a table is a row, one of an array an entry
-            let each = if matches!(self.body, Body::Table(_)) { width } else { 1 };
-            let border = |part: usize| self.lines_before(part) as usize * each;
+        if self.counts.len() == parts {
+            // A line of a table is a row; a line of a MatrixMarket array is an entry.
+            let per_line = if matches!(self.encoding, Encoding::Table(_)) { width } else { 1 };
+            let border = |part: usize| self.lines_before(part) as usize * per_line;
             return (0..parts).map(|part| border(part)..border(part + 1)).collect();
         }
-        (0..parts)
-            .map(|i| {
-                let part = even_part(lines, parts, i);
-                part.start * width..part.end * width
-            })
-            .collect()
+        let scale = |lines: Range<usize>| lines.start * width..lines.end * width;
+        (0..parts).map(|i| scale(even_part(lines, parts, i))).collect()
     }
 
     /// A reader of part `part` of `parts` of a dense file, which holds the entries `share`.
     ///
     /// # Errors
-    /// When the file cannot be opened.
-    pub fn lines<T: Real>(
+    /// If the file cannot be opened.
+    pub fn dense_reader<T: Real>(
         &self,
         part: usize,
         parts: usize,
         share: Range<usize>,
-        rule: Rule,
-    ) -> Result<Box<dyn Lines<T> + '_>> {
-        Ok(match &self.body {
-            Body::Raw(raw) => Box::new(RawLines::open(self, raw, rule)?),
-            Body::Table(table) => {
-                let first = share.start / table.cols;
-                Box::new(TableLines::new(self, table, self.blocks(part, parts)?, first, rule))
+        policy: EntryPolicy,
+    ) -> Result<Box<dyn DenseReader<T> + '_>> {
+        Ok(match &self.encoding {
+            Encoding::Raw(raw) => {
+                let width = if raw.by_columns { self.rows } else { self.cols };
+                Box::new(RawReader::open(&self.file, raw, width, policy)?)
             }
-            Body::Dataset(name) => Box::new(DatasetLines::open(self, name, rule)?),
-            _ => Box::new(TextLines::new(self, self.blocks(part, parts)?, share.start, rule)),
+            Encoding::Table(table) => {
+                let blocks = self.blocks(part, parts)?;
+                Box::new(TableReader::new(&self.file, table, blocks, share.start / table.cols, policy))
+            }
+            Encoding::Hdf5Dataset(name) => Box::new(DatasetReader::open(self.path(), name, policy)?),
+            _ => Box::new(ArrayReader::new(self.blocks(part, parts)?, self.rows, share.start, policy)),
         })
     }
 
-    /// Reads the scattered entries of part `part` of `parts`, and returns how many were written in it.
+    /// Passes the entries of part `part` of `parts` to `sink`, and returns the number of entries written in it.
     ///
     /// # Errors
-    /// With the line or place of what is wrong.
+    /// With the line or position of what is wrong.
     pub fn entries(
         &self,
         part: usize,
         parts: usize,
-        sink: &mut impl Sink,
+        sink: &mut impl EntrySink,
         progress: &mut dyn FnMut(f64),
     ) -> Result<u64> {
-        if let Body::Strips(strips) = &self.body {
-            return strips.open(&self.path)?.entries(strips.share(part, parts), sink, progress);
+        if let Some((matrix, mut reader)) = self.compressed_reader()? {
+            return reader.entries(matrix.share(part, parts), sink, progress);
         }
         let mut blocks = self.blocks(part, parts)?;
         let (mut before, mut found) = (self.lines_before(part), 0);
-        while let Some((text, offset)) = blocks.next()? {
+        while let Some((text, offset)) = blocks.next_block()? {
             found += self.text_entries(text, offset, before, sink)?;
             before += self.count_lines(text);
             progress(blocks.done());
@@ -273,124 +272,125 @@ impl FileInfo {
         Ok(found)
     }
 
-    /// Reads the entries of a block of text that lies at byte `offset` behind `before` lines.
-    fn text_entries(&self, text: &[u8], offset: u64, before: u64, sink: &mut impl Sink) -> Result<u64> {
-        let found = match &self.body {
-            Body::Market(market) if market.coordinate => market.coordinates(text, sink),
-            Body::Market(market) => market.triangle(text, before, sink),
-            Body::Baskets(all) => {
-                let mut ones = 0;
-                let base = all.base();
-                let items = fimi::items(text, &mut |line, item| {
-                    ones += 1;
-                    sink((before + line) as usize, (item - base) as usize, 1.0)
-                });
-                items.map(|_| ones)
-            }
-            _ => Ok(0),
+    fn compressed_reader(&self) -> Result<Option<(&Compressed, CompressedReader<'_>)>> {
+        let (matrix, arrays) = match &self.encoding {
+            Encoding::Npz(matrix, arrays) => (matrix, arrays.open(self.path())?),
+            Encoding::Hdf5Group(matrix, name) => (matrix, hdf5::open_group(self.path(), name)?),
+            _ => return Ok(None),
+        };
+        Ok(Some((matrix, CompressedReader::new(self.path(), matrix, arrays)?)))
+    }
+
+    /// Passes the entries of a block of text at byte `offset` to `sink`; `before` lines precede it.
+    fn text_entries(&self, text: &[u8], offset: u64, before: u64, sink: &mut impl EntrySink) -> Result<u64> {
+        let found = match &self.encoding {
+            Encoding::Market(market) if market.coordinate => market.coordinates(text, sink),
+            Encoding::Market(market) => market.triangle(text, before, sink),
+            Encoding::Transactions(all) => all.entries(text, before, sink),
+            _ => BlockResult::Ok(0),
         };
         found.map_err(|e| self.text_error(offset, e))
     }
 
     fn text_error(&self, offset: u64, (at, what): (usize, String)) -> Error {
-        error_at(&self.path, self.gz, offset + at as u64, &what)
+        error_at(&self.file, offset + at as u64, &what)
     }
 
     /// Checks that as many entries were found as promised.
     ///
     /// # Errors
-    /// When not.
+    /// If not.
     pub fn check_count(&self, found: u64) -> Result<()> {
         match self.stored {
-            Some(promised) if self.scattered() && promised != found => Err(self.count_error(promised, found)),
+            Some(promised) if self.has_positions() && promised != found => Err(self.count_error(promised, found)),
             _ => Ok(()),
         }
     }
 
-    /// Starts dealing out a file that only one can unpack.
+    /// Cuts an indivisible file with positions into chunks that any rank can decode.
     ///
     /// # Errors
-    /// When it cannot be opened.
-    pub fn dealer(&self) -> Result<Dealer<'_>> {
-        Ok(match &self.body {
-            Body::Strips(strips) => Dealer::Strips(strips.open(&self.path)?, strips.share(0, 1)),
-            _ => Dealer::Text(self, self.blocks(0, 1)?, 0),
+    /// If it cannot be opened.
+    pub fn chunk_reader(&self) -> Result<ChunkReader<'_>> {
+        Ok(match self.compressed_reader()? {
+            Some((matrix, reader)) => ChunkReader::Compressed(reader, matrix.share(0, 1)),
+            None => ChunkReader::Text(self, self.blocks(0, 1)?, 0),
         })
     }
 
-    /// Starts taking what is dealt.
+    /// Decodes the chunks of [`MatrixFile::chunk_reader`].
     ///
     /// # Errors
-    /// When the file cannot be opened.
-    pub fn taker(&self) -> Result<Taker<'_>> {
-        Ok(match &self.body {
-            Body::Strips(strips) => Taker::Strips(strips.open(&self.path)?),
-            _ => Taker::Text(self),
+    /// If the file cannot be opened.
+    pub fn chunk_decoder(&self) -> Result<ChunkDecoder<'_>> {
+        Ok(match self.compressed_reader()? {
+            Some((_, reader)) => ChunkDecoder::Compressed(reader),
+            None => ChunkDecoder::Text(self),
         })
     }
 }
 
-/// Cuts a compressed file into hands of unread entries that anyone can make sense of.
-pub enum Dealer<'a> {
-    /// The text, and the lines dealt so far.
-    Text(&'a FileInfo, Blocks, u64),
+/// Cuts a file into chunks: undecoded entries, preceded by two numbers that tell their place in the file.
+pub enum ChunkReader<'a> {
+    /// The text, and the number of lines read so far.
+    Text(&'a MatrixFile, TextBlocks, u64),
     /// The entries that are left.
-    Strips(Reader<'a>, Range<u64>),
+    Compressed(CompressedReader<'a>, Range<u64>),
 }
 
-impl Dealer<'_> {
-    /// The share that was dealt.
+impl ChunkReader<'_> {
+    /// The fraction of the file that was read.
     pub fn done(&self) -> f64 {
         match self {
-            Dealer::Text(_, blocks, _) => blocks.done(),
-            Dealer::Strips(reader, left) => reader.done(left.start),
+            ChunkReader::Text(_, blocks, _) => blocks.done(),
+            ChunkReader::Compressed(reader, left) => reader.done(left.start),
         }
     }
 
-    /// The next hand: two numbers that say where it lies, and what lies there.
+    /// The next chunk, or `None` at the end of the file.
     ///
     /// # Errors
-    /// When the file cannot be read.
-    pub fn hand(&mut self) -> Result<Option<Vec<u8>>> {
-        let hand = |a: u64, b: u64| [a.to_le_bytes(), b.to_le_bytes()].concat();
+    /// If the file cannot be read.
+    pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>> {
+        let begin = |a: u64, b: u64| [a.to_le_bytes(), b.to_le_bytes()].concat();
         match self {
-            Dealer::Text(info, blocks, dealt) => {
-                let Some((text, offset)) = blocks.next()? else { return Ok(None) };
-                let mut hand = hand(offset, *dealt);
-                *dealt += info.count_lines(text);
-                hand.extend_from_slice(text);
-                Ok(Some(hand))
+            ChunkReader::Text(file, blocks, lines) => {
+                let Some((text, offset)) = blocks.next_block()? else { return Ok(None) };
+                let mut chunk = begin(offset, *lines);
+                *lines += file.count_lines(text);
+                chunk.extend_from_slice(text);
+                Ok(Some(chunk))
             }
-            Dealer::Strips(_, left) if left.start >= left.end => Ok(None),
-            Dealer::Strips(reader, left) => {
+            ChunkReader::Compressed(_, left) if left.start >= left.end => Ok(None),
+            ChunkReader::Compressed(reader, left) => {
                 let (step, indices, values) = reader.step(left)?;
                 left.start = step.end;
-                let mut hand = hand(step.start, indices.len() as u64);
-                indices.iter().chain(&values).for_each(|x| hand.extend_from_slice(&x.to_le_bytes()));
-                Ok(Some(hand))
+                let mut chunk = begin(step.start, indices.len() as u64);
+                indices.iter().chain(&values).for_each(|x| chunk.extend_from_slice(&x.to_le_bytes()));
+                Ok(Some(chunk))
             }
         }
     }
 }
 
-/// Makes sense of hands.
-pub enum Taker<'a> {
-    Text(&'a FileInfo),
-    Strips(Reader<'a>),
+/// Decodes chunks.
+pub enum ChunkDecoder<'a> {
+    Text(&'a MatrixFile),
+    Compressed(CompressedReader<'a>),
 }
 
-impl Taker<'_> {
-    /// Reads the entries of a hand, and returns how many were written in it.
+impl ChunkDecoder<'_> {
+    /// Passes the entries of a chunk to `sink`, and returns the number of entries written in it.
     ///
     /// # Errors
-    /// With the line or place of what is wrong.
-    pub fn take(&self, hand: &[u8], sink: &mut impl Sink) -> Result<u64> {
-        let (Some((a, rest)), b) = (hand.split_first_chunk::<8>(), hand.get(8..16)) else { return Ok(0) };
-        let (Some(b), Some(rest)) = (b.and_then(|b| b.first_chunk::<8>()), rest.get(8..)) else { return Ok(0) };
-        let (a, b) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));
+    /// With the line or position of what is wrong.
+    pub fn decode(&self, chunk: &[u8], sink: &mut impl EntrySink) -> Result<u64> {
+        let Some((place, rest)) = chunk.split_first_chunk::<16>() else { return Ok(0) };
+        let numbers = place.as_chunks::<8>().0;
+        let (a, b) = (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]));
         match self {
-            Taker::Text(info) => info.text_entries(rest, a, b, sink),
-            Taker::Strips(reader) => {
+            ChunkDecoder::Text(file) => file.text_entries(rest, a, b, sink),
+            ChunkDecoder::Compressed(reader) => {
                 let numbers: Vec<f64> = rest.as_chunks::<8>().0.iter().map(|&x| f64::from_le_bytes(x)).collect();
                 let (indices, values) = numbers.split_at(b as usize);
                 reader.emit(a, indices, values, sink)

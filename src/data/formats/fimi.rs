@@ -1,26 +1,28 @@
-//! FIMI transactions: a line is a row, the numbers on it are the columns of its ones. Numbers count from 1, or from 0 if
-//! a 0 occurs; an empty line is a row of zeros.
+//! FIMI transactions: each line is a row, and its items are the columns of its ones. Items are numbered from 1, or from 0
+//! if a 0 occurs; an empty line is a row of zeros.
 
 use serde::{Deserialize, Serialize};
 
 use crate::data::formats::number::whole;
+use crate::data::formats::reader::{BlockResult, EntrySink};
 use crate::data::formats::text::quote;
 
-/// What a text of transactions holds, in whole or in part.
+/// Counts over a text of transactions, or a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Baskets {
+pub struct Transactions {
     pub rows: u64,
     pub ones: u64,
     pub least: u64,
     pub most: u64,
 }
 
-impl Baskets {
-    pub const NOTHING: Baskets = Baskets { rows: 0, ones: 0, least: u64::MAX, most: 0 };
+impl Transactions {
+    pub const EMPTY: Transactions = Transactions { rows: 0, ones: 0, least: u64::MAX, most: 0 };
 
-    /// Together with another part.
-    pub fn and(self, other: Baskets) -> Baskets {
-        Baskets {
+    /// The counts over this part and another.
+    #[must_use]
+    pub fn merge(self, other: Transactions) -> Transactions {
+        Transactions {
             rows: self.rows + other.rows,
             ones: self.ones + other.ones,
             least: self.least.min(other.least),
@@ -28,17 +30,52 @@ impl Baskets {
         }
     }
 
-    /// The number of the first column.
-    pub fn base(&self) -> u64 {
+    /// The counts over a block of lines.
+    ///
+    /// # Errors
+    /// With the position of the line that is wrong.
+    pub fn count(text: &[u8]) -> BlockResult<Transactions> {
+        let mut counts = Transactions::EMPTY;
+        let rows = items(text, &mut |_, item| {
+            counts.ones += 1;
+            counts.least = counts.least.min(item);
+            counts.most = counts.most.max(item);
+            Ok(())
+        })?;
+        Ok(Transactions { rows, ..counts })
+    }
+
+    /// Number of columns: the items between the first and the last.
+    pub fn cols(&self) -> u64 {
+        (self.most - self.base()).saturating_add(1)
+    }
+
+    /// The item of the first column.
+    fn base(&self) -> u64 {
         self.least.min(1)
+    }
+
+    /// Passes the entries of a block of lines to `sink` and returns their number; `before` lines precede the block.
+    ///
+    /// # Errors
+    /// With the position of the line that is wrong.
+    pub fn entries(&self, text: &[u8], before: u64, sink: &mut impl EntrySink) -> BlockResult<u64> {
+        let (mut ones, base) = (0, self.base());
+        items(text, &mut |line, item| {
+            ones += 1;
+            sink((before + line) as usize, (item - base) as usize, 1.0)
+        })?;
+        Ok(ones)
     }
 }
 
-/// Hands (line in the block, number) of each item to `sink`, each item of a line once; returns the number of lines.
-///
-/// # Errors
-/// With the place in the block.
-pub fn items(text: &[u8], sink: &mut impl FnMut(u64, u64) -> Result<(), String>) -> Result<u64, (usize, String)> {
+/// Counts the lines of a block; the last one may lack its line end.
+pub fn count_lines(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', text).count() as u64 + u64::from(text.last().is_some_and(|&b| b != b'\n'))
+}
+
+/// Passes (line, item) of each item of a block to `sink`, each item of a line once, and returns the number of lines.
+fn items(text: &[u8], sink: &mut impl FnMut(u64, u64) -> Result<(), String>) -> BlockResult<u64> {
     let mut line = 0;
     let mut at = 0;
     let mut start = 0;
@@ -73,21 +110,6 @@ pub fn items(text: &[u8], sink: &mut impl FnMut(u64, u64) -> Result<(), String>)
     }
 }
 
-/// Counts what a block of lines holds.
-///
-/// # Errors
-/// With the place in the block.
-pub fn survey(text: &[u8]) -> Result<Baskets, (usize, String)> {
-    let mut found = Baskets::NOTHING;
-    let rows = items(text, &mut |_, item| {
-        found.ones += 1;
-        found.least = found.least.min(item);
-        found.most = found.most.max(item);
-        Ok(())
-    })?;
-    Ok(Baskets { rows, ..found })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,17 +123,17 @@ mod tests {
         });
         assert_eq!(rows, Ok(4));
         assert_eq!(out, [(0, 1), (0, 2), (0, 3), (2, 7), (3, 5)]);
-        let found = survey(b"3 1 3 2 \n\n7\n").unwrap();
-        assert_eq!(found, Baskets { rows: 3, ones: 4, least: 1, most: 7 });
+        let found = Transactions::count(b"3 1 3 2 \n\n7\n").unwrap();
+        assert_eq!(found, Transactions { rows: 3, ones: 4, least: 1, most: 7 });
         assert_eq!(found.base(), 1);
-        assert_eq!(found.and(survey(b"0\n").unwrap()).base(), 0);
-        assert_eq!(survey(b"").unwrap(), Baskets::NOTHING);
+        assert_eq!(found.merge(Transactions::count(b"0\n").unwrap()).base(), 0);
+        assert_eq!(Transactions::count(b"").unwrap(), Transactions::EMPTY);
     }
 
     #[test]
-    fn other_things_than_numbers_are_refused() {
+    fn only_whole_numbers_are_accepted() {
         for (text, place) in [("1 2\nx\n", 4), ("1 -2\n", 0), ("1.5\n", 0), ("99999999999999999999999\n", 0)] {
-            assert_eq!(survey(text.as_bytes()).unwrap_err().0, place, "{text}");
+            assert_eq!(Transactions::count(text.as_bytes()).unwrap_err().0, place, "{text}");
         }
     }
 }

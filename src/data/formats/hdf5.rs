@@ -1,38 +1,48 @@
 //! HDF5: dense datasets, and CSR or CSC groups as AnnData and 10x write them.
 
 use std::ops::Range;
+use std::path::Path;
 
 use hdf5::filters::Filter;
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, LocationType};
 use ndarray::{ArrayView2, Ix2, s};
 
-use super::compressed;
-use crate::data::distribute::dense::Lines;
-use crate::data::formats::compressed::{Store, Strips};
-use crate::data::formats::file::FileInfo;
-use crate::data::formats::lines::place_of;
-use crate::data::formats::number::Rule;
+use crate::data::formats::compressed::{Compressed, CompressedArrays};
+use crate::data::formats::hdf5_real;
+use crate::data::formats::io;
+use crate::data::formats::limits::{check_shape, unpacked_bytes};
+use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
-use crate::hdf5_probe::What;
+use crate::hdf5_probe::Content;
 use crate::linalg::Real;
+
+/// File name extensions of HDF5 files.
+pub const EXTENSIONS: [&str; 5] = ["h5", "hdf5", "h5ad", "hdf", "he5"];
+
+/// Whether the name of the file says that it is HDF5.
+pub fn is_hdf5_name(path: &str) -> bool {
+    let extension = Path::new(path).extension();
+    extension.is_some_and(|e| EXTENSIONS.iter().any(|name| e.eq_ignore_ascii_case(name)))
+}
 
 /// Memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several times.
 const CHUNK_CACHE: usize = 64 << 20;
 
-/// What there is to read.
-pub enum Found {
-    /// Rows, columns, the dataset's name and its number type.
+/// A matrix in an HDF5 file.
+pub enum Hdf5Matrix {
+    /// A dataset: rows, columns, its name and number type.
     Dense(usize, usize, String, String),
-    Sparse(Strips, String),
+    /// A group: the matrix, its name and the program that writes such groups.
+    Sparse(Compressed, String, &'static str),
 }
 
 fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
     Error::input(format!("{path}: {what}"))
 }
 
-/// The library's own words, shortened to the first reason.
+/// An error of the library, reduced to its first cause.
 fn library(path: &str, what: &str, e: &hdf5::Error) -> Error {
     let text = e.to_string();
     let reason = text.rsplit(": ").next().unwrap_or(&text);
@@ -40,42 +50,38 @@ fn library(path: &str, what: &str, e: &hdf5::Error) -> Error {
 }
 
 fn open(path: &str) -> Result<File> {
-    crate::data::formats::text::open(path)?;
+    io::open(path)?;
     let file = File::with_options().with_fapl(|p| p.chunk_cache(12_289, CHUNK_CACHE, 0.75)).open(path);
     file.map_err(|e| library(path, "cannot be opened as HDF5: no such file, or damaged or truncated", &e))
 }
 
-/// Most bytes of a file whose numbers are all read in a rehearsal, whatever unpacks them.
-const REHEARSED: u64 = 16 << 20;
-/// Numbers that a rehearsal reads at once.
-const AT_ONCE: usize = 4 << 20;
+/// Size of the largest file of which a probe reads all numbers, whichever filters unpack them.
+const PROBED_BYTES: u64 = 16 << 20;
+/// Numbers that a probe reads at once.
+const PROBED_AT_ONCE: usize = 4 << 20;
 
-/// Reads what [`header`] reads, the index of all chunks included; and of a small file, or one whose numbers are unpacked by
-/// more than gzip's code, which stands up to any bytes, the numbers too: to find out in a process of its own whether the
-/// library survives it.
+/// Reads, in the process of a probe, all that [`header`] reads, including the index of all chunks. The numbers are read
+/// as well if the file is small, or if they are unpacked by a filter other than gzip, whose code withstands any bytes.
 ///
 /// # Errors
-/// As [`header`], and for numbers that cannot be read.
-pub fn hdf5_probe(path: &str, inner: Option<&str>) -> Result<()> {
-    let names = match look(path, inner)? {
-        Found::Dense(_, _, name, _) => vec![name],
-        Found::Sparse(Strips { store: Store::Hdf5(name), .. }, _) => {
-            ["indptr", "indices", "data"].iter().map(|array| format!("{name}/{array}")).collect()
-        }
-        Found::Sparse(..) => Vec::new(),
+/// As [`header`], or if numbers cannot be read.
+pub fn probe(path: &str, dataset: Option<&str>) -> Result<()> {
+    let names = match find(path, dataset)? {
+        Hdf5Matrix::Dense(_, _, name, _) => vec![name],
+        Hdf5Matrix::Sparse(_, name, _) => ["indptr", "indices", "data"].map(|array| format!("{name}/{array}")).into(),
     };
     let file = open(path)?;
     for name in names {
         let read = || -> hdf5::Result<()> {
             let data = file.dataset(&name)?;
-            let sturdy =
+            let robust =
                 data.filters().iter().all(|f| matches!(f, Filter::Deflate(_) | Filter::Shuffle | Filter::Fletcher32));
-            if sturdy && file.size() > REHEARSED {
+            if robust && file.size() > PROBED_BYTES {
                 return Ok(());
             }
             let shape = data.shape();
             let (rows, width) = (shape[0], shape.get(1).copied().unwrap_or(1));
-            let step = (AT_ONCE / width.max(1)).max(1);
+            let step = (PROBED_AT_ONCE / width.max(1)).max(1);
             for first in (0..rows).step_by(step) {
                 let lines = first..rows.min(first + step);
                 if shape.len() == 2 {
@@ -91,16 +97,20 @@ pub fn hdf5_probe(path: &str, inner: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Looks for the matrix: the one named, or AnnData's `/X`, or 10x's group, or the only dataset with two dimensions.
-pub fn header(path: &str, inner: Option<&str>) -> Result<Found> {
-    crate::data::formats::text::open(path)?;
-    hdf5_probe::read(What::Matrix, path, inner)?;
-    look(path, inner)
+/// Finds the matrix: the dataset or group named, or AnnData's `/X`, or the group of 10x, or the only dataset with two
+/// dimensions. A probe reads the file first.
+///
+/// # Errors
+/// If the file is damaged, or has no such matrix or several.
+pub fn header(path: &str, dataset: Option<&str>) -> Result<Hdf5Matrix> {
+    io::open(path)?;
+    hdf5_probe::run(Content::Matrix, path, dataset)?;
+    find(path, dataset)
 }
 
-fn look(path: &str, inner: Option<&str>) -> Result<Found> {
+fn find(path: &str, dataset: Option<&str>) -> Result<Hdf5Matrix> {
     let file = open(path)?;
-    let name = match inner {
+    let name = match dataset {
         Some(name) => name.to_string(),
         None => choose(path, &file)?,
     };
@@ -111,7 +121,7 @@ fn look(path: &str, inner: Option<&str>) -> Result<Found> {
     }
 }
 
-fn is_strips(group: &Group) -> bool {
+fn is_compressed(group: &Group) -> bool {
     ["data", "indices", "indptr"].iter().all(|name| group.link_exists(name))
 }
 
@@ -121,7 +131,7 @@ fn choose(path: &str, file: &File) -> Result<String> {
         return Ok("/X".into());
     }
     let fits = |name: &&String| match file.loc_type_by_name(name) {
-        Ok(LocationType::Group) => file.group(name).is_ok_and(|g| is_strips(&g)),
+        Ok(LocationType::Group) => file.group(name).is_ok_and(|g| is_compressed(&g)),
         Ok(LocationType::Dataset) => file.dataset(name).is_ok_and(|d| d.ndim() == 2),
         _ => false,
     };
@@ -132,12 +142,14 @@ fn choose(path: &str, file: &File) -> Result<String> {
     }
 }
 
-/// The first two levels of names.
+/// The names of the first two levels, for a message.
 fn contents(file: &File) -> String {
     let mut all = Vec::new();
     for name in file.member_names().unwrap_or_default() {
         match file.group(&name) {
-            Ok(group) if file.loc_type_by_name(&name).is_ok_and(|t| t == LocationType::Group) && !is_strips(&group) => {
+            Ok(group)
+                if file.loc_type_by_name(&name).is_ok_and(|t| t == LocationType::Group) && !is_compressed(&group) =>
+            {
                 all.extend(
                     group.member_names().unwrap_or_default().into_iter().map(|inner| format!("/{name}/{inner}")),
                 );
@@ -150,7 +162,7 @@ fn contents(file: &File) -> String {
     if all.is_empty() { "nothing".into() } else { all.join(", ") + if more > 0 { ", …" } else { "" } }
 }
 
-/// Whether a dataset holds numbers, as what.
+/// The number type of a dataset.
 fn number_type(path: &str, name: &str, data: &Dataset) -> Result<String> {
     let described = data.dtype().and_then(|t| t.to_descriptor());
     match described {
@@ -159,14 +171,14 @@ fn number_type(path: &str, name: &str, data: &Dataset) -> Result<String> {
         Ok(TypeDescriptor::Float(size)) => Ok(format!("f{}", 8 * size as usize)),
         Ok(TypeDescriptor::Boolean) => Ok("bool".into()),
         Ok(other) => Err(wrong(path, format!("{name} holds {other}, not numbers"))),
-        Err(_) => Err(wrong(path, format!("{name} holds something else than numbers"))),
+        Err(_) => Err(wrong(path, format!("{name} holds something other than numbers"))),
     }
 }
 
-/// Refuses datasets that promise more than the file can hold.
-fn honest(path: &str, name: &str, data: &Dataset) -> Result<()> {
+/// Refuses a dataset that promises more than the file can hold.
+fn check_size(path: &str, name: &str, data: &Dataset) -> Result<()> {
     let promised = data.shape().iter().try_fold(8u64, |all, &d| all.checked_mul(d as u64)).unwrap_or(u64::MAX);
-    let held = crate::data::formats::mtx::text_bytes(data.storage_size(), true).saturating_add(64 << 20);
+    let held = unpacked_bytes(data.storage_size(), true).saturating_add(64 << 20);
     if promised > held.saturating_mul(8) {
         return Err(wrong(
             path,
@@ -176,17 +188,17 @@ fn honest(path: &str, name: &str, data: &Dataset) -> Result<()> {
     Ok(())
 }
 
-fn dense(path: &str, file: &File, name: String) -> Result<Found> {
+fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
     let number = number_type(path, &name, &data)?;
-    honest(path, &name, &data)?;
+    check_size(path, &name, &data)?;
     let (rows, cols) = match data.shape()[..] {
         [rows] => (rows, 1),
         [rows, cols] => (rows, cols),
         ref shape => return Err(wrong(path, format!("{name} has {} dimensions; a matrix has two", shape.len()))),
     };
-    crate::data::formats::mtx::shape(rows, cols, None).map_err(|what| wrong(path, format!("{name}: {what}")))?;
-    Ok(Found::Dense(rows, cols, name, number))
+    check_shape(rows, cols, None).map_err(|what| wrong(path, format!("{name}: {what}")))?;
+    Ok(Hdf5Matrix::Dense(rows, cols, name, number))
 }
 
 /// A text attribute.
@@ -200,9 +212,9 @@ fn word(group: &Group, name: &str) -> Option<String> {
         .ok()
 }
 
-fn sparse(path: &str, file: &File, name: &str) -> Result<Found> {
+fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
     let group = file.group(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
-    if !is_strips(&group) {
+    if !is_compressed(&group) {
         return Err(wrong(path, format!("{name} is a group, not a matrix; the file has {}", contents(file))));
     }
     let kind = word(&group, "encoding-type").or_else(|| word(&group, "h5sparse_format"));
@@ -210,36 +222,35 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Found> {
         .iter()
         .find_map(|a| group.attr(a).ok()?.read_raw::<f64>().ok())
         .or_else(|| group.dataset("shape").ok()?.read_raw::<f64>().ok());
-    let shape = shape.ok_or_else(|| wrong(path, format!("{name} does not say its shape")))?;
+    let shape = shape.ok_or_else(|| wrong(path, format!("{name} does not declare its shape")))?;
     let mut length = [0; 3];
     for (length, array) in length.iter_mut().zip(["indptr", "indices", "data"]) {
         let data = group.dataset(array).map_err(|e| library(path, &format!("{name}/{array} cannot be opened"), &e))?;
         number_type(path, &format!("{name}/{array}"), &data)?;
-        honest(path, &format!("{name}/{array}"), &data)?;
+        check_size(path, &format!("{name}/{array}"), &data)?;
         if data.ndim() != 1 {
             return Err(wrong(path, format!("{name}/{array} has {} dimensions instead of one", data.ndim())));
         }
         *length = data.size() as u64;
     }
-    let [starts, indices, values] = length;
     let (by_columns, writer) = match kind.as_deref() {
         Some("csr_matrix" | "csr") => (false, "AnnData"),
         Some("csc_matrix" | "csc") => (true, "AnnData"),
         Some(other) => {
-            return Err(wrong(path, format!("{name} is encoded as {other}; CSR, CSC and dense can be read")));
+            return Err(wrong(path, format!("{name} is encoded as {other}; CSR, CSC and dense are supported")));
         }
-        // 10x does not say: genes × cells, stored by cells
-        None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == starts as f64), "10x"),
+        // 10x does not declare it: genes × cells, stored by cells.
+        None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == length[0] as f64), "10x"),
     };
-    let (rows, cols) = compressed::check(&shape, by_columns, starts, indices, values)
-        .map_err(|what| wrong(path, format!("{name} {what}")))?;
-    let order = if by_columns { "CSC" } else { "CSR" };
-    let strips = Strips { rows, cols, by_columns, entries: values, store: Store::Hdf5(name.to_string()) };
-    Ok(Found::Sparse(strips, format!("HDF5 {order} group {name} ({writer})")))
+    let matrix = Compressed::new(&shape, by_columns, length).map_err(|what| wrong(path, format!("{name} {what}")))?;
+    Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer))
 }
 
-/// All row starts of a sparse group, and a reader of the rest.
-pub fn open_group(path: &str, name: &str) -> Result<(Vec<f64>, Box<dyn compressed::Arrays>)> {
+/// The `indptr` of a sparse group, and a reader of its other arrays.
+///
+/// # Errors
+/// If they cannot be opened.
+pub fn open_group(path: &str, name: &str) -> Result<(Vec<f64>, Box<dyn CompressedArrays>)> {
     let file = open(path)?;
     let find = |array: &str| {
         let full = format!("{name}/{array}");
@@ -257,7 +268,7 @@ struct GroupReader {
     data: Dataset,
 }
 
-impl compressed::Arrays for GroupReader {
+impl CompressedArrays for GroupReader {
     fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)> {
         let read = |data: &Dataset| {
             let range = range.start as usize..range.end as usize;
@@ -268,7 +279,7 @@ impl compressed::Arrays for GroupReader {
     }
 }
 
-/// Numbers of any type, and booleans, which HDF5 does not take for numbers.
+/// Numbers of any type, and Booleans, which HDF5 does not convert.
 fn numbers_1d(data: &Dataset, range: Range<usize>) -> hdf5::Result<Vec<f64>> {
     if matches!(data.dtype()?.to_descriptor()?, TypeDescriptor::Boolean) {
         return Ok(data.read_slice_1d::<bool, _>(s![range])?.iter().map(|&b| f64::from(u8::from(b))).collect());
@@ -277,19 +288,22 @@ fn numbers_1d(data: &Dataset, range: Range<usize>) -> hdf5::Result<Vec<f64>> {
 }
 
 /// Reader of a dense dataset: a hyperslab at a time.
-pub struct DatasetLines<'a> {
-    info: &'a FileInfo,
+pub struct DatasetReader<'a> {
+    path: &'a str,
     data: Dataset,
     boolean: bool,
-    rule: Rule,
+    policy: EntryPolicy,
 }
 
-impl<'a> DatasetLines<'a> {
-    pub fn open(info: &'a FileInfo, name: &str, rule: Rule) -> Result<Self> {
-        let file = open(&info.path)?;
-        let data = file.dataset(name).map_err(|e| library(&info.path, &format!("{name} cannot be opened"), &e))?;
-        let boolean = number_type(&info.path, name, &data)? == "bool";
-        Ok(DatasetLines { info, data, boolean, rule })
+impl<'a> DatasetReader<'a> {
+    /// Opens the dataset.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or holds no numbers.
+    pub fn open(path: &'a str, name: &str, policy: EntryPolicy) -> Result<Self> {
+        let data = open(path)?.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+        let boolean = number_type(path, name, &data)? == "bool";
+        Ok(DatasetReader { path, data, boolean, policy })
     }
 
     fn read<T: Real>(&self, lines: &Range<usize>, within: &Range<usize>, out: &mut [T]) -> hdf5::Result<()> {
@@ -305,9 +319,9 @@ impl<'a> DatasetLines<'a> {
                 copy(part.map(number).insert_axis(ndarray::Axis(1)).view());
             }
         } else if two {
-            copy(self.data.read_slice::<T, _, Ix2>(s![lines.clone(), within.clone()])?.view());
+            copy(hdf5_real::read(&self.data, s![lines.clone(), within.clone()])?.view());
         } else {
-            copy(self.data.read_slice_1d::<T, _>(s![lines.clone()])?.insert_axis(ndarray::Axis(1)).view());
+            copy(hdf5_real::read(&self.data, s![lines.clone()])?.insert_axis(ndarray::Axis(1)).view());
         }
         Ok(())
     }
@@ -316,21 +330,21 @@ impl<'a> DatasetLines<'a> {
 /// Bytes taken from the library at once.
 const PIECE: usize = 256 << 10;
 
-impl<T: Real> Lines<T> for DatasetLines<'_> {
+impl<T: Real> DenseReader<T> for DatasetReader<'_> {
     fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
-        // What the library hands over is taken in pieces that stay in the cache; of a chunked data set every piece might
-        // unpack whole chunks again.
+        // What the library returns is taken in pieces that stay in cache; of a chunked dataset every piece might unpack
+        // whole chunks again.
         let step = if self.data.is_chunked() { lines.len() } else { PIECE / (within.len() * size_of::<T>()).max(1) };
         let step = step.clamp(1, lines.len().max(1));
         for (first, out) in lines.clone().step_by(step).zip(out.chunks_mut((step * within.len()).max(1))) {
             self.read(&(first..lines.end.min(first + step)), &within, out).map_err(|e| {
-                library(&self.info.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
+                library(self.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
             })?;
         }
-        match self.rule.first_wrong(out) {
+        match self.policy.first_refused(out) {
             Some((at, why)) => {
-                let place = place_of(self.info, lines.start * self.info.cols + within.start + at);
-                Err(Error::input(format!("{}: the entry in {place} {why}", self.info.path)))
+                let place = position(lines.start + at / within.len(), within.start + at % within.len());
+                Err(wrong(self.path, format!("the entry in {place} {why}")))
             }
             None => Ok(()),
         }

@@ -1,67 +1,63 @@
-//! MatrixMarket: `coordinate` and `array`; `real`, `integer`, `pattern`; `general` and `symmetric`.
+//! MatrixMarket: `coordinate` and `array`; `real`, `integer` and `pattern`; `general` and `symmetric`.
 
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::formats::file::Sink;
+use crate::data::formats::io::InputFile;
+use crate::data::formats::limits::{check_shape, unpacked_bytes};
 use crate::data::formats::number::{float, whole};
-use crate::data::formats::text::{io_error, quote, stream};
-use crate::error::{Error, Result};
+use crate::data::formats::reader::{BlockResult, DenseReader, EntryPolicy, EntrySink, position};
+use crate::data::formats::text::{LineCursor, TextBlocks, quote};
+use crate::error::Result;
+use crate::linalg::Real;
 
-/// What the header of a MatrixMarket file says.
+/// The header of a MatrixMarket file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Market {
     pub rows: usize,
     pub cols: usize,
-    /// Entries as the file writes them.
+    /// Number of entries written in the file.
     pub entries: u64,
     pub coordinate: bool,
     pub pattern: bool,
     pub symmetric: bool,
-    /// Where the entries begin in the (uncompressed) text.
+    /// Position of the entries in the (uncompressed) text.
     pub start: u64,
     /// The banner without its first word.
     pub banner: String,
 }
 
-/// Most bytes that one byte of a gzip file can stand for.
-const DEFLATE: u64 = 1032;
 /// Longest banner and size line.
-const LINE: u64 = 1 << 12;
+const LONGEST_LINE: u64 = 1 << 12;
 
-/// Bytes of text that a file of this size can hold.
-pub fn text_bytes(size: u64, gz: bool) -> u64 {
-    if gz { size.saturating_mul(DEFLATE) } else { size }
-}
-
-/// Reads the header; `size` is the file's.
-pub fn header(path: &str, gz: bool, size: u64) -> Result<Market> {
-    let mut from = BufReader::new(stream(path, gz)?);
-    let wrong = |line: usize, what: String| Error::input(format!("{path}: line {line}: {what}"));
+/// Reads the header of a file of `size` bytes.
+///
+/// # Errors
+/// With the number of the line that is wrong.
+pub fn header(file: &InputFile, size: u64) -> Result<Market> {
+    let mut from = BufReader::new(file.stream()?);
+    let io_error = |e| file.io_error(&e);
     let mut start = 0;
     let mut line = Vec::new();
-    let mut number = 0;
     let mut banner: Option<Vec<String>> = None;
-    loop {
-        line.clear();
-        number += 1;
-        let limit = if banner.is_some() { u64::MAX } else { LINE };
-        let comment = banner.is_some() && from.fill_buf().map_err(|e| io_error(path, &e))?.first() == Some(&b'%');
-        if comment {
-            start += skip_line(&mut from).map_err(|e| io_error(path, &e))?;
+    for number in 1.. {
+        if banner.is_some() && from.fill_buf().map_err(io_error)?.first() == Some(&b'%') {
+            start += from.skip_until(b'\n').map_err(io_error)? as u64;
             continue;
         }
-        let got = (&mut from).take(limit.min(LINE)).read_until(b'\n', &mut line).map_err(|e| io_error(path, &e))?;
+        line.clear();
+        let got = (&mut from).take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(io_error)?;
         start += got as u64;
         if got == 0 {
-            return Err(Error::input(format!("{path}: ends before its size line (an empty or truncated file)")));
+            break;
         }
         let words: Vec<String> =
             String::from_utf8_lossy(&line).split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
         let Some(banner) = &banner else {
             if words.first().is_none_or(|w| w != "%%matrixmarket") {
-                return Err(wrong(1, format!("begins with {}, not with %%MatrixMarket", quote(&line))));
+                return Err(file.error(format!("line 1: begins with {}, not with %%MatrixMarket", quote(&line))));
             }
             banner = Some(words);
             continue;
@@ -69,35 +65,22 @@ pub fn header(path: &str, gz: bool, size: u64) -> Result<Market> {
         if words.is_empty() {
             continue;
         }
-        let market = understand(banner, &words).map_err(|what| wrong(number, what))?;
-        return check(Market { start, ..market }, text_bytes(size, gz).saturating_sub(start))
-            .map_err(|what| wrong(number, what));
+        let market = parse(banner, &words).map(|market| Market { start, ..market });
+        let left = unpacked_bytes(size, file.gz).saturating_sub(start);
+        let checked = market.and_then(|market| check(&market, left).map(|()| market));
+        return checked.map_err(|what| file.error(format!("line {number}: {what}")));
     }
+    Err(file.error("ends before its size line (an empty or truncated file)"))
 }
 
-fn skip_line(from: &mut impl BufRead) -> std::io::Result<u64> {
-    let mut skipped = 0;
-    loop {
-        let buffer = from.fill_buf()?;
-        let (used, done) = match memchr::memchr(b'\n', buffer) {
-            Some(end) => (end + 1, true),
-            None => (buffer.len(), buffer.is_empty()),
-        };
-        from.consume(used);
-        skipped += used as u64;
-        if done {
-            return Ok(skipped);
-        }
-    }
-}
-
-fn understand(banner: &[String], size: &[String]) -> std::result::Result<Market, String> {
+/// Parses the words of the banner and of the size line.
+fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, String> {
     let word = |i: usize| banner.get(i).map_or("", String::as_str);
     let known = |i: usize, good: &[&str], what: &str| {
         if good.contains(&word(i)) {
             Ok(())
         } else {
-            Err(format!("the header says '{}' for the {what}; {} can be read", word(i), good.join(" and ")))
+            Err(format!("the header declares the {what} '{}'; supported: {}", word(i), good.join(", ")))
         }
     };
     known(1, &["matrix"], "object")?;
@@ -123,7 +106,7 @@ fn understand(banner: &[String], size: &[String]) -> std::result::Result<Market,
         }
         _ => {
             let want = if coordinate { "rows, columns and entries" } else { "rows and columns" };
-            return Err(format!("the size line should hold the numbers of {want}, not '{}'", size.join(" ")));
+            return Err(format!("the size line must hold the numbers of {want}, not '{}'", size.join(" ")));
         }
     };
     if symmetric && rows != cols {
@@ -133,10 +116,10 @@ fn understand(banner: &[String], size: &[String]) -> std::result::Result<Market,
     Ok(Market { rows: rows as usize, cols: cols as usize, entries, coordinate, pattern, symmetric, start: 0, banner })
 }
 
-/// Refuses what the file cannot hold, before anything is allocated for it.
-fn check(market: Market, left: u64) -> std::result::Result<Market, String> {
-    let Market { rows, cols, entries, coordinate, pattern, .. } = market;
-    // the shortest entries are `1 1`, `1 1 1` and `1`, each with a line end, which the last may lack
+/// Refuses a header that promises more than the `left` bytes after it can hold.
+fn check(market: &Market, left: u64) -> std::result::Result<(), String> {
+    let &Market { rows, cols, entries, coordinate, pattern, .. } = market;
+    // The shortest entries are `1 1`, `1 1 1` and `1`, each with a line end, which the last one may lack.
     let least = match (coordinate, pattern) {
         (true, true) => 4,
         (true, false) => 6,
@@ -145,81 +128,52 @@ fn check(market: Market, left: u64) -> std::result::Result<Market, String> {
     if entries.saturating_mul(least) > left.saturating_add(1) {
         return Err(format!("the header promises {entries} entries, more than the {left} bytes after it can hold"));
     }
-    shape(rows, cols, coordinate.then_some(entries)).map(|()| market)
-}
-
-/// Refuses shapes that no honest file has: nothing in one direction, or far more rows or columns than entries.
-pub fn shape(rows: usize, cols: usize, entries: Option<u64>) -> std::result::Result<(), String> {
-    if rows == 0 || cols == 0 {
-        return Err(format!("the matrix is empty: {rows} × {cols}"));
-    }
-    let Some(entries) = entries else { return Ok(()) };
-    let most = entries.saturating_mul(1000).saturating_add(1_000_000).min(i32::MAX as u64);
-    if rows as u64 > most || cols as u64 > most {
-        return Err(format!(
-            "the header promises {rows} × {cols} with {entries} entries: more rows or columns than this program takes \
-             (2147483647, and 1000 for each entry)"
-        ));
-    }
-    Ok(())
+    check_shape(rows, cols, coordinate.then_some(entries))
 }
 
 impl Market {
-    /// Hands each entry of a block of whole lines to `sink`, symmetric ones twice, and returns how many were written.
-    /// An error comes with its place in the block.
-    pub fn coordinates(&self, text: &[u8], sink: &mut impl Sink) -> std::result::Result<u64, (usize, String)> {
+    /// Passes each entry of a block of coordinate lines to `sink`, an off-diagonal entry of a symmetric matrix twice.
+    /// Returns the number of entries in the block.
+    ///
+    /// # Errors
+    /// With the position of the line that is wrong.
+    pub fn coordinates(&self, text: &[u8], sink: &mut impl EntrySink) -> BlockResult<u64> {
         let mut at = 0;
         let mut entries = 0;
         while let Some(line) = next_line(text, &mut at) {
+            let expected = || {
+                let value = if self.pattern { "" } else { ", value" };
+                (line, format!("expected row, column{value}, found {}", quote(&text[line..])))
+            };
             let mut p = line;
-            let (Some(i), Some(j)) = (index(text, &mut p), index(text, &mut p)) else {
-                return Err((
-                    line,
-                    format!(
-                        "expected row, column{}, found {}",
-                        if self.pattern { "" } else { ", value" },
-                        quote(&text[line..])
-                    ),
-                ));
-            };
+            let (Some(i), Some(j)) = (index(text, &mut p), index(text, &mut p)) else { return Err(expected()) };
             if i == 0 || j == 0 || i > self.rows as u64 || j > self.cols as u64 {
-                return Err((
-                    line,
-                    format!("row {i}, column {j} lies outside the {} × {} matrix", self.rows, self.cols),
-                ));
+                let what = format!("row {i}, column {j} is outside the {} × {} matrix", self.rows, self.cols);
+                return Err((line, what));
             }
-            let value = if self.pattern {
-                1.0
-            } else {
-                let Some((value, used)) = float(&text[p..]) else {
-                    return Err((line, format!("expected row, column, value, found {}", quote(&text[line..]))));
-                };
+            let mut value = 1.0;
+            if !self.pattern {
+                let (number, used) = float(&text[p..]).ok_or_else(expected)?;
+                value = number;
                 p += used;
-                value
-            };
-            at = line_end(text, p)
-                .ok_or_else(|| (line, format!("more than an entry on a line: {}", quote(&text[line..]))))?;
-            let (i, j) = (i as usize - 1, j as usize - 1);
-            sink(i, j, value).map_err(|what| (line, what))?;
-            if self.symmetric && i != j {
-                sink(j, i, value).map_err(|what| (line, what))?;
             }
+            at = line_end(text, p)
+                .ok_or_else(|| (line, format!("more than one entry on a line: {}", quote(&text[line..]))))?;
+            self.emit(i as usize - 1, j as usize - 1, value, sink).map_err(|what| (line, what))?;
             entries += 1;
         }
         Ok(entries)
     }
 
-    /// Hands each entry of a block of lines of a symmetric array to `sink`, both times; `before` entries lie before the
-    /// block. The array is the lower triangle, column by column.
-    pub fn triangle(
-        &self,
-        text: &[u8],
-        before: u64,
-        sink: &mut impl Sink,
-    ) -> std::result::Result<u64, (usize, String)> {
+    /// Passes each entry of a block of lines of a symmetric array to `sink`, off-diagonal entries twice, and returns the
+    /// number of lines. The array is the lower triangle, column by column; `before` of its entries precede the block.
+    ///
+    /// # Errors
+    /// With the position of the line that is wrong.
+    pub fn triangle(&self, text: &[u8], before: u64, sink: &mut impl EntrySink) -> BlockResult<u64> {
         let n = self.rows;
         let column_start = |j: usize| j as u64 * n as u64 - (j as u64 * (j as u64).saturating_sub(1)) / 2;
-        // the last column that begins at or before the block
+        // Bisection for the last column that begins at or before the block.
         let (mut low, mut high) = (0, n);
         while high - low > 1 {
             let middle = (low + high) / 2;
@@ -228,16 +182,13 @@ impl Market {
         let mut j = low;
         let mut i = j + (before - column_start(j)) as usize;
         let (mut at, mut entries) = (0, 0);
-        while let Some(line) = next_line(text, &mut at) {
-            let (value, end) = crate::data::formats::lines::number_line(text, line).map_err(|what| (line, what))?;
-            at = end;
+        while let Some(line) = next_array_line(text, &mut at) {
+            let start = line.start;
+            let value = array_entry(&text[line]).map_err(|what| (start, what))?;
             if j >= n {
-                return Err((line, "more entries than the lower triangle has".into()));
+                return Err((start, "more entries than the lower triangle has".into()));
             }
-            sink(i, j, value).map_err(|what| (line, what))?;
-            if i != j {
-                sink(j, i, value).map_err(|what| (line, what))?;
-            }
+            self.emit(i, j, value, sink).map_err(|what| (start, what))?;
             entries += 1;
             i += 1;
             if i == n {
@@ -247,10 +198,54 @@ impl Market {
         }
         Ok(entries)
     }
+
+    #[inline]
+    fn emit(&self, i: usize, j: usize, value: f64, sink: &mut impl EntrySink) -> std::result::Result<(), String> {
+        sink(i, j, value)?;
+        if self.symmetric && i != j { sink(j, i, value) } else { Ok(()) }
+    }
 }
 
-/// The start of the next line that holds something, from `at` on; blank lines and comments are skipped.
-pub fn next_line(text: &[u8], at: &mut usize) -> Option<usize> {
+/// Reader of a general array: one entry per line, column by column.
+pub struct ArrayReader {
+    lines: LineCursor,
+    rows: usize,
+    policy: EntryPolicy,
+    /// Index of the next entry.
+    next: usize,
+}
+
+impl ArrayReader {
+    /// Reads the entries in `blocks`, of which the first has index `first`.
+    pub fn new(blocks: TextBlocks, rows: usize, first: usize, policy: EntryPolicy) -> Self {
+        ArrayReader { lines: LineCursor::new(blocks), rows, policy, next: first }
+    }
+
+    fn entry<T: Real>(&mut self) -> Result<T> {
+        let (policy, row, col) = (self.policy, self.next % self.rows, self.next / self.rows);
+        self.next += 1;
+        self.lines.parse(next_array_line, |line| {
+            policy.check(array_entry(line)?).map_err(|why| format!("the entry in {} {why}", position(row, col)))
+        })
+    }
+}
+
+impl<T: Real> DenseReader<T> for ArrayReader {
+    fn fill(&mut self, _: Range<usize>, _: Range<usize>, out: &mut [T]) -> Result<()> {
+        out.iter_mut().try_for_each(|x| self.entry().map(|value| *x = value))
+    }
+}
+
+/// The only number on a line.
+fn array_entry(line: &[u8]) -> std::result::Result<f64, String> {
+    match float(line) {
+        Some((value, used)) if line[used..].trim_ascii().is_empty() => Ok(value),
+        _ => Err(format!("expected a number, found {}", quote(line))),
+    }
+}
+
+/// The start of the next line at or after `at` that is neither blank nor a comment.
+fn next_line(text: &[u8], at: &mut usize) -> Option<usize> {
     loop {
         match text.get(*at)? {
             b' ' | b'\t' | b'\r' | b'\n' => *at += 1,
@@ -260,14 +255,17 @@ pub fn next_line(text: &[u8], at: &mut usize) -> Option<usize> {
     }
 }
 
-/// Counts the lines that hold something.
+/// The next line of an array; moves `at` behind it.
+fn next_array_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
+    let line = next_line(text, at)?;
+    *at = memchr::memchr(b'\n', &text[line..]).map_or(text.len(), |end| line + end + 1);
+    Some(line..*at)
+}
+
+/// Counts the lines of an array.
 pub fn count_lines(text: &[u8]) -> u64 {
-    let (mut at, mut lines) = (0, 0);
-    while let Some(line) = next_line(text, &mut at) {
-        at = memchr::memchr(b'\n', &text[line..]).map_or(text.len(), |end| line + end + 1);
-        lines += 1;
-    }
-    lines
+    let mut at = 0;
+    std::iter::from_fn(|| next_array_line(text, &mut at)).count() as u64
 }
 
 /// The end of the line if only blanks follow.
@@ -282,7 +280,7 @@ fn line_end(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// An index and the blanks behind it.
+/// Parses an index and the blanks behind it.
 #[inline]
 fn index(text: &[u8], at: &mut usize) -> Option<u64> {
     let (value, used) = whole(&text[*at..])?;
@@ -301,7 +299,8 @@ mod tests {
     fn head(text: &str) -> Result<Market> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        header(file.path().to_str().unwrap(), false, text.len() as u64)
+        let source = InputFile { path: file.path().to_str().unwrap().to_string(), gz: false };
+        header(&source, text.len() as u64)
     }
 
     #[test]
@@ -331,7 +330,7 @@ mod tests {
 
     type Entries = Vec<(usize, usize, f64)>;
 
-    fn entries(market: &Market, text: &str) -> std::result::Result<Entries, (usize, String)> {
+    fn entries(market: &Market, text: &str) -> BlockResult<Entries> {
         let mut out = Vec::new();
         market.coordinates(text.as_bytes(), &mut |i, j, v| {
             out.push((i, j, v));
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_what_is_wrong_with_them() {
+    fn entries_are_parsed_or_refused() {
         let market = head("%%MatrixMarket matrix coordinate real symmetric\n3 3 2\n1 1 1\n3 2 5\n").unwrap();
         let found = entries(&market, "1 1 2.5\r\n\n% c\n 3\t2 -1e1 \n").unwrap();
         assert_eq!(found, [(0, 0, 2.5), (2, 1, -10.0), (1, 2, -10.0)]);
@@ -359,7 +358,7 @@ mod tests {
             assert!(place == at && message.contains(names), "{text:?}: {place} {message}");
         }
         let array = Market { coordinate: false, ..market.clone() };
-        // the columns 3 entries, 2, 1; the block begins with the third entry
+        // The columns have 3, 2 and 1 entries; the block begins with the third.
         let mut out = Vec::new();
         let count = array.triangle(b"5\n6\n7\n", 2, &mut |i, j, v| {
             out.push((i, j, v));

@@ -1,39 +1,35 @@
-//! NumPy's `.npy`, any order and number type.
+//! NumPy's `.npy`: headers of arrays in either order, of any real number type.
+//!
+//! Headers are written here as well: the `ndarray-npy` crate writes an array that is in memory as a whole, whereas the
+//! arrays here are written a few rows at a time and into archives.
 
-use crate::data::formats::raw::{Number, Raw};
+use crate::data::formats::io::read_header;
+use crate::data::formats::raw::{NumberType, RawArray};
 
-/// The header of an array: how to read it, its shape, and a line for the user.
+/// The header of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
-    pub raw: Raw,
+    pub raw: RawArray,
     pub shape: Vec<u64>,
 }
 
 pub const MAGIC: &[u8] = b"\x93NUMPY";
-/// Longest header that is believed; NumPy's own limit is 10,000 characters.
+/// Longest header accepted; NumPy's own limit is 10,000 characters.
 const LONGEST: usize = 1 << 16;
 
-/// The dictionary of a header at the front of a file or of an archive's member, and where the numbers begin.
+/// The dictionary in the header of a file or archive member, and the position of the first number.
 fn dictionary(from: &mut dyn std::io::Read) -> Result<(String, u64), String> {
-    let mut read = |length: usize| {
-        let mut bytes = vec![0; length];
-        match crate::data::formats::text::read_full(from, &mut bytes) {
-            Ok(got) if got == length => Ok(bytes),
-            Ok(_) => Err("ends inside its header (truncated)".to_string()),
-            Err(e) => Err(e.to_string()),
-        }
-    };
-    let lead = read(8)
+    let lead = read_header(from, 8)
         .ok()
         .filter(|b| b.starts_with(MAGIC))
         .ok_or("is not a NumPy file: it does not begin with \\x93NUMPY")?;
     let (length, lead_length) = match lead[6] {
         1 => {
-            let b = read(2)?;
+            let b = read_header(from, 2)?;
             (usize::from(u16::from_le_bytes([b[0], b[1]])), 10)
         }
         2 | 3 => {
-            let b = read(4)?;
+            let b = read_header(from, 4)?;
             (u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize, 12)
         }
         other => return Err(format!("has version {other} of the NumPy format; 1 to 3 can be read")),
@@ -41,11 +37,14 @@ fn dictionary(from: &mut dyn std::io::Read) -> Result<(String, u64), String> {
     if length > LONGEST {
         return Err(format!("has a header of {length} bytes; {LONGEST} is the limit"));
     }
-    let text = String::from_utf8(read(length)?).map_err(|_| "has a header that is not text")?;
+    let text = String::from_utf8(read_header(from, length)?).map_err(|_| "has a header that is not text")?;
     Ok((text, (lead_length + length) as u64))
 }
 
-/// Reads a header from the front of a file or of an archive's member; `start` counts from there.
+/// Reads the header of a file or archive member; `start` counts from its beginning.
+///
+/// # Errors
+/// If it is truncated, not a header, or of an array that cannot be read.
 pub fn header(from: &mut dyn std::io::Read) -> Result<Header, String> {
     let (text, start) = dictionary(from)?;
     let (number, big_endian) = number(value(&text, "descr")?)?;
@@ -62,11 +61,11 @@ pub fn header(from: &mut dyn std::io::Read) -> Result<Header, String> {
         .filter(|w| !w.is_empty())
         .map(|w| w.trim_end_matches('L').parse::<u64>().map_err(|_| format!("has the shape ({w})")))
         .collect::<Result<Vec<u64>, String>>()?;
-    Ok(Header { raw: Raw { number, big_endian, by_columns, start }, shape })
+    Ok(Header { raw: RawArray { number, big_endian, by_columns, start }, shape })
 }
 
-/// Where the letters of an array of one little-endian text begin (four bytes each), and how many there are; `None` for any
-/// other array.
+/// Position and number of the characters (four bytes each) of a zero-dimensional, little-endian Unicode array; `None` for
+/// any other array.
 pub fn text(mut front: &[u8]) -> Option<(usize, usize)> {
     let (dictionary, start) = dictionary(&mut front).ok()?;
     let alone = value(&dictionary, "shape").ok()?.trim_matches(['(', ')']).trim().is_empty();
@@ -74,7 +73,7 @@ pub fn text(mut front: &[u8]) -> Option<(usize, usize)> {
     alone.then_some((start as usize, letters))
 }
 
-/// The value of a key of the header's dictionary: a string without its quotes, a tuple with its brackets, or a word.
+/// The value of a key in the header's dictionary: a string without its quotes, a tuple with its brackets, or a word.
 fn value<'a>(text: &'a str, key: &str) -> Result<&'a str, String> {
     let find = || -> Option<&'a str> {
         let at = ["'", "\""].iter().find_map(|q| text.find(&format!("{q}{key}{q}")))?;
@@ -90,7 +89,7 @@ fn value<'a>(text: &'a str, key: &str) -> Result<&'a str, String> {
     find().ok_or_else(|| format!("has a header without '{key}'"))
 }
 
-fn number(descr: &str) -> Result<(Number, bool), String> {
+fn number(descr: &str) -> Result<(NumberType, bool), String> {
     let refuse = || format!("holds numbers of type '{descr}'; real numbers, integers and booleans can be read");
     let mut chars = descr.chars();
     let big_endian = match chars.next() {
@@ -99,27 +98,30 @@ fn number(descr: &str) -> Result<(Number, bool), String> {
         _ => return Err(refuse()),
     };
     let number = match chars.as_str() {
-        "b1" => Number::Bool,
-        "i1" => Number::I8,
-        "i2" => Number::I16,
-        "i4" => Number::I32,
-        "i8" => Number::I64,
-        "u1" => Number::U8,
-        "u2" => Number::U16,
-        "u4" => Number::U32,
-        "u8" => Number::U64,
-        "f2" => Number::F16,
-        "f4" => Number::F32,
-        "f8" => Number::F64,
+        "b1" => NumberType::Bool,
+        "i1" => NumberType::I8,
+        "i2" => NumberType::I16,
+        "i4" => NumberType::I32,
+        "i8" => NumberType::I64,
+        "u1" => NumberType::U8,
+        "u2" => NumberType::U16,
+        "u4" => NumberType::U32,
+        "u8" => NumberType::U64,
+        "f2" => NumberType::F16,
+        "f4" => NumberType::F32,
+        "f8" => NumberType::F64,
         _ => return Err(refuse()),
     };
     Ok((number, big_endian))
 }
 
-/// Writes the header of an array of little-endian numbers `descr` in row order.
+/// Writes the header of an array in row order; `descr` is the NumPy type, `shape` the dimensions separated by commas.
+///
+/// # Errors
+/// If `to` cannot be written.
 pub fn write_header(to: &mut dyn std::io::Write, descr: &str, shape: &str) -> std::io::Result<()> {
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
-    // padded so that the numbers begin at a multiple of 64
+    // Padding aligns the numbers to 64 bytes.
     let length = (10 + text.len() + 1).next_multiple_of(64) - 10;
     text.extend(std::iter::repeat_n(' ', length - text.len() - 1));
     text.push('\n');
@@ -145,7 +147,7 @@ mod tests {
     fn headers() {
         let good = with("{'descr': '>f4', 'fortran_order': True, 'shape': (3, 4), }   \n").unwrap();
         assert_eq!(good.shape, [3, 4]);
-        assert_eq!(good.raw, Raw { number: Number::F32, big_endian: true, by_columns: true, start: 72 });
+        assert_eq!(good.raw, RawArray { number: NumberType::F32, big_endian: true, by_columns: true, start: 72 });
         assert_eq!(with("{'shape': (7,), 'descr': '|u1', 'fortran_order': False}").unwrap().shape, [7]);
         let mut written = Vec::new();
         write_header(&mut written, "<f8", "5, 6").unwrap();

@@ -1,12 +1,20 @@
-//! Numbers in binary: their types, and how bytes become entries.
+//! Dense arrays in binary, as .npy and idx files hold them: number types, decoding, and the reader.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::formats::io::{InputFile, open, read_full, skip};
+use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
+use crate::error::Result;
 use crate::linalg::Real;
 
-/// A type of number in a file.
+/// The type of the numbers in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Number {
+pub enum NumberType {
     Bool,
     I8,
     I16,
@@ -21,36 +29,36 @@ pub enum Number {
     F64,
 }
 
-impl Number {
-    /// Bytes of one.
+impl NumberType {
+    /// Bytes per number.
     pub fn size(self) -> usize {
         match self {
-            Number::Bool | Number::I8 | Number::U8 => 1,
-            Number::I16 | Number::U16 | Number::F16 => 2,
-            Number::I32 | Number::U32 | Number::F32 => 4,
-            Number::I64 | Number::U64 | Number::F64 => 8,
+            NumberType::Bool | NumberType::I8 | NumberType::U8 => 1,
+            NumberType::I16 | NumberType::U16 | NumberType::F16 => 2,
+            NumberType::I32 | NumberType::U32 | NumberType::F32 => 4,
+            NumberType::I64 | NumberType::U64 | NumberType::F64 => 8,
         }
     }
 
-    /// As messages name it.
+    /// The name in messages.
     pub fn name(self) -> &'static str {
         match self {
-            Number::Bool => "bool",
-            Number::I8 => "i8",
-            Number::I16 => "i16",
-            Number::I32 => "i32",
-            Number::I64 => "i64",
-            Number::U8 => "u8",
-            Number::U16 => "u16",
-            Number::U32 => "u32",
-            Number::U64 => "u64",
-            Number::F16 => "f16",
-            Number::F32 => "f32",
-            Number::F64 => "f64",
+            NumberType::Bool => "bool",
+            NumberType::I8 => "i8",
+            NumberType::I16 => "i16",
+            NumberType::I32 => "i32",
+            NumberType::I64 => "i64",
+            NumberType::U8 => "u8",
+            NumberType::U16 => "u16",
+            NumberType::U32 => "u32",
+            NumberType::U64 => "u64",
+            NumberType::F16 => "f16",
+            NumberType::F32 => "f32",
+            NumberType::F64 => "f64",
         }
     }
 
-    /// Bytes to entries; `bytes` holds exactly as many numbers as `out`.
+    /// Decodes bytes to entries; `bytes` holds exactly as many numbers as `out`.
     pub fn decode<T: Real>(self, bytes: &[u8], big_endian: bool, out: &mut [T]) {
         assert_eq!(bytes.len(), out.len() * self.size());
         macro_rules! numbers {
@@ -71,23 +79,23 @@ impl Number {
             }};
         }
         match self {
-            Number::Bool => numbers!(u8, x => f64::from(u8::from(x != 0))),
-            Number::I8 => numbers!(i8, x => f64::from(x)),
-            Number::I16 => numbers!(i16, x => f64::from(x)),
-            Number::I32 => numbers!(i32, x => f64::from(x)),
-            Number::I64 => numbers!(i64, x => x as f64),
-            Number::U8 => numbers!(u8, x => f64::from(x)),
-            Number::U16 => numbers!(u16, x => f64::from(x)),
-            Number::U32 => numbers!(u32, x => f64::from(x)),
-            Number::U64 => numbers!(u64, x => x as f64),
-            Number::F16 => numbers!(u16, x => half(x)),
-            Number::F32 => numbers!(f32, x => f64::from(x)),
-            Number::F64 => numbers!(f64, x => x),
+            NumberType::Bool => numbers!(u8, x => f64::from(u8::from(x != 0))),
+            NumberType::I8 => numbers!(i8, x => f64::from(x)),
+            NumberType::I16 => numbers!(i16, x => f64::from(x)),
+            NumberType::I32 => numbers!(i32, x => f64::from(x)),
+            NumberType::I64 => numbers!(i64, x => x as f64),
+            NumberType::U8 => numbers!(u8, x => f64::from(x)),
+            NumberType::U16 => numbers!(u16, x => f64::from(x)),
+            NumberType::U32 => numbers!(u32, x => f64::from(x)),
+            NumberType::U64 => numbers!(u64, x => x as f64),
+            NumberType::F16 => numbers!(u16, x => half(x)),
+            NumberType::F32 => numbers!(f32, x => f64::from(x)),
+            NumberType::F64 => numbers!(f64, x => x),
         }
     }
 }
 
-/// An IEEE half-precision number.
+/// Decodes an IEEE half-precision number.
 fn half(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let size = match exponent {
@@ -99,14 +107,86 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -size } else { size }
 }
 
-/// A dense matrix in binary, line after line: rows, or columns if `by_columns`.
+/// A dense array in binary, line after line: rows, or columns if `by_columns`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Raw {
-    pub number: Number,
+pub struct RawArray {
+    pub number: NumberType,
     pub big_endian: bool,
     pub by_columns: bool,
-    /// Where the first number lies in the (uncompressed) file.
+    /// Position of the first number in the (uncompressed) file.
     pub start: u64,
+}
+
+/// Bytes read at once.
+const STEP: usize = 1 << 20;
+
+/// Reader of a raw array.
+pub struct RawReader<'a> {
+    file: &'a InputFile,
+    array: &'a RawArray,
+    /// Entries per line.
+    width: usize,
+    policy: EntryPolicy,
+    from: Access,
+    bytes: Vec<u8>,
+}
+
+enum Access {
+    Random(File),
+    /// A compressed file can only be read from front to back; the index of the next number.
+    Sequential(Box<dyn Read>, usize),
+}
+
+impl<'a> RawReader<'a> {
+    /// Opens the file; `width` is the number of entries per line.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(file: &'a InputFile, array: &'a RawArray, width: usize, policy: EntryPolicy) -> Result<Self> {
+        let from = if file.gz {
+            let mut from = file.stream()?;
+            skip(&mut from, array.start).map_err(|e| file.io_error(&e))?;
+            Access::Sequential(from, 0)
+        } else {
+            Access::Random(open(&file.path)?)
+        };
+        Ok(RawReader { file, array, width, policy, from, bytes: Vec::new() })
+    }
+
+    /// Reads `out.len()` numbers from number `first` on.
+    fn read<T: Real>(&mut self, first: usize, out: &mut [T]) -> std::io::Result<()> {
+        let size = self.array.number.size();
+        for (step, out) in out.chunks_mut(STEP / size).enumerate() {
+            let first = first + step * (STEP / size);
+            self.bytes.resize(out.len() * size, 0);
+            match &mut self.from {
+                Access::Random(file) => {
+                    file.read_exact_at(&mut self.bytes, self.array.start + (first * size) as u64)?;
+                }
+                Access::Sequential(from, next) => {
+                    debug_assert_eq!(*next, first);
+                    *next = first + out.len();
+                    if read_full(from, &mut self.bytes)? < self.bytes.len() {
+                        return Err(ErrorKind::UnexpectedEof.into());
+                    }
+                }
+            }
+            self.array.number.decode(&self.bytes, self.array.big_endian, out);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> DenseReader<T> for RawReader<'_> {
+    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        // Several lines are requested whole, so this is one run of numbers.
+        let first = lines.start * self.width + within.start;
+        self.read(first, out).map_err(|e| self.file.io_error(&e))?;
+        let Some((at, why)) = self.policy.first_refused(out) else { return Ok(()) };
+        let (line, at) = ((first + at) / self.width, (first + at) % self.width);
+        let place = if self.array.by_columns { position(at, line) } else { position(line, at) };
+        Err(self.file.error(format!("the entry in {place} {why}")))
+    }
 }
 
 #[cfg(test)]
@@ -130,14 +210,14 @@ mod tests {
     #[test]
     fn both_ends() {
         let mut out = [0.0f64; 2];
-        Number::I16.decode(&[1, 0, 255, 255], false, &mut out);
+        NumberType::I16.decode(&[1, 0, 255, 255], false, &mut out);
         assert_eq!(out, [1.0, -1.0]);
-        Number::I16.decode(&[1, 0, 255, 255], true, &mut out);
+        NumberType::I16.decode(&[1, 0, 255, 255], true, &mut out);
         assert_eq!(out, [256.0, -1.0]);
         let mut one = [0.0f32];
-        Number::U64.decode(&(1u64 << 53).to_be_bytes(), true, &mut one);
+        NumberType::U64.decode(&(1u64 << 53).to_be_bytes(), true, &mut one);
         assert_eq!(one, [9007199254740992.0]);
-        Number::F64.decode(&1.5f64.to_le_bytes(), false, &mut one);
+        NumberType::F64.decode(&1.5f64.to_le_bytes(), false, &mut one);
         assert_eq!(one, [1.5]);
     }
 }

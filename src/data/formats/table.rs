@@ -4,30 +4,33 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::distribute::dense::Lines;
-use crate::data::formats::file::FileInfo;
-use crate::data::formats::number::{Rule, float, place};
-use crate::data::formats::text::{Blocks, error_at, io_error, quote};
-use crate::error::{Error, Result};
+use crate::data::formats::io::InputFile;
+use crate::data::formats::number::float;
+use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
+use crate::data::formats::text::{LineCursor, TextBlocks, quote};
+use crate::error::Result;
 use crate::linalg::Real;
 
 /// How a table is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
-    /// What separates fields; a blank stands for any run of blanks.
+    /// The byte between fields; a blank stands for any run of blanks.
     pub separator: u8,
-    /// Each row begins with a name.
+    /// Whether each row begins with a name.
     pub names: bool,
-    /// Where the first row of numbers begins in the (uncompressed) text.
+    /// Position of the first row of numbers in the (uncompressed) text.
     pub start: u64,
     pub cols: usize,
 }
 
-/// Looks at the first two lines.
-pub fn header(path: &str, gz: bool, tabs: bool) -> Result<Table> {
-    let mut blocks = Blocks::whole(path, gz, 0)?;
+/// Derives the layout from the first two lines; `tabs` fixes the separator.
+///
+/// # Errors
+/// If the file cannot be read, or has no row of numbers.
+pub fn header(file: &InputFile, tabs: bool) -> Result<Table> {
+    let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
     let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
-    'all: while let Some((text, offset)) = blocks.next()? {
+    'all: while let Some((text, offset)) = blocks.next_block()? {
         let mut at = 0;
         while let Some(row) = next_row(text, &mut at) {
             lines.push((offset + row.start as u64, text[row].to_vec()));
@@ -37,7 +40,7 @@ pub fn header(path: &str, gz: bool, tabs: bool) -> Result<Table> {
         }
     }
     let Some((first_offset, first)) = lines.first() else {
-        return Err(Error::input(format!("{path}: holds no line with numbers")));
+        return Err(file.error("holds no line with numbers"));
     };
     let separator = if tabs { b'\t' } else { guess_separator(first) };
     let first: Vec<&[u8]> = fields(first, separator).collect();
@@ -48,7 +51,7 @@ pub fn header(path: &str, gz: bool, tabs: bool) -> Result<Table> {
     let (start, row) = match lines.get(1) {
         Some((offset, row)) if titled => (*offset, fields(row, separator).collect()),
         None if titled => {
-            return Err(Error::input(format!("{path}: line 1: expected numbers, found {}", quote(&lines[0].1))));
+            return Err(file.error(format!("line 1: expected numbers, found {}", quote(&lines[0].1))));
         }
         _ => (*first_offset, first.clone()),
     };
@@ -58,21 +61,15 @@ pub fn header(path: &str, gz: bool, tabs: bool) -> Result<Table> {
     Ok(Table { separator, names, start, cols })
 }
 
-/// The separator that the line has most of.
+/// The separator that splits the line into most fields.
 fn guess_separator(line: &[u8]) -> u8 {
     let count = |separator: u8| fields(line, separator).count();
     let best = [b',', b';', b'\t'].into_iter().max_by_key(|&s| (count(s), s == b',')).unwrap_or(b',');
-    if count(best) > 1 {
-        best
-    } else if count(b' ') > 1 {
-        b' '
-    } else {
-        best
-    }
+    if count(best) == 1 && count(b' ') > 1 { b' ' } else { best }
 }
 
-/// The next line that holds something, from `at` on, without its end; `#` begins a comment.
-pub fn next_row(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
+/// The next line at or after `at` that is neither blank nor a comment (`#`), without its line end.
+fn next_row(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
     loop {
         if *at >= text.len() {
             return None;
@@ -88,15 +85,15 @@ pub fn next_row(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
     }
 }
 
-/// The fields of a line, without blanks and quotation marks around them. A quoted field may hold the separator.
+/// The fields of a line, without surrounding blanks and quotation marks. A quoted field may contain the separator.
 fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(if separator == b' ' { line.trim_ascii() } else { line });
     std::iter::from_fn(move || {
         let line = rest?;
         let quoted = line.first() == Some(&b'"');
         let from = if quoted { 1 + closing(&line[1..]) } else { 0 };
-        let is_end = |b: u8| b == separator || separator == b' ' && b == b'\t';
-        let end = line[from..].iter().position(|&b| is_end(b)).map(|end| from + end);
+        let other = if separator == b' ' { b'\t' } else { separator };
+        let end = memchr::memchr2(separator, other, &line[from..]).map(|end| from + end);
         rest = end.map(|end| {
             let rest = &line[end + 1..];
             if separator == b' ' { rest.trim_ascii_start() } else { rest }
@@ -106,7 +103,7 @@ fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where a quoted field ends; two quotation marks stand for one.
+/// The position after the closing quotation mark; a doubled mark is part of the field.
 fn closing(text: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -118,21 +115,29 @@ fn closing(text: &[u8]) -> usize {
     }
 }
 
+/// A field that is a number as a whole.
 fn number(field: &[u8]) -> Option<f64> {
     float(field).filter(|(_, used)| *used == field.len()).map(|(value, _)| value)
 }
 
 impl Table {
-    /// Parses a row into `out`, checking its length.
-    fn row<T: Real>(&self, line: &[u8], row: usize, rule: Rule, out: &mut [T]) -> std::result::Result<(), String> {
+    /// Parses row `row` into `out`.
+    fn parse<T: Real>(
+        &self,
+        line: &[u8],
+        row: usize,
+        policy: EntryPolicy,
+        out: &mut [T],
+    ) -> std::result::Result<(), String> {
         let mut count = 0;
         for field in fields(line, self.separator).skip(usize::from(self.names)) {
             if let Some(out) = out.get_mut(count) {
+                let wrong = |why| format!("the entry in {} {why}", position(row, count));
                 let Some(value) = number(field) else {
                     let what = if field.is_empty() { "empty".to_string() } else { quote(field) };
-                    return Err(format!("the entry in {} is {what}, not a number", place(row, count)));
+                    return Err(wrong(format!("is {what}, not a number")));
                 };
-                *out = rule.entry(value).map_err(|why| format!("the entry in {} {why}", place(row, count)))?;
+                *out = policy.check(value).map_err(wrong)?;
             }
             count += 1;
         }
@@ -145,62 +150,49 @@ impl Table {
 }
 
 /// Reader of a table's rows.
-pub struct TableLines<'a> {
-    info: &'a FileInfo,
+pub struct TableReader<'a> {
+    file: &'a InputFile,
     table: &'a Table,
-    blocks: Blocks,
-    rule: Rule,
-    text: Vec<u8>,
-    at: usize,
-    offset: u64,
-    /// The last row that was too long for one piece.
+    lines: LineCursor,
+    policy: EntryPolicy,
+    /// The current row, if it is requested in several pieces.
     row: Vec<f64>,
-    /// The row that comes next.
+    /// Index of the next row.
     next: usize,
 }
 
-impl<'a> TableLines<'a> {
-    /// Reads from `blocks`, whose first row is row `first` of the table.
-    pub fn new(info: &'a FileInfo, table: &'a Table, blocks: Blocks, first: usize, rule: Rule) -> Self {
-        TableLines { info, table, blocks, rule, text: Vec::new(), at: 0, offset: 0, row: Vec::new(), next: first }
+impl<'a> TableReader<'a> {
+    /// Reads from `blocks`, which begin with row `first` of the table.
+    pub fn new(file: &'a InputFile, table: &'a Table, blocks: TextBlocks, first: usize, policy: EntryPolicy) -> Self {
+        TableReader { file, table, lines: LineCursor::new(blocks), policy, row: Vec::new(), next: first }
     }
 
     fn next_row<T: Real>(&mut self, out: &mut [T]) -> Result<()> {
-        let range = loop {
-            if let Some(range) = next_row(&self.text, &mut self.at) {
-                break range;
-            }
-            let Some((text, offset)) = self.blocks.next()? else {
-                return Err(io_error(&self.info.path, &std::io::ErrorKind::UnexpectedEof.into()));
-            };
-            self.text.clear();
-            self.text.extend_from_slice(text);
-            (self.at, self.offset) = (0, offset);
-        };
-        let start = range.start as u64;
-        let parsed = self.table.row(&self.text[range], self.next, self.rule, out);
         self.next += 1;
-        parsed.map_err(|what| error_at(&self.info.path, self.info.gz, self.offset + start, &what))
+        self.lines.parse(next_row, |line| self.table.parse(line, self.next - 1, self.policy, out))
     }
 }
 
-impl<T: Real> Lines<T> for TableLines<'_> {
+impl<T: Real> DenseReader<T> for TableReader<'_> {
     fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
         let width = self.table.cols;
         if within.len() == width {
             return out.chunks_exact_mut(width).try_for_each(|row| self.next_row(row));
         }
-        // A row too long for one piece is parsed once and handed over in parts.
+        // A row that is requested in pieces is parsed once.
         if lines.start == self.next {
             let mut row = std::mem::take(&mut self.row);
             row.resize(width, 0.0);
             self.next_row(&mut row)?;
             self.row = row;
         }
-        let part = &self.row[within];
-        out.iter_mut().zip(part).for_each(|(out, &x)| *out = T::from_f64(x));
-        match self.rule.first_wrong(out) {
-            Some((at, why)) => Err(Error::input(format!("{}: entry {} of a row {why}", self.info.path, at + 1))),
+        let piece = &self.row[within.clone()];
+        out.iter_mut().zip(piece).for_each(|(out, &x)| *out = T::from_f64(x));
+        match self.policy.first_refused(out) {
+            Some((at, why)) => {
+                let place = position(lines.start, within.start + at);
+                Err(self.file.error(format!("the entry in {place} {why}")))
+            }
             None => Ok(()),
         }
     }
@@ -208,11 +200,8 @@ impl<T: Real> Lines<T> for TableLines<'_> {
 
 /// Counts rows.
 pub fn count_rows(text: &[u8]) -> u64 {
-    let (mut at, mut rows) = (0, 0);
-    while next_row(text, &mut at).is_some() {
-        rows += 1;
-    }
-    rows
+    let mut at = 0;
+    std::iter::from_fn(|| next_row(text, &mut at)).count() as u64
 }
 
 #[cfg(test)]
@@ -223,11 +212,11 @@ mod tests {
     fn head(text: &str) -> Result<Table> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        header(file.path().to_str().unwrap(), false, false)
+        header(&InputFile { path: file.path().to_str().unwrap().to_string(), gz: false }, false)
     }
 
     #[test]
-    fn headers_and_names_are_told_from_numbers() {
+    fn headers_and_names_are_distinguished_from_numbers() {
         for (text, separator, names, start, cols) in [
             ("1,2,3\n4,5,6\n", b',', false, 0, 3),
             ("a,b,c\n1,2,3\n", b',', false, 6, 3),
@@ -248,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_what_is_wrong_with_them() {
+    fn rows_are_parsed_or_refused() {
         let table = Table { separator: b',', names: true, start: 0, cols: 3 };
-        let rule = Rule { allow_negative: false, allow_nan: false };
+        let policy = EntryPolicy { allow_negative: false, allow_nan: false };
         let mut out = [0.0f64; 3];
-        table.row(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, rule, &mut out).unwrap();
+        table.parse(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, policy, &mut out).unwrap();
         assert_eq!(out, [1.0, 2.5, 30.0]);
         for (line, names) in [
             ("a,1,2", "has 2 numbers, but the first row has 3"),
@@ -262,7 +251,7 @@ mod tests {
             ("a,1,nan,3", "NaN"),
             ("a,1,-2,3", "negative"),
         ] {
-            let message = table.row(line.as_bytes(), 4, rule, &mut out).unwrap_err();
+            let message = table.parse(line.as_bytes(), 4, policy, &mut out).unwrap_err();
             assert!(message.contains(names), "{line}: {message}");
         }
     }

@@ -1,23 +1,24 @@
-//! The entries of a synthetic matrix, rectangle by rectangle.
+//! Generates the entries of a synthetic matrix, rectangle by rectangle.
 
 use std::ops::Range;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use super::{Kind, Synthetic, Tiles};
 use crate::data::synthetic::pattern::Pattern;
+use crate::data::synthetic::spec::{Synthetic, SyntheticKind};
+use crate::data::synthetic::tiles::PlantedTiles;
 use crate::linalg::Real;
 use crate::random::{Purpose, Stream};
 
-/// Makes rectangles of a synthetic matrix.
+/// Generates rectangles of a synthetic matrix.
 pub struct Generator {
     spec: Synthetic,
-    form: Form,
+    model: Model,
     noise: Stream,
 }
 
-enum Form {
-    /// U (m × k) and V stored as k × n, and the standard deviation of the noise; negatives are cut off unless `signed`.
+enum Model {
+    /// U (m × k), Vᵀ (k × n) and the standard deviation of the noise; negative entries become 0 unless `signed`.
     Product {
         u: Array2<f64>,
         vt: Array2<f64>,
@@ -25,18 +26,18 @@ enum Form {
         signed: bool,
     },
     Blocks,
-    Tiles(Tiles),
+    Tiles(PlantedTiles),
     Sparse(Pattern),
 }
 
 impl Generator {
-    /// Prepares what every rectangle needs: (m + n)·k numbers for the kinds with factors.
+    /// Prepares what all rectangles share: (m + n)·k numbers for the kinds with factors.
     pub fn new(spec: &Synthetic) -> Self {
-        let form = match spec.kind {
-            Kind::Planted => {
+        let model = match spec.kind {
+            SyntheticKind::Planted => {
                 let u = factor(spec, Purpose::SyntheticU, spec.m);
                 let vt = factor(spec, Purpose::SyntheticV, spec.n).reversed_axes().as_standard_layout().into_owned();
-                // mean(UVᵀ) = Σ_l mean(U_l) mean(V_l), added up in index order on every rank
+                // mean(UVᵀ) = Σ_l mean(U_l) mean(V_l), added up in the same order on every rank.
                 let mean: f64 = (0..spec.k)
                     .map(|l| {
                         let u: f64 = u.column(l).iter().sum();
@@ -44,32 +45,32 @@ impl Generator {
                         u / spec.m as f64 * (v / spec.n as f64)
                     })
                     .sum();
-                Form::Product { u, vt, sigma: spec.noise * mean, signed: false }
+                Model::Product { u, vt, sigma: spec.noise * mean, signed: false }
             }
-            Kind::Exponential => {
+            SyntheticKind::Exponential => {
                 let draw = |purpose, rows: usize, mean: f64| {
                     let mut cursor = Stream::new(spec.seed, purpose, 0).at(0);
                     Array2::from_shape_simple_fn((rows, spec.k), || -mean * (1.0 - cursor.uniform()).ln())
                 };
                 let vt = draw(Purpose::SyntheticV, spec.n, 0.8).reversed_axes().as_standard_layout().into_owned();
                 let u = draw(Purpose::SyntheticU, spec.m, 0.033);
-                Form::Product { u, vt, sigma: spec.noise.sqrt(), signed: true }
+                Model::Product { u, vt, sigma: spec.noise.sqrt(), signed: true }
             }
-            Kind::Blocks => Form::Blocks,
-            Kind::Tiles => Form::Tiles(Tiles::drawn(spec)),
-            Kind::Sparse => Form::Sparse(Pattern::new(spec)),
+            SyntheticKind::Blocks => Model::Blocks,
+            SyntheticKind::Tiles => Model::Tiles(PlantedTiles::draw(spec)),
+            SyntheticKind::Sparse => Model::Sparse(Pattern::new(spec)),
         };
-        Generator { spec: spec.clone(), form, noise: Stream::new(spec.seed, Purpose::SyntheticNoise, 0) }
+        Generator { spec: spec.clone(), model, noise: Stream::new(spec.seed, Purpose::SyntheticNoise, 0) }
     }
 
-    /// The entries of `rows` × `cols` that are not zero, by rows. Only for sparse kinds.
+    /// Passes the nonzeros of `rows` × `cols` to `sink`, row by row; for sparse kinds.
     pub fn entries(&self, rows: Range<usize>, cols: Range<usize>, sink: &mut dyn FnMut(usize, usize, f64)) {
-        if let Form::Sparse(pattern) = &self.form {
+        if let Model::Sparse(pattern) = &self.model {
             pattern.entries(rows, cols, sink);
         }
     }
 
-    /// Fills `out` with the rectangle that starts at (`first_row`, `first_col`). Only for dense kinds.
+    /// Fills `out` with the rectangle that begins at (`first_row`, `first_col`); for dense kinds.
     pub fn fill<T: Real>(&self, first_row: usize, first_col: usize, out: &mut ArrayViewMut2<T>) {
         let mut row = vec![0.0; out.ncols()];
         for (i, mut out) in out.rows_mut().into_iter().enumerate() {
@@ -81,8 +82,8 @@ impl Generator {
     /// Entries (i, first_col …) of row i.
     fn row(&self, i: usize, first_col: usize, out: &mut [f64]) {
         let mut cursor = self.noise.at(i as u128 * self.spec.n as u128 + first_col as u128);
-        match &self.form {
-            Form::Product { u, vt, sigma, signed } => {
+        match &self.model {
+            Model::Product { u, vt, sigma, signed } => {
                 out.fill(0.0);
                 for (l, &u) in u.row(i).iter().enumerate() {
                     if u != 0.0 {
@@ -97,11 +98,11 @@ impl Generator {
                     out.iter_mut().for_each(|x| *x = x.max(0.0));
                 }
             }
-            Form::Blocks => {
+            Model::Blocks => {
                 let block = |at: usize, total: usize| (at as u128 * self.spec.k as u128 / total as u128) as usize;
                 let own = block(i, self.spec.m);
                 for (j, x) in out.iter_mut().enumerate() {
-                    // one draw an entry: the value inside, the background outside
+                    // One draw per entry: the value inside, the background outside.
                     *x = if block(first_col + j, self.spec.n) == own {
                         0.5 + cursor.uniform()
                     } else {
@@ -109,10 +110,10 @@ impl Generator {
                     };
                 }
             }
-            Form::Tiles(Tiles { rows, cols }) => {
+            Model::Tiles(PlantedTiles { rows, cols }) => {
                 for (j, x) in out.iter_mut().enumerate() {
                     let j = first_col + j;
-                    // tiles with both this row and this column; each keeps the cell independently
+                    // Tiles with both this row and this column; each keeps the cell independently.
                     let both = rows[i].iter().filter(|&t| cols[j].contains(t)).count() as i32;
                     let on = 1.0 - (1.0 - self.spec.density).powi(both);
                     // One draw decides both the cell and its flip: P(1) = on (1 − noise) + (1 − on) noise.
@@ -120,7 +121,7 @@ impl Generator {
                     *x = f64::from(u8::from(cursor.uniform() < one));
                 }
             }
-            Form::Sparse(_) => out.fill(0.0),
+            Model::Sparse(_) => out.fill(0.0),
         }
     }
 }
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rectangle_is_the_same_whoever_makes_it() {
+    fn a_rectangle_does_not_depend_on_the_rank() {
         for text in ["planted,m=30,n=20,k=3", "blocks,m=30,n=20", "tiles,m=30,n=20", "exponential,n=20"] {
             let generator = Generator::new(&Synthetic::parse(text).unwrap());
             let mut whole = Array2::<f64>::zeros((30, 20));
@@ -148,7 +149,7 @@ mod tests {
             let mut part = Array2::<f64>::zeros((5, 11));
             generator.fill(7, 4, &mut part.view_mut());
             assert_eq!(whole.slice(ndarray::s![7..12, 4..15]), part, "{text}");
-            // and straight into a transposed tile
+            // Directly into a transposed tile.
             let mut turned = Array2::<f64>::zeros((11, 5));
             generator.fill(7, 4, &mut turned.view_mut().reversed_axes());
             assert_eq!(turned.t(), part);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_has_its_rank_without_noise_and_its_noise_with_it() {
+    fn planted_has_the_given_rank_and_noise() {
         let make = |noise: f64| {
             let text = format!("planted,m=40,n=30,k=2,noise={noise}");
             let mut out = Array2::<f64>::zeros((40, 30));
@@ -164,7 +165,7 @@ mod tests {
             out
         };
         let (clean, noisy) = (make(0.0), make(0.05));
-        // every 3 × 3 minor of a rank-2 matrix vanishes
+        // Every 3 × 3 minor of a rank-2 matrix vanishes.
         for (i, j) in [(0, 0), (10, 20), (30, 7)] {
             let a = clean.slice(ndarray::s![i..i + 3, j..j + 3]);
             let det = a[[0, 0]] * (a[[1, 1]] * a[[2, 2]] - a[[1, 2]] * a[[2, 1]])

@@ -2,35 +2,35 @@
 
 use std::ops::Range;
 
-use super::{Kind, Synthetic};
-use crate::comm::even_part;
+use crate::data::synthetic::spec::{Synthetic, SyntheticKind};
+use crate::linalg::even_part;
 use crate::random::{Purpose, Stream};
 
-/// The signal of [`Kind::Tiles`]: the matrix before noise and with whole tiles has a one where a row and a column share a
-/// tile.
+/// The signal of [`SyntheticKind::Tiles`]: without noise and with complete tiles, the matrix has a one where a row and a
+/// column share a tile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tiles {
+pub struct PlantedTiles {
     /// The tiles of each row, ascending.
     pub rows: Vec<Vec<u32>>,
     /// The tiles of each column, ascending.
     pub cols: Vec<Vec<u32>>,
 }
 
-impl Tiles {
-    /// The tiles of a synthetic matrix, if it is of that kind.
+impl PlantedTiles {
+    /// The tiles of a synthetic matrix of that kind.
     pub fn new(spec: &Synthetic) -> Option<Self> {
-        (spec.kind == Kind::Tiles).then(|| Tiles::drawn(spec))
+        (spec.kind == SyntheticKind::Tiles).then(|| PlantedTiles::draw(spec))
     }
 
-    /// Tiles of 10 to 30 % of the rows and 5 to 20 % of the columns, as random subsets; a private tile's rows are one
-    /// client's.
-    pub(super) fn drawn(spec: &Synthetic) -> Self {
+    /// Draws tiles as random subsets of 10 to 30 % of the rows and 5 to 20 % of the columns; the rows of a private tile
+    /// belong to one client.
+    pub(super) fn draw(spec: &Synthetic) -> Self {
         let subset = |among: Range<usize>, purpose: Purpose, tile: usize, least: f64, most: f64| {
             let mut cursor = Stream::new(spec.seed, purpose, tile as u64).at(0);
             let share = least + (most - least) * cursor.uniform();
             let total = among.len();
             let size = ((share * total as f64).round() as usize).max(1).min(total);
-            // the first `size` places of a Fisher-Yates shuffle
+            // The first `size` elements of a Fisher–Yates shuffle.
             let mut order: Vec<u32> = among.map(|at| at as u32).collect();
             for at in 0..size {
                 order.swap(at, at + cursor.below((total - at) as u64) as usize);
@@ -41,18 +41,18 @@ impl Tiles {
         let members = |total: usize, purpose: Purpose, least: f64, most: f64| {
             let mut of = vec![Vec::new(); total];
             for tile in 0..spec.k {
-                let among = if purpose == Purpose::SyntheticU { Tiles::home(spec, tile) } else { 0..total };
+                let among = if purpose == Purpose::SyntheticU { PlantedTiles::home(spec, tile) } else { 0..total };
                 subset(among, purpose, tile, least, most).into_iter().for_each(|at| of[at as usize].push(tile as u32));
             }
             of
         };
-        Tiles {
+        PlantedTiles {
             rows: members(spec.m, Purpose::SyntheticU, 0.1, 0.3),
             cols: members(spec.n, Purpose::SyntheticV, 0.05, 0.2),
         }
     }
 
-    /// The rows that a tile may have: all, or one client's.
+    /// The rows that a tile may have: all, or those of one client.
     fn home(spec: &Synthetic, tile: usize) -> Range<usize> {
         let mut cursor = Stream::new(spec.seed, Purpose::SyntheticPattern, tile as u64).at(0);
         if cursor.uniform() < spec.private {
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn private_tiles_stay_with_one_client() {
         let spec = Synthetic::parse("tiles,m=60,n=40,k=8,clients=3,private=1").unwrap();
-        let tiles = Tiles::new(&spec).unwrap();
+        let tiles = PlantedTiles::new(&spec).unwrap();
         let mut homes = vec![None; 8];
         for (i, of) in tiles.rows.iter().enumerate() {
             for &t in of {

@@ -1,5 +1,6 @@
 //! Releases: messages clipped to their bound, rounded to the grid, with noise.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::noise_plan::{Bound, Mechanism, NoisePlan};
@@ -16,6 +17,14 @@ pub struct Releases {
     done: u64,
     /// Number of clipped releases of each hosted party.
     clipped: Vec<u64>,
+}
+
+/// A party's releases in its checkpoint. The key is secret: it predicts all noise of the run.
+#[derive(Serialize, Deserialize)]
+pub struct SavedReleases {
+    key: [u8; NOISE_KEY],
+    done: u64,
+    clipped: u64,
 }
 
 impl Releases {
@@ -119,22 +128,20 @@ impl Releases {
         self.clipped.iter().copied()
     }
 
-    /// The state of a hosted party for a checkpoint: its key, the number of releases and of clipped ones.
-    pub fn state(&self, hosted: usize) -> impl Iterator<Item = u8> + '_ {
-        let counts = [self.done, self.clipped[hosted]];
-        self.keys[hosted].into_iter().chain(counts.into_iter().flat_map(u64::to_le_bytes))
+    /// Number of hosted parties.
+    pub fn hosted(&self) -> usize {
+        self.keys.len()
     }
 
-    /// Bytes of [`Releases::state`].
-    pub const STATE: usize = NOISE_KEY + 16;
+    /// What a resume needs of each hosted party.
+    pub fn saved(&self) -> impl Iterator<Item = SavedReleases> + '_ {
+        self.keys.iter().zip(&self.clipped).map(|(&key, &clipped)| SavedReleases { key, done: self.done, clipped })
+    }
 
-    /// Restores what [`Releases::state`] returned.
-    pub fn restore(&mut self, hosted: usize, state: &[u8; Releases::STATE]) {
-        let (key, counts) = state.split_at(NOISE_KEY);
-        self.keys[hosted].copy_from_slice(key);
-        let counts = counts.as_chunks::<8>().0;
-        self.done = u64::from_le_bytes(counts[0]);
-        self.clipped[hosted] = u64::from_le_bytes(counts[1]);
+    /// Restores what [`Releases::saved`] returned of a hosted party.
+    pub fn restore(&mut self, hosted: usize, saved: SavedReleases) {
+        let SavedReleases { key, done, clipped } = saved;
+        (self.keys[hosted], self.done, self.clipped[hosted]) = (key, done, clipped);
     }
 
     /// The table of releases for trace, summary and output. `not_covered` lists what the guarantee does not cover.

@@ -221,8 +221,7 @@ fn a_resumed_run_repeats_its_noise() {
     let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 10), Bound::Box, 4, None).unwrap();
     let (mut first, mut second) = (releases(plan, 2), releases(plan, 2));
     first.open().unwrap();
-    let state: Vec<u8> = first.state(1).collect();
-    second.restore(1, state.as_slice().try_into().unwrap());
+    second.restore(1, first.saved().nth(1).unwrap());
     let next = |all: &mut Releases| {
         all.open().unwrap();
         let mut message = vec![0.5; 4];

@@ -16,36 +16,156 @@ use std::ops::Range;
 
 use gamma::Gamma;
 use ndarray::Array2;
+use serde::{Deserialize, Serialize};
 
 use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
+use crate::algorithms::boolean::Refit;
 use crate::algorithms::boolean::proximal::{Rule, Step, gram, prox, step};
-use crate::algorithms::options::{
-    CLAMP, DP, GAMMA, INERTIA, KAPPA, LAMBDA, LAMBDA_RATE, LOCAL_ITERS, REFIT, SECURE_SUM, Taken, UNTIL_BOOLEAN,
+use crate::algorithms::cost::{Cost, Kernel, Message, Workload};
+use crate::algorithms::description::{
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
 };
-use crate::algorithms::registry::{Build, Form, LARGEST_TERM, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::shared::dp;
-use crate::algorithms::shared::dp::{Kept, Messages};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters::{self, Auto};
+use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
+use crate::algorithms::shared::secure_sum::{self, SecureSumArgs};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::privacy::{Bound, KEYS, Mechanism, PartySum, Releases, masked};
+use crate::state::{Owner, Piece, SavedState, State};
 
 const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
 
-const OWN: [Taken; 9] = [
-    LOCAL_ITERS.or("10"),
-    LAMBDA.or("0.1"),
-    LAMBDA_RATE.or("1.05"),
-    KAPPA.or("0.001"),
-    GAMMA.or("auto"),
-    INERTIA.or("0.001"),
-    REFIT.or("greedy"),
-    UNTIL_BOOLEAN.or("false"),
-    CLAMP.or("false"),
-];
-const OPTIONS: [Taken; 19] = dp::with(OWN);
+/// Parameters of FELB.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct FelbArgs {
+    /// Steps of a party between two exchanges
+    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
+    pub local_iters: usize,
+    /// Weight of what draws entries to 0 or 1, at the start
+    #[arg(long, value_name = "X", default_value = "0.1", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub lambda: f64,
+    /// Factor by which --lambda grows from one iteration to the next
+    #[arg(long, value_name = "X", default_value = "1.05", value_parser = parameters::number(1.0, 2.0))]
+    pub lambda_rate: f64,
+    /// Soft threshold around 0 and 1
+    #[arg(long, value_name = "X", default_value = "0.001", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub kappa: f64,
+    /// Weight of the pull of a party's V to the shared one, in every local step. auto: 1 with 10 local steps; where the
+    /// shared V is undecided after 10 rounds the run starts over, and the weight falls from 10 to 1
+    #[arg(long, value_name = "X", default_value = "auto",
+          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
+    pub gamma: Auto<f64>,
+    /// Share of the last change that a proximal step carries on; 0 for none
+    #[arg(long, value_name = "X", default_value = "0.001", value_parser = parameters::number(0.0, 1.0))]
+    pub inertia: f64,
+    /// Rows of U for the shared components
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Refit::Greedy)]
+    pub refit: Refit,
+    /// Stop as soon as the shared factor is Boolean to 1e-6 (raise --max-iters: some hundred rounds)
+    #[arg(long)]
+    pub until_boolean: bool,
+    /// Parties cut their noised entries to [0, 1] before they send them, as in the paper
+    #[arg(long)]
+    pub clamp: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: DpArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sum: SecureSumArgs,
+}
+
+/// Parameters of FELB-MU: those of FELB.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct FelbMuArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub felb: FelbArgs,
+}
+
+const fn describe(name: &'static str, aliases: &'static [&'static str], summary: &'static str) -> Description {
+    Description {
+        name,
+        aliases,
+        summary,
+        paper: PAPER,
+        partition: Partition::PartyRows,
+        unit: Unit::Round,
+        forms: &[Form::Dense, Form::Sparse, Form::Bits],
+        allows_negative: false,
+        measure: Measure::F1,
+        dp: DifferentialPrivacy::Offered,
+        limits: Some(super::LIMITS),
+        messages: MESSAGES,
+    }
+}
+
+impl Method for FelbArgs {
+    const DESCRIPTION: &'static Description = &describe(
+        "felb",
+        &["felb-lipschitz"],
+        "federated Boolean factorisation: private U_i, shared components, Lipschitz steps",
+    );
+
+    fn check(&self) -> Result<()> {
+        if self.clamp && (!matches!(self.dp.dp, Noise::Gaussian | Noise::Laplace) || self.sum.secure_sum) {
+            return Err(Error::input(
+                "--clamp: cuts each party's noised entries, so it needs --dp gaussian or laplace without --secure-sum",
+            ));
+        }
+        self.dp.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { secure_sum: Some(&self.sum), dp: Some(&self.dp), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, stored: entries, .. } = *workload;
+        let (parties, hosted) = workload.parties(ranks);
+        let rows = m.div_ceil(parties) * hosted;
+        let stored = workload.part(rows, n);
+        let t = self.local_iters as f64;
+        let mut cost = Cost::default();
+        let (products, square) = (4.0 * t * k as f64, 4.0 * t * (k * k) as f64);
+        let own = products * stored + square * (rows + n * hosted) as f64;
+        cost.add(Kernel::Other, own, products * entries + square * (m + n * parties) as f64);
+        cost.messages.push(Message::party_sum(SUM_V.kind, (ranks, parties), n * k, word, 1));
+        cost.about = Some("the flops are those of the printed formulas; no kernel counts them");
+        cost.data = workload.block(rows, stored);
+        cost.factors = workload.bytes((2 * rows + (hosted + 3) * n) * k) + (16 * n * k) as f64;
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem, Rule::Lipschitz)
+    }
+}
+
+impl Method for FelbMuArgs {
+    const DESCRIPTION: &'static Description = &describe("felb-mu", &[], "as felb, with multiplicative step sizes");
+
+    fn check(&self) -> Result<()> {
+        Method::check(&self.felb)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Method::groups(&self.felb)
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Method::cost(&self.felb, workload, ranks)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.felb, problem, Rule::Multiplicative)
+    }
+}
 
 const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(SUM_V, "n x k for each party", "each round"),
@@ -58,55 +178,10 @@ const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
 ];
 
-const fn method(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    summary: &'static str,
-    build64: Build<f64>,
-    build32: Build<f32>,
-) -> Method {
-    Method {
-        name,
-        aliases,
-        summary,
-        paper: PAPER,
-        partition: Partition::PartyRows,
-        unit: Unit::Round,
-        forms: &[Form::Dense, Form::Sparse, Form::Bits],
-        allows_negative: false,
-        options: &OPTIONS,
-        messages: MESSAGES,
-        build64,
-        build32,
-    }
-}
-
-pub static FELB: Method = method(
-    "felb",
-    &["felb-lipschitz"],
-    "federated Boolean factorisation: private U_i, shared components, Lipschitz steps",
-    lipschitz,
-    lipschitz,
-);
-
-pub static FELB_MU: Method =
-    method("felb-mu", &[], "as felb, with multiplicative step sizes", multiplicative, multiplicative);
-
 const SUM_V: MessageTag = MessageTag::new("sum V_i", Payload::SharedFactor);
-
-/// In a checkpoint: the round in which all started over.
-const BEGAN: &str = "began";
 
 /// A V̂ this near to {0, 1} is Boolean.
 const BOOLEAN: f64 = 1e-6;
-
-fn lipschitz<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    build(problem, Rule::Lipschitz)
-}
-
-fn multiplicative<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    build(problem, Rule::Multiplicative)
-}
 
 /// What is the same in every round.
 #[derive(Debug, Clone, Copy)]
@@ -134,7 +209,6 @@ struct Felb<T: Real> {
     parties: usize,
     party_sum: PartySum,
     releases: Option<Releases>,
-    kept: Kept<T>,
     clamp: bool,
     plan: Plan,
     until_boolean: bool,
@@ -147,38 +221,37 @@ struct Felb<T: Real> {
     /// V̂
     shared: Array2<T>,
     work: Work<T>,
-    /// [`Gamma::began`], as it is kept.
-    began: Array2<T>,
     outcome: Outcome<T>,
     iteration: usize,
 }
 
-fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, options, max_iters, parties, comm, .. } = problem;
+/// What a checkpoint keeps beside the factors.
+#[derive(Serialize, Deserialize)]
+struct FelbState {
+    /// [`Gamma::began`]
+    began: usize,
+}
+
+fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
-    let local_iters = options.count(&LOCAL_ITERS);
-    let boolean = options.word(&DP) == "xor";
+    let local_iters = args.local_iters;
+    let boolean = args.dp.dp == Noise::Xor;
     let messages = Messages { max_iters, once: false, length: n * k, natural: Some(Bound::Box), boolean };
-    let releases = dp::releases(options, messages, parties, &comm)?;
-    if options.flag(&CLAMP) && (releases.is_none() || boolean || options.flag(&SECURE_SUM)) {
-        return Err(Error::input(
-            "--clamp: cuts each party's noised entries, so it needs --dp gaussian or laplace without \
-                                 --secure-sum",
-        ));
-    }
+    let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
     let plan = Plan {
         rule,
         local_iters,
-        lambda: options.number(&LAMBDA),
-        rate: options.number(&LAMBDA_RATE),
-        kappa: options.number(&KAPPA),
-        gamma: match options.number_or_auto(&GAMMA) {
+        lambda: args.lambda,
+        rate: args.lambda_rate,
+        kappa: args.kappa,
+        gamma: match args.gamma.given() {
             Some(gamma) => Gamma::fixed(gamma),
             None => Gamma::auto(local_iters, releases.is_some()),
         },
-        inertia: options.number(&INERTIA),
+        inertia: args.inertia,
     };
-    let party_sum = dp::party_sum(&comm, parties, options)?;
+    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, None)?;
     let cuts = data.cuts.rows.clone();
     let clients = clients(data, parties, &comm)?;
     let mut u: Vec<Array2<T>> = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
@@ -194,12 +267,11 @@ fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorit
         gram: vec![T::zero(); k * k],
     };
     Ok(Box::new(Felb {
-        outcome: Outcome::new(&clients, (m, n), k, options.word(&REFIT) == "greedy"),
-        until_boolean: options.flag(&UNTIL_BOOLEAN),
+        outcome: Outcome::new(&clients, (m, n), k, args.refit == Refit::Greedy),
+        until_boolean: args.until_boolean,
         v: vec![shared.clone(); clients.len()],
         parties: parties.count,
-        clamp: options.flag(&CLAMP),
-        kept: Kept::new(releases.as_ref()),
+        clamp: args.clamp,
         releases,
         party_sum,
         comm,
@@ -210,7 +282,6 @@ fn build<T: Real>(problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorit
         u,
         shared,
         work,
-        began: Array2::zeros((1, 1)),
         iteration: 0,
     }))
 }
@@ -317,7 +388,6 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             }
             if self.plan.gamma.starts_over(self.iteration, slice(&self.shared)) {
                 start(self.seed, &self.rows, &mut self.u, &mut self.shared);
-                self.began.fill(T::from_f64(self.iteration as f64));
             }
             let round = self.iteration - self.plan.gamma.began;
             let lambda = (self.plan.lambda * self.plan.rate.powi(round as i32)).min(1e12);
@@ -333,7 +403,6 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             self.shared.mapv_inplace(|x| prox(x * share, kappa, lambda));
             self.iteration += 1;
         }
-        self.kept.update(self.releases.as_ref());
         Ok(())
     }
 
@@ -362,30 +431,26 @@ impl<T: Real> Algorithm<T> for Felb<T> {
         self.outcome.factors(&self.clients, &self.comm)
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = pieces(&self.clients, &self.comm, &self.shared, self.u.iter());
-        let mine = if self.comm.is_root() { 1 } else { 0 };
-        all.push(Piece::shared(BEGAN, 1, 0, self.began.slice(ndarray::s![..mine, ..])));
-        all.extend(self.kept.pieces(self.first_party()));
-        all
+    fn state(&self) -> State<'_, T> {
+        let factors = State::from(pieces(&self.clients, &self.comm, &self.shared, self.u.iter()));
+        let state = factors.with(Owner::Shared, &FelbState { began: self.plan.gamma.began });
+        dp::save(state, self.releases.as_ref(), self.first_party())
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        from.rows("V", Owner::Shared, 0, self.shared.view_mut())?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("V", Owner::Shared, 0, self.shared.view_mut())?;
         for (client, u) in self.clients.iter().zip(&mut self.u) {
-            from.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
+            saved.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
         }
-        let mut began = Array2::zeros((1, 1));
-        from.rows(BEGAN, Owner::Shared, 0, began.view_mut())?;
-        self.plan.gamma.began = began[[0, 0]].as_f64() as usize;
-        self.began.assign(&began);
+        let FelbState { began } = saved.read(Owner::Shared)?;
+        self.plan.gamma.began = began;
         let first = self.first_party();
-        self.kept.restore(from, first, self.releases.as_mut())?;
+        dp::restore(saved, self.releases.as_mut(), first)?;
         self.iteration = iteration;
         Ok(())
     }
 
-    fn releases(&self) -> Option<&Releases> {
+    fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
     }
 

@@ -1,40 +1,44 @@
-//! Asyn-SD and Asyn-SSD-V (Qian et al., Alg. 6 and 7): a server holds U; a party takes a copy, does `--local-iters` steps
-//! on its own columns, and hands the copy back. The server merges it, U ← (1 − ω_t) U + ω_t U_r with ω_t = ρ/(ρ + t), and
-//! the party goes on with the result. Nobody waits for a slower party; those with more data report less often.
+//! Asyn-SD and Asyn-SSD-V (Qian et al., Alg. 6 and 7): a server holds U; a party takes a copy, does `--local-iters`
+//! steps on its own columns, and returns the copy. The server merges it, U ← (1 − ω_t) U + ω_t U_r with ω_t = ρ/(ρ +
+//! t), and the party continues with the result. No party waits for a slower one; parties with more data report less
+//! often.
 //!
-//! Three clocks decide which party is merged next:
+//! One of three clocks decides which party is merged next:
 //!
-//! * virtual ([`schedule`]): a turn of a party takes as long as its multiplications are many, counted from public numbers.
-//!   So the order of merges, and every bit of the result, is the same on any number of ranks. Ranks do work side by side:
-//!   a rank goes through its own parties' turns and waits for the server's answers alone;
-//! * real ([`live`]): who reports first is merged first. No two such runs are alike, but the order is kept;
-//! * a recorded order (`--replay`), which goes the way of the virtual clock. What a party computes in a turn depends on the
-//!   U that it got and on the number of the turn, never on when: so the replayed run has the bits of the recorded one.
+//! * virtual ([`schedule`]): a turn takes time in proportion to its multiplications, counted from public numbers. So
+//!   the order of merges, and every bit of the result, is the same on any number of ranks. Ranks work in parallel: a
+//!   rank executes its own parties' turns and waits only for the server's answers;
+//! * real ([`live`]): parties are merged in order of arrival, which differs between runs and can be recorded;
+//! * a recorded order (`--replay`), executed like the virtual clock. What a party computes in a turn depends only on
+//!   the U that it received and on the number of the turn, so the replayed run has the bits of the recorded one.
 //!
 //! t counts from 1: with t = 0 the first party would replace the server's U. The server sees every U_r, so there is no
-//! sum to be masked here.
+//! sum to mask.
 
 mod live;
 mod schedule;
 
-use ndarray::{Array2, ArrayView2};
+use std::path::PathBuf;
+
+use ndarray::Array2;
 
 use self::live::Live;
 use self::schedule::{Schedule, replay};
-use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, private, relative_error, start_u};
-use crate::algorithms::columns::local::{Draws, Member, Scratch, sketch_sizes};
-use crate::algorithms::options::{
-    CLOCK, LOCAL_ITERS, ORDER, PARTY_TIMEOUT, RECORD_ORDER, REPLAY, RHO, SKETCH, SKETCH_SIZE, Taken,
-};
-use crate::algorithms::registry::{LARGEST_TERM, MessageSpec, Method, Partition, Unit};
-use crate::algorithms::shared::sketched_step;
-use crate::algorithms::shared::sketched_step::Step;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, relative_error, start_u};
+use crate::algorithms::columns::local::{Draws, LocalArgs, Member, Scratch, UpdateOrder, sketch_sizes};
+use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters::{self, Auto, OrNone};
+use crate::algorithms::shared::sketched_step::{SketchArgs, Step};
+use crate::algorithms::{Algorithm, Asynchronous, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::privacy::PartySum;
+use crate::state::{Owner, Piece, SavedState, State};
+use serde::{Deserialize, Serialize};
 
 const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
 const FROM_SERVER: MessageTag = MessageTag::new("the server's U to a party", Payload::SharedFactor);
@@ -42,7 +46,7 @@ const SHOW_U: MessageTag = MessageTag::new("evaluation: the server's U", Payload
 const LEFT: MessageTag = MessageTag::new("norm of the columns that are left", Payload::Scalar);
 const LAST_U: MessageTag = MessageTag::new("the server's last U", Payload::SharedFactor);
 
-static MESSAGES: &[MessageSpec] = &[
+const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(TO_SERVER, "m x k", "each merge"),
     MessageSpec::new(FROM_SERVER, "m x k", "each merge"),
     MessageSpec::new(SHOW_U, "m x k", "each evaluation"),
@@ -52,65 +56,149 @@ static MESSAGES: &[MessageSpec] = &[
     LARGEST_TERM,
 ];
 
-const STEP: [Taken; 4] = sketched_step::OPTIONS;
-const CLOCKS: [Taken; 4] = [CLOCK.or("virtual"), RECORD_ORDER.or("none"), REPLAY.or("none"), PARTY_TIMEOUT.or("600")];
+/// What decides the order of merges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Counted work: the same result in every run and on any number of ranks
+    Virtual,
+    /// Order of arrival; rank 0 is the server, and hosts no party where there are more ranks than parties
+    Real,
+}
 
-pub static SD: Method = Method {
-    name: "asyn-sd",
-    aliases: &[],
-    summary: "as syn-sd with a server that merges a party's U whenever it comes: nobody waits for the slowest",
-    paper: PAPER,
-    partition: Partition::PartyColumns,
-    unit: Unit::Merge,
-    forms: FORMS,
-    allows_negative: false,
-    options: &[
-        LOCAL_ITERS.or("10"),
-        ORDER.or("v-first"),
-        RHO.or("auto"),
-        CLOCKS[0],
-        CLOCKS[1],
-        CLOCKS[2],
-        CLOCKS[3],
-        STEP[0],
-        STEP[1],
-        STEP[2],
-        STEP[3],
-    ],
-    messages: MESSAGES,
-    build64: build::<f64, false>,
-    build32: build::<f32, false>,
-};
-pub static SSD_V: Method = Method {
-    name: "asyn-ssd-v",
-    summary: "as asyn-sd; U's steps see a sketch of the party's own columns",
-    options: &[
-        LOCAL_ITERS.or("10"),
-        ORDER.or("v-first"),
-        RHO.or("auto"),
-        CLOCKS[0],
-        CLOCKS[1],
-        CLOCKS[2],
-        CLOCKS[3],
-        SKETCH.or("subsample"),
-        SKETCH_SIZE.or("auto"),
-        STEP[0],
-        STEP[1],
-        STEP[2],
-        STEP[3],
-    ],
-    build64: build::<f64, true>,
-    build32: build::<f32, true>,
-    ..SD
-};
+/// The order of merges.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ClockArgs {
+    /// What decides the order of merges
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Clock::Virtual)]
+    pub clock: Clock,
+    /// Write the order of merges to this file, one party per line, for --replay
+    #[arg(long, value_name = "F|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
+    pub record_order: OrNone<PathBuf>,
+    /// Merge in the order that --record-order wrote: U and V are those of that run, bit for bit, on any number of ranks
+    #[arg(long, value_name = "F|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
+    pub replay: OrNone<PathBuf>,
+    /// With --clock real, seconds without a message after which a rank that works on a turn counts as lost
+    #[arg(long, value_name = "S", default_value = "600", value_parser = parameters::number(0.001, 1e9))]
+    pub party_timeout: f64,
+}
+
+/// Parameters that both variants share.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AsynArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub local: LocalArgs,
+    /// Relaxation: merge number t weights a party's U by rho/(rho+t). auto: the number of parties
+    #[arg(long, value_name = "X", default_value = "auto",
+          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
+    pub rho: Auto<f64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub clock: ClockArgs,
+}
+
+impl AsynArgs {
+    fn check(&self) -> Result<()> {
+        if self.clock.clock == Clock::Real && self.clock.replay.as_ref().is_some() {
+            return Err(Error::input("--replay: the order is the recorded one; omit --clock real"));
+        }
+        Ok(())
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            real_time: self.clock.clock == Clock::Real,
+            record_order: self.clock.record_order.as_ref().map(PathBuf::as_path),
+            ..Groups::default()
+        }
+    }
+}
+
+/// Parameters of Asyn-SD.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AsynSdArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub asyn: AsynArgs,
+}
+
+/// Parameters of Asyn-SSD-V.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AsynSsdVArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub asyn: AsynArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sketch: SketchArgs,
+}
+
+const fn describe(name: &'static str, summary: &'static str) -> Description {
+    Description {
+        name,
+        aliases: &[],
+        summary,
+        paper: PAPER,
+        partition: Partition::PartyColumns,
+        unit: Unit::Merge,
+        forms: FORMS,
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Refused(
+            "each party releases U at its own pace, so a budget has no common rounds; use syn-sd",
+        ),
+        limits: Some([
+            "The server sees each party's U_r after every turn; there is no sum that could be masked.",
+            "The order of merges shows which parties are slow or have much data. No noise is added.",
+        ]),
+        messages: MESSAGES,
+    }
+}
+
+impl Method for AsynSdArgs {
+    const DESCRIPTION: &'static Description = &describe(
+        "asyn-sd",
+        "as syn-sd with a server that merges a party's U whenever it arrives: no party waits for the slowest",
+    );
+
+    fn check(&self) -> Result<()> {
+        self.asyn.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.asyn.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.asyn, None, problem)
+    }
+}
+
+impl Method for AsynSsdVArgs {
+    const DESCRIPTION: &'static Description =
+        &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
+
+    fn check(&self) -> Result<()> {
+        self.asyn.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.asyn.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.asyn, Some(&self.sketch), problem)
+    }
+}
 
 /// The rank that the server runs on.
 const SERVER: usize = 0;
 
 struct Asyn<T: Real> {
     comm: Communicator,
-    /// Those who meet: all, or those that are left.
-    meeting: Communicator,
+    /// All ranks, or those that are left.
+    survivors: Communicator,
     who: Parties,
     /// By rank: whether it hosts a party with data.
     busy: Vec<bool>,
@@ -121,62 +209,67 @@ struct Asyn<T: Real> {
     local_iters: usize,
     v_first: bool,
     rho: f64,
-    /// The order of merges, where it is known beforehand.
+    /// The order of merges, where it is known in advance.
     schedule: Option<Schedule>,
-    /// Where it is not.
+    /// The state of a run whose order is not.
     live: Option<Live>,
-    /// The merges so far, by party, as rank 0 keeps them where they are asked for.
-    order: Option<Vec<T>>,
+    /// The parties whose turns were merged so far, on rank 0; `None` if nobody asks for them.
+    order: Option<Vec<usize>>,
     members: Vec<Member<T>>,
     scratch: Scratch<T>,
     /// The server's U; elsewhere what the last evaluation showed.
     u: Array2<T>,
     /// Whether every rank has the server's U.
     shown: bool,
-    /// What is on its way: as many entries as U has.
+    /// Buffer for a copy of U that is sent or received.
     sent: Vec<T>,
-    /// Each hosted party's steps in its present turn, 1 × 1, for a checkpoint.
-    steps: Vec<Array2<T>>,
     refitted: Refitted<T>,
     iteration: usize,
 }
 
-fn build<T: Real, const SKETCHED: bool>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties: who, comm, carry_on, .. } = problem;
+fn build<T: Real>(
+    args: &AsynArgs,
+    sketch: Option<&SketchArgs>,
+    problem: Problem<'_, T>,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties: who, comm, carry_on, .. } = problem;
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
-    let kind = if SKETCHED { options.word(&SKETCH) } else { "" };
-    let (d_u, _) = sketch_sizes(if SKETCHED { options.sizes(&SKETCH_SIZE) } else { None }, &facts)?;
+    let (d_u, _) = sketch_sizes(sketch.and_then(|args| args.sketch_size.given()), &facts)?;
     let (m, n) = (facts.m as f64, facts.n as f64);
     // Multiplications of a step: two products with the data, two Gram matrices and two sweeps.
     let density = if data.header.sparse { data.statistics.nonzeros as f64 / (m * n) } else { 1.0 };
     let cost = data.cuts.cols.iter().map(|cols| {
         let columns = cols.len() as f64;
-        let seen = if SKETCHED { d_u(cols.len()) as f64 } else { columns };
+        let seen = if sketch.is_some() { d_u(cols.len()) as f64 } else { columns };
         let step = m * (columns + seen) * density + 2.0 * (m + columns) * k as f64;
         (columns > 0.0).then_some((step * k as f64) as u64 + 1)
     });
     let busy = |rank: usize| who.hosted(rank).any(|party| !data.cuts.cols[party].is_empty());
     let busy = (0..who.ranks).map(busy).collect();
     let cost = cost.collect();
-    let real = options.word(&CLOCK) == "real";
-    let replay = replay(&comm, options, who)?;
-    let kept = real || replay.is_some() || options.file(&RECORD_ORDER).is_some();
+    let ClockArgs { clock, record_order, replay: recorded, party_timeout } = &args.clock;
+    let real = *clock == Clock::Real;
+    let replay = match recorded.as_ref() {
+        Some(path) => Some(replay(&comm, path, who)?),
+        None => None,
+    };
+    let kept = real || replay.is_some() || record_order.as_ref().is_some();
     let schedule = if real { None } else { Some(replay.unwrap_or_else(|| Schedule::of_time(cost))) };
     let mine = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
-    let member = |party| Member::new(party, &u, &facts, SKETCHED.then_some((kind, &d_u)));
+    let own = sketch.map(|args| (args.sketch, &d_u as &dyn Fn(usize) -> usize));
+    let member = |party| Member::new(party, &u, &facts, own);
     Ok(Box::new(Asyn {
         party_sum: PartySum::plain(&comm, who),
         draws: Draws { seed, parties: who.count },
-        step: Step::new(options),
-        local_iters: options.count(&LOCAL_ITERS),
-        v_first: options.word(&ORDER) == "v-first",
-        rho: options.number_or_auto(&RHO).unwrap_or(who.count as f64),
+        step: Step::new(&args.local.step),
+        local_iters: args.local.local_iters,
+        v_first: args.local.order == UpdateOrder::VFirst,
+        rho: args.rho.given().unwrap_or(who.count as f64),
         schedule,
-        live: real.then(|| Live::new(options, carry_on, who, comm.rank())),
+        live: real.then(|| Live::new(*party_timeout, carry_on, who, comm.rank())),
         order: kept.then(Vec::new),
         busy,
-        steps: mine.iter().map(|_| Array2::zeros((1, 1))).collect(),
         members: mine.into_iter().map(member).collect(),
         scratch: Scratch::new(&facts),
         sent: entries(&u).to_vec(),
@@ -186,18 +279,32 @@ fn build<T: Real, const SKETCHED: bool>(problem: Problem<'_, T>) -> Result<Box<d
         iteration: 0,
         facts,
         who,
-        meeting: comm.clone(),
+        survivors: comm.clone(),
         comm,
     }))
 }
 
-/// Books what a party of the server's own rank hands over or gets: it crosses no border.
+/// What a checkpoint keeps of the merges.
+#[derive(Serialize, Deserialize)]
+struct MergeHistory {
+    /// The parties in the order of their merges.
+    order: Vec<usize>,
+}
+
+/// What a checkpoint keeps of a party in real time.
+#[derive(Serialize, Deserialize)]
+struct TurnState {
+    /// Local steps done in the present turn.
+    steps: usize,
+}
+
+/// Books a transfer between the server and a party on its own rank, which needs no message.
 fn book_own<T: Real>(comm: &Communicator, tag: MessageTag, elements: &[T]) {
-    comm.hand_to_server::<T>(tag, 2, elements.len());
+    comm.record_local::<T>(tag, 2 * elements.len());
 }
 
 impl<T: Real> Asyn<T> {
-    /// The merge that comes next in a known order, on the ranks that have to do with it; whether there is one.
+    /// The next merge of a known order, on the ranks of server and party. Returns whether there is one.
     fn merge(&mut self) -> bool {
         let Some((party, turn)) = self.schedule.as_mut().and_then(Schedule::next) else { return false };
         let (here, host) = (self.comm.rank(), self.who.host(party));
@@ -216,20 +323,20 @@ impl<T: Real> Asyn<T> {
             self.iteration += 1;
             return true;
         }
-        comm.hand_over(TO_SERVER, host, SERVER, sent);
+        comm.transfer(TO_SERVER, host, SERVER, sent);
         if here == SERVER {
             self.blend(party);
         } else {
             self.iteration += 1;
         }
-        self.comm.hand_over(FROM_SERVER, SERVER, host, &mut self.sent);
+        self.comm.transfer(FROM_SERVER, SERVER, host, &mut self.sent);
         if let Some(i) = local {
             entries_mut(&mut self.members[i].u).copy_from_slice(&self.sent);
         }
         true
     }
 
-    /// At the server: merge number t = 1, 2, … of what was sent, which becomes the merged U.
+    /// At the server: merges `sent` as number t = 1, 2, …; `sent` becomes the merged U.
     fn blend(&mut self, party: usize) {
         self.iteration += 1;
         let omega = T::from_f64(self.rho / (self.rho + self.iteration as f64));
@@ -241,27 +348,27 @@ impl<T: Real> Asyn<T> {
             }
         });
         if let Some(order) = order {
-            order.push(T::from_f64(party as f64));
+            order.push(party);
         }
     }
 
-    /// After a loss: the error is relative to the columns that are left. Collective among those.
-    fn reckon_with_those_left(&mut self) -> Result<()> {
+    /// After a loss, makes errors relative to the columns that are left. Collective among the survivors.
+    fn restrict_norm_to_survivors(&mut self) -> Result<()> {
         let each: Vec<[f64; 1]> = self.members.iter().map(|x| [x.party.block.norm2()]).collect();
         let mut sum = [0.0];
         let shares = each.iter().map(<[f64; 1]>::as_slice);
-        self.party_sum.sum(&self.meeting, LEFT, self.facts.norm2, shares, &mut sum)?;
+        self.party_sum.sum(&self.survivors, LEFT, self.facts.norm2, shares, &mut sum)?;
         self.facts.norm2 = sum[0];
         Ok(())
     }
 
-    /// The server's U on every rank.
-    fn show_u(&mut self, why: MessageTag) {
+    /// Broadcasts the server's U. Collective among the survivors.
+    fn show_u(&mut self, tag: MessageTag) {
         let Facts { m, k, .. } = self.facts;
-        let rows: Vec<_> = (0..self.meeting.size()).map(|r| if r == SERVER { 0..m } else { m..m }).collect();
+        let rows: Vec<_> = (0..self.survivors.size()).map(|r| if r == SERVER { 0..m } else { m..m }).collect();
         let own = if self.comm.rank() == SERVER { entries(&self.u) } else { &[] };
         let mut all = self.facts.order.zeros(m, k);
-        self.meeting.all_gather(why, own, &Parts::new(&rows, k), entries_mut(&mut all));
+        self.survivors.all_gather(tag, own, &Parts::new(&rows, k), entries_mut(&mut all));
         self.u = all;
         self.shown = true;
         self.refitted.forget();
@@ -270,15 +377,14 @@ impl<T: Real> Asyn<T> {
 
 impl<T: Real> Asyn<T> {
     /// Takes up the order of `merges`, and how far the parties are in their turns.
-    fn restore_order(&mut self, from: &dyn Restore<T>, merges: usize) -> Result<()> {
+    fn restore_order(&mut self, saved: &dyn SavedState<T>, merges: usize) -> Result<()> {
         let known = self.schedule.as_mut().map(|schedule| schedule.go_to(merges));
         let stored = || -> Result<Vec<usize>> {
-            let mut column = Array2::<T>::zeros((merges, 1));
-            from.rows("order", Owner::Shared, 0, column.view_mut())?;
-            Ok(column.iter().map(|party| party.as_f64() as usize).collect())
+            let MergeHistory { order } = saved.read(Owner::Shared)?;
+            Ok(order)
         };
         let order = match known {
-            // Virtual time has one order only; a checkpoint need not keep it.
+            // Virtual time has a single order, which a checkpoint need not hold.
             Some(known) if !self.schedule.as_ref().is_some_and(Schedule::is_recorded) => known,
             Some(known) if known == stored()? => known,
             Some(_) => return Err(Error::input("--replay: the checkpoint is of a run with another order of merges")),
@@ -287,14 +393,13 @@ impl<T: Real> Asyn<T> {
         if let Some(Live { turns, .. }) = &mut self.live {
             for (turn, member) in turns.iter_mut().zip(&self.members) {
                 let party = member.party.index;
-                let mut steps = Array2::<T>::zeros((1, 1));
-                from.rows("steps", Owner::Party(party), 0, steps.view_mut())?;
+                let TurnState { steps } = saved.read(Owner::Party(party))?;
                 turn.number = order.iter().filter(|&&merged| merged == party).count();
-                turn.steps = (steps[[0, 0]].as_f64() as usize).min(self.local_iters);
+                turn.steps = steps.min(self.local_iters);
             }
         }
-        if let Some(kept) = &mut self.order {
-            *kept = order.into_iter().map(|party| T::from_f64(party as f64)).collect();
+        if let Some(recorded) = &mut self.order {
+            *recorded = order;
         }
         Ok(())
     }
@@ -306,11 +411,6 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
             self.live(n)?;
         } else {
             (0..n).take_while(|_| self.merge()).for_each(drop);
-        }
-        if let Some(live) = &self.live {
-            for (steps, turn) in self.steps.iter_mut().zip(&live.turns) {
-                steps.fill(T::from_f64(turn.steps as f64));
-            }
         }
         self.shown = false;
         self.refitted.forget();
@@ -325,12 +425,12 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         if !self.shown {
             self.show_u(SHOW_U);
         }
-        let Asyn { meeting: comm, party_sum, facts, members, u, refitted, live, .. } = self;
+        let Asyn { survivors: comm, party_sum, facts, members, u, refitted, live, .. } = self;
         let each = || members.iter().map(|x| &x.party);
         let fitted = each().zip(refitted.get(each(), &u.view()));
         let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
         if live.is_some() {
-            // The parties are in the midst of a turn: their V is nobody's result.
+            // The parties are in the middle of a turn, so their V belongs to no result.
             return Ok(vec![("rel_error", error)]);
         }
         let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
@@ -338,7 +438,7 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
     }
 
     fn conclude(&mut self) -> Result<()> {
-        // The parties fit their V to the final U, so they have to know it.
+        // The parties fit their V to the final U.
         if !self.shown {
             self.show_u(LAST_U);
         }
@@ -350,27 +450,27 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         pieces(&self.u, parts().zip(self.refitted.get(parts(), &self.u.view())))
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        let mut all = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
-        all.extend(self.members.iter().map(|x| private("U_r", x.party.index, &x.u)));
-        if self.live.is_some() {
-            all.extend(self.members.iter().zip(&self.steps).map(|(x, steps)| private("steps", x.party.index, steps)));
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v))));
+        state.matrices.extend(self.members.iter().map(|x| Piece::private("U_r", x.party.index, x.u.view())));
+        if let Some(live) = &self.live {
+            let turns = self.members.iter().zip(&live.turns);
+            state = turns.fold(state, |state, (x, turn)| {
+                state.with(Owner::Party(x.party.index), &TurnState { steps: turn.steps })
+            });
         }
-        if self.comm.rank() == SERVER
-            && let Some(order) = &self.order
-            && let Ok(column) = ArrayView2::from_shape((order.len(), 1), order)
-        {
-            all.push(Piece::shared("order", order.len(), 0, column));
+        match &self.order {
+            Some(order) => state.with(Owner::Shared, &MergeHistory { order: order.clone() }),
+            None => state,
         }
-        all
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        crate::algorithms::columns::restore(from, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        crate::algorithms::columns::restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
         for Member { party, u, .. } in &mut self.members {
-            from.rows("U_r", Owner::Party(party.index), 0, u.view_mut())?;
+            saved.rows("U_r", Owner::Party(party.index), 0, u.view_mut())?;
         }
-        self.restore_order(from, iteration)?;
+        self.restore_order(saved, iteration)?;
         self.shown = false;
         self.refitted.forget();
         self.iteration = iteration;
@@ -381,15 +481,21 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         self.schedule.as_ref().is_some_and(Schedule::is_over)
     }
 
-    fn order(&self) -> Vec<usize> {
-        self.order.iter().flatten().map(|party| party.as_f64() as usize).collect()
-    }
-
-    fn left(&self) -> Option<&Communicator> {
-        self.live.as_ref().and_then(Live::left).map(|_| &self.meeting)
+    fn asynchronous(&self) -> Option<&dyn Asynchronous> {
+        Some(self)
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         vec![("rho", self.rho.into()), ("mu_alpha", self.step.alpha().into())]
+    }
+}
+
+impl<T: Real> Asynchronous for Asyn<T> {
+    fn order(&self) -> &[usize] {
+        self.order.as_deref().unwrap_or_default()
+    }
+
+    fn survivors(&self) -> Option<&Communicator> {
+        self.live.as_ref().and_then(Live::left).map(|_| &self.survivors)
     }
 }

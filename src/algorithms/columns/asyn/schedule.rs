@@ -1,40 +1,41 @@
-//! The order of merges where it is known beforehand: that of virtual time, or one that was recorded.
+//! An order of merges that is known in advance: that of virtual time, or a recorded one.
 
-use crate::algorithms::options::{CLOCK, Options, REPLAY};
+use std::path::Path;
+
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
 
 const FILE: MessageTag = MessageTag::new("order of merges", Payload::Control);
 
-/// Which party's turn the server merges next.
+/// The order in which the server merges the parties' turns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    kind: Kind,
-    /// Turns that each party has done.
+    order: MergeOrder,
+    /// Finished turns of each party.
     turns: Vec<usize>,
     /// Merges so far.
     made: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Kind {
-    /// Time that a turn of each party takes; `None` for one without data, which has no turns. The next merge is of the
-    /// party whose turn ends first, the lower party of two.
+enum MergeOrder {
+    /// Time that a turn of each party takes; `None` for one without data, which has no turns. The party whose turn ends
+    /// first is merged next, at a tie the lower party.
     Virtual(Vec<Option<u64>>),
-    /// The parties one after the other.
+    /// The party of each merge.
     Recorded(Vec<usize>),
 }
 
 impl Schedule {
-    /// Virtual time, in which a turn of each party takes so long.
+    /// Virtual time, where `cost` is the time of a turn of each party.
     pub fn of_time(cost: Vec<Option<u64>>) -> Self {
-        Schedule { turns: vec![0; cost.len()], kind: Kind::Virtual(cost), made: 0 }
+        Schedule { turns: vec![0; cost.len()], order: MergeOrder::Virtual(cost), made: 0 }
     }
 
-    /// The order in the text of a `--replay` file: a party on each line; what follows a `#` is a comment.
+    /// Parses a `--replay` file: one party per line; comments start with `#`.
     ///
     /// # Errors
-    /// Naming the line that is none of the `parties`; when there is none.
+    /// When a line, which the error names, is not one of the `parties`, or there is no party at all.
     pub fn parse(text: &str, parties: usize) -> Result<Self> {
         let mut order = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -49,37 +50,37 @@ impl Schedule {
             })?);
         }
         if order.is_empty() {
-            return Err(Error::input("names no party; it must be a file of --record-order, with a party on each line"));
+            return Err(Error::input("names no party; it must be a file of --record-order, with one party per line"));
         }
-        Ok(Schedule { kind: Kind::Recorded(order), turns: vec![0; parties], made: 0 })
+        Ok(Schedule { order: MergeOrder::Recorded(order), turns: vec![0; parties], made: 0 })
     }
 
-    /// Whether the order is a recorded one.
+    /// Whether the order was recorded.
     pub fn is_recorded(&self) -> bool {
-        matches!(self.kind, Kind::Recorded(_))
+        matches!(self.order, MergeOrder::Recorded(_))
     }
 
-    /// Whether no merge is left; virtual time has no end.
+    /// Whether no merge is left; virtual time never ends.
     pub fn is_over(&self) -> bool {
-        matches!(&self.kind, Kind::Recorded(order) if self.made >= order.len())
+        matches!(&self.order, MergeOrder::Recorded(order) if self.made >= order.len())
     }
 
-    /// The next party, and which of its turns it is; `None` when a recorded order is over.
+    /// The next party and the number of its turn; `None` at the end of a recorded order.
     pub fn next(&mut self) -> Option<(usize, usize)> {
         let turns = &mut self.turns;
-        let party = match &self.kind {
-            Kind::Virtual(cost) => {
+        let party = match &self.order {
+            MergeOrder::Virtual(cost) => {
                 let end = |party: usize| cost[party].map(|c| u128::from(c) * (turns[party] as u128 + 1));
                 (0..cost.len()).filter_map(|p| Some((end(p)?, p))).min().map_or(0, |(_, p)| p)
             }
-            Kind::Recorded(order) => *order.get(self.made)?,
+            MergeOrder::Recorded(order) => *order.get(self.made)?,
         };
         self.made += 1;
         turns[party] += 1;
         Some((party, turns[party] - 1))
     }
 
-    /// Begins anew and goes to where `merges` of them are done; which parties they were.
+    /// Restarts and skips `merges` merges. Returns their parties.
     pub fn go_to(&mut self, merges: usize) -> Vec<usize> {
         self.turns.fill(0);
         self.made = 0;
@@ -87,20 +88,15 @@ impl Schedule {
     }
 }
 
-/// The order of `--replay`, if there is one; rank 0 alone reads the file. Collective.
+/// The order in the file of `--replay`, which rank 0 reads. Collective.
 ///
 /// # Errors
-/// When the file is none, or options do not go together.
-pub fn replay(comm: &Communicator, options: &Options, who: Parties) -> Result<Option<Schedule>> {
-    let real = options.word(&CLOCK) == "real";
-    let Some(path) = options.file(&REPLAY) else { return Ok(None) };
-    if real {
-        return Err(Error::input("--replay: the order is the recorded one; leave out --clock real"));
-    }
+/// When the file cannot be read, or as [`Schedule::parse`].
+pub fn replay(comm: &Communicator, path: &Path, who: Parties) -> Result<Schedule> {
     let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
     let text = comm.broadcast_value(FILE, if comm.is_root() { read() } else { Ok(String::new()) });
     let parsed = text.map_err(Error::input).and_then(|text| Schedule::parse(&text, who.count));
-    parsed.map(Some).map_err(|e| e.at(format!("--replay {}", path.display())))
+    parsed.map_err(|e| e.at(format!("--replay {}", path.display())))
 }
 
 #[cfg(test)]

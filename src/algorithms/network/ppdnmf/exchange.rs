@@ -1,16 +1,17 @@
-//! What neighbours tell each other, and nobody else: in every ADMM iteration each agent i gets ρ_ij (U_j − U_i) from each
-//! neighbour j, without either seeing the other's U (lines 10–15 of the paper's Algorithm 1):
+//! The exchange between neighbours: in every ADMM iteration each agent i gets ρ_ij (U_j − U_i) from each neighbour j,
+//! and neither sees the other's U (lines 10–15 of the paper's Algorithm 1):
 //!
 //! 1. i sends E_i(−û_i), encrypted for itself, to all its neighbours;
 //! 2. j answers with E_i(G_ji (û_j − û_i)), computed on the ciphertext;
 //! 3. i decrypts and multiplies by its own G_ij.
 //!
-//! G is drawn afresh for each entry and iteration from the upper half of 1..=G_max, and the answer has a random
-//! remainder below G added, at most half a quantisation step after the division by G. Drawn once for a whole message, as in
-//! the paper (`--scalar-g`), the greatest common divisor of what i decrypts is G, and û_j follows exactly; without the
-//! remainder a single answer could still be factorised; and a g that grows to its limit ends at the one that the public
-//! bound τ gives away. What remains: an answer tells |û_j − û_i| up to a factor of two, and many of them its mean. Agents
-//! that agree in the end have not much more to hide from each other, but this is a mitigation and no proof.
+//! G is drawn independently for each entry and iteration from the upper half of 1..=G_max, and a random remainder below
+//! G is added to the answer: at most half a quantisation step after the division by G. If G were drawn once for a whole
+//! message, as in the paper (`--scalar-g`), the greatest common divisor of what i decrypts would be G, and û_j would
+//! follow exactly; without the remainder a single answer could still be factorised; and a g that grows to its limit is
+//! known from the public bound τ. What remains: an answer reveals |û_j − û_i| up to a factor of two, and many answers
+//! reveal its mean. Agents that finally agree have little more to hide from each other, but this is a mitigation, not a
+//! proof.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -33,13 +34,13 @@ pub const FLAG: MessageTag = MessageTag::new("flags to neighbours", Payload::Con
 /// How the weights of an edge's end are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
-    /// For each entry, afresh.
+    /// Independently for each entry.
     Entry,
     /// One for all entries, growing within each estimation of X, as in the paper.
     Scalar,
 }
 
-/// What all exchanges have in common.
+/// Parameters of all exchanges.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// Entries of U at each party.
@@ -49,7 +50,7 @@ pub struct Terms {
     pub secret_seed: Option<u64>,
 }
 
-/// One end of an edge: what a hosted party draws, gets and gives.
+/// One end of an edge: what a hosted party draws, receives and sends.
 struct End {
     /// Index among the hosted parties.
     local: usize,
@@ -57,12 +58,12 @@ struct End {
     neighbour: usize,
     rng: StdRng,
     weights: Vec<u64>,
-    /// What is added to û times the weight.
+    /// What is added to −û_i times the weight.
     offsets: Vec<i64>,
-    /// From the neighbour: its message, and its answer.
+    /// Received from the neighbour: its message, and its answer.
     message: Vec<u64>,
     answer: Vec<u64>,
-    /// To the neighbour.
+    /// Sent to the neighbour.
     reply: Vec<u64>,
 }
 
@@ -72,7 +73,7 @@ struct Way {
     /// Party and rank.
     from: (usize, usize),
     to: (usize, usize),
-    /// Which end sends, and which receives, where it is hosted here.
+    /// Indices of the ends that send and receive, if hosted here.
     sender: Option<usize>,
     receiver: Option<usize>,
 }
@@ -85,19 +86,19 @@ pub struct Network {
     ways: Vec<Way>,
     terms: Terms,
     vault: Option<Vault>,
-    /// Of each hosted party: û, its message, and Σ_j G_ij G_ji (û_j − û_i).
+    /// For each hosted party: û, its message, and Σ_j G_ij G_ji (û_j − û_i).
     quantised: Vec<Vec<i64>>,
     messages: Vec<Vec<u64>>,
     sums: Vec<Vec<i128>>,
-    /// Answers of one neighbour.
+    /// Decrypted answers of one neighbour.
     opened: Vec<i64>,
 }
 
 impl Network {
-    /// The edges of `graph` that end here; without a vault nothing is encrypted.
+    /// The edges of `graph` at the hosted parties; without a vault nothing is encrypted.
     ///
     /// # Errors
-    /// When a neighbour sends no key, or there is no randomness.
+    /// When a neighbour sends no valid key, or there is no randomness.
     pub fn new(
         comm: &Communicator,
         parties: Parties,
@@ -130,7 +131,7 @@ impl Network {
         }
         if let Some(vault) = &mut vault {
             let pairs: Vec<_> = ways.iter().map(|w| (w.from.0, w.from.1, w.to.1)).collect();
-            vault.meet(comm, &pairs)?;
+            vault.exchange_keys(comm, &pairs)?;
         }
         let (message, answer) = match &vault {
             Some(vault) => (vault.message_words(entries), vault.answer_words(entries)),
@@ -155,8 +156,8 @@ impl Network {
         })
     }
 
-    /// Begins an estimation of X: with a secret seed the weights are a function of the iteration, so that a resumed run
-    /// draws the same.
+    /// Begins an estimation of X. With a secret seed the weights are a function of the iteration, so that a resumed run
+    /// draws the same ones.
     ///
     /// # Errors
     /// When the operating system has no randomness.
@@ -170,7 +171,7 @@ impl Network {
         Ok(())
     }
 
-    /// Takes the copy U of a hosted party, in memory order.
+    /// Stores the copy U of a hosted party, in memory order.
     ///
     /// # Errors
     /// When an entry is out of range.
@@ -181,7 +182,7 @@ impl Network {
     /// The exchange of one ADMM iteration, after every hosted party has put its U.
     ///
     /// # Errors
-    /// When something that came cannot be opened.
+    /// When an answer cannot be decrypted.
     pub fn exchange(&mut self) -> Result<()> {
         let Network { comm, hosted, ends, ways, terms, vault, quantised, messages, sums, opened, .. } = self;
         let (forward, answer) = if vault.is_some() { (FORWARD, ANSWER) } else { (PLAIN_FORWARD, PLAIN_ANSWER) };
@@ -200,14 +201,14 @@ impl Network {
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
-                    comm.pass_on(forward, way.from, way.to, &mut messages[ends[s].local]);
+                    comm.transfer_on_edge(forward, way.from, way.to, &mut messages[ends[s].local]);
                     let local = ends[s].local;
                     ends[r].message.copy_from_slice(&messages[local]);
                 }
                 (Some(s), None) => {
-                    comm.pass_on(forward, way.from, way.to, &mut messages[ends[s].local]);
+                    comm.transfer_on_edge(forward, way.from, way.to, &mut messages[ends[s].local]);
                 }
-                (None, Some(r)) => comm.pass_on(forward, way.from, way.to, &mut ends[r].message),
+                (None, Some(r)) => comm.transfer_on_edge(forward, way.from, way.to, &mut ends[r].message),
                 (None, None) => {}
             }
         }
@@ -228,12 +229,12 @@ impl Network {
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
-                    comm.pass_on(answer, way.from, way.to, &mut ends[s].reply);
+                    comm.transfer_on_edge(answer, way.from, way.to, &mut ends[s].reply);
                     let reply = std::mem::take(&mut ends[s].reply);
                     ends[s].reply = std::mem::replace(&mut ends[r].answer, reply);
                 }
-                (Some(s), None) => comm.pass_on(answer, way.from, way.to, &mut ends[s].reply),
-                (None, Some(r)) => comm.pass_on(answer, way.from, way.to, &mut ends[r].answer),
+                (Some(s), None) => comm.transfer_on_edge(answer, way.from, way.to, &mut ends[s].reply),
+                (None, Some(r)) => comm.transfer_on_edge(answer, way.from, way.to, &mut ends[r].answer),
                 (None, None) => {}
             }
         }
@@ -258,14 +259,14 @@ impl Network {
         self.sums[local].iter().map(|&sum| self.terms.fixed.real(sum))
     }
 
-    /// Each hosted party tells its neighbours the smallest number that it knows, and learns theirs.
+    /// Each hosted party sends its neighbours the smallest flag that it knows, and receives theirs.
     pub fn flood(&mut self, flags: &mut [u64]) {
         let Network { comm, ends, ways, .. } = self;
-        // What is told is what was known before.
+        // Flags received in this call are not passed on in it.
         ends.iter_mut().for_each(|end| end.reply[0] = flags[end.local]);
         for way in &*ways {
             let mut flag = [way.sender.map_or(0, |s| ends[s].reply[0])];
-            comm.pass_on(FLAG, way.from, way.to, &mut flag);
+            comm.transfer_on_edge(FLAG, way.from, way.to, &mut flag);
             if let Some(r) = way.receiver {
                 let local = ends[r].local;
                 flags[local] = flags[local].min(flag[0]);
@@ -274,7 +275,7 @@ impl Network {
     }
 }
 
-/// Whose secret it is, for [`secret_rng`].
+/// The owner of a secret, for [`secret_rng`].
 fn owner(party: usize, neighbour: usize, iteration: u64) -> u64 {
     mix(mix(mix(party as u64) ^ neighbour as u64) ^ iteration)
 }
@@ -294,7 +295,7 @@ impl End {
         }
     }
 
-    /// Fresh weights G, and the offsets G û + remainder that the answer adds to −G û_i.
+    /// Draws weights G, and the offsets G û + remainder that the answer adds to −G û_i.
     fn prepare(&mut self, draw: Weights, g_max: u64, u: &[i64]) {
         let End { rng, weights, offsets, .. } = self;
         match draw {
@@ -306,7 +307,7 @@ impl End {
                 }
             }
             Weights::Scalar => {
-                // From (the last one, G_max]; once there, it stays.
+                // From (the last one, G_max], until G_max is reached.
                 let last = weights.first().copied().unwrap_or(0);
                 let g = if last < g_max { last + 1 + below(rng, g_max - last) } else { last };
                 weights.fill(g);
@@ -327,7 +328,7 @@ mod tests {
 
     const ENTRIES: usize = 150;
 
-    /// What party 0 decrypts in each of some ADMM iterations, with real keys, when party 1 answers it.
+    /// What party 0 decrypts in each of four ADMM iterations, with real keys, from party 1's answers.
     fn decrypted(draw: Weights, bits: u32, own: &[i64], theirs: &[i64]) -> Vec<Vec<i64>> {
         let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 2, ranks: 1 };
@@ -361,7 +362,8 @@ mod tests {
         if b == 0 { a } else { gcd(b, a % b) }
     }
 
-    /// The attack: party 0 takes the greatest common divisor of what it decrypts for G, and solves for the neighbour's û.
+    /// The attack: party 0 takes the greatest common divisor of what it decrypts for G, and solves for the neighbour's
+    /// û.
     fn attack(answers: &[i64], own: &[i64]) -> Vec<i64> {
         let g = answers.iter().fold(0, |g, d| gcd(g, d.unsigned_abs())).max(1) as i64;
         answers.iter().zip(own).map(|(d, u)| d / g + u).collect()
@@ -383,7 +385,7 @@ mod tests {
             let found = attack(&answers, &own);
             assert!(found.iter().zip(&theirs).filter(|(a, b)| a == b).count() < ENTRIES / 20);
         }
-        // Nor does a single answer betray its weight as a factor.
+        // A single answer does not reveal its weight as a factor either.
         let mut end = End::new(1, (1, 0), secret_rng(Some(1), 2).unwrap(), ENTRIES);
         end.prepare(Weights::Entry, 34_603, &theirs);
         let multiples = end.offsets.iter().zip(&own).zip(&end.weights).filter(|((o, u), g)| {
@@ -394,7 +396,7 @@ mod tests {
         assert!(end.weights.iter().all(|g| (17_302..=34_603).contains(g)));
     }
 
-    /// What the remainder does to a difference is below one quantisation step.
+    /// The remainder changes a difference by less than one quantisation step.
     #[test]
     fn remainders_cost_half_a_step() {
         let (own, theirs) = factors();

@@ -1,16 +1,16 @@
-//! Whole numbers in place of real ones: what neighbours exchange.
+//! Fixed point: the integers that neighbours exchange.
 //!
-//! An entry u of U goes out as û = round(u·N), a weight g of an edge as G = g·N_g, so ρ(u_j − u_i) comes back as the
-//! exact whole number G_i·G_j·(û_j − û_i). Both ends see the same ρ and opposite differences: ΣQ_i stays 0.
+//! An entry u of U is sent as û = round(u·N), and a weight g of an edge's end is G = g·N_g, so ρ(u_j − u_i) is the
+//! exact integer G_i·G_j·(û_j − û_i). Both ends see the same ρ and opposite differences, so ΣQ_i stays 0.
 
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 
-/// Slots of a packed plaintext have this many bits more than the largest answer needs, so that what has gone wrong is
-/// seen and does not spill into its neighbour unnoticed.
+/// Extra bits of a packed plaintext's slots beyond those of the largest answer, so that an overflow is detected and
+/// does not spill into the next slot unnoticed.
 const GUARD: u32 = 2;
 
-/// The scales, and how large a number may become.
+/// The scales, and the bounds of the integers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fixed {
     /// N.
@@ -25,14 +25,15 @@ pub struct Fixed {
 
 impl Fixed {
     /// # Errors
-    /// When the numbers do not fit into words, or G has too few values to hide anything.
+    /// When the integers do not fit into words, or G has too few values to hide anything.
     pub fn new(n: usize, range: f64, g_scale: usize, g_max: f64) -> Result<Self> {
         let bound = (range * n as f64).ceil();
         let largest = (g_max * g_scale as f64).floor();
         let fixed = Fixed { n: n as f64, g_scale: g_scale as f64, bound: bound as i64, g_max: largest as u64 };
         if largest < 2.0 {
             return Err(Error::input(format!(
-                "--g-scale {g_scale}: g up to {g_max:.3e} is less than 2 steps of 1/{g_scale}; take a larger --g-scale, or --scale max"
+                "--g-scale {g_scale}: g up to {g_max:.3e} is less than 2 steps of 1/{g_scale}; use a larger --g-scale, \
+                 or --scale max"
             )));
         }
         // An answer must fit into a word with its sign.
@@ -59,16 +60,16 @@ impl Fixed {
     /// û of every entry.
     ///
     /// # Errors
-    /// When one is out of range: never a wrong number.
+    /// When an entry is out of range.
     pub fn quantise<T: Real>(&self, u: &[T], party: usize, out: &mut [i64]) -> Result<()> {
         for (out, u) in out.iter_mut().zip(u) {
             let x = (u.as_f64() * self.n).round();
-            // Not a number is in no range either.
+            // False for NaN too.
             let fits = x.abs() <= self.bound as f64;
             if !fits {
                 return Err(Error::failed(format!(
-                    "party {party}: an entry of its X is {:e}, beyond the {:e} that the exchange can carry; divide the data \
-                     (--scale max) or raise --x-range",
+                    "party {party}: an entry of its X is {:e}, beyond the {:e} that the exchange can carry; divide the \
+                     data (--scale max) or raise --x-range",
                     u.as_f64(),
                     self.bound as f64 / self.n
                 )));
@@ -78,7 +79,7 @@ impl Fixed {
         Ok(())
     }
 
-    /// The real number that a sum of G_i G_j (û_j − û_i) stands for.
+    /// The real number that a sum of G_i G_j (û_j − û_i) represents.
     pub fn real(&self, sum: i128) -> f64 {
         sum as f64 / (self.n * self.g_scale * self.g_scale)
     }

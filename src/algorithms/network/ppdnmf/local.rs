@@ -1,12 +1,34 @@
-//! What an agent does by itself: ADMM for min ½‖A − U Bᵀ‖² with U = X ≥ 0 (paper (8)–(10) and (12)–(14)), where only
+//! An agent's local work: ADMM for min ½‖A − U Bᵀ‖² with U = X ≥ 0 (paper (8)–(10) and (12)–(14)), where only
 //! H = BᵀB and R = A B are needed. The same steps serve X (B = Y_iᵀ, A = Z_i) and Y_iᵀ (B = X_i, A = Z_iᵀ).
 
 use ndarray::{Array2, Zip};
 
+use crate::algorithms::parameters::{self, Auto};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Cholesky, Order, Real, gemm, gram};
 
-/// A factor split into its nonnegative side, its copy that fits the data, and the scaled dual variable of their equality.
+/// The inner ADMM, with and without neighbours.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct InnerAdmmArgs {
+    /// Penalty mu between X and its copy U in the inner ADMM (not the --mu of dsanls). auto: from the data's mean
+    #[arg(long, value_name = "X", default_value = "auto",
+          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
+    pub mu_penalty: Auto<f64>,
+    /// Penalty eta between Y and its copy in the inner ADMM. auto: from the data's mean
+    #[arg(long, value_name = "X", default_value = "auto",
+          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
+    pub eta: Auto<f64>,
+    /// Most ADMM iterations for X, and for Y, in each iteration
+    #[arg(long, value_name = "N", default_value = "30", value_parser = parameters::count(1))]
+    pub admm_iters: usize,
+    /// Relative change of its factor below which a party flags convergence, which ends the ADMM of all parties. 0:
+    /// never
+    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, 1.0))]
+    pub admm_tol: f64,
+}
+
+/// A factor split into its nonnegative part, the copy that fits the data, and the scaled dual variable of their
+/// equality.
 pub struct Split<T: Real> {
     /// X (or Yᵀ): rows × k.
     pub x: Array2<T>,
@@ -38,8 +60,8 @@ impl<T: Real> Split<T> {
         if size > 0.0 { moved / size } else { moved }
     }
 
-    /// (9) or (13): U = [R + μ(X − P) + `more`(U)] (H + λI)⁻¹ with the inverse at hand; `more` adds to the bracket, which
-    /// is its first argument, and may look at the U that was.
+    /// (9) or (13): U = [R + μ(X − P) + `more`(U)] (H + λI)⁻¹ for a given inverse. `more` adds to the bracket, its
+    /// first argument; its second is the previous U.
     pub fn fit(&mut self, mu: T, inverse: &Array2<T>, more: impl FnOnce(&mut Array2<T>, &Array2<T>)) {
         Zip::from(&mut self.right)
             .and(&self.product)
@@ -90,13 +112,13 @@ impl<T: Real> Inverse<T> {
     /// For H (k × k) in row order.
     ///
     /// # Errors
-    /// When H + λI is not positive definite: its entries are no numbers, or λ is nothing beside them.
+    /// When H + λI is not positive definite: its entries are not finite, or λ is negligible beside them.
     pub fn of_gram(&mut self, h: &[T], lambda: f64) -> Result<()> {
         let (k, inverse) = (self.inverse.nrows(), &mut self.inverse);
         let entry = |i: usize, j: usize| h[i * k + j].as_f64() + if i == j { lambda } else { 0.0 };
         if !self.cholesky.factorise(k, 0.0, entry) {
             return Err(Error::failed(
-                "the factors' products have become too large for the penalties, or are no numbers; divide the \
+                "the factors' products are too large for the penalties, or not finite; divide the \
                  data (--scale max) or raise --mu-penalty and --eta",
             ));
         }
@@ -127,7 +149,7 @@ pub struct Agent<T: Real> {
     pub q_before: Array2<T>,
     inverse: Inverse<T>,
     penalties: Penalties,
-    /// τ_i = d_i g_max²: at least Σ_j ρ_ij, and known without knowing any neighbour's g.
+    /// τ_i = d_i g_max²: an upper bound of Σ_j ρ_ij that needs no neighbour's g.
     tau: f64,
 }
 
@@ -149,7 +171,7 @@ impl<T: Real> Agent<T> {
         }
     }
 
-    /// What stays fixed while X is estimated.
+    /// Computes what stays fixed while X is estimated.
     ///
     /// # Errors
     /// As [`Inverse::of_gram`].
@@ -158,9 +180,9 @@ impl<T: Real> Agent<T> {
         self.inverse.of_factor(&self.y.x, self.penalties.mu + self.tau).map_err(|e| self.name(e))
     }
 
-    /// (8)–(10) with the U step as ADMM has it: the tie to the neighbours is τU + 2Q − Q_before, where Q already holds
-    /// the ρ (the printed (9) multiplies it by ρ once more, and the agents then never agree). Whether this agent has come
-    /// to rest by the measure `tolerance`.
+    /// (8)–(10) with the U step as ADMM has it: the coupling to the neighbours is τU + 2Q − Q_before, where Q already
+    /// contains the ρ (the printed (9) multiplies it by ρ once more, and the agents then never agree). Returns whether
+    /// this agent has converged to `tolerance`.
     pub fn step_x(&mut self, tolerance: f64) -> bool {
         let (mu, tau, two) = (T::from_f64(self.penalties.mu), T::from_f64(self.tau), T::from_f64(2.0));
         let Agent { x, q, q_before, inverse, .. } = self;
@@ -174,14 +196,15 @@ impl<T: Real> Agent<T> {
         tolerance > 0.0 && apart.max(moved) <= tolerance * tolerance
     }
 
-    /// (11) with its missing ½: Q ← Q + ½ Σ_j ρ_ij (U_j − U_i), of which `pull` gives Σ by entry in memory order.
+    /// (11) with its missing ½: Q ← Q + ½ Σ_j ρ_ij (U_j − U_i), where `pull` yields the sum entry by entry in memory
+    /// order.
     pub fn pull(&mut self, pull: impl Iterator<Item = f64>) {
         self.q_before.assign(&self.q);
         let q = self.q.as_slice_memory_order_mut().expect("made contiguous");
         q.iter_mut().zip(pull).for_each(|(q, pull)| *q += T::from_f64(0.5 * pull));
     }
 
-    /// All of Y_i's estimation (12)–(14), which needs nobody else.
+    /// The whole estimation of Y_i, (12)–(14), which is local.
     ///
     /// # Errors
     /// As [`Inverse::of_gram`].
@@ -218,7 +241,7 @@ mod tests {
         assert!(inverse.of_gram(&[-1.0; 9], 0.5).is_err());
     }
 
-    /// Many steps solve the nonnegative least-squares problem: its optimality conditions hold.
+    /// Many steps solve the nonnegative least-squares problem: the optimality conditions hold.
     #[test]
     fn the_steps_lead_to_the_least_squares_solution() {
         let x = Array2::from_shape_fn((9, 2), |(i, j)| ((i * 2 + j) as f64 * 0.7).sin().abs());

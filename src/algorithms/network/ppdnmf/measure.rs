@@ -1,5 +1,5 @@
-//! How good the agents' factors are. Evaluation is no part of the algorithm: it sums over all parties, the agents' X
-//! included, and `--eval-every 0` leaves it out.
+//! Evaluation of the agents' factors. It is not part of the method: it sums over all parties, the agents' X included,
+//! and `--eval-every 0` omits it.
 
 use ndarray::Array2;
 
@@ -16,7 +16,7 @@ pub const DISAGREEMENT: MessageTag = MessageTag::new("evaluation: largest disagr
 /// The mean of all agents' X (m × k), on every rank. Collective.
 ///
 /// # Errors
-/// When an entry is no number.
+/// When an entry is not finite.
 pub fn mean_x<T: Real>(
     comm: &Communicator,
     parties: Parties,
@@ -24,7 +24,7 @@ pub fn mean_x<T: Real>(
     m: usize,
     k: usize,
 ) -> Result<Array2<T>> {
-    // In row order, whatever the blocks want: ranks without a party have no block to ask.
+    // In row order, whatever the order of the blocks: ranks without a party have no block.
     let shares: Vec<Vec<T>> = agents.iter().map(|agent| agent.x.x.iter().copied().collect()).collect();
     let mut sum = vec![T::zero(); m * k];
     comm.sum_parties(SUM_X, parties.count, shares.iter().map(Vec::as_slice), &mut sum)?;
@@ -58,7 +58,7 @@ pub fn refitted<T: Real>(agent: &Agent<T>, x: &Array2<T>, solver: &mut Pivoting)
 /// The sums over parties of (squared residual, NMSE), one pair from each: relative error and mean NMSE. Collective.
 ///
 /// # Errors
-/// When a number is none.
+/// When a value is not finite.
 pub fn errors(comm: &Communicator, parties: Parties, pairs: &[[f64; 2]], norm2: f64) -> Result<(f64, f64)> {
     let mut sums = [0.0; 2];
     comm.sum_parties(RESIDUALS, parties.count, pairs.iter().map(<[f64; 2]>::as_slice), &mut sums)?;

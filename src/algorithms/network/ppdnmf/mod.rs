@@ -1,17 +1,17 @@
-//! PPDNMF: agents on a graph agree on a left factor by telling only their neighbours, and those only in ciphertexts
-//! (Lari, Arablouei, Werner: Privacy-Preserving Distributed Nonnegative Matrix Factorization).
+//! PPDNMF: agents on a graph agree on a left factor by exchanging ciphertexts with their neighbours only (Lari,
+//! Arablouei, Werner: Privacy-Preserving Distributed Nonnegative Matrix Factorization).
 //!
-//! Agent i has the columns Z_i of M (m × n) and estimates X_i (m × k) and Y_i (k × |columns|) with Z_i ≈ X_i Y_i, in turn,
-//! each by ADMM with warm starts. X_i's estimation is tied to the neighbours' (see [`exchange`]); Y_i's needs nobody. Here
-//! U = the mean of the X_i, for which the agents' disagreement is measured, and V's rows of party i = Y_iᵀ.
+//! Agent i holds the columns Z_i of M (m × n) and alternately estimates X_i (m × k) and Y_i (k × |columns|) with Z_i ≈
+//! X_i Y_i, each by ADMM with warm starts. X_i's estimation is coupled to the neighbours' (see [`exchange`]); Y_i's is
+//! local. U is the mean of the X_i, whose disagreement is measured, and party i's rows of V are Y_iᵀ.
 //!
-//! Where this differs from the print: the U step is the one that the derivation gives (`local::Agent::step_x`); Q's step
-//! has its ½; Σ_j ρ_ij, which an agent must not know, is replaced by its public bound d_i g_max²; all agents start at one
-//! common X from the public seed, since X = 1, Y = 0 is a saddle with equal columns.
+//! Differences from the paper as printed: the U step is the one that the derivation gives (`local::Agent::step_x`); Q's
+//! step has its ½; Σ_j ρ_ij, which an agent must not know, is replaced by its public bound d_i g_max²; all agents start
+//! at one common X from the public seed, since X = 1, Y = 0 is a saddle point with equal columns.
 //!
-//! An agent at rest (`--admm-tol`) raises a flag with the number of the ADMM iteration. Flags spread from neighbour to
-//! neighbour, the smallest wins, and as soon as all must know it, `diameter` iterations after the first flag, all stop: at
-//! the same iteration, with no collective call.
+//! An agent that has converged (`--admm-tol`) raises a flag with the number of the ADMM iteration. Flags spread from
+//! neighbour to neighbour, and the smallest wins. `diameter` iterations after the first flag all agents know it, and
+//! all stop: at the same iteration, without a collective call.
 
 mod exchange;
 mod fixed;
@@ -27,71 +27,157 @@ use serde_json::Value;
 
 use self::exchange::{Network, Terms, Weights};
 use self::fixed::Fixed;
-use self::local::{Agent, Penalties};
+use self::local::{Agent, InnerAdmmArgs, Penalties};
 use self::sealed::Vault;
 use self::topology::{Graph, Topology};
-use crate::algorithms::options::{
-    ADMM_ITERS, ADMM_TOL, CRYPTO_THREADS, ETA, G_MAX, G_SCALE, INSECURE_KEY, KEY_BITS, MU_PENALTY, Options, PLAIN,
-    QUANTIZATION, SCALAR_G, SECRET_SEED, TOPOLOGY, X_RANGE,
+use crate::algorithms::description::{
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
 };
-use crate::algorithms::registry::{Form, LARGEST_TERM, MessageSpec, Method, Partition, Unit};
+use crate::algorithms::method::Method;
+use crate::algorithms::parameters::{self, Auto, Parsed, SecretSource};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::data::Loaded;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::metrics::Measure;
 use crate::nls::Pivoting;
+use crate::state::{Owner, Piece, SavedState, State};
 
-pub static METHOD: Method = Method {
-    name: "ppdnmf",
-    aliases: &[],
-    summary: "agents on a graph agree on the left factor; neighbours exchange ciphertexts only (Paillier)",
-    paper: "Lari, Arablouei, Werner: Privacy-Preserving Distributed Nonnegative Matrix Factorization",
-    partition: Partition::PartyColumns,
-    unit: Unit::Round,
-    forms: &[Form::Dense, Form::Sparse],
-    allows_negative: true,
-    options: &[
-        TOPOLOGY.or("random:degree=3"),
-        MU_PENALTY.or("auto"),
-        ETA.or("auto"),
-        ADMM_ITERS.or("30"),
-        ADMM_TOL.or("0"),
-        G_MAX.or("auto"),
-        G_SCALE.or("1048576"),
-        QUANTIZATION.or("1000000"),
-        X_RANGE.or("1000"),
-        KEY_BITS.or("2048"),
-        INSECURE_KEY.or("false"),
-        PLAIN.or("false"),
-        SCALAR_G.or("false"),
-        CRYPTO_THREADS.or("1"),
-        SECRET_SEED.or("os"),
-    ],
-    messages: &[
-        MessageSpec::new(
-            exchange::FORWARD,
-            "m x k ciphertexts to each neighbour (packed with --scalar-g)",
-            "each ADMM iteration, unless --plain",
+/// Length of a Paillier modulus in bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+pub enum KeyBits {
+    /// As in the paper; with --insecure-key only
+    #[value(name = "128")]
+    #[serde(rename = "128")]
+    Bits128,
+    #[value(name = "2048")]
+    #[serde(rename = "2048")]
+    Bits2048,
+    #[value(name = "3072")]
+    #[serde(rename = "3072")]
+    Bits3072,
+    #[value(name = "4096")]
+    #[serde(rename = "4096")]
+    Bits4096,
+}
+
+impl KeyBits {
+    fn bits(self) -> u32 {
+        match self {
+            KeyBits::Bits128 => 128,
+            KeyBits::Bits2048 => 2048,
+            KeyBits::Bits3072 => 3072,
+            KeyBits::Bits4096 => 4096,
+        }
+    }
+}
+
+/// Parameters of PPDNMF.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct PpdnmfArgs {
+    /// Graph of the parties, who exchange with their neighbours only: ring, grid, complete, random:degree=D (connected,
+    /// D neighbours on average), or a file with one edge (two parties) per line
+    #[arg(long, value_name = "GRAPH", default_value = "random:degree=3", value_parser = topology::topology)]
+    pub topology: Topology,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub inner: InnerAdmmArgs,
+    /// Largest weight g of an edge's end, public. The penalty of an edge is the product of its two g, each known to one
+    /// end only. auto: from the data's mean
+    #[arg(long, value_name = "X", default_value = "auto",
+          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
+    pub g_max: Auto<f64>,
+    /// Resolution of g, which is a multiple of 1/N
+    #[arg(long, value_name = "N", default_value = "1048576", value_parser = parameters::count(1))]
+    pub g_scale: usize,
+    /// Resolution of what neighbours exchange: multiples of 1/N
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = parameters::count(1))]
+    pub quantization: usize,
+    /// Largest entry of X that can be exchanged; a larger range leaves less room in a ciphertext
+    #[arg(long, value_name = "X", default_value = "1000", value_parser = parameters::number(1e-9, 1e12))]
+    pub x_range: f64,
+    /// Length of each party's Paillier modulus
+    #[arg(long, value_name = "BITS", value_enum, default_value_t = KeyBits::Bits2048)]
+    pub key_bits: KeyBits,
+    /// Allow --key-bits 128, which a laptop breaks in seconds; to reproduce the paper's experiments
+    #[arg(long)]
+    pub insecure_key: bool,
+    /// Compute the same numbers without encryption: neighbours see each other's X. For speed and for tests
+    #[arg(long)]
+    pub plain: bool,
+    /// One g for a whole message, as in the paper. This leaks: the greatest common divisor of what a party decrypts is
+    /// its neighbour's g, which reveals the neighbour's X
+    #[arg(long)]
+    pub scalar_g: bool,
+    /// Threads of each rank for encryption
+    #[arg(long, value_name = "N", default_value = "1", value_parser = crypto_threads)]
+    pub crypto_threads: usize,
+    /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for
+    /// tests only
+    #[arg(long, value_name = "N|os", default_value = "os", value_parser = parameters::secret_source)]
+    pub secret_seed: SecretSource,
+}
+
+fn crypto_threads(text: &str) -> Parsed<usize> {
+    let parsed = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
+    parsed.ok_or_else(|| "must be a whole number from 1 to 1024".into())
+}
+
+impl Method for PpdnmfArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "ppdnmf",
+        aliases: &[],
+        summary: "agents on a graph agree on the left factor; neighbours exchange ciphertexts only (Paillier)",
+        paper: "Lari, Arablouei, Werner: Privacy-Preserving Distributed Nonnegative Matrix Factorization",
+        partition: Partition::PartyColumns,
+        unit: Unit::Round,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: true,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Refused(
+            "neighbours exchange until they agree: thousands of releases, more than a budget can cover",
         ),
-        MessageSpec::new(
-            exchange::ANSWER,
-            "m x k numbers, packed, to each neighbour",
-            "each ADMM iteration, unless --plain",
-        ),
-        MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
-        MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
-        MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol"),
-        MessageSpec::new(sealed::PUBLIC_KEY, "n and h to each neighbour", "once, unless --plain"),
-        MessageSpec::new(measure::SUM_X, "m x k", "each evaluation, and for the output's U"),
-        MessageSpec::new(measure::RESIDUALS, "2", "each evaluation"),
-        MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation"),
-        LARGEST_TERM,
-    ],
-    build64: build,
-    build32: build,
-};
+        limits: Some([
+            "Neighbours see differences times an unknown g; with --scalar-g, as printed, a common divisor reveals g.",
+            "Evaluation and the output's mean X are not encrypted, and every party learns the common result X.",
+        ]),
+        messages: &[
+            MessageSpec::new(
+                exchange::FORWARD,
+                "m x k ciphertexts to each neighbour (packed with --scalar-g)",
+                "each ADMM iteration, unless --plain",
+            ),
+            MessageSpec::new(
+                exchange::ANSWER,
+                "m x k numbers, packed, to each neighbour",
+                "each ADMM iteration, unless --plain",
+            ),
+            MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
+            MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
+            MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol"),
+            MessageSpec::new(sealed::PUBLIC_KEY, "n and h to each neighbour", "once, unless --plain"),
+            MessageSpec::new(measure::SUM_X, "m x k", "each evaluation, and for the output's U"),
+            MessageSpec::new(measure::RESIDUALS, "2", "each evaluation"),
+            MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation"),
+            LARGEST_TERM,
+        ],
+    };
+
+    fn check(&self) -> Result<()> {
+        if self.key_bits == KeyBits::Bits128 && !self.insecure_key && !self.plain {
+            return Err(Error::input(
+                "--key-bits 128: such a key is broken in seconds; add --insecure-key to repeat the paper's experiments",
+            ));
+        }
+        Ok(())
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
 
 const LISTING: MessageTag = MessageTag::new("edges of the graph", Payload::Control);
 
@@ -100,7 +186,7 @@ struct Ppdnmf<T: Real> {
     parties: Parties,
     agents: Vec<Agent<T>>,
     network: Network,
-    /// What each hosted agent knows of the flags: the smallest number of an ADMM iteration at which one was raised.
+    /// For each hosted agent, the first ADMM iteration at which a flag was raised, as far as the agent knows.
     flags: Vec<u64>,
     admm_iters: usize,
     tolerance: f64,
@@ -109,48 +195,47 @@ struct Ppdnmf<T: Real> {
     k: usize,
     norm2: f64,
     solver: Pivoting,
-    /// The mean X of the present iteration, once somebody asked for it.
+    /// The mean X of the current iteration, computed on demand.
     mean: OnceCell<Array2<T>>,
     decisions: Vec<(&'static str, Value)>,
     iteration: usize,
 }
 
-/// The penalties of the options; `auto` are those that the paper chose for its two experiments, in units of the data: with
-/// s = 4 mean(M)/k, the square of a factor's typical entry, μ = s (n/N)/20, η = 0.3 s m and g² = s (n/N)/2000.
+/// The penalties. `auto` gives those of the paper's two experiments in units of the data: with s = 4 mean(M)/k, the
+/// square of a factor's typical entry, μ = s (n/N)/20, η = 0.3 s m and g² = s (n/N)/2000.
 pub(super) fn penalties<T: Real>(
     data: &Loaded<T>,
     k: usize,
     parties: Parties,
-    options: &Options,
+    args: &InnerAdmmArgs,
     g_max: Option<f64>,
 ) -> Penalties {
     let (m, n) = (data.header.rows, data.header.cols);
     let s = start::scale(data.statistics.sum, (m, n), k).powi(2);
     let columns = n as f64 / parties.count as f64;
     Penalties {
-        mu: options.number_or_auto(&MU_PENALTY).unwrap_or(s * columns / 20.0),
-        eta: options.number_or_auto(&ETA).unwrap_or(0.3 * s * m as f64),
+        mu: args.mu_penalty.given().unwrap_or(s * columns / 20.0),
+        eta: args.eta.given().unwrap_or(0.3 * s * m as f64),
         g_max: g_max.unwrap_or((s * columns / 2000.0).sqrt()),
     }
 }
 
-/// The common start X_0: uniform up to three times the size at which X and Y would share the data's evenly (up to 1 in the
-/// paper's first experiment). A larger X means a smaller Y, beside which the penalties weigh more.
+/// The common start X_0: uniform up to three times the size at which X and Y are equally large (up to 1 in the paper's
+/// first experiment). A larger X means a smaller Y, relative to which the penalties weigh more.
 pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: ndarray::ArrayViewMut2<'_, T>) {
     let (m, n) = (data.header.rows, data.header.cols);
     start::u(seed, &(0..m), 3.0 * start::scale(data.statistics.sum, (m, n), k), out);
 }
 
-/// The graph that `--topology` asks for; rank 0 alone reads the file.
-fn graph(comm: &Communicator, text: &str, parties: Parties, seed: u64) -> Result<Graph> {
-    let topology = Topology::parse(text)?;
-    let listing = match &topology {
+/// The graph of a topology; rank 0 alone reads the file. Collective.
+fn graph(comm: &Communicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
+    let listing = match topology {
         Topology::File(path) => {
             let read = || std::fs::read_to_string(path).map_err(|e| e.to_string());
             let listing = if comm.is_root() { read() } else { Ok(String::new()) };
             comm.broadcast_value(LISTING, listing).map_err(|e| {
                 Error::input(format!(
-                    "--topology {path}: {e}; must be ring, grid, complete, random:degree=D or a file with edges"
+                    "--topology {topology}: {e}; must be ring, grid, complete, random:degree=D or a file with edges"
                 ))
             })?
         }
@@ -159,36 +244,19 @@ fn graph(comm: &Communicator, text: &str, parties: Parties, seed: u64) -> Result
     topology.build(parties.count, seed, &listing)
 }
 
-/// The length of the keys, where there are any.
-fn key_bits(options: &Options) -> Result<Option<u32>> {
-    if options.flag(&PLAIN) {
-        return Ok(None);
-    }
-    let bits = options.word(&KEY_BITS);
-    if bits == "128" && !options.flag(&INSECURE_KEY) {
-        return Err(Error::input(
-            "--key-bits 128: such a key is broken in seconds; give --insecure-key too to repeat the paper's figures",
-        ));
-    }
-    Ok(bits.parse().ok())
-}
-
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, parties, comm, .. } = problem;
+fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
     let shape = (data.header.rows, data.header.cols);
-    let bits = key_bits(options)?;
-    let graph = graph(&comm, options.word(&TOPOLOGY), parties, seed)?;
-    let penalties = penalties(&data, k, parties, options, options.number_or_auto(&G_MAX));
-    let fixed =
-        Fixed::new(options.count(&QUANTIZATION), options.number(&X_RANGE), options.count(&G_SCALE), penalties.g_max)?;
-    let secret_seed = options.seed(&SECRET_SEED);
-    let weights = if options.flag(&SCALAR_G) { Weights::Scalar } else { Weights::Entry };
-    let vault = match bits {
-        Some(bits) => {
-            let secret = (secret_seed, options.count(&CRYPTO_THREADS));
-            Some(Vault::new(parties, comm.rank(), bits, fixed, weights == Weights::Scalar, secret)?)
-        }
-        None => None,
+    let graph = graph(&comm, &args.topology, parties, seed)?;
+    let penalties = penalties(&data, k, parties, &args.inner, args.g_max.given());
+    let fixed = Fixed::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)?;
+    let secret_seed = args.secret_seed.seed();
+    let weights = if args.scalar_g { Weights::Scalar } else { Weights::Entry };
+    let vault = if args.plain {
+        None
+    } else {
+        let secret = (secret_seed, args.crypto_threads);
+        Some(Vault::new(parties, comm.rank(), args.key_bits.bits(), fixed, weights == Weights::Scalar, secret)?)
     };
     let decisions = vec![
         ("mu_penalty", penalties.mu.into()),
@@ -217,8 +285,8 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         flags: vec![u64::MAX; agents.len()],
         agents,
         network,
-        admm_iters: options.count(&ADMM_ITERS),
-        tolerance: options.number(&ADMM_TOL),
+        admm_iters: args.inner.admm_iters,
+        tolerance: args.inner.admm_tol,
         graph,
         shape,
         k,
@@ -255,7 +323,7 @@ impl<T: Real> Ppdnmf<T> {
             }
             if *tolerance > 0.0 {
                 network.flood(flags);
-                // All know of the first flag by now or none acts on it yet: it needs `diameter` floods to reach everybody.
+                // The first flag reaches all agents after `diameter` floods; until then no agent acts on it.
                 let all_know = |&flag: &u64| flag.saturating_add(self.graph.diameter.max(1) as u64 - 1) <= step;
                 if flags.iter().any(all_know) {
                     break;
@@ -305,42 +373,29 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let mut pieces = Vec::new();
-        // Without a mean the entries are no numbers, which the driver has said already.
+        // Without a mean the entries are not finite, which the driver has already reported.
         if let Ok(mean) = self.mean() {
             pieces.push(Piece::shared("U", self.shape.0, 0, mean.view()));
         }
         for agent in &self.agents {
-            for (name, values) in [("V", &agent.y.x), ("X", &agent.x.x)] {
-                let owner = Owner::Party(agent.party);
-                pieces.push(Piece { name, owner, total_rows: values.nrows(), first_row: 0, values: values.view() });
-            }
+            pieces.push(Piece::private("V", agent.party, agent.y.x.view()));
+            pieces.push(Piece::private("X", agent.party, agent.x.x.view()));
         }
         pieces
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
-        self.agents
-            .iter()
-            .flat_map(|agent| {
-                let owner = Owner::Party(agent.party);
-                parts(agent).map(move |(name, values)| Piece {
-                    name,
-                    owner,
-                    total_rows: values.nrows(),
-                    first_row: 0,
-                    values: values.view(),
-                })
-            })
-            .collect()
+    fn state(&self) -> State<'_, T> {
+        let parts_of = |agent| parts(agent).map(|(name, values)| Piece::private(name, agent.party, values.view()));
+        self.agents.iter().flat_map(parts_of).collect::<Vec<_>>().into()
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for agent in &mut self.agents {
             let owner = Owner::Party(agent.party);
             let Agent { x, y, q, q_before, .. } = agent;
             let into = [&mut x.x, &mut x.u, &mut x.p, q, q_before, &mut y.x, &mut y.u, &mut y.p];
             for (name, values) in STATE.into_iter().zip(into) {
-                from.rows(name, owner, 0, values.view_mut())?;
+                saved.rows(name, owner, 0, values.view_mut())?;
             }
         }
         self.mean.take();

@@ -1,10 +1,11 @@
-//! The exchange under encryption: one ciphertext for each entry goes out, and the answers come back packed. With one weight
-//! for a whole message (`--scalar-g`) both ways are packed.
+//! The encrypted exchange: one ciphertext per entry is sent, and the answers come back packed. With one weight for a
+//! whole message (`--scalar-g`) both directions are packed.
 //!
-//! A weight G acts on a whole plaintext, so entries with weights of their own need ciphertexts of their own. The answers
-//! are moved into slots of one plaintext: Π_s c_s^(G_s 2^(ws)) · E(Σ_s (o_s + 2^(w−1)) 2^(ws)), whose slot s, less
-//! 2^(w−1), is o_s − G_s û_i,s, with o_s = G_s û_j,s and a remainder. So the returned bytes and the decryptions shrink by the
-//! number of slots. A weight for all slots of a plaintext acts on them all at once: then −û_i is packed already when it goes out.
+//! A weight G acts on a whole plaintext, so entries with different weights need separate ciphertexts. The answers are
+//! moved into slots of one plaintext: Π_s c_s^(G_s 2^(ws)) · E(Σ_s (o_s + 2^(w−1)) 2^(ws)), whose slot s, less 2^(w−1),
+//! is o_s − G_s û_i,s, with o_s = G_s û_j,s and a remainder. The returned bytes and the decryptions shrink by the
+//! number of slots. One weight for all slots of a plaintext acts on all of them at once, so −û_i can be packed before
+//! it is sent.
 
 use rug::integer::Order;
 use rug::{Assign, Integer};
@@ -17,7 +18,7 @@ use crate::random::{mix, secret_rng};
 
 pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
 
-/// Keys of the hosted parties and of their neighbours, and the memory to use them.
+/// Keys of the hosted parties and of their neighbours, and scratch memory.
 pub struct Vault {
     bits: u32,
     slot: u32,
@@ -27,13 +28,13 @@ pub struct Vault {
     largest: i64,
     first: usize,
     own: Vec<PrivateKey>,
-    /// By party: those of the neighbours.
+    /// The neighbours' keys, by party.
     public: Vec<Option<PublicKey>>,
     workers: Vec<Worker>,
 }
 
 impl Vault {
-    /// New keys for the hosted parties; `one_weight` where a message has one weight for all its entries.
+    /// Generates keys for the hosted parties; `one_weight` if a message has one weight for all its entries.
     ///
     /// # Errors
     /// When a slot does not fit into a plaintext, or there is no randomness.
@@ -52,7 +53,7 @@ impl Vault {
                 "--key-bits {bits}: an answer of {slot} bits does not fit; lower --quantization, --x-range or --g-scale"
             )));
         }
-        let rng = |purpose: u64, who: usize| secret_rng(secret_seed, mix(mix(purpose) ^ who as u64));
+        let rng = |domain: u64, owner: usize| secret_rng(secret_seed, mix(mix(domain) ^ owner as u64));
         let hosted = parties.hosted(rank);
         let mut own = Vec::new();
         for party in hosted.clone() {
@@ -67,17 +68,17 @@ impl Vault {
         Ok(Vault { bits, slot, slots, together, largest, first, own, public, workers })
     }
 
-    /// Hands public keys over every way (party, its rank, the neighbour's rank), in this order on both sides.
+    /// Sends public keys along `ways` (party, its rank, the neighbour's rank), in the same order on both sides.
     ///
     /// # Errors
-    /// When what a neighbour sent is no key.
-    pub fn meet(&mut self, comm: &Communicator, ways: &[(usize, usize, usize)]) -> Result<()> {
+    /// When a neighbour sent no valid key.
+    pub fn exchange_keys(&mut self, comm: &Communicator, ways: &[(usize, usize, usize)]) -> Result<()> {
         for &(party, from, to) in ways {
             let mut words = match from == comm.rank() {
                 true => self.public_words(party),
                 false => vec![0; PublicKey::length(self.bits)],
             };
-            comm.hand_over(PUBLIC_KEY, from, to, &mut words);
+            comm.transfer(PUBLIC_KEY, from, to, &mut words);
             if to == comm.rank() {
                 self.learn(party, &words)?;
             }
@@ -90,10 +91,10 @@ impl Vault {
         self.own[party - self.first].public.words()
     }
 
-    /// Takes the public key of a neighbour.
+    /// Stores the public key of a neighbour.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not valid.
     pub fn learn(&mut self, party: usize, words: &[u64]) -> Result<()> {
         if self.public[party].is_none() {
             let key = PublicKey::from_words(words, self.bits).map_err(|e| e.at(format!("party {party}")))?;
@@ -102,17 +103,17 @@ impl Vault {
         Ok(())
     }
 
-    /// Answers in one ciphertext.
+    /// Number of answers in one ciphertext.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Words of a message of so many entries.
+    /// Words of a message with that many entries.
     pub fn message_words(&self, entries: usize) -> usize {
         entries.div_ceil(self.together) * PublicKey::ciphertext_words(self.bits)
     }
 
-    /// Words of an answer.
+    /// Words of an answer with that many entries.
     pub fn answer_words(&self, entries: usize) -> usize {
         entries.div_ceil(self.slots) * PublicKey::ciphertext_words(self.bits)
     }
@@ -132,14 +133,14 @@ impl Vault {
         });
     }
 
-    /// The answer to the message of a neighbour: E(offset − G û_i) for the own weights and offsets.
+    /// The answer to a neighbour's message: E(offset − G û_i) for the own weights and offsets.
     pub fn answer(&mut self, neighbour: usize, message: &[u64], weights: &[u64], offsets: &[i64], reply: &mut [u64]) {
         let key = self.public[neighbour].as_ref().expect("keys were handed over at the start");
         let words = PublicKey::ciphertext_words(self.bits);
         let (slots, slot, together) = (self.slots, self.slot, self.together);
         spread(&mut self.workers, reply, words, |worker, pack, out| {
             let entries = pack * slots..((pack + 1) * slots).min(weights.len());
-            // The product by squaring and multiplying through all bits of all exponents at once, from the top.
+            // Square and multiply through the bits of all exponents at once, from the highest.
             worker.a.assign(1);
             for entry in entries.clone().step_by(together).rev() {
                 let g = weights[entry];
@@ -166,14 +167,14 @@ impl Vault {
         });
     }
 
-    /// The numbers in a neighbour's answer.
+    /// Decrypts a neighbour's answer.
     ///
     /// # Errors
-    /// When it is no answer: not decryptable, or a number larger than any can be.
+    /// When it cannot be decrypted, or a number exceeds the largest possible one.
     pub fn open(&mut self, party: usize, answer: &[u64], out: &mut [i64]) -> Result<()> {
         let key = &self.own[party - self.first];
         let words = PublicKey::ciphertext_words(self.bits);
-        let wrong = || Error::failed("an answer is larger than any can be: the exchange is out of step");
+        let wrong = || Error::failed("an answer exceeds the largest possible one: the exchange is out of step");
         for (cipher, out) in answer.chunks_exact(words).zip(out.chunks_mut(self.slots)) {
             let mut packed = key.decrypt(cipher)?;
             if packed < 0 {
@@ -205,7 +206,7 @@ fn power_of_two(worker: &mut Worker, times: u32, key: &PublicKey) {
     }
 }
 
-/// Calls f(worker, i, part i of `out`) for every part of `width` words, shared out over the workers' threads.
+/// Calls f(worker, i, part i of `out`) for every part of `width` words, distributed over the workers' threads.
 fn spread(workers: &mut [Worker], out: &mut [u64], width: usize, f: impl Fn(&mut Worker, usize, &mut [u64]) + Sync) {
     let run = |worker: &mut Worker, first: usize, out: &mut [u64]| {
         out.chunks_exact_mut(width).enumerate().for_each(|(i, part)| f(worker, first + i, part));

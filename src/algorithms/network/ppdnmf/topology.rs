@@ -1,7 +1,12 @@
-//! Who talks with whom: a connected graph of parties, the same on every rank.
+//! The communication graph: a connected graph of parties, the same on every rank.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
+use serde::{Serialize, Serializer};
+
+use crate::algorithms::parameters::{self, Parsed};
 use crate::error::{Error, Result};
 use crate::random::{Purpose, Stream};
 
@@ -10,46 +15,69 @@ use crate::random::{Purpose, Stream};
 pub struct Graph {
     /// Each party's neighbours, ascending.
     pub neighbours: Vec<Vec<usize>>,
-    /// Each edge once, lower party first, so ordered that the first ones have no party in common, then again so many as
-    /// have none in common, and so on: messages over neighbouring entries can pass side by side.
+    /// Each edge once, lower party first, in groups of edges without a common party: the messages of a group can be
+    /// sent in parallel.
     pub edges: Vec<(usize, usize)>,
-    /// The longest of the shortest ways.
+    /// The longest of all shortest paths.
     pub diameter: usize,
 }
 
-/// A graph as it is asked for.
+/// A kind of graph.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Topology {
     Ring,
     Grid,
     Complete,
-    Random { degree: f64 },
-    File(String),
+    /// Connected, with `degree` neighbours on average.
+    Random {
+        degree: f64,
+    },
+    /// The edges listed in a file.
+    File(PathBuf),
+}
+
+/// Parses a [`Topology`].
+pub fn topology(text: &str) -> Parsed<Topology> {
+    Ok(match text {
+        "ring" => Topology::Ring,
+        "grid" => Topology::Grid,
+        "complete" => Topology::Complete,
+        "random" => Topology::Random { degree: 3.0 },
+        _ => match text.strip_prefix("random:degree=") {
+            Some(degree) => {
+                let degree = degree.parse().ok().filter(|degree| (0.0..1e9).contains(degree));
+                Topology::Random { degree: degree.ok_or("the degree must be a number of at least 0")? }
+            }
+            None => Topology::File(
+                parameters::file(text).map_err(|must| format!("{must}, ring, grid, complete or random:degree=D"))?,
+            ),
+        },
+    })
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Topology::Ring => f.write_str("ring"),
+            Topology::Grid => f.write_str("grid"),
+            Topology::Complete => f.write_str("complete"),
+            Topology::Random { degree } => write!(f, "random:degree={degree}"),
+            Topology::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Serialize for Topology {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl Topology {
-    /// # Errors
-    /// When the degree is none.
-    pub fn parse(text: &str) -> Result<Self> {
-        Ok(match text {
-            "ring" => Topology::Ring,
-            "grid" => Topology::Grid,
-            "complete" => Topology::Complete,
-            "random" => Topology::Random { degree: 3.0 },
-            _ => match text.strip_prefix("random:degree=") {
-                Some(degree) => match degree.parse() {
-                    Ok(degree) if (0.0..1e9).contains(&degree) => Topology::Random { degree },
-                    _ => return Err(Error::input(format!("--topology {text}: the degree must be a number"))),
-                },
-                None => Topology::File(text.to_string()),
-            },
-        })
-    }
-
-    /// The graph of `n` parties; `listing` is the text of the file, where it is one.
+    /// The graph of `n` parties; `listing` is the text of the file, if the edges come from one.
     ///
     /// # Errors
-    /// When a file's line is no edge, or the graph is not connected.
+    /// When a line of the file is not an edge, or the graph is not connected.
     pub fn build(&self, n: usize, seed: u64, listing: &str) -> Result<Graph> {
         let mut pairs = Vec::new();
         match self {
@@ -71,7 +99,8 @@ impl Topology {
     }
 }
 
-/// A random spanning tree (each party of a random order joins an earlier one) and random further edges up to n·degree/2.
+/// A random spanning tree (each party of a random order joins an earlier one) and random further edges up to
+/// n·degree/2.
 fn random(n: usize, degree: f64, seed: u64, pairs: &mut Vec<(usize, usize)>) {
     let mut cursor = Stream::new(seed, Purpose::Topology, 0).at(0);
     let mut below = |n: usize| cursor.below(n as u64) as usize;
@@ -88,7 +117,7 @@ fn random(n: usize, degree: f64, seed: u64, pairs: &mut Vec<(usize, usize)>) {
     }
 }
 
-fn read(path: &str, listing: &str, n: usize, pairs: &mut Vec<(usize, usize)>) -> Result<()> {
+fn read(path: &Path, listing: &str, n: usize, pairs: &mut Vec<(usize, usize)>) -> Result<()> {
     for (at, line) in listing.lines().enumerate() {
         let line = line.split('#').next().unwrap_or("").trim();
         if line.is_empty() {
@@ -99,7 +128,8 @@ fn read(path: &str, listing: &str, n: usize, pairs: &mut Vec<(usize, usize)>) ->
             (Some(i), Some(j), None) if i != j => pairs.push((i, j)),
             _ => {
                 return Err(Error::input(format!(
-                    "--topology {path}: line {}: must be two different parties from 0 to {}, as in 0 1",
+                    "--topology {}: line {}: must be two different parties from 0 to {}, as in 0 1",
+                    path.display(),
                     at + 1,
                     n.saturating_sub(1)
                 )));
@@ -133,7 +163,7 @@ impl Graph {
                 }
             }
         }
-        // Greedy colours: an edge gets the first one that neither of its ends has.
+        // Greedy edge colouring: an edge gets the first colour that neither of its ends has.
         let mut taken: Vec<Vec<bool>> = vec![Vec::new(); n];
         let mut coloured: Vec<(usize, usize, usize)> = edges
             .iter()
@@ -154,7 +184,7 @@ impl Graph {
     }
 }
 
-/// Edges on the way from one party to each.
+/// Length of the shortest path from one party to each, in edges.
 fn distances(neighbours: &[Vec<usize>], from: usize) -> Vec<Option<usize>> {
     let mut distance = vec![None; neighbours.len()];
     distance[from] = Some(0);
@@ -175,7 +205,7 @@ mod tests {
     use super::*;
 
     fn graph(text: &str, n: usize) -> Result<Graph> {
-        Topology::parse(text)?.build(n, 5, "")
+        topology(text).unwrap().build(n, 5, "")
     }
 
     #[test]
@@ -213,6 +243,15 @@ mod tests {
         for (text, word) in [("0 1", "party 2"), ("0 3", "line 1"), ("0 1\n1", "line 2"), ("1 1", "line 1")] {
             assert!(file(text).unwrap_err().message.contains(word), "{text}");
         }
-        assert!(Topology::parse("random:degree=x").is_err());
+    }
+
+    #[test]
+    fn topologies_are_written_as_they_are_read() {
+        for text in ["ring", "grid", "complete", "random:degree=3", "random:degree=2.5", "edges.txt"] {
+            assert_eq!(topology(text).unwrap().to_string(), text);
+        }
+        for wrong in ["random:degree=x", "random:degree=-1", "random:degree=nan", ""] {
+            assert!(topology(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -3,20 +3,92 @@
 use ndarray::Array2;
 
 use super::measure;
-use crate::algorithms::options::SECURE_SUM;
-use crate::algorithms::registry::{LARGEST_TERM, MessageSpec};
+use crate::algorithms::description::{LARGEST_TERM, MessageSpec};
+use crate::algorithms::method::Groups;
+use crate::algorithms::parameters;
 use crate::algorithms::rows::fnmf::align::{Aligner, How};
 use crate::algorithms::rows::fnmf::barycenter::{DOWNLOAD, INSIDE, Kind, SUM_V, Server, UPLOAD};
-use crate::algorithms::rows::fnmf::client::{Client, Local, Pull, Work};
-use crate::algorithms::shared::dp;
-use crate::algorithms::shared::dp::{Kept, Messages};
+use crate::algorithms::rows::fnmf::client::{Client, Local, Pull, Rule, Work};
+use crate::algorithms::shared::dp::{self, DpArgs, Messages};
+use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, ThresholdArgs};
 use crate::algorithms::shared::start;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
 use crate::linalg::{Order, Real};
 use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
 use crate::random::{Purpose, Stream, uniform_rows};
+use crate::state::{Owner, Piece, SavedState, State};
+
+/// How the parties' V start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartOfV {
+    /// Each its own
+    Independent,
+    /// The same for all
+    Shared,
+}
+
+/// What all federated methods with private rows take.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct FederatedArgs {
+    /// Start of the parties' V
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = StartOfV::Independent)]
+    pub start: StartOfV,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: DpArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sum: SecureSumArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub threshold: ThresholdArgs,
+}
+
+impl FederatedArgs {
+    /// # Errors
+    /// Naming the option that is wrong.
+    pub fn check(&self) -> Result<()> {
+        self.threshold.check(&self.sum, self.dp.is_on())?;
+        self.dp.check()
+    }
+
+    pub fn groups(&self) -> Groups<'_> {
+        Groups { secure_sum: Some(&self.sum), dp: Some(&self.dp), ..Groups::default() }
+    }
+}
+
+/// How a party steps between two exchanges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Update {
+    /// Inertial proximal gradient steps
+    Ipalm,
+    /// Sweeps, component by component
+    Hals,
+}
+
+/// What the methods with an exchange in every round take.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct RoundArgs {
+    /// Steps of a party between two exchanges
+    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
+    pub local_iters: usize,
+    /// A party ends its local steps early when both factors change less than this, relatively
+    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub local_tol: f64,
+    /// How a party updates a factor
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Ipalm)]
+    pub update: Update,
+    /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
+    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1.0))]
+    pub inertia: f64,
+    /// Share of the parties that take part in a round, drawn by --seed
+    #[arg(long, value_name = "SHARE", default_value = "1", value_parser = parameters::number(1e-9, 1.0))]
+    pub participation: f64,
+}
 
 /// What leaves a party with a method of rounds.
 pub const MESSAGES: &[MessageSpec] = &with_private([
@@ -39,7 +111,7 @@ const fn with_private([a, b, c, d]: [MessageSpec; 4]) -> [MessageSpec; 13] {
     let errors = MessageSpec::new(measure::ERRORS, "9", "each evaluation");
     let masked = MessageSpec::new(masked(measure::ERRORS), "9", "the same, with --secure-sum");
     let keys = MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum");
-    let [e, f, g] = dp::SURVIVING;
+    let [e, f, g] = SURVIVING;
     [a, b, c, d, errors, masked, dp::MESSAGES, dp::MESSAGES_MASKED, keys, e, f, g, LARGEST_TERM]
 }
 
@@ -52,9 +124,9 @@ pub enum Schedule {
     Once,
 }
 
-/// What tells the methods apart.
+/// What distinguishes the methods.
 #[derive(Debug, Clone, Copy)]
-pub struct Method {
+pub struct Settings {
     pub schedule: Schedule,
     pub local: Local,
     /// Weight of the pull to V̄; 0 for none.
@@ -72,6 +144,46 @@ pub struct Method {
     pub unit: bool,
 }
 
+impl Settings {
+    /// A method of rounds in which nothing pulls and V̄ is the plain mean.
+    pub fn rounds(rounds: &RoundArgs, federated: &FederatedArgs) -> Settings {
+        let hals = rounds.update == Update::Hals;
+        Settings {
+            schedule: Schedule::Rounds,
+            local: Local {
+                steps: rounds.local_iters,
+                tolerance: rounds.local_tol,
+                rule: if hals { Rule::Hals } else { Rule::Ipalm { inertia: rounds.inertia } },
+            },
+            gamma: 0.0,
+            pull_at_once: false,
+            align: How::Identity,
+            barycenter: Kind::Mean,
+            independent: federated.start == StartOfV::Independent,
+            participation: rounds.participation,
+            personalize: false,
+            // HALS gives a component the scale that fits it at the time, and the largest would dominate the mean.
+            unit: hals,
+        }
+    }
+
+    /// A method in which every party works alone, and V̄ is the plain mean of what they end with.
+    pub fn once(federated: &FederatedArgs, rule: Rule) -> Settings {
+        Settings {
+            schedule: Schedule::Once,
+            local: Local { steps: 1, tolerance: 0.0, rule },
+            gamma: 0.0,
+            pull_at_once: false,
+            align: How::Identity,
+            barycenter: Kind::Mean,
+            independent: federated.start == StartOfV::Independent,
+            participation: 1.0,
+            personalize: false,
+            unit: false,
+        }
+    }
+}
+
 /// With personal components: the correlation that a party's component must surpass to be one of V̄'s. The mean of two
 /// unrelated components has 0.71 with either.
 const SAME: f64 = 0.75;
@@ -81,8 +193,7 @@ struct Federated<T: Real> {
     parties: Parties,
     party_sum: PartySum,
     releases: Option<Releases>,
-    kept: Kept<T>,
-    method: Method,
+    method: Settings,
     seed: u64,
     norm2: f64,
     /// The size of V's entries to expect.
@@ -102,20 +213,24 @@ struct Federated<T: Real> {
 ///
 /// # Errors
 /// When a sparse block is refused by MKL.
-pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, options, max_iters, parties, comm, .. } = problem;
+pub fn build<T: Real>(
+    problem: Problem<'_, T>,
+    method: Settings,
+    args: &FederatedArgs,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, max_iters, parties, comm, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
-    check_masked(&method, options.flag(&SECURE_SUM))?;
+    check_masked(&method, args.sum.secure_sum)?;
     let natural = method.unit.then_some(Bound::Units(k));
     let once = method.schedule == Schedule::Once;
     let messages = Messages { max_iters, once, length: n * k, natural, boolean: false };
-    let releases = dp::releases(options, messages, parties, &comm)?;
+    let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
     if releases.is_some() && method.personalize {
         return Err(Error::input(
             "--personalize: with --dp noise stands in the place of a personal component too, and nobody can tell them apart",
         ));
     }
-    let party_sum = dp::party_sum(&comm, parties, options)?;
+    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
     let scale = start::scale(data.statistics.sum, (m, n), k);
     let mut clients = Vec::new();
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
@@ -147,7 +262,6 @@ pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn
         norm2: data.statistics.norm2,
         scale: if method.unit { 1.0 } else { scale },
         averaged_at: None,
-        kept: Kept::new(releases.as_ref()),
         releases,
         party_sum,
         iteration: 0,
@@ -162,7 +276,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, method: Method) -> Result<Box<dyn
 }
 
 /// Refuses what a sum that nobody sees the terms of cannot do.
-fn check_masked(method: &Method, masked: bool) -> Result<()> {
+fn check_masked(method: &Settings, masked: bool) -> Result<()> {
     let wrong = |why: &str| Err(Error::input(why));
     if method.barycenter == Kind::Mean && method.align != How::Identity && method.independent {
         return wrong(
@@ -207,7 +321,7 @@ impl<T: Real> Federated<T> {
             // Starts are public: there is nothing to hide in them.
             self.exchange(Kind::Mean, false)?;
         }
-        let Method { local, gamma, .. } = self.method;
+        let Settings { local, gamma, .. } = self.method;
         let pulled = gamma > 0.0 && (!first || self.pulls_at_once());
         for client in self.clients.iter_mut().filter(|c| self.server.takes_part(c.party)) {
             if !first {
@@ -259,12 +373,12 @@ impl<T: Real> Federated<T> {
             comm.work("noise", || server.noise(releases, relative));
         }
         let words = server.mean.len();
-        comm.hand_to_server::<T>(UPLOAD, hosted, words);
+        comm.record_local::<T>(UPLOAD, hosted * words);
         server.aggregate(kind, *iteration)?;
         if self.releases.is_some() {
             server.cut_below_zero();
         }
-        comm.hand_to_server::<T>(DOWNLOAD, hosted, words);
+        comm.record_local::<T>(DOWNLOAD, hosted * words);
         Ok(())
     }
 
@@ -273,7 +387,6 @@ impl<T: Real> Federated<T> {
         if self.method.schedule == Schedule::Once && self.averaged_at != Some(self.iteration) {
             self.server.open(self.working.iter().copied());
             self.exchange(Kind::Mean, true)?;
-            self.kept.update(self.releases.as_ref());
             self.averaged_at = Some(self.iteration);
         }
         Ok(())
@@ -291,7 +404,6 @@ impl<T: Real> Algorithm<T> for Federated<T> {
                     self.round()?;
                     self.iteration += 1;
                 }
-                self.kept.update(self.releases.as_ref());
             }
             Schedule::Once => {
                 let local = Local { steps: n, ..self.method.local };
@@ -324,7 +436,7 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         Ok(all)
     }
 
-    fn releases(&self) -> Option<&Releases> {
+    fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
     }
 
@@ -335,50 +447,44 @@ impl<T: Real> Algorithm<T> for Federated<T> {
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let mut pieces = vec![Piece::shared("V", self.server.mean.ncols(), 0, self.server.mean.t())];
         for client in &self.clients {
-            pieces.push(private("U", client.party, &client.u));
+            pieces.push(Piece::private("U", client.party, client.u.view()));
             if self.method.personalize {
-                pieces.push(private("V_own", client.party, &client.own));
+                pieces.push(Piece::private("V_own", client.party, client.own.view()));
             }
         }
         pieces
     }
 
-    fn state(&self) -> Vec<Piece<'_, T>> {
+    fn state(&self) -> State<'_, T> {
         let mut pieces = self.factors();
         for client in &self.clients {
-            pieces.push(private("V_local", client.party, &client.v));
+            pieces.push(Piece::private("V_local", client.party, client.v.view()));
             if self.method.schedule == Schedule::Once {
-                pieces.push(private("U_before", client.party, &client.u_before));
-                pieces.push(private("V_before", client.party, &client.v_before));
+                pieces.push(Piece::private("U_before", client.party, client.u_before.view()));
+                pieces.push(Piece::private("V_before", client.party, client.v_before.view()));
             }
         }
-        pieces.extend(self.kept.pieces(self.parties.hosted(self.comm.rank()).start));
-        pieces
+        dp::save(pieces.into(), self.releases.as_ref(), self.parties.hosted(self.comm.rank()).start)
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
-        from.rows("V", Owner::Shared, 0, self.server.mean.view_mut().reversed_axes())?;
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("V", Owner::Shared, 0, self.server.mean.view_mut().reversed_axes())?;
         for client in &mut self.clients {
             let owner = Owner::Party(client.party);
-            from.rows("U", owner, 0, client.u.view_mut())?;
-            from.rows("V_local", owner, 0, client.v.view_mut())?;
+            saved.rows("U", owner, 0, client.u.view_mut())?;
+            saved.rows("V_local", owner, 0, client.v.view_mut())?;
             if self.method.personalize {
-                from.rows("V_own", owner, 0, client.own.view_mut())?;
+                saved.rows("V_own", owner, 0, client.own.view_mut())?;
             }
             if self.method.schedule == Schedule::Once {
-                from.rows("U_before", owner, 0, client.u_before.view_mut())?;
-                from.rows("V_before", owner, 0, client.v_before.view_mut())?;
+                saved.rows("U_before", owner, 0, client.u_before.view_mut())?;
+                saved.rows("V_before", owner, 0, client.v_before.view_mut())?;
                 client.age = iteration;
             }
         }
         let first = self.parties.hosted(self.comm.rank()).start;
-        self.kept.restore(from, first, self.releases.as_mut())?;
+        dp::restore(saved, self.releases.as_mut(), first)?;
         self.iteration = iteration;
         Ok(())
     }
-}
-
-/// A matrix that only its party may see.
-fn private<'a, T>(name: &'static str, party: usize, values: &'a Array2<T>) -> Piece<'a, T> {
-    Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values: values.view() }
 }

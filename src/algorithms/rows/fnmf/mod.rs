@@ -19,110 +19,146 @@
 pub mod align;
 pub mod barycenter;
 mod client;
-mod federated;
+pub mod federated;
 mod measure;
 
 pub use client::{Local, Rule};
-pub use federated::{MESSAGES, MESSAGES_ONCE, Method as Settings, Schedule, build as build_federated};
 
 use self::align::How;
 use self::barycenter::Kind;
-use crate::algorithms::options::{
-    ALIGN, BARYCENTER, GAMMA, INERTIA, LOCAL_ITERS, LOCAL_TOL, NORMALIZE, Options, PARTICIPATION, PERSONALIZE,
-    SECURE_THRESHOLD, START, UPDATE,
-};
-use crate::algorithms::registry::{Form, Method, Partition, Unit};
-use crate::algorithms::shared::dp;
+use self::federated::{FederatedArgs, MESSAGES, RoundArgs, Settings};
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
+use crate::algorithms::description::{Description, DifferentialPrivacy, Form, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::metrics::Measure;
 
-pub static METHOD: Method = Method {
-    name: "fnmf",
-    aliases: &[],
-    summary: "federated NMF by rows: parties step on their own, aligned to a shared V; its mean is taken of aligned components",
-    paper: "Dalleiger, Gionis: Creating Coherence in Federated Non-Negative Matrix Factorization",
-    partition: Partition::PartyRows,
-    unit: Unit::Round,
-    forms: &[Form::Dense, Form::Sparse],
-    allows_negative: false,
-    options: &dp::with::<12, 22>([
-        LOCAL_ITERS.or("10"),
-        LOCAL_TOL.or("0"),
-        UPDATE.among(UPDATES, "ipalm"),
-        INERTIA.or("1"),
-        GAMMA.or("0.1"),
-        ALIGN.or("lap"),
-        BARYCENTER.or("fixed-point"),
-        NORMALIZE.or("unit"),
-        START.or("independent"),
-        PARTICIPATION.or("1"),
-        PERSONALIZE.or("false"),
-        SECURE_THRESHOLD.or("none"),
-    ]),
-    messages: MESSAGES,
-    build64: build,
-    build32: build,
-};
+/// What FNMF and its baselines do not promise.
+pub const LIMITS: [&str; 2] = [
+    "without --dp the server sees each V_j as it is, and can tell from it whether a row was in the data;",
+    "--epsilon covers what a party releases as V_j, not the statistics at loading and not evaluations (--eval-every 0).",
+];
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let options = problem.options;
-    let align = How::of(options.word(&ALIGN));
-    let personalize = options.flag(&PERSONALIZE);
-    if personalize && !matches!(align, How::LapRho | How::SinkhornRho) {
-        return Err(Error::input(format!(
-            "--personalize: --align {} finds a counterpart for every component; use lap-rho or sinkhorn-rho",
-            options.word(&ALIGN)
-        )));
-    }
-    let method = Settings {
-        gamma: options.number(&GAMMA),
-        align,
-        barycenter: Kind::of(options.word(&BARYCENTER)),
-        personalize,
-        unit: options.word(&NORMALIZE) == "unit",
-        ..rounds(options)
+/// The scale of the components that parties release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normalize {
+    /// Norm 1; U takes up the factor
+    Unit,
+    /// As they are
+    None,
+}
+
+/// Parameters of FNMF.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct FnmfArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub rounds: RoundArgs,
+    /// Weight of the pull of a party's V to the shared one, in every local step
+    #[arg(long, value_name = "X", default_value = "0.1", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub gamma: f64,
+    /// Which components correspond to each other
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = How::Lap)]
+    pub align: How,
+    /// How the shared V is made from the parties'
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Kind::FixedPoint)]
+    pub barycenter: Kind,
+    /// Scale of the components that parties release
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Normalize::Unit)]
+    pub normalize: Normalize,
+    /// Components that only one party has stay with it, in the place of shared ones that it does not have
+    #[arg(long)]
+    pub personalize: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub federated: FederatedArgs,
+}
+
+impl Method for FnmfArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "fnmf",
+        aliases: &[],
+        summary: "federated NMF by rows: parties step on their own, aligned to a shared V, the mean of aligned components",
+        paper: "Dalleiger, Gionis: Creating Coherence in Federated Non-Negative Matrix Factorization",
+        partition: Partition::PartyRows,
+        unit: Unit::Round,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::Rmsd,
+        dp: DifferentialPrivacy::Offered,
+        limits: Some(LIMITS),
+        messages: MESSAGES,
     };
-    build_federated(problem, method)
-}
 
-/// How a party may step between two exchanges.
-pub const UPDATES: &[&str] = &["ipalm", "hals"];
-
-/// A method of rounds with the options that all of them take; nothing pulls, and V̄ is the plain mean.
-pub fn rounds(options: &Options) -> Settings {
-    let hals = options.word(&UPDATE) == "hals";
-    Settings {
-        schedule: Schedule::Rounds,
-        local: Local {
-            steps: options.count(&LOCAL_ITERS),
-            tolerance: options.number(&LOCAL_TOL),
-            rule: if hals { Rule::Hals } else { Rule::Ipalm { inertia: options.number(&INERTIA) } },
-        },
-        gamma: 0.0,
-        pull_at_once: false,
-        align: How::Identity,
-        barycenter: Kind::Mean,
-        independent: options.word(&START) == "independent",
-        participation: options.number(&PARTICIPATION),
-        personalize: false,
-        // HALS gives a component the scale that fits it at the time, and the largest would rule the mean.
-        unit: hals,
+    fn check(&self) -> Result<()> {
+        if self.personalize && !matches!(self.align, How::LapRho | How::SinkhornRho) {
+            return Err(Error::input(
+                "--personalize: only --align lap-rho and sinkhorn-rho leave components without a counterpart; add one of them",
+            ));
+        }
+        self.federated.check()
     }
-}
 
-/// A method in which every party works alone, and V̄ is the plain mean of what they end with.
-pub fn once(options: &Options, rule: Rule) -> Settings {
-    Settings {
-        schedule: Schedule::Once,
-        local: Local { steps: 1, tolerance: 0.0, rule },
-        gamma: 0.0,
-        pull_at_once: false,
-        align: How::Identity,
-        barycenter: Kind::Mean,
-        independent: options.word(&START) == "independent",
-        participation: 1.0,
-        personalize: false,
-        unit: false,
+    fn groups(&self) -> Groups<'_> {
+        self.federated.groups()
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, stored: entries, .. } = *workload;
+        let (parties, hosted) = workload.parties(ranks);
+        let rows = m.div_ceil(parties) * hosted;
+        let stored = workload.part(rows, n);
+        let t = self.rounds.local_iters as f64;
+        let mut cost = Cost::default();
+        let (product, square) = (2.0 * t * k as f64, 2.0 * t * (k * k) as f64);
+        cost.add(Kernel::Mul, product * stored, product * entries);
+        cost.add(Kernel::Tmul, product * stored, product * entries);
+        let (own, all) = (square * (rows + n * hosted) as f64, square * (m + n * parties) as f64);
+        cost.add(Kernel::Gram, own, all);
+        cost.add(Kernel::Sweep, own, all);
+        // Aligning compares k × k pairs of components over n entries, in every local step, in two turns at the server and
+        // once after them; what is not one-to-one is applied by a product as large.
+        let (compared, applied) = (t + 3.0, if matches!(self.align, How::Lap | How::LapRho) { 0.0 } else { t + 2.0 });
+        let aligning = 2.0 * (k * k * n) as f64 * (compared + applied);
+        cost.add(Kernel::Other, aligning * hosted as f64, aligning * parties as f64);
+        for kind in [barycenter::UPLOAD.kind, barycenter::DOWNLOAD.kind] {
+            cost.messages.push(Message {
+                kind,
+                pattern: Pattern::Local,
+                group: 1,
+                times: 1,
+                vector: 0.0,
+                mpi_bytes: 0,
+                messages: 0,
+                party_bytes: (parties * n * k * word) as u64,
+            });
+        }
+        let turn = Message::party_sum(barycenter::INSIDE.kind, (ranks, parties), n * k + k + 1, word, 2);
+        cost.messages.push(Message { party_bytes: 0, ..turn });
+        cost.about = Some(
+            "bytes of parties are exact; MPI bytes and messages are those of two turns of the barycenter, and how many it \
+             takes depends on the data; the flops of aligning are about right",
+        );
+        cost.data = workload.block(rows, stored);
+        let own = rows / hosted;
+        cost.shape = Shape { block: (own, n), updated: own.max(n), gram: own.max(n), ..Shape::default() };
+        cost.factors = workload.bytes((3 * rows + (4 * hosted + 6) * n) * k) + (16 * n * k) as f64;
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let settings = Settings {
+            gamma: self.gamma,
+            align: self.align,
+            barycenter: self.barycenter,
+            personalize: self.personalize,
+            unit: self.normalize == Normalize::Unit,
+            ..Settings::rounds(&self.rounds, &self.federated)
+        };
+        federated::build(problem, settings, &self.federated)
     }
 }

@@ -13,15 +13,16 @@ use ndarray::Array2;
 use self::lists::{Holdout, Lists, each, kept};
 use self::step::{Listed, Row, Workspace};
 use super::start;
-use crate::algorithms::centralized::exact::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
-use crate::algorithms::options::{EXTRAPOLATION, GRID, HOLDOUT, INIT, MEASURE, MISSING, Options};
-use crate::algorithms::registry::MessageSpec;
-use crate::algorithms::{Algorithm, Measures, Owner, Piece, Problem, Restore};
+use crate::algorithms::description::MessageSpec;
+use crate::algorithms::parameters::{self, Missing};
+use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
+use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::data::STATISTICS;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
+use crate::state::{Owner, Piece, SavedState};
 
 pub use step::Kind;
 
@@ -30,11 +31,25 @@ const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", P
 /// What leaves a rank beside what the exact methods send.
 pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
 
-/// Places of the matrix (row, column) that a rank's rows, and its columns, lack.
-#[derive(Debug, Clone, Default)]
-pub struct Places {
-    pub rows: Vec<(usize, usize)>,
-    pub cols: Vec<(usize, usize)>,
+/// Missing and held-out entries.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct MissingArgs {
+    /// Missing entries: none, nan (NaN), zero-unobserved (zeros: only stored entries count), or a matrix file of the same
+    /// shape, whose nonzeros mark them; what the data has there is held out. The update then goes through rows one by one:
+    /// work in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
+    #[arg(long, value_name = "WHICH", default_value = "none", value_parser = parameters::missing)]
+    pub missing: Missing,
+    /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
+    /// and report the error on them: heldout_rmse
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parameters::number(0.0, 0.9))]
+    pub holdout: f64,
+}
+
+impl MissingArgs {
+    /// Whether some entries do not count.
+    pub fn any(&self) -> bool {
+        self.missing != Missing::None || self.holdout > 0.0
+    }
 }
 
 /// One factor on one rank, with the data that its update needs.
@@ -78,9 +93,8 @@ struct Count {
 ///
 /// # Errors
 /// On options that do not go with missing entries, or when nothing is observed.
-pub fn build<T: Real>(problem: Problem<'_, T>, kind: Kind) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, options, initial, missing, .. } = problem;
-    refuse(options)?;
+pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: Kind) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let mut blocks = data.blocks.into_iter();
     let [rows, cols] =
@@ -88,8 +102,8 @@ pub fn build<T: Real>(problem: Problem<'_, T>, kind: Kind) -> Result<Box<dyn Alg
     let places = missing.unwrap_or_default();
     let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
     let sparse = matches!(rows, Block::Sparse(_));
-    let only_stored = options.word(&MISSING) == "zero-unobserved";
-    let mut share = options.number(&HOLDOUT);
+    let only_stored = args.missing == Missing::ZeroUnobserved;
+    let mut share = args.holdout;
     let drawn = sparse && !only_stored;
     if drawn {
         // Held-out zeros cost like nonzeros: no more of them than there are of those.
@@ -197,26 +211,6 @@ pub fn build<T: Real>(problem: Problem<'_, T>, kind: Kind) -> Result<Box<dyn Alg
         count,
         iteration: 0,
     }))
-}
-
-/// Options of the exact methods that do not go with missing entries.
-fn refuse(options: &Options) -> Result<()> {
-    let wrong =
-        |what: &str| Err(Error::input(format!("{what} does not go with --missing and --holdout; leave it out")));
-    let has = |name: &str, value: &str| options.to_json().get(name).is_some_and(|v| v == value);
-    if has("extrapolation", "restart") {
-        return wrong(&format!("--{} restart", EXTRAPOLATION.name));
-    }
-    if has("measure", "projected-gradient") {
-        return wrong(&format!("--{} projected-gradient", MEASURE.name));
-    }
-    if options.word(&INIT) == "nndsvd" {
-        return wrong(&format!("--{} nndsvd", INIT.name));
-    }
-    if options.grid().is_some() {
-        return wrong(&format!("--{}", GRID.name));
-    }
-    Ok(())
 }
 
 /// What is known of the entries that do not count: own row, column, entry.
@@ -331,9 +325,9 @@ impl<T: Real> Algorithm<T> for Masked<T> {
         ]
     }
 
-    fn restore(&mut self, from: &dyn Restore<T>, iteration: usize) -> Result<()> {
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
-            from.rows(name, Owner::Shared, side.first, side.own.view_mut())?;
+            saved.rows(name, Owner::Shared, side.first, side.own.view_mut())?;
         }
         self.iteration = iteration;
         Ok(())

@@ -17,32 +17,23 @@ pub use self::lap::Assignment;
 use self::sinkhorn::Sinkhorn;
 use crate::linalg::{Real, gemm};
 
-/// The words of `--align`.
-pub const WORDS: &[&str] = &["lap", "lap-rho", "sinkhorn", "sinkhorn-rho", "knn"];
-
 /// The kinds of alignment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum How {
     /// P = I: components stand for themselves, as in generic federated learning.
+    #[value(skip)]
     Identity,
+    /// Best one-to-one assignment
     Lap,
+    /// The same by correlation, only where it is significant
     LapRho,
+    /// Soft weights by optimal transport
     Sinkhorn,
+    /// The same by correlation, only where it is significant
     SinkhornRho,
+    /// Nearest three
     Knn,
-}
-
-impl How {
-    /// The kind of one of [`WORDS`].
-    pub fn of(word: &str) -> How {
-        match word {
-            "lap-rho" => How::LapRho,
-            "sinkhorn" => How::Sinkhorn,
-            "sinkhorn-rho" => How::SinkhornRho,
-            "knn" => How::Knn,
-            _ => How::Lap,
-        }
-    }
 }
 
 /// What the assignment pays for a pair that may not be: more than any correlation distance, which is 2 at most.

@@ -1,6 +1,7 @@
 //! The fixed point of "align to V̄, then average" (Alg. 1).
 
-use super::{Server, greedy};
+use super::greedy;
+use super::server::Server;
 use crate::error::Result;
 use crate::linalg::Real;
 

@@ -1,6 +1,6 @@
 //! Fuzzy c-means (Dunn 1974) with the usual exponent 2 on the rows of all V_j: the other rival.
 
-use super::Server;
+use super::server::Server;
 use crate::error::Result;
 use crate::linalg::Real;
 

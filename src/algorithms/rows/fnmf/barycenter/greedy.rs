@@ -1,7 +1,7 @@
 //! A greedy barycenter: one party after the other is aligned to the mean of those before it and folded in. One pass; the
 //! running mean walks from rank to rank.
 
-use super::{INSIDE, Server, merge};
+use super::server::{INSIDE, Server, merge};
 use crate::error::Result;
 use crate::linalg::Real;
 

@@ -1,6 +1,6 @@
 //! Lloyd's k-means on the rows of all V_j: a rival that knows nothing of one-to-one. Its centres come in any order.
 
-use super::Server;
+use super::server::Server;
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::random::{Purpose, Stream};

@@ -2,7 +2,7 @@
 
 use ndarray::ArrayViewMut2;
 
-use super::{SUM_V, Server};
+use super::server::{SUM_V, Server};
 use crate::algorithms::rows::fnmf::align::Aligner;
 use crate::comm::Communicator;
 use crate::error::Result;

@@ -3,7 +3,8 @@
 
 use ndarray::ArrayView2;
 
-use super::{INSIDE, Server, merge};
+use super::server::{INSIDE, Server, merge};
+use crate::algorithms::rows::fnmf::align::Aligner;
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -61,7 +62,7 @@ pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
 /// Merges the term of one upload into that of another of the same rank.
 fn fold<T: Real>(
     comm: &crate::comm::Communicator,
-    aligner: &mut crate::algorithms::rows::fnmf::barycenter::Aligner<T>,
+    aligner: &mut Aligner<T>,
     moved: &mut [T],
     a: &mut [T],
     b: &[T],

@@ -1,0 +1,26 @@
+"""Checks for memory errors, undefined behaviour and leaks that take too long for `make test`.
+
+    fuzz [SECONDS [TARGET ...]]   fuzz each target for SECONDS [60]; needs cargo-fuzz and nightly Rust
+    miri [TEST ...]               unit tests of the pure modules under Miri; needs nightly Rust with Miri
+    soak [SECONDS [BINARY]]       long runs that watch memory, open files and MPI requests [600 s]
+    valgrind [BINARY]             one rank of each family under Memcheck; needs valgrind
+
+Arguments in brackets are optional.
+"""
+
+import argparse
+import subprocess
+
+from lib.program import ROOT
+
+CHECKS = ("fuzz", "miri", "soak", "valgrind")
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(
+        prog="bench/run safety", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("check", choices=CHECKS)
+    parser.add_argument("arguments", nargs="*", help="arguments of the check, as listed above")
+    options = parser.parse_args(argv)
+    return subprocess.run([ROOT / "bench" / "safety" / options.check, *options.arguments]).returncode

@@ -1,0 +1,146 @@
+//! What a method declares about itself: name, paper, how it splits the data, what leaves a rank or party, its limits.
+
+use crate::comm::{LARGEST, MessageTag, Payload};
+use crate::data;
+use crate::metrics::Measure;
+
+/// What one iteration is: what `--max-iters` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// One update of U and one of V.
+    Update,
+    /// One exchange between the parties.
+    Round,
+    /// One party's turn and its merge at the server.
+    Merge,
+    /// One update of U and one of V at every party; they exchange at the end.
+    Local,
+    /// One component found at every party; they exchange at the end.
+    Component,
+}
+
+impl Unit {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Unit::Update => "one update of U and one of V",
+            Unit::Round => "one round of exchange between the parties",
+            Unit::Merge => "one party's turn and its merge at the server",
+            Unit::Local => "one update of U and one of V at every party; they exchange at the end",
+            Unit::Component => "one component at every party; they exchange at the end",
+        }
+    }
+}
+
+/// How the data is split; see [`Layout`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partition {
+    Grid,
+    RowsAndColumns,
+    PartyRows,
+    PartyColumns,
+}
+
+impl Partition {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Partition::Grid => "blocks of a grid over ranks",
+            Partition::RowsAndColumns => "rows and columns over ranks",
+            Partition::PartyRows => "rows by party",
+            Partition::PartyColumns => "columns by party",
+        }
+    }
+
+    /// Whether the blocks belong to parties, whose data stays with them.
+    pub fn is_private(self) -> bool {
+        matches!(self, Partition::PartyRows | Partition::PartyColumns)
+    }
+}
+
+/// The forms of a local block that a method can work on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Dense,
+    Sparse,
+    Bits,
+}
+
+/// One line of a method's message table: something that leaves a rank or a party.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageSpec {
+    /// The kind of message under which the ledger books it.
+    pub kind: &'static str,
+    pub payload: Payload,
+    pub shape: &'static str,
+    pub when: &'static str,
+}
+
+impl MessageSpec {
+    pub const fn new(tag: MessageTag, shape: &'static str, when: &'static str) -> Self {
+        MessageSpec { kind: tag.kind, payload: tag.payload, shape, when }
+    }
+}
+
+/// For the message table of a method with exact sums over parties in the clear.
+pub const LARGEST_TERM: MessageSpec =
+    MessageSpec::new(LARGEST, "1 for each party", "each sum over parties that is not masked");
+
+/// What leaves a rank or party with every method, while the data is loaded.
+pub static COMMON_MESSAGES: &[MessageSpec] =
+    &[MessageSpec::new(data::STATISTICS, "sum, norm, range, number and hash of the entries", "once, while loading")];
+
+/// Whether a method offers `--dp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DifferentialPrivacy {
+    Offered,
+    /// Not, and why.
+    Refused(&'static str),
+}
+
+/// Why methods without parties have no `--dp`.
+pub const NO_PARTIES: DifferentialPrivacy =
+    DifferentialPrivacy::Refused("its ranks are one domain of trust, nothing leaves a party");
+
+/// What a method declares about itself.
+#[derive(Debug)]
+pub struct Description {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    /// One line for `--help` and `list`.
+    pub summary: &'static str,
+    pub paper: &'static str,
+    pub partition: Partition,
+    pub unit: Unit,
+    pub forms: &'static [Form],
+    /// Whether the data may have negative entries.
+    pub allows_negative: bool,
+    pub dp: DifferentialPrivacy,
+    /// What the method is about: progress and summary lead with it.
+    pub measure: Measure,
+    /// What a private method does not promise, in two lines; `None` where the ranks are one domain of trust.
+    pub limits: Option<[&'static str; 2]>,
+    pub messages: &'static [MessageSpec],
+}
+
+impl Description {
+    /// Whether it factorises matrices of 0 and 1, and those only.
+    pub fn is_boolean(&self) -> bool {
+        self.forms.contains(&Form::Bits)
+    }
+
+    /// How a message is protected from those that relay or receive it, in words.
+    pub fn protection(&self, message: &MessageSpec) -> String {
+        let clear = match message.payload {
+            Payload::Ciphertext => return "encrypted".into(),
+            Payload::Masked => return "masked: only the sum of all parties can be read".into(),
+            Payload::Control => return "in the clear; independent of the entries".into(),
+            _ => "in the clear",
+        };
+        let masked = self.messages.iter().any(|w| w.kind == message.kind && w.payload == Payload::Masked);
+        let noised = self.dp == DifferentialPrivacy::Offered && message.payload == Payload::SharedFactor;
+        let more = [(masked, "masked with --secure-sum"), (noised, "noised with --dp")];
+        let more: Vec<&str> = more.into_iter().filter_map(|(is, text)| is.then_some(text)).collect();
+        if more.is_empty() { clear.into() } else { format!("{clear}; {}", more.join(", ")) }
+    }
+}

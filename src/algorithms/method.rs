@@ -1,0 +1,245 @@
+//! A method: the type of its parameters ([`Method`]), and the same without the type ([`Entry`], [`ConfiguredMethod`]) for
+//! those who handle all methods alike.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::{ArgMatches, Command};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::cost::{Cost, Workload};
+use super::description::Description;
+use super::shared::dp::DpArgs;
+use super::shared::grid::GridArgs;
+use super::shared::missing::MissingArgs;
+use super::shared::secure_sum::SecureSumArgs;
+use super::shared::start::InitArgs;
+use super::{Algorithm, Problem};
+use crate::error::{Error, Result};
+use crate::linalg::Real;
+
+/// The groups of parameters that parts of the program other than the method serve; `None` where a method has no such
+/// parameters.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Groups<'a> {
+    pub grid: Option<&'a GridArgs>,
+    pub init: Option<&'a InitArgs>,
+    pub missing: Option<&'a MissingArgs>,
+    pub secure_sum: Option<&'a SecureSumArgs>,
+    pub dp: Option<&'a DpArgs>,
+    /// Whether parties take their turns in real time.
+    pub real_time: bool,
+    /// Where the order of merges is to be written.
+    pub record_order: Option<&'a Path>,
+    /// Where the releases that every party sees are to be written.
+    pub record_releases: Option<&'a Path>,
+}
+
+/// A method: the type of its parameters. Doc comments of the fields are the options' help.
+pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+    const DESCRIPTION: &'static Description;
+
+    /// Checks what needs several parameters at once, before any data is read.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups::default()
+    }
+
+    /// The method that these parameters choose for a matrix, and why; before the matrix is known (`None`) a first guess.
+    /// Only `auto` chooses.
+    fn choose(&self, _matrix: Option<MatrixShape>) -> Option<Choice> {
+        None
+    }
+
+    /// What an iteration costs on `ranks` ranks, without the largest terms of exact sums; `None` without a formula.
+    ///
+    /// # Errors
+    /// When a parameter does not fit the shape.
+    fn cost(&self, _workload: &Workload, _ranks: usize) -> Result<Option<Cost>> {
+        Ok(None)
+    }
+
+    /// Makes the algorithm from its problem.
+    ///
+    /// # Errors
+    /// When the parameters do not fit the data.
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
+}
+
+/// What `auto` chooses by.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixShape {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub sparse: bool,
+}
+
+/// A method that `auto` has chosen.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    pub method: Arc<dyn ConfiguredMethod>,
+    pub why: &'static str,
+}
+
+/// A method with checked parameters.
+pub trait ConfiguredMethod: fmt::Debug + Send + Sync {
+    fn description(&self) -> &'static Description;
+
+    /// Names and values of all parameters, for trace, output and checkpoint.
+    fn parameters(&self) -> Map<String, Value>;
+
+    /// See [`Method::check`].
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn check(&self) -> Result<()>;
+
+    fn groups(&self) -> Groups<'_>;
+
+    /// See [`Method::choose`].
+    fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice>;
+
+    /// See [`Method::cost`].
+    ///
+    /// # Errors
+    /// When a parameter does not fit the shape.
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>>;
+
+    /// See [`Method::build`].
+    ///
+    /// # Errors
+    /// When the parameters do not fit the data.
+    fn build_f64(&self, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>>;
+
+    /// See [`Method::build`].
+    ///
+    /// # Errors
+    /// When the parameters do not fit the data.
+    fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>>;
+}
+
+impl<M: Method> ConfiguredMethod for M {
+    fn description(&self) -> &'static Description {
+        M::DESCRIPTION
+    }
+
+    fn parameters(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(map)) => map,
+            other => unreachable!("parameters are a struct of plain values, not {other:?}"),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        Method::check(self)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Method::groups(self)
+    }
+
+    fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
+        Method::choose(self, matrix)
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Method::cost(self, workload, ranks)
+    }
+
+    fn build_f64(&self, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>> {
+        self.build(problem)
+    }
+
+    fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>> {
+        self.build(problem)
+    }
+}
+
+/// The precisions, as far as methods are built for them.
+pub trait Precision: Real {
+    /// # Errors
+    /// As [`Method::build`].
+    fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, Self>) -> Result<Box<dyn Algorithm<Self>>>;
+}
+
+impl Precision for f64 {
+    fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>> {
+        method.build_f64(problem)
+    }
+}
+
+impl Precision for f32 {
+    fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>> {
+        method.build_f32(problem)
+    }
+}
+
+/// A method of the registry, whatever the type of its parameters.
+pub trait Entry: Sync {
+    fn description(&self) -> &'static Description;
+
+    /// The method's options, for help, reference, man page and completions.
+    fn options(&self) -> Vec<clap::Arg>;
+
+    /// The method with the parameters that were typed, its defaults for the rest.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>>;
+
+    /// The method with all its defaults.
+    fn defaults(&self) -> Arc<dyn ConfiguredMethod>;
+
+    /// Whether the method takes `--name`.
+    fn takes(&self, name: &str) -> bool {
+        self.options().iter().any(|arg| arg.get_long() == Some(name))
+    }
+}
+
+impl<M: Method> Entry for PhantomData<M> {
+    fn description(&self) -> &'static Description {
+        M::DESCRIPTION
+    }
+
+    fn options(&self) -> Vec<clap::Arg> {
+        let heading = format!("Options of {}", M::DESCRIPTION.name);
+        let command = M::augment_args(Command::new("fednmf"));
+        // Negative numbers reach our own parsers, which say what the option must be.
+        let tidy = |arg: &clap::Arg| {
+            let arg = arg.clone().help_heading(heading.clone());
+            if arg.get_action().takes_values() { arg.allow_hyphen_values(true) } else { arg }
+        };
+        command.get_arguments().map(tidy).collect()
+    }
+
+    fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
+        let method = M::from_arg_matches(matches).map_err(|e| Error::input(e.render().to_string()))?;
+        Method::check(&method)?;
+        Ok(Arc::new(method))
+    }
+
+    fn defaults(&self) -> Arc<dyn ConfiguredMethod> {
+        Arc::new(defaults::<M>())
+    }
+}
+
+/// The registry's entry of a method.
+pub const fn entry<M: Method>() -> &'static dyn Entry {
+    &PhantomData::<M>
+}
+
+/// A method with all its defaults.
+pub fn defaults<M: Method>() -> M {
+    let matches = M::augment_args(Command::new("fednmf")).get_matches_from(["fednmf"]);
+    M::from_arg_matches(&matches).expect("every parameter has a default")
+}

@@ -1,0 +1,399 @@
+//! What the exact alternating methods share (MPI-FAUN, Kannan et al. 2018): the data on a grid, and in each half of an
+//! iteration the Gram matrix of one factor, the product with the data, and a step of the method on
+//! (Gram, right-hand side) for the rows of the other factor. `hals`, `mu` and `bpp` are such steps.
+
+use std::mem::swap;
+
+use ndarray::{Array2, ArrayViewMut2};
+
+use super::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
+use super::missing::MissingArgs;
+use super::start::{self, InitArgs, Start};
+use super::stationarity::{Evaluated, MeasureArgs};
+use super::{missing, nndsvd, stationarity};
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
+use crate::algorithms::description::MessageSpec;
+use crate::algorithms::parameters::Init;
+use crate::algorithms::{Algorithm, Measures, Problem};
+use crate::comm::{Communicator, MessageTag, Payload};
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Real, gram};
+use crate::metrics;
+use crate::state::{Owner, Piece, SavedState, State};
+
+/// The factor that is updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Factor {
+    U,
+    V,
+}
+
+/// A method's update of the rows of one factor.
+pub trait Step<T: Real> {
+    /// Changes x (rows × k) for the right-hand side r (rows × k) and the Gram matrix g (k × k) of the fixed factor.
+    ///
+    /// # Errors
+    /// When the numbers can no longer be carried on with.
+    fn update(&mut self, factor: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()>;
+
+    /// Whether an entry that is 0 stays 0 for ever: a start must not have such.
+    fn keeps_zeros(&self) -> bool {
+        false
+    }
+
+    /// What was decided from the sizes.
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        Vec::new()
+    }
+}
+
+/// What every exact method takes.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ExactArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub grid: GridArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub measure: MeasureArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub init: InitArgs,
+}
+
+impl ExactArgs {
+    /// Refuses what cannot be combined with missing entries, where there are some.
+    ///
+    /// # Errors
+    /// Naming the option.
+    pub fn check_missing(&self, missing: &MissingArgs, extrapolation: Extrapolation) -> Result<()> {
+        let wrong = [
+            ("--extrapolation restart", extrapolation == Extrapolation::Restart),
+            ("--measure projected-gradient", self.measure.measure == Evaluated::ProjectedGradient),
+            ("--init nndsvd", self.init.init == Init::Nndsvd),
+            ("--grid", self.grid.grid.given().is_some()),
+        ];
+        match wrong.into_iter().find(|(_, given)| *given && missing.any()) {
+            Some((what, _)) => {
+                Err(Error::input(format!("{what} cannot be combined with --missing and --holdout; leave it out")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What an iteration costs on `ranks` ranks, whose update is `kernel` with so many passes over U and V.
+    pub fn cost(
+        &self,
+        extrapolation: Extrapolation,
+        (kernel, [of_u, of_v]): (Kernel, [usize; 2]),
+        workload: &Workload,
+        ranks: usize,
+    ) -> Cost {
+        let Workload { m, n, k, word, stored: all, sparse, .. } = *workload;
+        let asked = self.grid.grid.given().map(|grid| (grid.rows, grid.cols));
+        let (pr, pc) = asked.filter(|(pr, pc)| pr * pc == ranks).unwrap_or_else(|| grid::fewest_words(m, n, ranks));
+        let (rows, cols) = (m.div_ceil(pr), n.div_ceil(pc));
+        let (own_u, own_v) = (rows.div_ceil(pc), cols.div_ceil(pr));
+        let stored = workload.part(rows, cols);
+        let mut cost = Cost { grid: Some((pr, pc)), ..Cost::default() };
+        let product = 2.0 * k as f64;
+        cost.add(Kernel::Mul, product * stored, product * all);
+        cost.add(Kernel::Tmul, product * stored, product * all);
+        let square = 2.0 * (k * k) as f64;
+        let beyond = extrapolation == Extrapolation::Restart;
+        // Beyond U there is a second U, whose Gram matrix is needed too, and the objective.
+        let (times, words) = if beyond { (2, WORDS) } else { (1, 0) };
+        cost.add(Kernel::Gram, square * (times * own_u + own_v) as f64, square * (times * m + n) as f64);
+        cost.add(kernel, square * (of_u * own_u + of_v * own_v) as f64, square * (of_u * m + of_v * n) as f64);
+        if beyond {
+            cost.about = Some("an iteration after which the objective has risen sums the Gram matrix of U once more");
+        }
+        for (gram, gather, sum, groups, size, length, words) in
+            [("Gram of V", "gather V", "sum M'U", pc, pr, n, 0), ("Gram of U", "gather U", "sum M V", pr, pc, m, words)]
+        {
+            cost.messages.push(Message::all_reduce(gram, ranks, k * k + words, word, 1));
+            let out = |kind, pattern| Message::shared_out(kind, pattern, (groups, size), length * k, word);
+            cost.messages.extend(out(gather, Pattern::AllGather));
+            cost.messages.extend(out(sum, Pattern::ReduceScatter));
+        }
+        cost.data = workload.block(rows, stored);
+        cost.shape =
+            Shape { block: (rows, cols), updated: own_u.max(own_v), gram: own_u.max(own_v), ..Shape::default() };
+        // Rows owned and their right-hand sides; blocks gathered, once more in the other memory order if dense.
+        let copies = if sparse { 1 } else { 2 };
+        let whole = usize::from(pc > 1) * rows + usize::from(pr > 1) * cols;
+        let owned = if beyond { 3 } else { 2 };
+        cost.factors = workload.bytes((owned * (own_u + own_v) + copies * whole + 3 * k) * k);
+        cost
+    }
+}
+
+const RHS_U: MessageTag = MessageTag::new("sum M V", Payload::Product);
+const RHS_V: MessageTag = MessageTag::new("sum M'U", Payload::Product);
+
+/// What leaves a rank, the same for every step.
+pub const MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(GRAM_V, "k x k", "each iteration; each evaluation with --measure projected-gradient"),
+    MessageSpec::new(
+        GRAM_U,
+        "k x k; with --extrapolation and two words of the objective",
+        "each iteration, twice after a rise; each evaluation with --measure projected-gradient",
+    ),
+    MessageSpec::new(
+        GATHER_V,
+        "(n / pc) x k",
+        "each iteration, where the grid has several rows; each evaluation; n x k with --missing or --holdout",
+    ),
+    MessageSpec::new(
+        GATHER_U,
+        "(m / pr) x k",
+        "each iteration, where the grid has several columns; each evaluation; m x k with --missing or --holdout",
+    ),
+    MessageSpec::new(RHS_U, "(m / pr) x k", "as Gram of V, where the grid has several columns"),
+    MessageSpec::new(RHS_V, "(n / pc) x k", "as Gram of V, where the grid has several rows"),
+    MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+    stationarity::MESSAGES,
+    nndsvd::MESSAGES[0],
+    nndsvd::MESSAGES[1],
+    nndsvd::MESSAGES[2],
+    nndsvd::MESSAGES[3],
+    missing::MESSAGES,
+];
+
+/// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.
+pub const WORDS: usize = 2;
+
+/// What an extrapolated run has beside the points it updates at.
+struct Extrapolated<T: Real> {
+    momentum: Momentum,
+    /// The factors as the last updates left them; the grid's own rows are where the next ones start, and what the other
+    /// factor is fitted to.
+    u: Array2<T>,
+    v: Array2<T>,
+    /// UᵀU of this rank's rows.
+    gram: Array2<T>,
+}
+
+/// See the module.
+pub struct Exact<T: Real, S> {
+    comm: Communicator,
+    grid: Grid<T>,
+    gram: Array2<T>,
+    /// A Gram matrix on its way through the sum, and [`WORDS`].
+    message: Vec<T>,
+    step: S,
+    extrapolated: Option<Extrapolated<T>>,
+    /// Whether an evaluation tells the projected gradient too.
+    gradient: bool,
+    shape: (usize, usize),
+    norm2: f64,
+    iteration: usize,
+}
+
+/// What decisions are made from, the same on all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    pub m: usize,
+    pub n: usize,
+    /// Entries that a product visits: the nonzeros of sparse data, else m·n.
+    pub entries: f64,
+    pub k: usize,
+}
+
+/// Puts the method together; `step` is made for the sizes, extrapolated as in [`super::extrapolation`].
+///
+/// # Errors
+/// When a sparse block is refused by MKL.
+pub fn build<T: Real, S: Step<T> + 'static>(
+    problem: Problem<'_, T>,
+    args: &ExactArgs,
+    extrapolation: Extrapolation,
+    step: impl FnOnce(&Sizes) -> S,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
+    let gradient = args.measure.measure == Evaluated::ProjectedGradient;
+    let shape = (data.header.rows, data.header.cols);
+    let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
+    let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.statistics.nonzeros as f64 };
+    let sizes = Sizes { m: shape.0, n: shape.1, entries, k };
+    let block = data.blocks.into_iter().next().expect("a grid has one block on each rank");
+    let step = step(&sizes);
+    let rows = grid::own_rows(&comm, &data.cuts);
+    let task = nndsvd::Task { comm: &comm, cuts: &data.cuts, shape, k, kernel, seed };
+    let start = Start::new(&args.init, initial);
+    let (mut block, u, v) =
+        start::on_grid(start, &task, data.statistics.sum, step.keeps_zeros(), block, rows.each_ref())?;
+    block.prepare(kernel, k)?;
+    let mut grid = Grid::new(&comm, block, &data.cuts, k);
+    (grid.u.own, grid.v.own) = (u, v);
+    let extrapolated = (extrapolation == Extrapolation::Restart).then(|| Extrapolated {
+        momentum: Momentum::default(),
+        u: grid.u.own.clone(),
+        v: grid.v.own.clone(),
+        gram: Array2::zeros((k, k)),
+    });
+    Ok(Box::new(Exact {
+        step,
+        gram: Array2::zeros((k, k)),
+        message: vec![T::zero(); k * k + WORDS],
+        norm2: data.statistics.norm2,
+        iteration: 0,
+        comm,
+        grid,
+        extrapolated,
+        gradient,
+        shape,
+    }))
+}
+
+impl<T: Real, S: Step<T>> Exact<T, S> {
+    /// The right-hand side of a factor and the Gram matrix of the other one. The sum of that is not needed before the
+    /// update: it travels while the data is multiplied.
+    fn prepare(&mut self, factor: Factor) {
+        let Exact { comm, grid, gram: g, .. } = self;
+        let fixed = if factor == Factor::U { &grid.v.own } else { &grid.u.own };
+        comm.work("Gram", || gram(&fixed.view(), &mut g.view_mut()));
+        let words = g.as_slice_mut().expect("made contiguous");
+        match factor {
+            Factor::U => comm.sum_while(GRAM_V, words, || grid.product_for_u(comm, GATHER_V, RHS_U)),
+            Factor::V => comm.sum_while(GRAM_U, words, || grid.product_for_v(comm, GATHER_U, RHS_V)),
+        }
+    }
+
+    fn update(&mut self, factor: Factor) -> Result<()> {
+        let Exact { comm, grid, gram, step, .. } = self;
+        let side = if factor == Factor::U { &mut grid.u } else { &mut grid.v };
+        comm.work("update", || step.update(factor, &mut side.own, &side.rhs, gram))
+    }
+
+    /// After U's update at V_y: U goes beyond, its Gram matrix and the objective are summed in one message, and the right-hand
+    /// side of V follows; where the objective rose, both factors go back first to where the updates left them.
+    fn prepare_v_beyond(&mut self, x: &mut Extrapolated<T>) {
+        let Exact { comm, grid, gram: g, message, norm2, .. } = self;
+        let (u, k) = (&mut grid.u.own, g.nrows());
+        let (entries, words) = message.split_at_mut(k * k);
+        let mut beyond = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
+        comm.work("Gram", || {
+            gram(&u.view(), &mut x.gram.view_mut());
+            let objective = inner(&x.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
+            extrapolate(u, &mut x.u, x.momentum.beta);
+            gram(&u.view(), &mut beyond);
+            words.copy_from_slice(&in_two(objective, *norm2));
+        });
+        comm.sum(GRAM_U, message);
+        let objective = *norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
+        if x.momentum.judge(objective) {
+            g.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
+            grid.product_for_v(comm, GATHER_U, RHS_V);
+        } else {
+            grid.u.own.assign(&x.u);
+            grid.v.own.assign(&x.v);
+            self.prepare(Factor::V);
+        }
+    }
+
+    fn iterate(&mut self) -> Result<()> {
+        self.prepare(Factor::U);
+        self.update(Factor::U)?;
+        match self.extrapolated.take() {
+            None => self.prepare(Factor::V),
+            Some(mut x) => {
+                self.prepare_v_beyond(&mut x);
+                self.extrapolated = Some(x);
+            }
+        }
+        self.update(Factor::V)?;
+        if let Some(x) = &mut self.extrapolated {
+            self.comm.work("update", || extrapolate(&mut self.grid.v.own, &mut x.v, x.momentum.beta));
+        }
+        self.iteration += 1;
+        Ok(())
+    }
+
+    /// The norm of the projected gradient at the grid's factors. Collective.
+    fn projected_gradient(&mut self) -> f64 {
+        self.prepare(Factor::U);
+        let of_u = stationarity::squared(&self.grid.u.own, &self.grid.u.rhs, &self.gram);
+        self.prepare(Factor::V);
+        let of_v = stationarity::squared(&self.grid.v.own, &self.grid.v.rhs, &self.gram);
+        stationarity::norm(&self.comm, of_u + of_v)
+    }
+
+    /// Puts V as the last update left it into the grid's place, or takes it out again. With the U beyond, which it was
+    /// fitted to, it is the result.
+    fn exchange(&mut self) {
+        if let Some(x) = &mut self.extrapolated {
+            swap(&mut self.grid.v.own, &mut x.v);
+        }
+    }
+}
+
+/// x in two words whose sums over ranks keep about 40 bits of `unit`: multiples of unit·2⁻¹⁶ add up exactly.
+fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
+    let step = unit / 65536.0;
+    let high = if step > 0.0 { (x / step).round() * step } else { 0.0 };
+    [T::from_f64(high), T::from_f64(x - high)]
+}
+
+impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        (0..n).try_for_each(|_| self.iterate())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        self.exchange();
+        let u = self.grid.u.gather(GATHER_U);
+        let v = self.grid.v.gather(GATHER_V);
+        let error = metrics::relative_error(&self.comm, self.norm2, std::iter::once((&self.grid.block, u, v)));
+        let mut found = vec![("rel_error", error)];
+        if self.gradient {
+            found.push(("projected_gradient", self.projected_gradient()));
+        }
+        self.exchange();
+        Ok(found)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let (u, v) = (&self.grid.u, &self.grid.v);
+        let (own_u, own_v) = self.extrapolated.as_ref().map_or((&u.own, &v.own), |x| (&u.own, &x.v));
+        vec![
+            Piece::shared("U", self.shape.0, u.own_rows.start, own_u.view()),
+            Piece::shared("V", self.shape.1, v.own_rows.start, own_v.view()),
+        ]
+    }
+
+    fn state(&self) -> State<'_, T> {
+        let state = State::from(self.factors());
+        let Some(x) = &self.extrapolated else { return state };
+        let (u, v) = (&self.grid.u, &self.grid.v);
+        let mut state = state.with(Owner::Shared, &x.momentum);
+        state.matrices.push(Piece::shared("U_new", self.shape.0, u.own_rows.start, x.u.view()));
+        state.matrices.push(Piece::shared("V_beyond", self.shape.1, v.own_rows.start, v.own.view()));
+        state
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        let (u, v) = (&mut self.grid.u, &mut self.grid.v);
+        saved.rows("U", Owner::Shared, u.own_rows.start, u.own.view_mut())?;
+        saved.rows("V", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
+        if let Some(x) = &mut self.extrapolated {
+            x.v.assign(&v.own);
+            saved.rows("U_new", Owner::Shared, u.own_rows.start, x.u.view_mut())?;
+            saved.rows("V_beyond", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
+            x.momentum = saved.read(Owner::Shared)?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        let mut all = self.step.decisions();
+        all.push(("grid", self.grid.name().into()));
+        all
+    }
+}

@@ -1,0 +1,74 @@
+//! Sums over parties, in the clear or masked: the parameters, and the sum that they ask for.
+
+use crate::algorithms::description::MessageSpec;
+use crate::algorithms::parameters::{self, OrNone};
+use crate::comm::{Communicator, Parties};
+use crate::error::{Error, Result};
+use crate::privacy::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
+
+/// Whether sums over parties are masked.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SecureSumArgs {
+    /// Mask every party's term of a sum, so that only the sum is seen: keys by X25519, masks by ChaCha20, in 64-bit fixed
+    /// point
+    #[arg(long)]
+    pub secure_sum: bool,
+    /// Room of --secure-sum above the expected size of a sum's entries, in bits. A sum that does not fit ends the run, and
+    /// each further bit costs one bit of precision
+    #[arg(long, value_name = "BITS", default_value = "16", value_parser = parameters::count(1))]
+    pub headroom: usize,
+}
+
+/// Whether sums over parties survive drop-outs.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ThresholdArgs {
+    /// With --secure-sum: sums go on without parties that vanish as long as T are left, by secret shares for each sum
+    /// (Bonawitz et al.). T parties together can then uncover any other. A rank that dies ends the run all the same
+    #[arg(long, value_name = "T|none", default_value = "none", value_parser = parameters::or_none(parameters::count(2)))]
+    pub secure_threshold: OrNone<usize>,
+}
+
+impl ThresholdArgs {
+    /// # Errors
+    /// When a threshold is given without `--secure-sum`, or with `--dp`.
+    pub fn check(&self, sum: &SecureSumArgs, dp: bool) -> Result<()> {
+        if self.secure_threshold.as_ref().is_none() {
+            return Ok(());
+        }
+        if !sum.secure_sum {
+            return Err(Error::input("--secure-threshold: applies to masked sums; add --secure-sum"));
+        }
+        if dp {
+            return Err(Error::input(
+                "--secure-threshold: parties that vanish take their share of the noise along; omit it or --dp",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a party sends beside its masked values where sums survive drop-outs.
+pub const SURVIVING: [MessageSpec; 3] = [
+    MessageSpec::new(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
+    MessageSpec::new(SEALED_SHARES, "80 bytes for each other party", "each sum, with --secure-threshold"),
+    MessageSpec::new(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
+];
+
+/// The sums that were asked for. Collective.
+///
+/// # Errors
+/// As [`PartySum::masked`].
+pub fn party_sum(
+    comm: &Communicator,
+    parties: Parties,
+    args: &SecureSumArgs,
+    threshold: Option<&ThresholdArgs>,
+) -> Result<PartySum> {
+    if !args.secure_sum {
+        return Ok(PartySum::plain(comm, parties));
+    }
+    match threshold.and_then(|t| t.secure_threshold.as_ref()) {
+        Some(&threshold) => PartySum::dropout_resilient(comm, parties, args.headroom, threshold),
+        None => PartySum::masked(comm, parties, args.headroom),
+    }
+}

@@ -1,0 +1,156 @@
+//! `fednmf account`: what releases cost, without data.
+
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::error::{Error, Result};
+use crate::privacy::PrivacyLoss;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    Gaussian,
+    Laplace,
+    Xor,
+}
+
+/// What is asked.
+#[derive(Debug, Args)]
+pub struct AccountArgs {
+    /// Kind of noise
+    #[arg(long, value_enum, default_value_t = Kind::Gaussian)]
+    dp: Kind,
+    /// Noise of a release in units of its sensitivity: standard deviation (gaussian) or scale (laplace); for xor the
+    /// chance that a bit is flipped
+    #[arg(long, value_name = "X")]
+    noise: Option<f64>,
+    /// Budget: says the noise that it asks for, or with --noise how many releases it allows
+    #[arg(long, value_name = "X")]
+    epsilon: Option<f64>,
+    /// The delta beside epsilon
+    #[arg(long, value_name = "X", default_value_t = 1e-5)]
+    delta: f64,
+    /// Releases one after the other
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    releases: u64,
+    /// Bits by which two messages may differ (xor): entries of V, or twice --clip
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    bits: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl AccountArgs {
+    fn check(&self) -> Result<()> {
+        let wrong = |why: String| Err(Error::input(why));
+        if self.noise.is_none() && self.epsilon.is_none() {
+            return wrong(
+                "account: give --noise (what does it cost?), --epsilon (what does it ask for?), or both".into(),
+            );
+        }
+        if let Some(x) = self.epsilon.filter(|x| !(*x > 0.0 && x.is_finite())) {
+            return wrong(format!("--epsilon {x}: must be a number above 0"));
+        }
+        let most = if self.dp == Kind::Xor { 0.5 } else { f64::MAX };
+        if let Some(x) = self.noise.filter(|x| !(*x > 0.0 && *x <= most)) {
+            return wrong(format!("--noise {x}: must be above 0{}", if most < 1.0 { ", at most 0.5" } else { "" }));
+        }
+        if !(0.0..0.5).contains(&self.delta) || self.dp == Kind::Gaussian && self.delta == 0.0 {
+            return wrong(format!("--delta {}: must be above 0 (laplace and xor: or 0) and below 0.5", self.delta));
+        }
+        if self.releases == 0 || self.bits == 0 {
+            return wrong("--releases and --bits: must be at least 1".into());
+        }
+        Ok(())
+    }
+
+    fn loss(&self, noise: f64) -> PrivacyLoss {
+        match self.dp {
+            Kind::Gaussian => PrivacyLoss::Gaussian { mu: 1.0 / noise },
+            Kind::Laplace => PrivacyLoss::Pure { epsilon: 1.0 / noise, pieces: 1.0 },
+            Kind::Xor => PrivacyLoss::Pure { epsilon: ((1.0 - noise) / noise).ln(), pieces: self.bits as f64 },
+        }
+    }
+
+    /// The noise for which `releases` cost `epsilon`.
+    fn noise_for(&self, epsilon: f64) -> f64 {
+        let pieces = if self.dp == Kind::Xor { self.bits as f64 } else { 1.0 };
+        let loss = match self.dp {
+            Kind::Gaussian => PrivacyLoss::gaussian(epsilon, self.delta, self.releases),
+            _ => PrivacyLoss::pure(epsilon, self.delta, self.releases, pieces),
+        };
+        match (loss, self.dp) {
+            (PrivacyLoss::Gaussian { mu }, _) => 1.0 / mu,
+            (PrivacyLoss::Pure { epsilon, .. }, Kind::Xor) => 1.0 / (1.0 + epsilon.exp()),
+            (PrivacyLoss::Pure { epsilon, .. }, _) => 1.0 / epsilon,
+        }
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    pub fn answer(&self) -> Result<String> {
+        self.check()?;
+        let noise = match (self.noise, self.epsilon) {
+            (Some(noise), _) => noise,
+            (None, budget) => self.noise_for(budget.unwrap_or(f64::INFINITY)),
+        };
+        let loss = self.loss(noise);
+        let allowed = self.noise.and(self.epsilon).map(|e| loss.releases(e, self.delta, 1 << 40));
+        let total = loss.epsilon(self.releases, self.delta);
+        if self.json {
+            let all = json!({
+                "dp": format!("{:?}", self.dp).to_lowercase(), "noise": noise, "delta": self.delta, "releases": self.releases,
+                "epsilon": total, "releases_allowed": allowed,
+            });
+            return Ok(format!("{all}\n"));
+        }
+        let unit = if self.dp == Kind::Xor { "chance of a flip" } else { "sensitivities" };
+        let mut out = format!("{:?} noise: {noise:.6} ({unit}), delta {}\n\nreleases  epsilon\n", self.dp, self.delta);
+        // 1, 2, 5, 10, 20, 50, …
+        let steps = (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));
+        for at in steps.take_while(|at| *at < self.releases) {
+            let _ = writeln!(out, "{at:>8}  {:.6}", loss.epsilon(at, self.delta));
+        }
+        let _ = writeln!(out, "{:>8}  {total:.6}", self.releases);
+        if let (Some(allowed), Some(budget)) = (allowed, self.epsilon) {
+            let _ = writeln!(out, "\nepsilon {budget} allows {allowed} release(s).");
+        }
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Command, Request, parse};
+
+    fn answer(line: &str) -> Result<String> {
+        match parse(format!("fednmf account {line}").split(' ').map(Into::into))? {
+            Request::Other(Command::Account(args)) => args.answer(),
+            _ => panic!("not an account"),
+        }
+    }
+
+    #[test]
+    fn questions_without_data_are_answered() {
+        // The published example of the analytic mechanism.
+        let text = answer("--epsilon 1").unwrap();
+        assert!(text.contains("noise: 3.7306") && text.contains("       1  1.000000"), "{text}");
+        let json: serde_json::Value =
+            serde_json::from_str(&answer("--noise 37.30632 --releases 100 --json").unwrap()).unwrap();
+        assert!((json["epsilon"].as_f64().unwrap() - 1.0).abs() < 1e-4, "{json}");
+        assert!(answer("--noise 37.307 --epsilon 1").unwrap().contains("allows 100 release(s)"));
+        assert!(answer("--dp laplace --noise 10 --delta 0 --releases 7").unwrap().contains("       7  0.700000"));
+        let text = answer("--dp xor --noise 0.25 --bits 2 --delta 0 --releases 60").unwrap();
+        let releases: Vec<&str> = text.lines().skip(3).filter_map(|l| l.split_whitespace().next()).collect();
+        assert_eq!(releases, ["1", "2", "5", "10", "20", "50", "60"]);
+        assert!(text.contains(&format!("{:.6}", 2.0 * 3f64.ln())), "{text}");
+        for wrong in ["--delta 1e-6", "--noise 0", "--epsilon -1", "--dp xor --noise 0.6", "--noise 1 --delta 0"] {
+            assert!(answer(wrong).is_err_and(|e| e.exit_code() == 2), "{wrong}");
+        }
+    }
+}

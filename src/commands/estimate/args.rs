@@ -1,0 +1,149 @@
+//! What `fednmf estimate` can be asked: beside these arguments, those of the method.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::{Matrix, Question};
+use crate::algorithms::method::ConfiguredMethod;
+use crate::algorithms::parameters::GridShape;
+use crate::data::InputSpec;
+use crate::driver::settings::{Kernel, Precision};
+use crate::error::{Error, Result};
+use crate::linalg::SparseKernel;
+
+/// The arguments of `fednmf estimate`.
+#[derive(Debug, Args)]
+pub struct EstimateArgs {
+    /// Method
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    algo: String,
+    /// Rows of the matrix
+    #[arg(short = 'm', long, value_name = "M")]
+    rows: Option<usize>,
+    /// Columns of the matrix
+    #[arg(short = 'n', long, value_name = "N")]
+    cols: Option<usize>,
+    /// Entries that are not zero; without it and --density the matrix is dense
+    #[arg(long, value_name = "N", conflicts_with = "density")]
+    nnz: Option<u64>,
+    /// Share of the entries that are not zero
+    #[arg(long, allow_negative_numbers = true, value_name = "F")]
+    density: Option<f64>,
+    /// Take shape and entries from this matrix, and measure on it
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["rows", "cols", "nnz", "density"])]
+    input: Option<String>,
+    /// Number of components k
+    #[arg(short = 'k', long, value_name = "K", default_value_t = 10)]
+    components: usize,
+    /// Tell it for so many ranks [default: as many as are worth asking for]
+    #[arg(long, value_name = "N")]
+    ranks: Option<usize>,
+    /// Number of parties [default: one for each rank]
+    #[arg(long, value_name = "N")]
+    parties: Option<usize>,
+    /// As for a run
+    #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64)]
+    precision: Precision,
+    /// As for a run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// As for a run
+    #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native)]
+    sparse_kernel: Kernel,
+    /// Iterations, for the time in the batch script
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    max_iters: usize,
+    /// Seconds that a message between ranks takes, however short
+    #[arg(long, allow_negative_numbers = true, value_name = "S")]
+    latency: Option<f64>,
+    /// Bytes a second between ranks
+    #[arg(long, allow_negative_numbers = true, value_name = "B")]
+    bandwidth: Option<f64>,
+    /// Take the rates from this file, the --json of an estimate on another machine, instead of measuring
+    #[arg(long, value_name = "FILE")]
+    rates: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl EstimateArgs {
+    /// Checks what was typed.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong, and what it should be.
+    pub fn check(self, method: Arc<dyn ConfiguredMethod>) -> Result<Question> {
+        let description = method.description();
+        let counts = [("--components", Some(self.components)), ("--ranks", self.ranks), ("--parties", self.parties)];
+        for (name, value) in counts.into_iter().chain([("--threads", Some(self.threads))]) {
+            if value.is_some_and(|v| v == 0 || v > 1 << 24) {
+                return Err(Error::input(format!("{name}: must be from 1 to {}", 1 << 24)));
+            }
+        }
+        if self.parties.is_some() && !description.partition.is_private() {
+            return Err(Error::input(format!(
+                "--parties: {} splits the data over ranks, not parties",
+                description.name
+            )));
+        }
+        for (name, value) in [("--latency", self.latency), ("--bandwidth", self.bandwidth)] {
+            if let Some(x) = value.filter(|x| !(*x > 0.0 && x.is_finite())) {
+                return Err(Error::input(format!("{name} {x}: must be a number above 0")));
+            }
+        }
+        let grid = method.groups().grid.and_then(|group| group.grid.given());
+        match (grid, self.ranks) {
+            (Some(GridShape { rows, cols }), Some(ranks)) if rows.checked_mul(cols) != Some(ranks) => {
+                return Err(Error::input(format!("--grid {rows}x{cols}: that is not a grid of --ranks {ranks}")));
+            }
+            (Some(_), None) => return Err(Error::input("--grid: give --ranks too")),
+            _ => {}
+        }
+        Ok(Question {
+            method,
+            matrix: self.matrix()?,
+            k: self.components,
+            ranks: self.ranks,
+            parties: self.parties,
+            narrow: self.precision == Precision::F32,
+            threads: self.threads,
+            max_iters: self.max_iters,
+            kernel: match self.sparse_kernel {
+                Kernel::Mkl => SparseKernel::Mkl,
+                // What a measurement would take nearly always.
+                Kernel::Native | Kernel::Auto => SparseKernel::Native,
+            },
+            latency: self.latency,
+            bandwidth: self.bandwidth,
+            rates: self.rates,
+            json: self.json,
+        })
+    }
+
+    fn matrix(&self) -> Result<Matrix> {
+        if let Some(input) = &self.input {
+            return Ok(Matrix::Input(InputSpec::parse(input)?));
+        }
+        let (Some(m), Some(n)) = (self.rows, self.cols) else {
+            return Err(Error::input("which matrix? Give -m and -n (and --nnz or --density), or --input"));
+        };
+        if m == 0 || n == 0 || m > 1 << 40 || n > 1 << 40 {
+            return Err(Error::input(format!("-m {m} -n {n}: both must be from 1 to {}", 1u64 << 40)));
+        }
+        let all = m as f64 * n as f64;
+        let stored = match (self.nnz, self.density) {
+            (Some(nnz), _) if nnz == 0 || nnz as f64 > all => {
+                return Err(Error::input(format!("--nnz {nnz}: must be from 1 to {all:.0}, all entries")));
+            }
+            (_, Some(d)) if !(d > 0.0 && d <= 1.0) => {
+                return Err(Error::input(format!("--density {d}: a share, above 0 and at most 1")));
+            }
+            (Some(nnz), _) => Some(nnz as f64),
+            (None, Some(density)) => Some((density * all).max(1.0)),
+            (None, None) => None,
+        };
+        Ok(Matrix::Shape(m, n, stored))
+    }
+}

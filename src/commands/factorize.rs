@@ -1,0 +1,282 @@
+//! `fednmf` without a subcommand: a factorisation. Its arguments beside those of the method, and their checks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::report::WishArgs;
+use crate::algorithms::description::Partition;
+use crate::algorithms::method::ConfiguredMethod;
+use crate::algorithms::parameters::Missing;
+use crate::data::{self, InputSpec, Stack, Threshold};
+use crate::driver::settings::{Every, Kernel, OnLostParty, Precision, SAMPLE_INPUT, Scale, Settings};
+use crate::error::{Error, Result};
+use crate::linalg::SparseKernel;
+use crate::output::matrices::Format;
+
+/// The options of a run that hold for every algorithm.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Method ('fednmf list'). auto: accelerated hals, or dsanls for very large dense data
+    #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "What to factorise, and how")]
+    pub algo: String,
+
+    /// Matrix: a file, or synthetic:KIND,key=value,... {party} in a path stands for 0, 1, ...: one file per party
+    #[arg(long, value_name = "PATH", default_value = SAMPLE_INPUT, help_heading = "What to factorise, and how")]
+    pub input: String,
+
+    /// Number of components k
+    #[arg(short = 'k', long, value_name = "K", default_value_t = 10, help_heading = "What to factorise, and how")]
+    pub components: usize,
+
+    /// Factorise the transposed matrix
+    #[arg(long, help_heading = "What to factorise, and how")]
+    pub transpose: bool,
+
+    /// Divide the data by its largest entry
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None, help_heading = "What to factorise, and how")]
+    pub scale: Scale,
+
+    /// Set entries of at least T, or of at least the quantile q0.95 (say) of all entries, to 1, and the others to 0
+    #[arg(long, allow_negative_numbers = true, value_name = "T", help_heading = "What to factorise, and how")]
+    pub binarize: Option<Threshold>,
+
+    /// Number of parties, each with a block of the data [default: one for each rank]
+    #[arg(long, value_name = "N", help_heading = "Parties")]
+    pub parties: Option<usize>,
+
+    /// Share of the data that party 0 holds; the others share the rest evenly [default: equal shares]
+    #[arg(long, allow_negative_numbers = true, value_name = "F", help_heading = "Parties")]
+    pub skew: Option<f64>,
+
+    /// File with the number of columns or rows of each party, one per line, party 0 first
+    #[arg(long, value_name = "FILE", conflicts_with = "skew", help_heading = "Parties")]
+    pub split: Option<PathBuf>,
+
+    /// Stop after N iterations ('fednmf list NAME' defines them)
+    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first")]
+    pub max_iters: usize,
+
+    /// Stop when the error falls by less than X times the first error between two evaluations
+    #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
+    pub tol: Option<f64>,
+
+    /// Stop when the relative error is at most X
+    #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
+    pub target_error: Option<f64>,
+
+    /// Stop after S seconds of solving
+    #[arg(long, allow_negative_numbers = true, value_name = "S", help_heading = "When to stop, whichever comes first")]
+    pub time_limit: Option<f64>,
+
+    /// Evaluate the error every N iterations, and at both ends; 0: never (not part of the trace's seconds)
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Running")]
+    pub eval_every: usize,
+
+    /// Seed of all public randomness: start, sketches, synthetic data
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Running")]
+    pub seed: u64,
+
+    /// Arithmetic of the factorisation
+    #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64, help_heading = "Running")]
+    pub precision: Precision,
+
+    /// Threads per rank (provide cores: mpirun --bind-to none, or srun --cpus-per-task)
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running")]
+    pub threads: usize,
+
+    /// Kernels for sparse blocks: Intel MKL's, fednmf's own, or (auto) the faster ones as measured at the start
+    #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
+    pub sparse_kernel: Kernel,
+
+    /// Write factors and provenance to this file: .h5 (HDF5), .h5ad (AnnData: obsm/X_nmf, varm/NMF) or .npz (NumPy)
+    #[arg(long, value_name = "F.h5", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+
+    /// Write the history of the run to this file, one JSON object per line
+    #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
+    pub trace: Option<PathBuf>,
+
+    /// Write an HTML report of the run: error, time, traffic, components, command
+    #[arg(long, value_name = "F.html", help_heading = "Output")]
+    pub report: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub wishes: WishArgs,
+
+    /// Save the state of the run in this HDF5 file, for --resume
+    #[arg(long, value_name = "F.h5", help_heading = "Output")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Write the checkpoint every N iterations or N seconds (300s), and when a signal or the time limit stops the run
+    /// [default: 300s, less often if that takes more than 2 % of the time]
+    #[arg(long, value_name = "N|Ns", requires = "checkpoint", help_heading = "Output")]
+    pub checkpoint_every: Option<String>,
+
+    /// Continue from the file of --checkpoint; start from the beginning if there is none
+    #[arg(long, requires = "checkpoint", help_heading = "Output")]
+    pub resume: bool,
+
+    /// End the job when a rank makes no progress for S seconds; 0: never
+    #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = 600.0, help_heading = "Running")]
+    pub stall_timeout: f64,
+
+    /// With --clock real (asyn-*): abort the job when a rank hangs, or continue without it (and without checkpoints)
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLostParty::Abort, help_heading = "Running")]
+    pub on_lost_party: OnLostParty,
+
+    /// No progress on stderr
+    #[arg(long, short = 'q', help_heading = "Output")]
+    pub quiet: bool,
+
+    /// Print the summary as JSON
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+impl RunArgs {
+    /// Checks what was typed.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong, and what it should be.
+    pub fn check(self, asked: Arc<dyn ConfiguredMethod>, words: Vec<String>) -> Result<Settings> {
+        let args = self;
+        let chosen = asked.choose(None);
+        let automatic = chosen.as_ref().map(|choice| choice.why);
+        let method = chosen.map_or_else(|| asked.clone(), |choice| choice.method);
+        let description = method.description();
+        let parties_of_files = args.input.contains("{party}");
+        if !description.partition.is_private() {
+            if args.parties.is_some() && !parties_of_files {
+                return Err(Error::input(format!(
+                    "--parties: {} splits the data over ranks, not parties; leave it out, or give one file a party with \
+                     {{party}} in --input",
+                    description.name
+                )));
+            }
+            if args.skew.is_some() {
+                return Err(Error::input(format!(
+                    "--skew: {} has no parties to share the data unevenly",
+                    description.name
+                )));
+            }
+            if args.split.is_some() {
+                return Err(Error::input(format!(
+                    "--split: {} has no parties to share the data out to",
+                    description.name
+                )));
+            }
+        }
+        positive("--components", args.components)?;
+        positive("--threads", args.threads)?;
+        if args.parties == Some(0) {
+            return Err(Error::input("--parties 0: at least one party has the data"));
+        }
+        if let Some(skew) = args.skew.filter(|s| !(*s > 0.0 && *s < 1.0)) {
+            return Err(Error::input(format!("--skew {skew}: a share of the data, above 0 and below 1")));
+        }
+        for (name, value) in
+            [("--tol", args.tol), ("--target-error", args.target_error), ("--time-limit", args.time_limit)]
+        {
+            if let Some(x) = value.filter(|x| !(*x >= 0.0 && x.is_finite())) {
+                return Err(Error::input(format!("{name} {x}: must be a number of at least 0")));
+            }
+        }
+        // Ten years are as good as for ever, and a clock can count them.
+        if !(0.0..=3e8).contains(&args.stall_timeout) {
+            return Err(Error::input(format!(
+                "--stall-timeout {}: must be a number of seconds, 0 for no limit",
+                args.stall_timeout
+            )));
+        }
+        if args.on_lost_party == OnLostParty::Continue && !method.groups().real_time {
+            return Err(Error::input(
+                "--on-lost-party continue: only asyn-sd and asyn-ssd-v with --clock real go on without a rank that hangs; \
+                 elsewhere, and whenever a process ends, the MPI libraries that fednmf works with (MPI 3.1) end the whole \
+                 job: use --checkpoint and --resume instead",
+            ));
+        }
+        if args.eval_every == 0 && (args.tol.is_some() || args.target_error.is_some()) {
+            return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
+        }
+        if args.report.is_none() && args.wishes.any() {
+            return Err(Error::input(
+                "--image, --terms and --report-rows say what a report shows: give --report F.html too",
+            ));
+        }
+        if let Some(path) = &args.output
+            && Format::of(path)? == Format::AnnData
+            && description.partition.is_private()
+        {
+            return Err(Error::input(format!(
+                "--output {}: of the factors of {} one stays with each party, and AnnData has one file for all; end the name in \
+                 .h5 or .npz",
+                path.display(),
+                description.name
+            )));
+        }
+        let mut input = InputSpec::parse(&args.input)?;
+        input.transpose = args.transpose;
+        input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
+        input.allow_negative = description.allows_negative;
+        input.binarize = args.binarize;
+        input.allow_nan = method.groups().missing.is_some_and(|group| group.missing == Missing::Nan);
+        if input.allow_nan && args.binarize.is_some() {
+            return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
+        }
+        input.parties = args.parties;
+        input.stack = if description.partition == Partition::PartyColumns { Stack::Columns } else { Stack::Rows };
+        Ok(Settings {
+            method,
+            automatic,
+            chooser: asked,
+            input,
+            input_text: args.input,
+            k: args.components,
+            parties: args.parties,
+            skew: args.skew,
+            split: args.split,
+            max_iters: args.max_iters,
+            tol: args.tol,
+            target_error: args.target_error,
+            time_limit: args.time_limit,
+            carry_on: args.on_lost_party == OnLostParty::Continue,
+            eval_every: args.eval_every,
+            seed: args.seed,
+            precision: args.precision,
+            kernel: match args.sparse_kernel {
+                Kernel::Mkl => Some(SparseKernel::Mkl),
+                Kernel::Native => Some(SparseKernel::Native),
+                Kernel::Auto => None,
+            },
+            threads: args.threads,
+            output: args.output,
+            trace: args.trace,
+            report: args.report.map(|path| args.wishes.check().map(|wishes| (path, wishes))).transpose()?,
+            checkpoint: args.checkpoint,
+            checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Auto), every)?,
+            stall_timeout: (args.stall_timeout > 0.0).then(|| Duration::from_secs_f64(args.stall_timeout)),
+            resume: args.resume,
+            quiet: args.quiet,
+            json: args.json,
+            words,
+        })
+    }
+}
+
+fn positive(name: &str, value: usize) -> Result<()> {
+    if value == 0 { Err(Error::input(format!("{name} 0: must be at least 1"))) } else { Ok(()) }
+}
+
+/// `50` iterations or `300s`.
+fn every(text: &str) -> Result<Every> {
+    let parsed = match text.strip_suffix('s') {
+        Some(seconds) => seconds.parse().ok().filter(|s: &f64| *s > 0.0 && s.is_finite()).map(Every::Seconds),
+        None => text.parse().ok().filter(|&n| n > 0).map(Every::Iterations),
+    };
+    parsed.ok_or_else(|| {
+        Error::input(format!("--checkpoint-every {text}: must be a number of iterations, or of seconds as in 300s"))
+    })
+}

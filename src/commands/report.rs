@@ -1,0 +1,214 @@
+//! `fednmf report`: one page from the traces of runs, with their factors and matrices where these can be found.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::algorithms::description::Partition;
+use crate::algorithms::registry;
+use crate::comm::{CONTROL, Communicator};
+use crate::data;
+use crate::data::{InputSpec, Layout, Source, Stack, Threshold, names};
+use crate::driver::report::{sample, with_names};
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::matrices;
+use crate::output::matrices::Stored;
+use crate::output::progress::Progress;
+use crate::report;
+use crate::report::{Course, Lines, Run, Sample, Wishes, image_size};
+
+/// What a report shows of factors and data.
+#[derive(Debug, Args)]
+pub struct WishArgs {
+    /// Report: show components as images of this height and width, where a row or column of the matrix is one
+    #[arg(long, value_name = "HxW", help_heading = "Output")]
+    pub image: Option<String>,
+
+    /// Report: show components by their top terms, with the names in this file, one a line (FILE:2: its second column,
+    /// between tabs); AnnData and 10x files bring names along
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub terms: Option<String>,
+
+    /// Report: number of rows to show beside their reconstruction [default: 6]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub report_rows: Option<usize>,
+}
+
+impl WishArgs {
+    /// What was typed, checked; the list of names is read.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    pub fn check(&self) -> Result<Wishes> {
+        let image = self.image.as_deref().map(image_size).transpose()?;
+        let names = self.terms.as_deref().map(names::list).transpose()?;
+        Ok(Wishes { image, names, rows: self.report_rows.unwrap_or(6) })
+    }
+
+    /// Whether anything was typed.
+    pub fn any(&self) -> bool {
+        self.image.is_some() || self.terms.is_some() || self.report_rows.is_some()
+    }
+}
+
+/// `fednmf report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Files that --trace wrote, one for each run
+    #[arg(required = true)]
+    pub traces: Vec<PathBuf>,
+    /// The page
+    #[arg(long, value_name = "F.html")]
+    pub output: PathBuf,
+    /// Factors of the run, as --output wrote them [default: where the trace says that they are; several runs: each its own]
+    #[arg(long, value_name = "F.h5")]
+    pub factors: Option<PathBuf>,
+    /// The matrix, for rows beside their reconstruction [default: the one that the trace names, unless it is large]
+    #[arg(long, value_name = "PATH")]
+    pub input: Option<String>,
+    #[command(flatten)]
+    pub wishes: WishArgs,
+}
+
+/// Number of entries up to which a matrix is read again for a few sample rows without `--input`.
+const READ_UNASKED: f64 = 5e7;
+
+/// The input of a run according to its trace; `typed` takes its place if given.
+fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
+    let params = &start["params"];
+    let mut spec = InputSpec::parse(typed.or(params["input"].as_str()).unwrap_or_default())?;
+    spec.transpose = params["transpose"] == json!(true);
+    spec.scale = if params["scale"] == "max" { data::Scale::Max } else { data::Scale::None };
+    spec.binarize = Threshold::from_json(&params["binarize"]);
+    spec.allow_negative = true;
+    spec.allow_nan = params["missing"] == "nan";
+    spec.parties = start["parties"].as_u64().map(|n| n as usize).filter(|_| spec.by_party());
+    let by_columns = start["algo"]
+        .as_str()
+        .and_then(registry::find)
+        .is_some_and(|entry| entry.description().partition == Partition::PartyColumns);
+    spec.stack = if by_columns { Stack::Columns } else { Stack::Rows };
+    Ok(spec)
+}
+
+/// What rank 0 tells the others about a run.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Task {
+    start: Value,
+    lines: Lines,
+    /// Why no lines of the matrix are read, if so.
+    without: Option<String>,
+}
+
+/// `fednmf report`. Collective.
+///
+/// # Errors
+/// If a trace, the factors or the input cannot be read, or the page cannot be written.
+pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
+    let wishes = args.wishes.check().map_err(Error::on_all_ranks)?;
+    if args.traces.len() > 1 && (args.factors.is_some() || args.input.is_some()) {
+        return Err(Error::input("--factors and --input are one run's, but there are several traces").on_all_ranks());
+    }
+    let read = || -> Result<Vec<Run>> {
+        matrices::check_writable(&args.output).map_err(|e| e.at("--output"))?;
+        let mut courses = args.traces.iter().map(|path| Course::read(path)).collect::<Result<Vec<_>>>()?;
+        report::distinguish(&mut courses);
+        courses.into_iter().map(|course| found(course, args, &wishes)).collect()
+    };
+    let mut runs = comm.agree_on_error(if comm.is_root() { read() } else { Ok(Vec::new()) })?;
+    let tasks = runs.iter().map(|run| task(run, args)).collect::<Result<Vec<_>>>();
+    let tasks: Vec<Task> = comm.broadcast_value(CONTROL, comm.agree_on_error(tasks)?);
+    let mut progress = Progress::new(comm.is_root(), None);
+    for (i, task) in tasks.into_iter().enumerate() {
+        let sample = match task.without {
+            None => Some(lines_of(&task, wishes.rows, args.input.as_deref(), comm, &mut progress)?),
+            Some(_) => None,
+        };
+        if let Some(run) = runs.get_mut(i) {
+            run.sample = sample;
+            run.notes.extend(task.without);
+        }
+    }
+    progress.finish();
+    comm.agree_on_error(if comm.is_root() { report::write(&args.output, runs) } else { Ok(()) })?;
+    if comm.is_root() {
+        println!("The report is {}.", args.output.display());
+    }
+    Ok(EXIT_DONE)
+}
+
+/// A run, with its factors if they are found.
+fn found(course: Course, args: &ReportArgs, wishes: &Wishes) -> Result<Run> {
+    let factors = match (&args.factors, course.start["output"].as_str()) {
+        (Some(path), _) => Ok(Stored::open(path)?),
+        (None, Some(name)) => match course.find(name) {
+            Some(path) => Stored::open(&path).map_err(|e| format!("The components are not shown: {e}.")),
+            None => {
+                Err(format!("The components are not shown: {name} is no longer there; say where it is with --factors."))
+            }
+        },
+        (None, None) => Err("The components are not shown: the run kept no factors (--output).".to_string()),
+    };
+    let wishes = with_names(wishes, &input_of(&course.start, args.input.as_deref())?, course.count("n"));
+    Ok(Run { course, factors, sample: None, wishes, notes: Vec::new() })
+}
+
+fn task(run: &Run, args: &ReportArgs) -> Result<Task> {
+    let course = &run.course;
+    let (m, n) = (course.count("m"), course.count("n"));
+    let lines = run.wishes.lines((m, n))?.unwrap_or(Lines::Rows);
+    let mut without = None;
+    if run.factors.is_ok() && args.input.is_none() {
+        let name = course.parameter("input").as_str().unwrap_or_default();
+        let Source::File { path, .. } = input_of(&course.start, None)?.source else {
+            let entries = m as f64 * n as f64;
+            without = (entries > READ_UNASKED).then(|| large(entries));
+            return Ok(Task { start: course.start.clone(), lines, without });
+        };
+        let entries = if course.start["format"].as_str().is_some_and(|f| f.contains("npy") || f.contains("dense")) {
+            m as f64 * n as f64
+        } else {
+            course.start["nnz"].as_f64().unwrap_or(f64::INFINITY)
+        };
+        if entries > READ_UNASKED {
+            without = Some(large(entries));
+        } else if !path.contains("{party}") && !Path::new(&path).is_file() {
+            without =
+                Some(format!("Rows of the matrix are not shown: {name} is not there; say where it is with --input."));
+        } else if path.contains("{party}") {
+            without = Some("The rows of the matrix are the parties' own: they are not shown.".into());
+        }
+    } else if run.factors.is_err() {
+        without = Some("Without factors, no rows are compared with their reconstruction.".into());
+    }
+    Ok(Task { start: course.start.clone(), lines, without })
+}
+
+fn large(entries: f64) -> String {
+    format!(
+        "Rows of the matrix are not shown: reading its {entries:.1e} entries takes long; give --input to show them."
+    )
+}
+
+/// Sample lines of a run's matrix, read again. Collective.
+fn lines_of(
+    task: &Task,
+    rows: usize,
+    typed: Option<&str>,
+    comm: &Communicator,
+    progress: &mut Progress,
+) -> Result<Sample> {
+    let spec = input_of(&task.start, typed).map_err(Error::on_all_ranks)?;
+    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
+    let loaded = data::open(&spec, comm)?.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
+    let (m, n) = (loaded.header.rows, loaded.header.cols);
+    if task.start["m"].as_u64() != Some(m as u64) || task.start["n"].as_u64() != Some(n as u64) {
+        return Err(Error::input(format!(
+            "the matrix is {m} x {n}, but the trace is of one of {} x {}; name the right one with --input",
+            task.start["m"], task.start["n"]
+        ))
+        .on_all_ranks());
+    }
+    Ok(sample(task.lines, rows, &plan, &loaded, comm))
+}

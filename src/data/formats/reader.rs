@@ -1,0 +1,100 @@
+//! What the readers of all formats share: how they hand over entries, and which entries they accept.
+
+use std::ops::Range;
+
+use crate::error::Result;
+use crate::linalg::Real;
+
+/// Receives (row, column, value) of each entry, numbered as in the file; the error says what is wrong with the value.
+/// Readers are generic in it because it is called once per entry.
+pub trait EntrySink: FnMut(usize, usize, f64) -> std::result::Result<(), String> {}
+
+impl<F: FnMut(usize, usize, f64) -> std::result::Result<(), String>> EntrySink for F {}
+
+/// The result of parsing a block of text; an error comes with the byte of the block at which its line begins.
+pub type BlockResult<T> = std::result::Result<T, (usize, String)>;
+
+/// Reads a dense file in storage order. A *line* is a row, or a column of a file stored by columns.
+pub trait DenseReader<T> {
+    /// Reads the entries `within` of each of `lines` into `out`, line after line. Successive calls move forward through
+    /// the reader's part of the file; several lines are only requested whole.
+    ///
+    /// # Errors
+    /// If the file does not hold them, or an entry is not accepted.
+    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()>;
+}
+
+/// Which entries are accepted.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryPolicy {
+    pub allow_negative: bool,
+    /// Whether NaN is accepted, as a missing value.
+    pub allow_nan: bool,
+}
+
+impl EntryPolicy {
+    /// The entry in the precision of the run.
+    ///
+    /// # Errors
+    /// The reason why it is refused, as a predicate: "is …".
+    #[inline]
+    pub fn check<T: Real>(self, x: f64) -> std::result::Result<T, String> {
+        let value = T::from_f64(x);
+        // A tiny negative number may become zero in the conversion.
+        let negative = x < 0.0 && !self.allow_negative;
+        if self.accepts(value) && !negative { Ok(value) } else { Err(Self::reason::<T>(x)) }
+    }
+
+    #[inline]
+    fn accepts<T: Real>(self, x: T) -> bool {
+        (self.allow_nan & x.is_nan()) | (x.is_finite() & ((x >= T::zero()) | self.allow_negative))
+    }
+
+    /// The index of the first refused entry of `values`, and the reason.
+    pub fn first_refused<T: Real>(self, values: &[T]) -> Option<(usize, String)> {
+        // Whole blocks first, without a branch per entry.
+        let block = values.chunks(1024).position(|c| !c.iter().fold(true, |all, &x| all & self.accepts(x)))?;
+        let at = block * 1024 + values[block * 1024..].iter().position(|&x| !self.accepts(x))?;
+        Some((at, Self::reason::<T>(values[at].as_f64())))
+    }
+
+    fn reason<T: Real>(x: f64) -> String {
+        if x.is_nan() {
+            "is not a number (NaN); if NaN marks missing values, use --missing nan (with hals and mu)".to_string()
+        } else if x.is_infinite() {
+            format!("is infinite, or too large for --precision {}", T::NAME)
+        } else if !T::from_f64(x).is_finite() {
+            format!("is {x:e}, too large for --precision {}", T::NAME)
+        } else {
+            format!("is {x}: negative, but the factorisation requires a nonnegative matrix")
+        }
+    }
+}
+
+/// A position for a message, counted from 1.
+pub fn position(row: usize, col: usize) -> String {
+    format!("row {}, column {}", row + 1, col + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_state_their_reason() {
+        let strict = EntryPolicy { allow_negative: false, allow_nan: false };
+        assert_eq!(strict.check::<f64>(2.0), Ok(2.0));
+        assert!(strict.check::<f64>(-1.0).unwrap_err().contains("negative"));
+        assert!(strict.check::<f64>(f64::NAN).unwrap_err().contains("NaN"));
+        assert!(strict.check::<f32>(1e300).unwrap_err().contains("too large"));
+        assert_eq!(EntryPolicy { allow_negative: true, allow_nan: false }.check::<f64>(-1.0), Ok(-1.0));
+        let missing = EntryPolicy { allow_negative: false, allow_nan: true };
+        assert!(missing.check::<f64>(f64::NAN).is_ok_and(f64::is_nan) && missing.check::<f64>(-1.0).is_err());
+        assert!(missing.first_refused(&[1.0, f64::NAN, 0.0]).is_none());
+        assert!(missing.first_refused(&[f64::INFINITY]).is_some());
+        let mut values = vec![1.0f32; 5000];
+        assert!(strict.first_refused(&values).is_none());
+        values[4097] = -3.0;
+        assert_eq!(strict.first_refused(&values).unwrap().0, 4097);
+    }
+}

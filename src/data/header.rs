@@ -1,0 +1,16 @@
+//! What is known of a matrix before its entries are read.
+
+/// Shape and format of the input, after `--transpose`.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Header {
+    pub rows: usize,
+    pub cols: usize,
+    /// Whether blocks of it are stored sparse.
+    pub sparse: bool,
+    /// Number of stored entries, if the header declares it.
+    pub stored: Option<u64>,
+    /// `MatrixMarket coordinate real general`, `npy <f8, C order`, …
+    pub format: String,
+    /// Number of `{party}` files, if the input consists of such files.
+    pub files: Option<usize>,
+}

@@ -1,0 +1,140 @@
+//! Loads an opened input: entries, `--scale`, `--binarize` and statistics.
+
+use crate::comm::Communicator;
+use crate::data::distribute::assemble::LocalBlock;
+use crate::data::distribute::files;
+use crate::data::distribute::quantile::upper_quantile;
+use crate::data::distribute::request::{LocalBlocks, Request};
+use crate::data::distribute::statistics::{Statistics, extremes};
+use crate::data::distribute::synthesize::synthesize;
+use crate::data::formats::reader::EntryPolicy;
+use crate::data::header::Header;
+use crate::data::layout::{Cuts, Layout};
+use crate::data::messages::STATISTICS;
+use crate::data::open::{Input, Origin};
+use crate::data::spec::{Scale, Threshold};
+use crate::data::synthetic::PlantedTiles;
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Real};
+
+/// One rank's part of a matrix.
+pub struct Loaded<T: Real> {
+    pub header: Header,
+    pub statistics: Statistics,
+    /// Entries of the file that were added to another one in the same position.
+    pub duplicates: u64,
+    pub cuts: Cuts,
+    /// This rank's blocks, in the order of its tiles.
+    pub blocks: Vec<Block<T>>,
+    /// The Boolean matrix behind synthetic data of kind `tiles`.
+    pub signal: Option<PlantedTiles>,
+    /// The value from which on entries became ones, with `--binarize`.
+    pub threshold: Option<f64>,
+}
+
+impl<T: Real> Loaded<T> {
+    /// A copy for another factorisation, without what the blocks prepared for their products.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Loaded {
+            header: self.header.clone(),
+            cuts: self.cuts.clone(),
+            blocks: self.blocks.iter().map(Block::copy).collect(),
+            signal: self.signal.clone(),
+            ..*self
+        }
+    }
+}
+
+impl Input {
+    /// Reads the entries and brings the blocks that `layout` asks for to each rank, in bounded rounds: no rank ever holds
+    /// more than its own blocks and its part of the file. `{party}` files are read by their owners; where the layout gives
+    /// each party its own file, no entry is sent. `progress` is called with the fraction that is done.
+    ///
+    /// # Errors
+    /// The same on all ranks: a file that does not hold what it should, entries that are not finite, or negative where
+    /// that is not accepted, or a matrix of zeros.
+    pub fn load<T: Real>(
+        self,
+        layout: &Layout,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        let loaded = self.load_any(layout, comm, progress)?;
+        if loaded.statistics.nonzeros == 0 {
+            return Err(
+                Error::input("all entries of the matrix are zero: there is nothing to factorise").on_all_ranks()
+            );
+        }
+        Ok(loaded)
+    }
+
+    /// As [`Input::load`], but accepts a matrix of zeros.
+    pub(crate) fn load_any<T: Real>(
+        self,
+        layout: &Layout,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        self.try_load(layout, comm, progress).map_err(Error::on_all_ranks)
+    }
+
+    fn try_load<T: Real>(
+        self,
+        layout: &Layout,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        let policy = EntryPolicy { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan };
+        let request = Request { comm, header: &self.header, layout, transpose: self.spec.transpose, policy };
+        let local = match &self.origin {
+            Origin::Synthetic(spec) => synthesize(spec, &request, progress),
+            Origin::Files(files) => files::read(files, &request, progress),
+        };
+        let LocalBlocks { cuts, mut blocks, duplicates } = local?;
+        // Of two blocks that overlap, the first covers the matrix once.
+        let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
+        let threshold = self.rescale(comm, &mut blocks, once)?;
+        if self.spec.binarize.is_some() {
+            blocks = blocks.into_iter().map(LocalBlock::without_zeros).collect();
+        }
+        let tiles = layout.tiles(&cuts, comm.rank());
+        progress(1.0);
+        let shape = (self.header.rows, self.header.cols);
+        let statistics = Statistics::compute(comm, &blocks[..once], &tiles[..once], shape)?;
+        let signal = self.signal();
+        let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
+        Ok(Loaded { header: self.header, statistics, duplicates, cuts, blocks, signal, threshold })
+    }
+
+    /// The tiles behind synthetic data, transposed as the matrix is.
+    fn signal(&self) -> Option<PlantedTiles> {
+        let Origin::Synthetic(spec) = &self.origin else { return None };
+        let PlantedTiles { rows, cols } = PlantedTiles::new(spec)?;
+        Some(if self.spec.transpose { PlantedTiles { rows: cols, cols: rows } } else { PlantedTiles { rows, cols } })
+    }
+
+    /// Applies `--scale` and `--binarize`, and returns the threshold of the latter. The first `once` blocks cover the
+    /// matrix once.
+    fn rescale<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>], once: usize) -> Result<Option<f64>> {
+        if self.spec.scale == Scale::Max {
+            let (_, largest) = extremes(comm, blocks);
+            if largest.is_nan() || largest <= 0.0 {
+                return Err(Error::input("--scale max: the matrix has no positive entry to divide by"));
+            }
+            blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / largest));
+        }
+        let Some(threshold) = self.spec.binarize else { return Ok(None) };
+        let threshold = match threshold {
+            Threshold::At(t) => t,
+            Threshold::Quantile(q) => {
+                let values = || blocks[..once].iter().flat_map(LocalBlock::values).map(|x| x.as_f64());
+                let shape = (self.header.rows, self.header.cols);
+                upper_quantile(values, |counts| comm.sum(STATISTICS, counts), q, shape)?
+            }
+        };
+        let one = |x: T| if x.as_f64() >= threshold { T::one() } else { T::zero() };
+        blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = one(*x));
+        Ok(Some(threshold))
+    }
+}

@@ -1,0 +1,9 @@
+//! Messages that are sent while a matrix is loaded.
+
+use crate::comm::{MessageTag, Payload};
+
+pub const ENTRIES: MessageTag = MessageTag::new("load entries", Payload::Data);
+pub const COUNTS: MessageTag = MessageTag::new("load counts", Payload::Control);
+pub const HEADERS: MessageTag = MessageTag::new("load headers", Payload::Control);
+/// Sum, norm, range, number of nonzeros and checksum of the matrix, to which every rank contributes while loading.
+pub const STATISTICS: MessageTag = MessageTag::new("statistics of the matrix", Payload::Scalar);

@@ -1,0 +1,192 @@
+//! The specification of a synthetic matrix: `KIND,key=value,…`.
+
+use crate::error::{Error, Result};
+
+/// The kind of matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyntheticKind {
+    /// max(0, UVᵀ + noise · mean(UVᵀ) · N(0, 1)); entries of U, V are U(0, 1), each kept with probability `density`.
+    Planted,
+    /// Independent entries of probability `density`, uniform over the columns or by a power law.
+    Sparse,
+    /// `k` blocks on the diagonal with entries from U(½, 1½) over a background of |noise · N(0, 1)|.
+    Blocks,
+    /// Boolean: `k` overlapping tiles, each cell kept with probability `density`, then flipped with probability `noise`.
+    Tiles,
+    /// XY + N(0, noise) with exponential entries, of mean 0.033 in X and 0.8 in Y: the synthetic spectra of the PPDNMF paper.
+    /// A few entries are negative. `noise` is a variance.
+    Exponential,
+}
+
+/// How the density varies over the columns of [`SyntheticKind::Sparse`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnDensity {
+    Uniform,
+    /// Column j has a density ∝ (j + 1)^-0.7, like words in texts.
+    Power,
+}
+
+/// The distribution of the entries of [`SyntheticKind::Sparse`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryValues {
+    /// U(0, 1], never zero.
+    Uniform,
+    /// 1, 2, 3, … with probabilities ½, ¼, ⅛, …
+    Counts,
+    Ones,
+}
+
+/// A synthetic matrix, m × n.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Synthetic {
+    pub kind: SyntheticKind,
+    pub m: usize,
+    pub n: usize,
+    /// Number of planted components.
+    pub k: usize,
+    pub density: f64,
+    pub noise: f64,
+    pub seed: u64,
+    pub law: ColumnDensity,
+    pub values: EntryValues,
+    /// Number of clients, the blocks of rows of [`SyntheticKind::Tiles`].
+    pub clients: usize,
+    /// Fraction of the tiles that belong to a single client.
+    pub private: f64,
+}
+
+/// The name of each kind, its defaults, and the keys that it takes.
+const KINDS: [(&str, Synthetic, &[&str]); 5] = [
+    (
+        "planted",
+        base(SyntheticKind::Planted, [2000, 1000, 10], 0.6, 0.05),
+        &["m", "n", "k", "density", "noise", "seed"],
+    ),
+    (
+        "sparse",
+        base(SyntheticKind::Sparse, [20_000, 5000, 1], 0.005, 0.0),
+        &["m", "n", "density", "law", "values", "seed"],
+    ),
+    ("blocks", base(SyntheticKind::Blocks, [1000, 500, 5], 1.0, 0.1), &["m", "n", "k", "noise", "seed"]),
+    ("tiles", base(SyntheticKind::Tiles, [1000, 200, 10], 0.9, 0.1), TILES),
+    ("exponential", base(SyntheticKind::Exponential, [30, 200, 5], 1.0, 3.6e-4), &["m", "n", "k", "noise", "seed"]),
+];
+
+const TILES: &[&str] = &["m", "n", "k", "density", "noise", "seed", "clients", "private"];
+
+const fn base(kind: SyntheticKind, [m, n, k]: [usize; 3], density: f64, noise: f64) -> Synthetic {
+    Synthetic {
+        kind,
+        m,
+        n,
+        k,
+        density,
+        noise,
+        seed: 1,
+        law: ColumnDensity::Uniform,
+        values: EntryValues::Uniform,
+        clients: 1,
+        private: 0.0,
+    }
+}
+
+impl Synthetic {
+    /// Parses `KIND,key=value,…`.
+    ///
+    /// # Errors
+    /// If a kind or key is unknown, or a value out of range; the message names what is allowed.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut words = text.split(',').map(str::trim);
+        let name = words.next().unwrap_or_default();
+        let Some((_, base, keys)) = KINDS.iter().find(|(kind, ..)| *kind == name) else {
+            let kinds: Vec<&str> = KINDS.iter().map(|(kind, ..)| *kind).collect();
+            return Err(Error::input(format!("synthetic:{name}: unknown kind; the kinds are {}", kinds.join(", "))));
+        };
+        let mut spec = base.clone();
+        for word in words.filter(|w| !w.is_empty()) {
+            let wrong = |why: String| Error::input(format!("synthetic:{name}: {word}: {why}"));
+            let (key, value) = word.split_once('=').ok_or_else(|| wrong("write key=value".into()))?;
+            if !keys.contains(&key) {
+                return Err(wrong(format!("unknown key; {name} takes {}", keys.join(", "))));
+            }
+            let count = || match value.parse::<usize>() {
+                Ok(count) if count > 0 && count <= i32::MAX as usize => Ok(count),
+                _ => Err(wrong("must be a whole number from 1 to 2147483647".into())),
+            };
+            let share = |most: f64, least_open: bool| match value.parse::<f64>() {
+                Ok(x) if x <= most && (x > 0.0 || !least_open && x == 0.0) => Ok(x),
+                _ => Err(wrong(format!(
+                    "must be a number {} 0, at most {most}",
+                    if least_open { "above" } else { "from" }
+                ))),
+            };
+            match key {
+                "m" => spec.m = count()?,
+                "n" => spec.n = count()?,
+                "k" => spec.k = count()?,
+                "clients" => spec.clients = count()?,
+                "private" => spec.private = share(1.0, false)?,
+                "density" => spec.density = share(1.0, true)?,
+                "noise" => spec.noise = share(if spec.kind == SyntheticKind::Tiles { 1.0 } else { 1e9 }, false)?,
+                "seed" => spec.seed = value.parse().map_err(|_| wrong("must be a whole number from 0".into()))?,
+                "law" => {
+                    spec.law = match value {
+                        "uniform" => ColumnDensity::Uniform,
+                        "power" => ColumnDensity::Power,
+                        _ => return Err(wrong("must be uniform or power".into())),
+                    }
+                }
+                _ => {
+                    spec.values = match value {
+                        "uniform" => EntryValues::Uniform,
+                        "counts" => EntryValues::Counts,
+                        "ones" => EntryValues::Ones,
+                        _ => return Err(wrong("must be uniform, counts or ones".into())),
+                    }
+                }
+            }
+        }
+        if spec.kind == SyntheticKind::Blocks && spec.k > spec.m.min(spec.n) {
+            return Err(Error::input(format!(
+                "synthetic:blocks: k={} blocks need at least as many rows and columns",
+                spec.k
+            )));
+        }
+        Ok(spec)
+    }
+
+    /// The name of the kind.
+    pub fn name(&self) -> &'static str {
+        KINDS.iter().find(|(_, base, _)| base.kind == self.kind).map_or("synthetic", |(name, ..)| name)
+    }
+
+    /// Whether its blocks are stored sparse.
+    pub fn sparse(&self) -> bool {
+        self.kind == SyntheticKind::Sparse
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_what_is_allowed() {
+        for (text, names) in [
+            ("plante", "planted, sparse"),
+            ("planted,law=power", "m, n, k"),
+            ("sparse,law=cubic", "uniform or power"),
+            ("sparse,density=0", "above 0"),
+            ("planted,m=0", "from 1"),
+            ("planted,m", "key=value"),
+            ("planted,noise=nan", "from 0"),
+            ("blocks,m=3,k=4", "at least as many"),
+        ] {
+            let message = Synthetic::parse(text).unwrap_err().message;
+            assert!(message.contains(names), "{text}: {message}");
+        }
+        let spec = Synthetic::parse("sparse,m=7,law=power,values=counts,seed=3").unwrap();
+        assert_eq!((spec.m, spec.law, spec.values, spec.seed), (7, ColumnDensity::Power, EntryValues::Counts, 3));
+        assert_eq!(spec.name(), "sparse");
+    }
+}

@@ -1,0 +1,219 @@
+//! After the last iteration: factors, records, the end of the trace, report, summary and exit code.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::checks::all_finite;
+use super::iterate::{Driver, Stop, Trajectory};
+use super::prepare::Run;
+use super::settings::Settings;
+use super::{metadata, report};
+use crate::algorithms::shared::dp;
+use crate::comm::{Communicator, end_without_lost_ranks, watchdog};
+use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
+use crate::linalg::Real;
+use crate::metrics::Measure;
+use crate::output::summary::Profile;
+use crate::output::{attributes, matrices, summary};
+
+/// Writes the results of a run that `iterated` to its end, or the last good factors of one that failed; returns the exit
+/// code. Collective.
+///
+/// # Errors
+/// If the run failed, or its results cannot be written.
+pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Stop>) -> Result<i32> {
+    driver.progress.finish();
+    let survivors = driver.survivors().cloned();
+    let comm = driver.comm().clone();
+    let finished = iterated.and_then(|stop| {
+        all_finite(&comm, &*driver.algorithm)?;
+        Ok(stop)
+    });
+    run.annotations.history = metadata::history(&run.settings, &driver.trace);
+    let stop = match finished {
+        Ok(stop) => stop,
+        Err(e) => return Err(rescue(e, &run, &driver, &comm)),
+    };
+
+    watchdog::enter("writing the output");
+    let privacy = driver.algorithm.private_releases().map(|r| r.json(&not_covered(&run.settings, &driver.trajectory)));
+    write_results(&run, &driver, &comm, stop, privacy.as_ref())?;
+    let profile = summary::profile(&comm);
+    let end = end_event(&driver.trajectory, stop, &profile, privacy);
+    comm.agree_on_error(driver.trace.write(&end))?;
+    report::of_run(&run.settings, &comm, &driver.trace, &driver.algorithm.factors(), run.sample.take())?;
+    if comm.is_root() {
+        print_summary(&run, &end, &profile, driver.leading);
+    }
+    if let Some(e) = driver.checkpointer.unsaved {
+        let done = if run.settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
+        return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks());
+    }
+    let code = exit_code(stop, run.settings.checkpoint.is_some());
+    match survivors {
+        Some(survivors) => end_without_lost_ranks(&survivors, code),
+        None => Ok(code),
+    }
+}
+
+/// The exit code of a run that stopped without an error.
+fn exit_code(stop: Stop, has_checkpoint: bool) -> i32 {
+    match (stop, has_checkpoint) {
+        (Stop::Signal(_) | Stop::TimeLimit, true) => EXIT_REQUEUE,
+        (Stop::Signal(_), false) => EXIT_FAILED,
+        _ => EXIT_DONE,
+    }
+}
+
+/// Writes the factors and what `--record-releases` and `--record-order` ask for. Collective.
+fn write_results<T: Real>(
+    run: &Run,
+    driver: &Driver<T>,
+    comm: &Communicator,
+    stop: Stop,
+    privacy: Option<&Value>,
+) -> Result<()> {
+    let (settings, algorithm) = (&run.settings, &driver.algorithm);
+    let about = || provenance(run, comm, &driver.trajectory, stop.name());
+    if let Some(path) = &settings.output {
+        let mut all = about();
+        all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
+        matrices::write_factors(comm, path, &algorithm.factors(), &all, &run.annotations)?;
+    }
+    if let (Some(path), Some(view)) = (settings.method.groups().record_releases, algorithm.recorded_view()) {
+        matrices::write(comm, path, &[view], &about())?;
+    }
+    if let (Some(path), Some(method)) = (settings.method.groups().record_order, algorithm.asynchronous()) {
+        comm.agree_on_error(if comm.is_root() { write_order(path, method.order()) } else { Ok(()) })?;
+    }
+    Ok(())
+}
+
+/// The order of merges, a party on each line.
+fn write_order(path: &Path, order: &[usize]) -> Result<()> {
+    let lines: String = order.iter().map(|party| format!("{party}\n")).collect();
+    std::fs::write(path, lines)
+        .map_err(|e| Error::failed(format!("--record-order {}: cannot be written ({e})", path.display())))
+}
+
+/// What leaves a party without noise.
+fn not_covered(settings: &Settings, trajectory: &Trajectory) -> Vec<String> {
+    let mut all = vec!["sum, norm, range, number and hash of all entries, once while loading".to_string()];
+    if trajectory.evaluations > 0 {
+        let whose = if settings.method.groups().secure_sum.is_some_and(|sum| sum.secure_sum) {
+            "sums of the parties'"
+        } else {
+            "each party's"
+        };
+        all.push(format!("{whose} errors in {} evaluation(s)", trajectory.evaluations));
+    }
+    all
+}
+
+/// The trace's end event.
+fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Option<Value>) -> Value {
+    let mut all = Map::new();
+    all.insert("event".into(), "end".into());
+    all.insert("iter".into(), trajectory.iteration.into());
+    all.insert("seconds".into(), trajectory.seconds.into());
+    all.insert("stopped_by".into(), stop.name().into());
+    all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    all.extend(profile.json());
+    all.extend(privacy.map(|table| ("privacy".to_string(), table)));
+    all.into()
+}
+
+/// Prints the summary on stdout.
+fn print_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) {
+    let text = if run.settings.json { json_summary(run, end) } else { text_summary(run, end, profile, leading) };
+    // A reader that has closed the pipe (`| head`) does not make the run a failure.
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn json_summary(run: &Run, end: &Value) -> String {
+    let Run { settings, start, .. } = run;
+    let mut all = end.clone();
+    for key in ["algo", "ranks", "parties", "m", "n", "nnz", "k", "seed", "precision", "params", "resumed_from"] {
+        all[key] = start[key].clone();
+    }
+    all["output"] = json!(settings.output);
+    all["report"] = json!(settings.report.as_ref().map(|(path, _)| path));
+    format!("{all}\n")
+}
+
+fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> String {
+    let Run { settings, start, .. } = run;
+    let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
+    let output = settings.output.as_ref().map(|p| p.display().to_string());
+    let facts = summary::Facts {
+        algo: settings.description().name,
+        shape: (count(&start["m"]), count(&start["n"])),
+        k: settings.k,
+        ranks: count(&start["ranks"]),
+        parties: count(&start["parties"]),
+        iterations: count(&end["iter"]),
+        seconds: end["seconds"].as_f64().unwrap_or(0.0),
+        measures: leading.leading(|key| end[key].as_f64()),
+        stopped_by: end["stopped_by"].as_str().unwrap_or(""),
+        output: output.as_deref(),
+    };
+    let report = settings.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
+    let privacy = dp::lines(&end["privacy"]);
+    let ones = start["params"]["binarize_threshold"].as_f64();
+    let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize. "));
+    let paragraph = summary::paragraph(&facts, profile);
+    format!("{}\n{privacy}{ones}{paragraph}{}\n", profile.table(), report.unwrap_or_default())
+}
+
+/// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.
+/// Collective if the error is known everywhere.
+fn rescue<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &Communicator) -> Error {
+    let (true, Some(path), Some(good)) = (error.everywhere, &run.settings.output, driver.checkpointer.last_good())
+    else {
+        return error;
+    };
+    let mut all = provenance(run, comm, &driver.trajectory, "failure");
+    all.insert("iterations".into(), good.iteration.into());
+    all.extend(good.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    let message = match matrices::write_factors(comm, path, &good.pieces(), &all, &run.annotations) {
+        Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
+        Err(e) => format!("nor can the last good factors be kept: {e}"),
+    };
+    Error { message: format!("{}; {message}", error.message), ..error }
+}
+
+/// The attributes of the output file.
+fn provenance(run: &Run, comm: &Communicator, trajectory: &Trajectory, stopped_by: &str) -> Map<String, Value> {
+    let mut all = Map::new();
+    for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
+        all.insert(key.into(), run.start[key].clone());
+    }
+    all.insert("input".into(), run.settings.input_text.clone().into());
+    all.insert("ranks".into(), comm.size().into());
+    all.insert("iterations".into(), trajectory.iteration.into());
+    all.insert("seconds".into(), trajectory.seconds.into());
+    all.insert("stopped_by".into(), stopped_by.into());
+    all.insert("date".into(), attributes::now().into());
+    all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_stopped_early_asks_to_be_queued_again_if_it_can_resume() {
+        for (stop, codes) in [
+            (Stop::Signal(15), [EXIT_FAILED, EXIT_REQUEUE]),
+            (Stop::TimeLimit, [EXIT_DONE, EXIT_REQUEUE]),
+            (Stop::MaxIters, [EXIT_DONE, EXIT_DONE]),
+            (Stop::Budget, [EXIT_DONE, EXIT_DONE]),
+        ] {
+            assert_eq!([false, true].map(|checkpoint| exit_code(stop, checkpoint)), codes, "{stop:?}");
+        }
+    }
+}

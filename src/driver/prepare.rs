@@ -1,0 +1,290 @@
+//! Before the first iteration: check, load, build the method, resume, open the trace.
+
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use super::checks::{before_reading, check_form, check_grid, check_shape, check_size, share, split_name};
+use super::initial::Initial;
+use super::settings::{SAMPLE_INPUT, Settings};
+use super::{kernels, metadata, missing, report};
+use crate::algorithms::description::Partition;
+use crate::algorithms::method::Precision;
+use crate::algorithms::shared::grid;
+use crate::algorithms::shared::missing::MissingArgs;
+use crate::algorithms::{Algorithm, Problem};
+use crate::comm::watchdog;
+use crate::comm::{Communicator, Parties, Signals};
+use crate::data;
+use crate::data::{Header, Input, Layout, Loaded, PartySplit};
+use crate::driver::checkpoint::Checkpointer;
+use crate::driver::iterate::{Driver, Limits, Trajectory};
+use crate::error::{Error, Result};
+use crate::linalg;
+use crate::linalg::{Real, SparseKernels};
+use crate::output::attributes;
+use crate::output::checkpoint;
+use crate::output::checkpoint::Checkpoint;
+use crate::output::matrices::Annotations;
+use crate::output::progress::Progress;
+use crate::output::trace::Trace;
+use crate::report::Sample;
+use crate::state::ReadRows;
+
+/// What stays the same during a run and goes into its results.
+pub struct Run {
+    pub settings: Settings,
+    /// The trace's start event.
+    pub start: Value,
+    pub annotations: Annotations,
+    /// Lines of the matrix for the report.
+    pub sample: Option<Sample>,
+}
+
+/// The data of this rank, and how it was divided.
+struct Divided<T: Real> {
+    loaded: Loaded<T>,
+    plan: Layout,
+    parties: Parties,
+    /// The counts of `--split`.
+    split: Option<String>,
+    seconds: f64,
+}
+
+/// Prepares everything up to the first iteration. Collective.
+///
+/// # Errors
+/// On wrong input (on all ranks alike), or if the run cannot start.
+pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: Signals) -> Result<(Run, Driver<T>)> {
+    check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
+    let resuming = comm.agree_on_error(before_reading(settings, comm))?;
+    let share = comm.agree_on_error(share(settings, comm))?;
+    watchdog::enter("loading");
+    let loading = Instant::now();
+    let input = data::open(&settings.input, comm)?;
+    let header = input.header().clone();
+    check_shape(settings, &header).map_err(Error::on_all_ranks)?;
+    let lines = report::lines(settings, &header).map_err(Error::on_all_ranks)?;
+    let settings = settings.settled(header.rows, header.cols, header.sparse);
+    let mut progress = Progress::new(comm.is_root() && !settings.quiet, Some(settings.max_iters));
+    note_settings(&settings, &mut progress);
+    let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
+
+    watchdog::enter("preparing");
+    let annotations = metadata::annotations(settings.output.as_deref(), &settings.input, comm);
+    let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
+    let kernels = kernels::choose(&settings, resuming, &divided.loaded.blocks, comm)?;
+    let mut identity = identity(&settings, &header, &divided);
+    let mut start = start_event(&settings, comm, &divided, kernels);
+    let threshold = quantile_threshold(&settings, &divided.loaded);
+    let mut algorithm = build(&settings, comm, divided, kernels)?;
+    start["params"] = parameters(&settings, &*algorithm, threshold).into();
+
+    let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
+        Some(path) => {
+            let trajectory = comm.agree_on_error(resume(path, &identity, &mut *algorithm))?;
+            progress.note(&format!("going on at iteration {} from {}", trajectory.iteration, path.display()));
+            trajectory
+        }
+        None => Trajectory::default(),
+    };
+    start["resumed_from"] = trajectory.iteration.into();
+    if algorithm.private_releases().is_some() && settings.eval_every > 0 {
+        progress.note(
+            "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
+        );
+    }
+    let trace = open_trace(&settings, comm, resuming, &start)?;
+    identity.insert(kernels::USED.into(), kernels::names(kernels));
+    let checkpoint = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
+    let remembers = settings.output.is_some();
+    let driver = Driver {
+        comm: comm.clone(),
+        algorithm,
+        trajectory,
+        limits: Limits {
+            max_iters: settings.max_iters,
+            tol: settings.tol,
+            target_error: settings.target_error,
+            time_limit: settings.time_limit,
+            eval_every: settings.eval_every,
+        },
+        leading: settings.description().measure,
+        signals: Some(signals),
+        trace,
+        progress,
+        checkpointer: Checkpointer::new(comm, checkpoint, identity, settings.checkpoint_every, remembers),
+    };
+    Ok((Run { settings, start, annotations, sample }, driver))
+}
+
+/// Tells what the settings imply that a user may not expect.
+fn note_settings(settings: &Settings, progress: &mut Progress) {
+    if settings.input_text == SAMPLE_INPUT {
+        progress.note("the data: a synthetic matrix with a known answer; --input FILE is for your own");
+    }
+    if let Some(why) = settings.automatic {
+        progress.note(&format!("--algo auto: {} ({why})", settings.description().name));
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if settings.threads > cores {
+        progress.note(&format!(
+            "--threads {}: this rank may run on {cores} core(s) only; start it with mpirun --bind-to none, or srun \
+             --cpus-per-task {}",
+            settings.threads, settings.threads
+        ));
+    }
+    if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
+        progress.note(&format!("warning: --secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
+    }
+    if let Some(path) = settings.method.groups().record_releases {
+        progress.note(&format!(
+            "warning: --record-releases: whoever reads {} knows of the data what every party does, with enough releases all",
+            path.display()
+        ));
+    }
+}
+
+/// Divides the matrix among ranks and parties and loads this rank's blocks. Collective.
+fn load<T: Real>(
+    settings: &Settings,
+    comm: &Communicator,
+    input: Input,
+    share: PartySplit,
+    loading: Instant,
+    progress: &mut Progress,
+) -> Result<Divided<T>> {
+    let shape @ (m, n) = (input.header().rows, input.header().cols);
+    let counted = if let PartySplit::Counts(counts) = &share { Some(counts.len()) } else { None };
+    let count = settings.parties.or(counted).unwrap_or(comm.size());
+    let parties = Parties { count, ranks: comm.size() };
+    let partition = settings.description().partition;
+    let (items, what) = if partition == Partition::PartyRows { (m, "rows") } else { (n, "columns") };
+    share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;
+    let split = share.counts();
+    let groups = settings.method.groups();
+    let plan = if groups.missing.is_some_and(MissingArgs::any) {
+        Layout::RowsAndColumns { ranks: comm.size() }
+    } else {
+        grid::plan(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
+    };
+    let loaded = input.load::<T>(&plan, comm, &mut |part| {
+        watchdog::step();
+        progress.loading(part);
+    })?;
+    let seconds = loading.elapsed().as_secs_f64();
+    if let Some(threshold) = quantile_threshold(settings, &loaded) {
+        progress.note(&format!("--binarize: entries from {threshold} on are ones"));
+    }
+    if loaded.duplicates > 0 {
+        progress.note(&format!("{} entries were given more than once and added up", loaded.duplicates));
+    }
+    if let Some(block) = loaded.blocks.first() {
+        check_form(settings, block).map_err(Error::on_all_ranks)?;
+    }
+    check_size(&loaded.statistics).map_err(Error::on_all_ranks)?;
+    Ok(Divided { loaded, plan, parties, split, seconds })
+}
+
+/// The threshold of `--binarize` where the data decided it.
+fn quantile_threshold<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Option<f64> {
+    loaded.threshold.filter(|_| matches!(settings.input.binarize, Some(data::Threshold::Quantile(_))))
+}
+
+/// Builds the method. Collective.
+fn build<T: Precision>(
+    settings: &Settings,
+    comm: &Communicator,
+    divided: Divided<T>,
+    kernel: SparseKernels,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let Divided { loaded, parties, .. } = divided;
+    let shape = (loaded.header.rows, loaded.header.cols);
+    let groups = settings.method.groups();
+    let initial = groups.init.and_then(|group| group.file()).map(|path| Initial::open(path, shape, settings.k));
+    let initial = comm.agree_on_error(initial.transpose())?;
+    let file = groups.missing.and_then(|group| group.missing.marks());
+    let missing = file.map(|path| missing::read(path, shape, &loaded.cuts, comm)).transpose()?;
+    let problem = Problem {
+        missing,
+        initial: initial.as_ref().map(|initial| initial as &dyn ReadRows<T>),
+        data: loaded,
+        k: settings.k,
+        seed: settings.seed,
+        kernel,
+        max_iters: settings.max_iters,
+        parties,
+        carry_on: settings.carry_on,
+        comm: comm.clone(),
+    };
+    comm.agree_on_error(T::build(&*settings.method, problem))
+}
+
+/// What a resumed run must have in common with the run that wrote the checkpoint.
+fn identity<T: Real>(settings: &Settings, header: &Header, divided: &Divided<T>) -> Map<String, Value> {
+    let mut identity = settings.deciding();
+    identity.insert("m".into(), header.rows.into());
+    identity.insert("n".into(), header.cols.into());
+    identity.insert("split".into(), divided.split.clone().into());
+    identity.insert("checksum".into(), checksum(&divided.loaded));
+    identity
+}
+
+fn checksum<T: Real>(loaded: &Loaded<T>) -> Value {
+    format!("{:016x}", loaded.statistics.checksum).into()
+}
+
+/// The trace's start event. `params` and `resumed_from` are filled in when the method is built and resumed.
+fn start_event<T: Real>(
+    settings: &Settings,
+    comm: &Communicator,
+    divided: &Divided<T>,
+    sparse_kernels: SparseKernels,
+) -> Value {
+    let Divided { loaded, parties, seconds, .. } = divided;
+    json!({
+        "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.description().name,
+        "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
+        "n": loaded.header.cols, "nnz": loaded.statistics.nonzeros, "k": settings.k, "seed": settings.seed,
+        "precision": T::NAME, "host": attributes::hostname(), "time": attributes::now(), "params": {},
+        "format": loaded.header.format, kernels::USED: kernels::names(sparse_kernels), "checksum": checksum(loaded),
+        "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0, "output": settings.output,
+    })
+}
+
+/// All effective parameters, with what the data and the method decided.
+fn parameters<T: Real>(
+    settings: &Settings,
+    algorithm: &dyn Algorithm<T>,
+    threshold: Option<f64>,
+) -> Map<String, Value> {
+    let mut all = settings.all();
+    all.extend(threshold.map(|t| ("binarize_threshold".to_string(), json!(t))));
+    all.extend(algorithm.decisions().into_iter().map(|(name, value)| (name.to_string(), value)));
+    all
+}
+
+/// Restores the method from the checkpoint at `path`.
+fn resume<T: Real>(
+    path: &std::path::Path,
+    identity: &Map<String, Value>,
+    algorithm: &mut dyn Algorithm<T>,
+) -> Result<Trajectory> {
+    let (stored, attributes) = Checkpoint::resume(path)?;
+    checkpoint::compare(&attributes, identity).map_err(|e| e.at(path.display()))?;
+    let trajectory = Trajectory::resume(&attributes).map_err(|e| e.at(path.display()))?;
+    algorithm.restore(&stored, trajectory.iteration)?;
+    Ok(trajectory)
+}
+
+/// Opens the trace on rank 0 and writes its start event. Collective.
+fn open_trace(settings: &Settings, comm: &Communicator, append: bool, start: &Value) -> Result<Trace> {
+    watchdog::enter("opening the trace");
+    let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.is_root()), append);
+    let mut trace = comm.agree_on_error(trace)?;
+    if metadata::needs_history(settings) {
+        trace = trace.in_memory();
+    }
+    comm.agree_on_error(trace.write(start))?;
+    Ok(trace)
+}

@@ -1,0 +1,165 @@
+//! A run as it will be done: checked, and complete except for what depends on the data's shape.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
+
+use crate::algorithms::description::{Description, Unit};
+use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
+use crate::data::{self, InputSpec, Threshold};
+use crate::linalg::SparseKernel;
+use crate::report::Wishes;
+
+/// What is factorised where no matrix is named.
+pub const SAMPLE_INPUT: &str = "synthetic:planted";
+
+/// Parameters that do not affect the result, by name: a resumed run may have others.
+const WITHOUT_EFFECT: [&str; 6] = ["grid", "measure", "record_releases", "record_order", "replay", "party_timeout"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    F64,
+    F32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scale {
+    None,
+    Max,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kernel {
+    Mkl,
+    Native,
+    Auto,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnLostParty {
+    Abort,
+    Continue,
+}
+
+/// How often something happens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Every {
+    /// Some minutes, and not more than a small part of the run's time.
+    Auto,
+    Iterations(usize),
+    Seconds(f64),
+}
+
+/// A run as it will be done; complete but for what depends on the data's shape.
+#[derive(Clone)]
+pub struct Settings {
+    pub method: Arc<dyn ConfiguredMethod>,
+    /// Why `--algo auto` chose the method; `None` where one was asked for.
+    pub automatic: Option<&'static str>,
+    /// What was asked for, where that leaves the choice to the sizes.
+    pub chooser: Arc<dyn ConfiguredMethod>,
+    pub input: InputSpec,
+    /// The input as it was typed.
+    pub input_text: String,
+    pub k: usize,
+    pub parties: Option<usize>,
+    pub skew: Option<f64>,
+    pub split: Option<PathBuf>,
+    pub max_iters: usize,
+    pub tol: Option<f64>,
+    pub target_error: Option<f64>,
+    pub time_limit: Option<f64>,
+    /// Go on without ranks that keep silent.
+    pub carry_on: bool,
+    pub eval_every: usize,
+    pub seed: u64,
+    pub precision: Precision,
+    /// None: measured.
+    pub kernel: Option<SparseKernel>,
+    pub threads: usize,
+    pub output: Option<PathBuf>,
+    pub trace: Option<PathBuf>,
+    /// The page about the run, and what it shall show.
+    pub report: Option<(PathBuf, Wishes)>,
+    pub checkpoint: Option<PathBuf>,
+    pub checkpoint_every: Every,
+    /// How long a rank may neither work nor hear anything; none: for ever.
+    pub stall_timeout: Option<Duration>,
+    pub resume: bool,
+    pub quiet: bool,
+    pub json: bool,
+    /// The command line, for provenance.
+    pub words: Vec<String>,
+}
+
+impl Settings {
+    pub fn description(&self) -> &'static Description {
+        self.method.description()
+    }
+
+    /// The settings with the method that `--algo auto` chooses for a matrix of this shape; unchanged, where a method was
+    /// asked for.
+    #[must_use]
+    pub fn settled(&self, m: usize, n: usize, sparse: bool) -> Self {
+        let mut settled = self.clone();
+        if let Some(choice) = self.chooser.choose(Some(MatrixShape { m, n, k: self.k, sparse })) {
+            (settled.method, settled.automatic) = (choice.method, Some(choice.why));
+        }
+        settled
+    }
+
+    /// All effective parameters that determine the result, by name: what a resume must agree on.
+    pub fn deciding(&self) -> Map<String, Value> {
+        let mut all = Map::new();
+        all.insert("algo".into(), self.description().name.into());
+        all.insert("k".into(), self.k.into());
+        all.insert("seed".into(), self.seed.into());
+        all.insert("precision".into(), self.precision_name().into());
+        all.insert("parties".into(), json!(self.parties));
+        all.insert("skew".into(), json!(self.skew));
+        all.insert("transpose".into(), self.input.transpose.into());
+        all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
+        all.insert("binarize".into(), json!(self.input.binarize.map(Threshold::to_json)));
+        all.extend(self.method.parameters());
+        // The split of a budget depends on the number of releases.
+        let once = self.description().unit != Unit::Round;
+        let releases = self.method.groups().dp.and_then(|dp| dp.planned(self.max_iters, once));
+        all.extend(releases.map(|r| ("dp_releases".to_string(), r.into())));
+        for name in WITHOUT_EFFECT {
+            all.remove(name);
+        }
+        all
+    }
+
+    /// All effective parameters.
+    pub fn all(&self) -> Map<String, Value> {
+        let mut all = self.deciding();
+        all.extend(self.method.parameters());
+        all.insert("input".into(), self.input_text.clone().into());
+        all.insert("max_iters".into(), self.max_iters.into());
+        all.insert("tol".into(), json!(self.tol));
+        all.insert("target_error".into(), json!(self.target_error));
+        all.insert("time_limit".into(), json!(self.time_limit));
+        all.insert("eval_every".into(), self.eval_every.into());
+        let kernel = match self.kernel {
+            Some(SparseKernel::Mkl) => "mkl",
+            Some(SparseKernel::Native) => "native",
+            None => "auto",
+        };
+        all.insert("split".into(), json!(self.split));
+        all.insert("threads".into(), self.threads.into());
+        all.insert("sparse_kernel".into(), kernel.into());
+        all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));
+        all
+    }
+
+    pub fn precision_name(&self) -> &'static str {
+        match self.precision {
+            Precision::F64 => "f64",
+            Precision::F32 => "f32",
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The predictions of `fednmf estimate` equal what the ledger counts.
+
+use crate::common::fednmf;
+use serde_json::Value;
+use tempfile::tempdir;
+
+/// A file of rates, so that these tests measure none.
+fn rates(dir: &std::path::Path) -> String {
+    let path = dir.join("rates.json");
+    let all = r#"{"mul": 4e10, "tmul": 4e10, "sampled for U": 2e10, "sampled for V": 2e10, "gram": 3e10, "sweep": 2e10,
+                  "multiply": 1e10, "pivot": 1e9, "copy": 1e10, "latency": 1e-6, "bandwidth": 1e10}"#;
+    std::fs::write(&path, all).unwrap();
+    path.display().to_string()
+}
+
+fn estimate(line: &str, dir: &std::path::Path) -> Value {
+    let output = fednmf(0, &format!("estimate {line} --rates {} --json", rates(dir))).run();
+    assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
+fn sum(rows: &Value, purpose: &str, column: &str) -> u64 {
+    let rows = rows.as_array().unwrap().iter();
+    rows.filter(|r| r["purpose"] == purpose).map(|r| r[column].as_u64().unwrap()).sum()
+}
+
+/// Flops of all ranks in the phases of a run.
+fn counted(run: &Value) -> f64 {
+    run["phases"].as_object().unwrap().values().map(|p| p["flops"].as_u64().unwrap()).sum::<u64>() as f64
+}
+
+const SHAPE: (usize, usize, usize) = (96, 64, 5);
+
+/// Compares prediction and run: bytes and messages of every message kind, and flops if `flops`.
+fn compare(algo: &str, options: &str, sparse: bool, ranks: usize, flops: bool) {
+    let dir = tempdir().unwrap();
+    let (m, n, k) = SHAPE;
+    let input = if sparse {
+        format!("synthetic:sparse,m={m},n={n},density=0.2,seed=3")
+    } else {
+        format!("synthetic:planted,m={m},n={n},k=4")
+    };
+    let iterations = 3;
+    let line = format!("--algo {algo} -k {k} --input {input} {options}");
+    let run = fednmf(ranks, &format!("{line} --max-iters {iterations} --eval-every 0")).limit(300).ok();
+    let predicted = estimate(&format!("{line} --ranks {ranks}"), dir.path());
+    let what = format!("{line} on {ranks} ranks");
+    let purposes = predicted["traffic"]["by_purpose"].as_object().unwrap();
+    for (purpose, row) in purposes {
+        for column in ["mpi_bytes", "messages", "party_bytes"] {
+            // The number of iterations of the barycenter depends on the data.
+            let turns = purpose == "inside the server" || (algo == "fnmf" && purpose == "largest term of an exact sum");
+            if !turns {
+                let expected = iterations * row[column].as_u64().unwrap();
+                assert_eq!(sum(&run["wire"], purpose, column), expected, "{what}: {purpose}, {column}");
+            }
+        }
+    }
+    for row in run["wire"].as_array().unwrap() {
+        let (purpose, payload) = (row["purpose"].as_str().unwrap(), &row["payload"]);
+        let common = payload == "Control" || payload == "Data" || purpose == "statistics of the matrix";
+        let silent = row["mpi_bytes"] == 0;
+        assert!(common || silent || purposes.contains_key(purpose), "{what}: {purpose} was not predicted");
+    }
+    if flops {
+        let expected = iterations as f64 * predicted["flops"]["total"].as_f64().unwrap();
+        let found = counted(&run);
+        assert!((found - expected).abs() <= 1e-9 * expected, "{what}: {found} flops, not {expected}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn exact_methods_cost_what_was_predicted() {
+    for ranks in 1..=8 {
+        compare("hals", "", false, ranks, true);
+        compare("mu", "", true, ranks, true);
+    }
+    for grid in ["1x4", "4x1", "2x2"] {
+        compare("hals", &format!("--grid {grid}"), true, 4, true);
+    }
+    compare("hals", "--precision f32", false, 3, true);
+    compare("hals", "--inner-sweeps auto", false, 3, true);
+    compare("hals", "--inner-sweeps 3", true, 2, true);
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn sketched_methods_cost_what_was_predicted() {
+    for ranks in 1..=8 {
+        compare("dsanls", "", false, ranks, true);
+    }
+    compare("dsanls", "--sketch-size 20,30 --precision f32", false, 3, true);
+    compare("dsanls", "--sketch gaussian", true, 2, true);
+    compare("dsanls", "--sketch count", false, 3, true);
+    // The flops depend on which rows are drawn.
+    compare("dsanls", "", true, 3, false);
+}
+
+#[test]
+fn federated_methods_cost_what_was_predicted() {
+    for (algo, options, flops) in [
+        ("secure-hals", "--local-iters 2", true),
+        ("secure-hals", "--extrapolation restart", true),
+        ("syn-sd", "--local-iters 3", true),
+        ("syn-ssd-u", "--local-iters 3", true),
+        ("syn-ssd-v", "--local-iters 3 --sketch-size 7,20", true),
+        ("syn-ssd-uv", "--local-iters 3", true),
+        ("fnmf", "--local-iters 3", false),
+    ] {
+        for (ranks, parties) in [(1, 4), (2, 4), (3, 4), (4, 8)] {
+            compare(algo, &format!("--parties {parties} {options}"), false, ranks, flops);
+        }
+        compare(algo, options, true, 2, flops && !algo.contains("ssd"));
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn boolean_rounds_send_what_was_predicted() {
+    let dir = tempdir().unwrap();
+    for ranks in [1, 3] {
+        let run = fednmf(
+            ranks,
+            "--algo felb -k 4 --parties 5 --input synthetic:tiles,m=60,n=40,k=4 --max-iters 3 --eval-every 0",
+        )
+        .ok();
+        let predicted =
+            estimate(&format!("--algo felb -k 4 --parties 5 -m 60 -n 40 --density 0.3 --ranks {ranks}"), dir.path());
+        for purpose in ["sum V_i", "largest term of an exact sum"] {
+            for column in ["mpi_bytes", "messages", "party_bytes"] {
+                let expected = 3 * predicted["traffic"]["by_purpose"][purpose][column].as_u64().unwrap();
+                assert_eq!(sum(&run["wire"], purpose, column), expected, "{ranks}: {purpose}, {column}");
+            }
+        }
+        assert!(predicted["seconds"].is_null(), "its loops are not measured");
+    }
+}
+
+#[test]
+fn sixty_four_ranks_send_what_was_predicted() {
+    compare("hals", "", false, 64, true);
+    compare("dsanls", "", false, 64, true);
+    compare("hals", "--grid 16x4", true, 64, true);
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_predicted_memory_is_a_close_upper_bound() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("m.npy");
+    assert_eq!(fednmf(0, "generate planted,m=6000,n=2000,k=5 --output").arg(&file).run().code, Some(0));
+    for algo in ["hals", "dsanls"] {
+        let run = fednmf(2, &format!("--algo {algo} -k 10 --max-iters 3 --input")).arg(&file).own_process().ok();
+        let predicted = estimate(&format!("--algo {algo} -m 6000 -n 2000 -k 10 --ranks 2"), dir.path());
+        let (peak, most) = (run["peak_rss_bytes"].as_f64(), predicted["memory"]["peak_bytes"].as_f64());
+        let data = predicted["memory"]["data_bytes"].as_f64().unwrap();
+        assert!(peak <= most.map(|m| 1.1 * m) && peak.unwrap() > data, "{algo}: {peak:?} of {most:?}, data {data}");
+    }
+}
+
+#[test]
+fn the_recommended_number_of_ranks_follows_the_predicted_time() {
+    let dir = tempdir().unwrap();
+    let line = "--algo hals -m 2000000 -n 20000 -k 50";
+    let fast = estimate(line, dir.path());
+    let worth = fast["worth_asking_for"].as_u64().unwrap();
+    assert_eq!(fast["ranks"].as_u64(), Some(worth), "the default is the recommended number");
+    let slow = estimate(&format!("{line} --latency 1e-2 --bandwidth 1e8"), dir.path());
+    assert!(slow["worth_asking_for"].as_u64().unwrap() < worth && worth > 8, "{worth}");
+    let scan = fast["scan"].as_array().unwrap();
+    let seconds = |at: usize| scan[at]["seconds"].as_f64().unwrap();
+    assert!(seconds(1) < seconds(0) / 1.9, "two ranks halve the work");
+
+    // By hand: 4mnk flops for the products, plus those of the Gram matrices and the sweeps, at the rates of the file.
+    let (m, n, k) = (2e6, 2e4, 50.0);
+    let expected = 4.0 * m * n * k / 4e10 + 2.0 * (m + n) * k * k * (1.0 / 3e10 + 1.0 / 2e10);
+    assert!((seconds(0) - expected).abs() < 1e-9 * expected, "{} {expected}", seconds(0));
+    assert!(fast["sbatch"].as_str().unwrap().contains(&format!("--ntasks={worth}")), "{}", fast["sbatch"]);
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_report_lists_measured_and_assumed_rates() {
+    let output = fednmf(2, "estimate --algo dsanls -m 600 -n 400 -k 8").run();
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    for word in ["memory", "traffic", "worth asking for", "#SBATCH --ntasks", "latency"] {
+        assert!(output.stdout.contains(word), "{word} in\n{}", output.stdout);
+    }
+    assert!(!output.stdout.contains("assumed"), "two ranks measure the network\n{}", output.stdout);
+    assert_eq!(output.stdout.matches("#SBATCH --ntasks").count(), 1, "one rank prints");
+    let alone = fednmf(0, "estimate --algo bpp -m 300 -n 200 --density 0.1 --ranks 4").run();
+    assert!(alone.stdout.contains("assumed"), "{}", alone.stdout);
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn impossible_questions_are_refused() {
+    let dir = tempdir().unwrap();
+    let bad = dir.path().join("bad.json");
+    std::fs::write(&bad, r#"{"mul": -1}"#).unwrap();
+    for (line, words) in [
+        ("estimate".to_string(), &["-m", "--input"][..]),
+        ("estimate -m 10 -n 0".into(), &["-n 0"]),
+        ("estimate -m 10 -n 10 -k 11".into(), &["-k 11", "10 x 10"]),
+        ("estimate -m 10 -n 10 --density 2".into(), &["--density 2"]),
+        ("estimate -m 10 -n 10 --nnz 101".into(), &["--nnz 101"]),
+        ("estimate -m 10 -n 10 --algo asso".into(), &["asso", "no formula", "hals"]),
+        ("estimate -m 10 -n 10 --algo nosuch".into(), &["nosuch"]),
+        ("estimate -m 10 -n 10 --algo mu --sketch count".into(), &["--sketch", "mu"]),
+        ("estimate -m 10 -n 10 --grid 2x2 --ranks 3".into(), &["--grid 2x2"]),
+        ("estimate -m 10 -n 10 --latency -1".into(), &["--latency"]),
+        ("estimate -m 10 -n 10 --ranks 0".into(), &["--ranks"]),
+        ("estimate -m 10 -n 10 --rates /no/such".into(), &["--rates", "/no/such"]),
+        (format!("estimate -m 10 -n 10 --rates {}", bad.display()), &["mul", "positive"]),
+        ("estimate --input /no/such.npy".into(), &["/no/such.npy"]),
+    ] {
+        fednmf(1, &line).refused(words);
+    }
+}

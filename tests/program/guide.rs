@@ -1,0 +1,246 @@
+//! The guide and the README: every algorithm has a page, every link has a target, every command runs.
+//!
+//! In a block that begins with ```sh the lines that begin with `fednmf` or `mpirun` are run by a shell. A block that
+//! begins with ```sh,norun (a queue, data that is not here) is only parsed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{finish, mpirun, oversubscribe};
+use fednmf::algorithms::registry;
+use tempfile::tempdir;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The pages of the guide.
+fn pages() -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut folders = vec![root().join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|e| e == "md") {
+                all.push(entry);
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Link targets that are not URLs.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let ends = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    ends.filter(|link| !link.contains("://"))
+}
+
+#[test]
+fn every_algorithm_has_a_page_and_every_link_has_a_target() {
+    let summary = text(&root().join("docs/SUMMARY.md"));
+    for method in registry::descriptions() {
+        let page = format!("guide/algorithms/{}.md", method.name);
+        assert!(summary.contains(&format!("({page})")), "docs/SUMMARY.md lacks {page}");
+        let told = text(&root().join("docs").join(&page));
+        for word in ["**When.**", "**Equations", "**Departures.**", &format!("--algo {} ", method.name)] {
+            assert!(told.contains(word), "{page} lacks {word}");
+        }
+        // In one section or several.
+        let told = told.to_lowercase();
+        assert!(["costs", "reveals"].iter().all(|word| told.contains(word)), "{page}: what it costs or reveals");
+    }
+    let documents = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md"].map(|name| root().join(name));
+    for path in pages().into_iter().chain(documents) {
+        for link in links(&text(&path)) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: {link} does not exist", path.display());
+            let there = |line: &str| line.starts_with('#') && slug(line) == heading;
+            assert!(heading.is_empty() || text(&target).lines().any(there), "{}: no heading {link}", path.display());
+        }
+        let listed =
+            path.file_name().is_some_and(|name| name == "SUMMARY.md") || !path.starts_with(root().join("docs"));
+        let name = path.strip_prefix(root().join("docs")).unwrap_or(&path).display().to_string();
+        assert!(listed || summary.contains(&format!("({name})")), "docs/SUMMARY.md does not list {name}");
+    }
+}
+
+/// The anchor of a heading.
+fn slug(line: &str) -> String {
+    let kept = line.trim_start_matches('#').trim().to_lowercase();
+    kept.chars()
+        .filter_map(|c| if c == ' ' { Some('-') } else { (c.is_alphanumeric() || c == '-').then_some(c) })
+        .collect()
+}
+
+/// The commands of a document, and whether to run them.
+fn commands(document: &str) -> Vec<(String, bool)> {
+    let mut all = Vec::new();
+    let mut run = None;
+    let mut begun = String::new();
+    for line in document.lines().map(str::trim) {
+        match (line, run) {
+            ("```sh", None) => run = Some(true),
+            ("```sh,norun", None) => run = Some(false),
+            ("```", _) => run = None,
+            (_, Some(run)) => {
+                begun += line;
+                if let Some(more) = begun.strip_suffix('\\') {
+                    begun = more.to_string();
+                    continue;
+                }
+                let line = std::mem::take(&mut begun);
+                if line.starts_with("fednmf") || line.starts_with("mpirun") {
+                    all.push((line, run));
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The arguments of fednmf in a command, without the launcher, the comment, and the shell's part.
+fn words(command: &str) -> Vec<String> {
+    let plain = command.split(" #").next().unwrap_or(command).split(" || ").next().unwrap_or(command);
+    let from = plain.find("fednmf").unwrap_or(0);
+    plain[from..].split_whitespace().map(|word| word.trim_matches('\'').to_string()).collect()
+}
+
+fn script(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Runs the commands of a document in one shell, in a directory that `prepare` fills.
+fn run(document: &Path, prepare: impl FnOnce(&Path)) {
+    let all = commands(&text(document));
+    for (command, _) in &all {
+        let parsed = fednmf::cli::parse(words(command).into_iter().map(Into::into));
+        assert!(parsed.is_ok(), "{}: {command}: {}", document.display(), parsed.err().unwrap());
+    }
+    let lines: Vec<&str> = all.iter().filter(|(_, run)| *run).map(|(line, _)| line.as_str()).collect();
+    if lines.is_empty() {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    let bin = dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fednmf"), bin.join("fednmf")).unwrap();
+    // Reduces the number of ranks to what a small machine supports.
+    let launcher = which(&mpirun());
+    let launcher = format!("{} {}", launcher.display(), oversubscribe().join(" "));
+    script(
+        &bin.join("mpirun"),
+        &format!("#!/bin/sh\nshift\nn=$1\nshift\n[ \"$n\" -le 2 ] || n=2\nexec {launcher} -n \"$n\" \"$@\"\n"),
+    );
+    let work = dir.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    prepare(&work);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let shell = Command::new("sh")
+        .args(["-exc", &lines.join("\n")])
+        .current_dir(&work)
+        .env("PATH", path)
+        // Launchers that start and end at the same time interfere if they share a directory for their files.
+        .env("TMPDIR", dir.path())
+        .envs([
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ("OMPI_MCA_mpi_yield_when_idle", "1"),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let done = finish(shell, Duration::from_secs(120), &document.display().to_string());
+    assert_eq!(done.code, Some(0), "{}\n{}{}", document.display(), done.stdout, done.stderr);
+}
+
+/// The path of a program.
+fn which(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file());
+    found.unwrap_or_else(|| PathBuf::from(name))
+}
+
+/// Creates the files that the README's commands use.
+fn data_of_the_readme(work: &Path) {
+    let generate = |spec: &str, name: &str| {
+        let made = crate::common::fednmf(0, "generate").arg(spec).arg("--output").arg(work.join(name)).run();
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+    };
+    generate("sparse,m=200,n=100,density=0.1", "counts.mtx");
+    let bytes = std::fs::read(work.join("counts.mtx")).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, &bytes).unwrap();
+    let packed = packed.finish().unwrap();
+    for name in ["counts.mtx.gz", "new.mtx.gz"] {
+        std::fs::write(work.join(name), &packed).unwrap();
+    }
+    for party in 0..10 {
+        generate(&format!("planted,m=60,n=12,seed={party}"), &format!("columns-{party}.npy"));
+    }
+    let baskets = (0..400).map(|i| format!("{} {} {}\n", i % 7, 7 + i % 5, 12 + i % 3));
+    std::fs::write(work.join("patients.dat"), baskets.collect::<String>()).unwrap();
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn every_command_of_the_readme_runs() {
+    run(&root().join("README.md"), data_of_the_readme);
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn every_command_of_the_guide_runs() {
+    let all = pages();
+    let told: usize = all.iter().map(|path| commands(&text(path)).len()).sum();
+    assert!(told > 50, "only {told} commands: are the blocks marked?");
+    // Most of the time is process start-up.
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let mine = all.iter().skip(part).step_by(4);
+            scope.spawn(move || mine.for_each(|path| run(path, |_| ())));
+        }
+    });
+}
+
+/// The recipes for clusters name existing files and the versions that the build requires.
+#[test]
+fn recipes_name_existing_files_and_versions() {
+    let recipe = text(&root().join("jobs/fednmf.def"));
+    let files = recipe.lines().map(str::trim).filter_map(|line| line.split_once(" /src/"));
+    let named: Vec<&str> = files
+        .map(|(from, to)| {
+            assert_eq!(from, to);
+            from
+        })
+        .collect();
+    assert!(named.iter().all(|name| root().join(name).exists()), "{named:?}");
+    // Cargo requires the targets of the manifest to exist.
+    assert!(
+        ["Cargo.toml", "Cargo.lock", "src", "build.rs", "bench", "tests", "Makefile", "jobs"]
+            .iter()
+            .all(|f| named.contains(f))
+    );
+    let package = text(&root().join("packaging/spack/packages/fednmf/package.py"));
+    let manifest = text(&root().join("Cargo.toml"));
+    let rust = manifest.lines().find_map(|l| l.strip_prefix("rust-version = \"")).unwrap().trim_end_matches('"');
+    assert!(package.contains(&format!("rust@{rust}:")), "rust {rust}");
+    for word in package.split(['"', '\'']).filter(|word| word.starts_with("--") || word.starts_with("synthetic:")) {
+        assert!(
+            ["--release", "--locked", "--input", "--max-iters"].contains(&word) || word.starts_with("synthetic:"),
+            "{word}"
+        );
+    }
+}

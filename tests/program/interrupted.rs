@@ -1,0 +1,182 @@
+//! Runs that are stopped, killed and resumed: the result is that of the uninterrupted run, bit for bit.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::processes::{ranks_of, signal, wait_for, wait_until_gone};
+use crate::common::{data, distance, events, factor, fednmf, finish, lines, session};
+use tempfile::tempdir;
+
+fn same_bits(a: &Path, b: &Path) {
+    for name in ["U", "V"] {
+        let (x, y) = (factor(a, name), factor(b, name));
+        assert!(x.iter().zip(&y).all(|(x, y)| x.to_bits() == y.to_bits()), "{name} differs");
+    }
+}
+
+/// For every algorithm: a run of 30 iterations on `ranks` ranks, one of 3 iterations with a checkpoint, and for each
+/// number of ranks in `later` one that resumes from a copy of it. Calls `compare(line, private, whole, rest)` with the
+/// outputs.
+fn resumed(ranks: usize, precision: &str, later: &[usize], compare: impl Fn(&str, bool, &Path, &Path)) {
+    let dir = tempdir().unwrap();
+    let file = |i: usize, name: &str| dir.path().join(i.to_string()).join(name);
+    let all = lines();
+    let line = |i: usize, iterations: usize, out: &str| {
+        let (method, words) = &all[i];
+        let (input, out) = (data("digits.npy"), file(i, out));
+        format!(
+            "--algo {} -k 5 --seed 2 --precision {precision} {words} --input {} --max-iters {iterations} --output {}",
+            method.name,
+            input.display(),
+            out.display()
+        )
+    };
+    let mut begun = Vec::new();
+    for i in 0..all.len() {
+        std::fs::create_dir(dir.path().join(i.to_string())).unwrap();
+        begun.push(line(i, 30, "whole.h5"));
+        begun.push(format!("{} --checkpoint {}", line(i, 3, "half.h5"), file(i, "c.h5").display()));
+    }
+    let begun = session::ok(ranks, &begun);
+    for (turn, &ranks) in later.iter().enumerate() {
+        let trace = |i| file(i, &format!("{turn}.jsonl"));
+        let rest: Vec<String> = (0..all.len())
+            .map(|i| {
+                // The checkpoint and the files of its parties as the first run left them: a resumed run overwrites
+                // them.
+                let copy = file(i, &format!("turn-{turn}"));
+                std::fs::create_dir(&copy).unwrap();
+                for entry in std::fs::read_dir(file(i, "")).unwrap().flatten() {
+                    let name = entry.file_name().into_string().unwrap();
+                    if name == "c.h5" || name.starts_with("c.party-") {
+                        std::fs::copy(entry.path(), copy.join(name)).unwrap();
+                    }
+                }
+                let (checkpoint, trace) = (copy.join("c.h5"), trace(i));
+                let out = format!("rest-{turn}.h5");
+                format!(
+                    "{} --checkpoint {} --resume --trace {}",
+                    line(i, 30, &out),
+                    checkpoint.display(),
+                    trace.display()
+                )
+            })
+            .collect();
+        for (i, summary) in session::ok(ranks, &rest).iter().enumerate() {
+            assert_eq!(
+                (&begun[2 * i + 1]["iter"], &summary["iter"]),
+                (&3.into(), &begun[2 * i]["iter"]),
+                "{}",
+                rest[i]
+            );
+            assert_eq!(events(&trace(i))[0]["resumed_from"], 3, "{}", rest[i]);
+            let private = all[i].0.partition.is_private();
+            compare(&rest[i], private, &file(i, "whole.h5"), &file(i, &format!("rest-{turn}.h5")));
+        }
+    }
+}
+
+#[test]
+fn a_resumed_run_has_the_bits_of_an_uninterrupted_run() {
+    resumed(3, "f32", &[3], |_, _, whole, rest| same_bits(whole, rest));
+}
+
+/// From 3 ranks to 2 and to 4, and without mpirun: the parties move to other ranks, and the blocks change.
+#[test]
+fn a_run_resumes_on_another_number_of_ranks() {
+    resumed(0, "f64", &[0], |_, _, whole, rest| same_bits(whole, rest));
+    resumed(3, "f64", &[2, 4], |line, private, whole, rest| {
+        for name in ["U", "V"] {
+            let (a, b) = (factor(whole, name), factor(rest, name));
+            // sums over parties are exact, so all bits are the same
+            let far = if private { f64::from(u8::from(a != b)) } else { distance(&a, &b) };
+            assert!(far < 1e-7, "{line}: {name} is off by {far}");
+        }
+    });
+}
+
+/// A run that takes some seconds and writes a checkpoint every few iterations.
+const LONG: &str = "--algo dsanls -k 10 --input synthetic:planted,m=3000,n=800 --seed 4 --eval-every 0";
+
+#[test]
+fn a_killed_run_resumes_from_its_checkpoint() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let run = |iters: &str| {
+        fednmf(2, LONG)
+            .arg("--max-iters")
+            .arg(iters)
+            .arg("--checkpoint-every")
+            .arg("20")
+            .arg("--checkpoint")
+            .arg(file("c.h5"))
+    };
+    let mut child = run("1000000").spawn();
+    wait_for(&file("c.h5"));
+    std::thread::sleep(Duration::from_millis(300));
+    // SIGKILL for the launcher, which no handler can catch; its ranks end with it.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until_gone(&file("c.h5"));
+    let found: u64 = {
+        let stored = hdf5::File::open(file("c.h5")).unwrap();
+        stored.attr("iteration").unwrap().read_scalar().unwrap()
+    };
+    assert!(found > 0 && found.is_multiple_of(20), "{found}");
+    let goal = (found + 30).to_string();
+    run(&goal).arg("--resume").arg("--output").arg(file("rest.h5")).ok();
+    fednmf(2, LONG).arg("--max-iters").arg(&goal).arg("--output").arg(file("whole.h5")).ok();
+    same_bits(&file("whole.h5"), &file("rest.h5"));
+}
+
+#[test]
+fn a_signal_writes_a_checkpoint_and_requests_a_requeue() {
+    for (ranks, name) in [(0, "TERM"), (2, "USR1"), (2, "INT")] {
+        let dir = tempdir().unwrap();
+        let (checkpoint, trace) = (dir.path().join("c.h5"), dir.path().join("t.jsonl"));
+        let child = fednmf(ranks, LONG)
+            .arg("--max-iters")
+            .arg("1000000")
+            .arg("--checkpoint-every")
+            .arg("20")
+            .arg("--checkpoint")
+            .arg(&checkpoint)
+            .arg("--trace")
+            .arg(&trace)
+            .spawn();
+        wait_for(&checkpoint);
+        signal(name, &ranks_of(child.id()));
+        let output = finish(child, Duration::from_secs(30), "a run that got a signal");
+        assert_eq!(output.code, Some(75), "{}", output.stderr);
+        let end = events(&trace).pop().unwrap();
+        assert_eq!(end["stopped_by"], format!("SIG{name}"));
+        let saved: u64 = hdf5::File::open(&checkpoint).unwrap().attr("iteration").unwrap().read_scalar().unwrap();
+        assert_eq!(end["iter"].as_u64(), Some(saved), "the checkpoint is the last iteration");
+    }
+}
+
+#[test]
+fn a_time_limit_with_a_checkpoint_requests_a_requeue() {
+    let dir = tempdir().unwrap();
+    let run = fednmf(2, LONG).arg("--max-iters").arg("1000000").arg("--time-limit").arg("0.5");
+    let output = run.arg("--checkpoint").arg(dir.path().join("c.h5")).run();
+    assert_eq!(output.code, Some(75), "{}", output.stderr);
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused_with_the_difference() {
+    let dir = tempdir().unwrap();
+    let checkpoint = dir.path().join("c.h5");
+    let run = |line: &str| fednmf(2, &format!("--algo hals --max-iters 3 {line} --checkpoint")).arg(&checkpoint);
+    let same = "--input synthetic:planted,m=40,n=30 -k 4";
+    run(same).ok();
+    run(&format!("{same} --seed 8 --resume")).refused(&["c.h5", "seed"]);
+    run(&format!("{same} --precision f32 --resume")).refused(&["c.h5", "precision"]);
+    run("--input synthetic:planted,m=40,n=30,seed=3 -k 4 --resume").refused(&["c.h5", "checksum"]);
+    run("--input synthetic:planted,m=40,n=30 -k 5 --resume").refused(&["c.h5", "k"]);
+    let mut bytes = std::fs::read(&checkpoint).unwrap();
+    let middle = bytes.len() / 2;
+    bytes.truncate(middle);
+    std::fs::write(&checkpoint, &bytes).unwrap();
+    run(&format!("{same} --resume")).refused(&["c.h5"]);
+}

@@ -1,0 +1,195 @@
+//! Masked sums that continue after parties drop out: the result is that of the remaining parties alone, or an error; a
+//! rank that is killed during a sum ends the job at once.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::common::{Run, distance, factor, fednmf, number};
+use fednmf::algorithms::description::COMMON_MESSAGES;
+use fednmf::algorithms::registry;
+use tempfile::tempdir;
+
+/// The methods whose sums tolerate drop-outs, with their shared factor.
+const METHODS: [(&str, &str); 7] = [
+    ("--algo secure-hals", "U"),
+    ("--algo syn-sd", "U"),
+    ("--algo syn-ssd-u", "U"),
+    ("--algo syn-ssd-u --weights equal", "U"),
+    ("--algo fnmf --start shared --barycenter mean", "V"),
+    ("--algo fedavg --start shared", "V"),
+    ("--algo mur --start shared", "V"),
+];
+
+/// Parties with the same 24 × 24 entries each: the mean, and with it the public start, is the same whichever party
+/// drops out.
+fn parts(dir: &Path, parties: usize) -> PathBuf {
+    let rows: Vec<String> = (0..24u32)
+        .map(|i| (0..24u32).map(|j| (((i * 7 + j * 11) % 13) * (1 + i % 3)).to_string()).collect::<Vec<_>>().join(","))
+        .collect();
+    let file = |party: usize| dir.join(format!("{parties}-p{party}.csv"));
+    (0..parties).for_each(|party| std::fs::write(file(party), rows.join("\n")).unwrap());
+    dir.join(format!("{parties}-p{{party}}.csv"))
+}
+
+fn run(ranks: usize, algo: &str, parties: usize, more: &str, input: &Path) -> Run {
+    let line =
+        format!("{algo} --parties {parties} -k 3 --max-iters 4 --eval-every 2 --seed 3 --secure-sum {more} --input");
+    fednmf(ranks, &line).arg(input)
+}
+
+#[test]
+fn without_drop_outs_the_sums_have_the_bits_of_pairwise_masks() {
+    let dir = tempdir().unwrap();
+    let input = parts(dir.path(), 4);
+    for ((algo, name), ranks) in METHODS.iter().zip([1, 2, 4].into_iter().cycle()) {
+        let file = dir.path().join("o.h5");
+        let [pairs, shared] = ["", "--secure-threshold 3"].map(|more| {
+            let summary = run(ranks, algo, 4, more, &input).arg("--output").arg(&file).ok();
+            (number(&summary, "rel_error").to_bits(), factor(&file, name))
+        });
+        assert_eq!(pairs, shared, "{algo} on {ranks} ranks");
+    }
+}
+
+#[test]
+fn after_drop_outs_at_any_stage_the_result_is_that_of_the_remaining_parties() {
+    let dir = tempdir().unwrap();
+    let (two, four) = (parts(dir.path(), 2), parts(dir.path(), 4));
+    let file = dir.path().join("o.h5");
+    for (i, (algo, name)) in METHODS.iter().enumerate() {
+        let pair = run(2, algo, 2, "", &two).arg("--output").arg(&file).ok();
+        let expected = (number(&pair, "rel_error"), factor(&file, name));
+        for stage in 1..=3 {
+            let ranks = [1, 2, 4][(i + stage) % 3];
+            let drop = format!("2@1:{stage},3@1:{}", 1 + stage % 3);
+            let left = run(ranks, algo, 4, "--secure-threshold 2", &four).env("FEDNMF_DROP", &drop);
+            let left = left.arg("--output").arg(&file).ok();
+            let what = format!("{algo}, {drop} on {ranks} ranks");
+            assert_eq!(number(&left, "lost_parties"), 2.0, "{what}");
+            let (error, found) = (number(&left, "rel_error"), factor(&file, name));
+            assert!((error - expected.0).abs() < 1e-6 * expected.0, "{what}: {error} {}", expected.0);
+            assert!(distance(&found, &expected.1) < 1e-6, "{what}: {}", distance(&found, &expected.1));
+        }
+    }
+}
+
+#[test]
+fn a_party_that_drops_out_after_sending_its_values_is_in_the_sum() {
+    let dir = tempdir().unwrap();
+    let input = parts(dir.path(), 4);
+    let file = dir.path().join("o.h5");
+    // Without evaluations a round is one sum, so the last sum is the fourth.
+    let line = "--algo syn-sd --parties 4 -k 3 --max-iters 4 --eval-every 0 --secure-sum --secure-threshold 2 --input";
+    let found = |drop: &str| {
+        let output = fednmf(2, line).arg(&input).arg("--output").arg(&file).env("FEDNMF_DROP", drop).run();
+        assert_eq!(output.code, Some(0), "{output:?}");
+        let reported = output.stderr.contains("party 1 dropped out; sums continue with 3 of 4");
+        assert_eq!(reported, !drop.is_empty(), "{output:?}");
+        factor(&file, "U")
+    };
+    let all = found("");
+    assert_eq!(found("1@4:4"), all);
+    assert_ne!(found("1@4:3"), all);
+    assert_ne!(found("1@3:4"), all);
+}
+
+#[test]
+fn too_few_remaining_parties_are_an_error() {
+    let dir = tempdir().unwrap();
+    let input = parts(dir.path(), 4);
+    for (stage, ranks) in [(1, 1), (2, 2), (3, 4), (4, 2)] {
+        let drop = format!("0@3:{stage},3@3:{stage}");
+        let start = Instant::now();
+        let output = run(ranks, "--algo syn-ssd-u", 4, "--secure-threshold 3", &input).env("FEDNMF_DROP", &drop).run();
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert_eq!(output.stderr.matches("too many have dropped out").count(), 1, "{output:?}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_rank_killed_at_any_stage_of_a_sum_ends_the_job_at_once() {
+    let dir = tempdir().unwrap();
+    let input = parts(dir.path(), 4);
+    for (stage, ranks) in [(1, 2), (2, 4), (3, 2), (4, 4)] {
+        let out = dir.path().join("killed.h5");
+        let start = Instant::now();
+        let output = run(ranks, "--algo secure-hals", 4, "--secure-threshold 2", &input)
+            .env("FEDNMF_DROP", &format!("2@5:{stage}:kill"))
+            .arg("--output")
+            .arg(&out)
+            .run();
+        assert!(start.elapsed() < Duration::from_secs(10), "stage {stage}: {:?}", start.elapsed());
+        assert!(output.code != Some(0) && !out.exists(), "stage {stage}: {output:?}");
+        // MPICH's launcher reports it on stdout.
+        let text = (output.stdout.clone() + &output.stderr).to_lowercase();
+        assert!(
+            text.contains("killed") || text.contains("signal 9") || text.contains("lost"),
+            "stage {stage}: {output:?}"
+        );
+    }
+}
+
+/// One entry has the norm of the whole matrix and does not fit the fixed point, so its party leaves the sums.
+#[test]
+fn a_party_whose_values_exceed_the_fixed_point_leaves_the_sums() {
+    let dir = tempdir().unwrap();
+    let input = dir.path().join("spike.csv");
+    let mut rows = vec![["1"; 48]; 2000];
+    rows[6][2] = "1e5";
+    std::fs::write(&input, rows.iter().map(|row| row.join(",") + "\n").collect::<String>()).unwrap();
+    let line =
+        "--algo secure-hals -k 1 --parties 4 --secure-sum --headroom 1 --max-iters 3 --secure-threshold 3 --input";
+    for ranks in [1, 2] {
+        let output = fednmf(ranks, line).arg(&input).run();
+        assert_eq!(output.code, Some(0), "{output:?}");
+        for words in ["party 0: its share of 'sum of M_r V_r'", "the party drops out", "party 0 dropped out", "3 of 4"]
+        {
+            assert!(output.stderr.contains(words), "{words}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn the_traffic_is_in_the_message_table_and_does_not_depend_on_ranks() {
+    let input = Path::new("synthetic:planted,m=60,n=40");
+    for (algo, _) in METHODS {
+        let method = registry::find(algo.split_whitespace().nth(1).unwrap()).unwrap().description();
+        let mut first: Option<Vec<(String, u64)>> = None;
+        for ranks in [1, 2, 4] {
+            let drop = if ranks == 4 { "3@9:4" } else { "" };
+            let summary = run(ranks, algo, 4, "--secure-threshold 2", input).env("FEDNMF_DROP", drop).ok();
+            let mut bytes = Vec::new();
+            for row in summary["wire"].as_array().unwrap() {
+                let (purpose, payload) = (row["purpose"].as_str().unwrap(), row["payload"].as_str().unwrap());
+                let mut known = COMMON_MESSAGES.iter().chain(method.messages);
+                let known = known.any(|w| w.kind == purpose && format!("{:?}", w.payload) == payload);
+                let control = ["control", "agreement", "evaluation"].iter().any(|c| purpose.starts_with(c));
+                assert!(known || payload == "Control" && control, "{algo}: {row}");
+                let loading = purpose == "statistics of the matrix";
+                assert!(loading || ["Masked", "Control", "Ciphertext"].contains(&payload), "{algo}: {row}");
+                if ["Masked", "Ciphertext"].contains(&payload) {
+                    bytes.push((purpose.to_string(), row["party_bytes"].as_u64().unwrap()));
+                }
+            }
+            assert!(bytes.iter().any(|(purpose, _)| purpose == "shares of secrets"), "{summary}");
+            if drop.is_empty() {
+                assert_eq!(first.get_or_insert_with(|| bytes.clone()), &bytes, "{algo} on {ranks} ranks");
+            }
+        }
+    }
+}
+
+#[test]
+fn contradictory_options_are_refused() {
+    let line = "--algo syn-sd --parties 4 --max-iters 1";
+    fednmf(2, &format!("{line} --secure-threshold 2")).refused(&["--secure-threshold", "add --secure-sum"]);
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 5")).refused(&["--secure-threshold 5", "4 parties"]);
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 1")).refused(&["--secure-threshold 1", "at least 2"]);
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 2 --dp gaussian --epsilon 1 --clip 1"))
+        .refused(&["--secure-threshold", "--dp"]);
+    fednmf(2, "--algo dsanls-secure --parties 4 --secure-sum --secure-threshold 2").refused(&["--secure-threshold"]);
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 2"))
+        .env("FEDNMF_DROP", "1@2")
+        .refused(&["FEDNMF_DROP=1@2", "PARTY@SUM:STAGE"]);
+}

@@ -1,0 +1,51 @@
+//! All tests that need the built program or several ranks: one module for each subject. They are one program because
+//! linking MKL takes longer than most of the tests. `cargo test --test program secure::` runs one module.
+
+mod common;
+
+mod boolean;
+mod crossing;
+mod data_ranks;
+mod docs;
+mod estimate;
+mod fnmf;
+mod guide;
+mod jobs;
+mod private;
+mod ranks;
+mod refused;
+mod reproduce;
+mod secure;
+mod transport;
+
+// Without MPI there are no ranks: these modules, and the tests marked with `needs MPI`, are left out.
+#[cfg(feature = "mpi")]
+mod clock;
+#[cfg(feature = "mpi")]
+mod extremes;
+#[cfg(feature = "mpi")]
+mod faults;
+#[cfg(feature = "mpi")]
+mod grid;
+#[cfg(feature = "mpi")]
+mod interrupted;
+#[cfg(feature = "mpi")]
+mod losses;
+#[cfg(feature = "mpi")]
+mod missing;
+#[cfg(feature = "mpi")]
+mod naive;
+#[cfg(feature = "mpi")]
+mod outputs;
+#[cfg(feature = "mpi")]
+mod ppdnmf;
+#[cfg(feature = "mpi")]
+mod report;
+#[cfg(feature = "mpi")]
+mod run;
+#[cfg(feature = "mpi")]
+mod starts;
+#[cfg(feature = "mpi")]
+mod sweep;
+#[cfg(feature = "mpi")]
+mod theory;

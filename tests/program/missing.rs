@@ -1,0 +1,183 @@
+//! Missing entries: the updates against loops over the observed entries, and held-out entries.
+
+use std::path::Path;
+
+use crate::common::{distance, fednmf, matrix};
+use fednmf::random::{Purpose, Stream, uniform_factor};
+use ndarray::Array2;
+use tempfile::tempdir;
+
+/// A product of random factors with a `share` of its entries replaced by NaN.
+fn data(m: usize, n: usize, share: f64) -> Array2<f64> {
+    let random = |purpose, rows, k| uniform_factor::<f64>(&Stream::new(9, purpose, 0), 0..rows, k, 1.0);
+    let mut x = random(Purpose::SyntheticU, m, 4).dot(&random(Purpose::SyntheticV, n, 4).t());
+    let mut cursor = Stream::new(9, Purpose::Probe, 0).at(0);
+    x.iter_mut().filter(|_| cursor.uniform() < share).for_each(|x| *x = f64::NAN);
+    x
+}
+
+fn write_npy(path: &Path, x: &Array2<f64>) {
+    let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}, {}), }}", x.nrows(), x.ncols());
+    let header = format!("{header:<117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(x.iter().flat_map(|x| x.to_le_bytes()));
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn write_mtx(path: &Path, (m, n): (usize, usize), entries: &[(usize, usize, f64)]) {
+    let mut text = format!("%%MatrixMarket matrix coordinate real general\n{m} {n} {}\n", entries.len());
+    entries.iter().for_each(|(i, j, x)| text.push_str(&format!("{} {} {x:?}\n", i + 1, j + 1)));
+    std::fs::write(path, text).unwrap();
+}
+
+/// One sweep over the rows of x for the entries of m that are not NaN.
+fn half(multiplicative: bool, m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>) {
+    for i in 0..x.nrows() {
+        let seen: Vec<usize> = (0..m.ncols()).filter(|&j| !m[[i, j]].is_nan()).collect();
+        let before = x.row(i).to_owned();
+        for l in 0..x.ncols() {
+            let row = if multiplicative { before.clone() } else { x.row(i).to_owned() };
+            let fit = |j: usize| row.dot(&y.row(j));
+            if multiplicative {
+                let above: f64 = seen.iter().map(|&j| m[[i, j]] * y[[j, l]]).sum();
+                let below: f64 = seen.iter().map(|&j| fit(j) * y[[j, l]]).sum();
+                x[[i, l]] = if below > 0.0 { before[l] * above / below } else { before[l] };
+            } else {
+                let descent: f64 = seen.iter().map(|&j| (m[[i, j]] - fit(j)) * y[[j, l]]).sum();
+                let curve: f64 = seen.iter().map(|&j| y[[j, l]] * y[[j, l]]).sum();
+                if curve > 0.0 {
+                    x[[i, l]] = (x[[i, l]] + descent / curve).max(0.0);
+                }
+            }
+        }
+    }
+}
+
+/// The factors after some iterations, and the error over the observed entries.
+fn naive(
+    multiplicative: bool,
+    m: &Array2<f64>,
+    k: usize,
+    seed: u64,
+    iterations: usize,
+) -> (Array2<f64>, Array2<f64>, f64) {
+    let seen: Vec<f64> = m.iter().copied().filter(|x| !x.is_nan()).collect();
+    let scale = 2.0 * (seen.iter().sum::<f64>() / seen.len() as f64 / k as f64).sqrt();
+    let start = |purpose, rows| uniform_factor::<f64>(&Stream::new(seed, purpose, 0), 0..rows, k, scale);
+    let (mut u, mut v) = (start(Purpose::StartU, m.nrows()), start(Purpose::StartV, m.ncols()));
+    let turned = m.t().to_owned();
+    for _ in 0..iterations {
+        half(multiplicative, m, &mut u, &v);
+        half(multiplicative, &turned, &mut v, &u);
+    }
+    let off = (m - &u.dot(&v.t())).iter().filter(|x| !x.is_nan()).map(|x| x * x).sum::<f64>();
+    let error = (off / seen.iter().map(|x| x * x).sum::<f64>()).sqrt();
+    (u, v, error)
+}
+
+#[test]
+fn updates_equal_loops_over_the_observed_entries() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let check =
+        |expected: &(Array2<f64>, Array2<f64>, f64), line: &str, input: &Path, listed: &str, ranks: &[usize]| {
+            for &ranks in ranks {
+                let run = fednmf(ranks, line).arg("--input").arg(input).arg("--output").arg(file("o.h5"));
+                let summary = run.ok();
+                let what = format!("{line}, {ranks} ranks");
+                assert_eq!(summary["params"]["listed"], listed, "{what}");
+                assert!((summary["rel_error"].as_f64().unwrap() - expected.2).abs() < 1e-9, "{what}: {summary}");
+                assert!(distance(&expected.0, &matrix(&file("o.h5"), "U")) < 1e-7, "{what}");
+                assert!(distance(&expected.1, &matrix(&file("o.h5"), "V")) < 1e-7, "{what}");
+            }
+        };
+    for (share, listed) in [(0.15, "missing"), (0.8, "observed")] {
+        let m = data(37, 26, share);
+        write_npy(&file("m.npy"), &m);
+        for algo in ["hals", "mu"] {
+            let expected = naive(algo == "mu", &m, 3, 5, 8);
+            let line = format!("--algo {algo} --missing nan -k 3 --seed 5 --max-iters 8");
+            check(&expected, &line, &file("m.npy"), listed, &[0, 2, 3]);
+        }
+    }
+    // A row and a column without observed entries: their rows of the factors stay at the start.
+    let mut m = data(20, 12, 0.1);
+    m.row_mut(3).fill(f64::NAN);
+    m.column_mut(7).fill(f64::NAN);
+    write_npy(&file("m.npy"), &m);
+    let expected = naive(false, &m, 3, 5, 5);
+    check(&expected, "--algo hals --missing nan -k 3 --seed 5 --max-iters 5", &file("m.npy"), "missing", &[2]);
+
+    // Sparse data: entries that are not stored are missing, or zero unless a file lists them as missing.
+    let m = data(30, 22, 0.7);
+    let stored: Vec<(usize, usize, f64)> =
+        m.indexed_iter().filter(|(_, x)| !x.is_nan()).map(|((i, j), &x)| (i, j, x)).collect();
+    write_mtx(&file("m.mtx"), (30, 22), &stored);
+    for algo in ["hals", "mu"] {
+        let expected = naive(algo == "mu", &m, 3, 5, 8);
+        let line = format!("--algo {algo} --missing zero-unobserved -k 3 --seed 5 --max-iters 8");
+        check(&expected, &line, &file("m.mtx"), "observed", &[0, 3]);
+    }
+    let mut zeros = m.mapv(|x| if x.is_nan() { 0.0 } else { x });
+    let missing = [(0, 0), (4, 7), (4, 8), (29, 21), (13, 2), (17, 2)];
+    write_mtx(&file("missing.mtx"), (30, 22), &missing.map(|(i, j)| (i, j, 1.0)));
+    let truth = zeros.clone();
+    missing.iter().for_each(|&place| zeros[place] = f64::NAN);
+    let expected = naive(false, &zeros, 3, 5, 8);
+    let line = format!("--algo hals --missing {} -k 3 --seed 5 --max-iters 8", file("missing.mtx").display());
+    check(&expected, &line, &file("m.mtx"), "missing", &[0, 2, 3]);
+    let summary = fednmf(2, &line).arg("--input").arg(file("m.mtx")).ok();
+    let product = expected.0.dot(&expected.1.t());
+    let off: f64 = missing.iter().map(|&place| (truth[place] - product[place]).powi(2)).sum();
+    assert!((summary["heldout_rmse"].as_f64().unwrap() - (off / 6.0).sqrt()).abs() < 1e-9, "{summary}");
+}
+
+#[test]
+fn held_out_entries_are_predicted_alike_on_any_number_of_ranks() {
+    let planted = "--input synthetic:planted,m=80,n=60,k=4,noise=0,seed=2";
+    let sparse = "--input synthetic:sparse,m=300,n=150,density=0.05,seed=4";
+    for (input, missing, share) in [(planted, "none", 0.2), (sparse, "none", 0.03), (sparse, "zero-unobserved", 0.2)] {
+        let mut first: Option<(f64, f64)> = None;
+        for ranks in [0, 3] {
+            let line = format!("--algo hals --missing {missing} --holdout {share} -k 4 --max-iters 60 {input}");
+            let summary = fednmf(ranks, &line).ok();
+            let params = &summary["params"];
+            let (held, observed) =
+                (params["heldout_entries"].as_f64().unwrap(), params["observed_entries"].as_f64().unwrap());
+            assert!((held / (held + observed) / share - 1.0).abs() < 0.2, "{line}: {params}");
+            let [train, test] = ["rmse", "heldout_rmse"].map(|name| summary[name].as_f64().unwrap());
+            let (a, b) = *first.get_or_insert((train, test));
+            assert!((a - train).abs() < 1e-7 && (b - test).abs() < 1e-7, "{line}: {summary}");
+            if input == planted {
+                // The entries are of order 1.
+                assert!(test < 0.05 && train < 0.05, "{summary}");
+            }
+        }
+    }
+    let narrow = fednmf(2, &format!("--holdout 0.1 -k 4 --precision f32 --max-iters 60 {planted}")).ok();
+    assert!(narrow["heldout_rmse"].as_f64().unwrap() < 0.05 && narrow["params"]["extrapolation"] == "none", "{narrow}");
+}
+
+#[test]
+fn options_that_exclude_missing_entries_are_refused() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("m.npy");
+    write_npy(&path, &data(20, 12, 0.1));
+    fednmf(2, "--algo hals --input").arg(&path).refused(&["NaN", "--missing nan"]);
+    fednmf(0, "--algo bpp --missing nan --input").arg(&path).refused(&["--missing", "bpp", "hals"]);
+    for words in ["--extrapolation restart", "--init nndsvd", "--measure projected-gradient", "--grid 1x1"] {
+        let option = words.split(' ').next().unwrap();
+        fednmf(0, &format!("--algo hals --missing nan {words} --input")).arg(&path).refused(&[option, "--missing"]);
+    }
+    fednmf(0, "--missing nan --binarize 0.5 --input").arg(&path).refused(&["--binarize"]);
+    fednmf(2, "--algo hals --missing nan --holdout 2 --input").arg(&path).refused(&["--holdout"]);
+    write_npy(&path, &Array2::ones((20, 12)));
+    let missing = dir.path().join("missing.npy");
+    write_npy(&missing, &Array2::ones((12, 20)));
+    let run = fednmf(2, "--algo hals --input").arg(&path).arg("--missing");
+    run.arg(&missing).refused(&["--missing", "12 x 20", "20 x 12"]);
+    write_npy(&missing, &Array2::ones((20, 12)));
+    fednmf(2, "--algo hals --input").arg(&path).arg("--missing").arg(&missing).refused(&["observed"]);
+}

@@ -1,0 +1,276 @@
+//! Differential privacy and masked sums of row parties: the budget holds, no other data leaves a party, and attacks
+//! that succeed without protection fail with it.
+
+use std::path::Path;
+
+use crate::common::{data, distance, events, factor, fednmf, matrix};
+use fednmf::algorithms::description::COMMON_MESSAGES;
+use fednmf::algorithms::registry;
+use ndarray::Array2;
+use serde_json::Value;
+use tempfile::tempdir;
+
+/// A line for each way in which parties release data under noise.
+const NOISED: [&str; 10] = [
+    "--algo syn-sd --dp gaussian --epsilon 5 --clip 1 --secure-sum",
+    "--algo syn-ssd-v --dp laplace --dp-noise 0.001 --clip 1",
+    "--algo felb-mu --binarize 0.5 --dp gaussian --epsilon 4",
+    "--algo felb --binarize 0.5 --dp laplace --epsilon 300 --clip 2",
+    "--algo felb --binarize 0.5 --dp xor --dp-noise 0.1",
+    "--algo fnmf --dp gaussian --dp-noise 0.01",
+    "--algo fedavg --dp laplace --epsilon 1000 --clip 5",
+    "--algo fedprox --start shared --secure-sum --dp gaussian --epsilon 8 --clip 3",
+    "--algo ipalm --dp gaussian --epsilon 10 --clip 100",
+    "--algo asso --binarize 0.5 --dp xor --epsilon 20 --clip 30 --secure-sum",
+];
+const MASKED: [&str; 6] = [
+    "--algo felb --binarize 0.5 --secure-sum",
+    "--algo felb-mu --binarize 0.5 --secure-sum --dp gaussian --dp-noise 0.1",
+    "--algo fnmf --start shared --barycenter mean --secure-sum",
+    "--algo fedavg --secure-sum --participation 0.6",
+    "--algo mur --secure-sum",
+    "--algo grecond --binarize 0.5 --secure-sum",
+];
+
+fn number(value: &Value, name: &str) -> f64 {
+    value[name].as_f64().unwrap_or_else(|| panic!("no {name} in {value}"))
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn noised_and_masked_runs_do_not_depend_on_the_number_of_ranks() {
+    let dir = tempdir().unwrap();
+    for line in NOISED.iter().chain(&MASKED) {
+        let mut first: Option<(u64, Array2<f64>, Array2<f64>)> = None;
+        for ranks in [0, 3] {
+            let file = dir.path().join(format!("{ranks}.h5"));
+            let line = format!("{line} --parties 5 -k 4 --max-iters 4 --secret-seed 7 --seed 2 --input");
+            let run = fednmf(ranks, &line).arg(data("digits.npy")).arg("--output").arg(&file).ok();
+            let found = (number(&run, "rel_error").to_bits(), factor(&file, "V"), factor(&file, "U"));
+            assert!(found.1.iter().chain(&found.2).all(|x| *x >= 0.0), "{line}: negative entries");
+            assert!(*first.get_or_insert_with(|| found.clone()) == found, "{line} on {ranks} ranks");
+        }
+    }
+}
+
+#[test]
+fn masked_runs_are_as_good_as_plain_ones() {
+    for line in MASKED.iter().filter(|l| !l.contains("--dp")) {
+        let run = |line: &str| {
+            let line = format!("{line} --parties 5 -k 4 --max-iters 10 --seed 2 --input");
+            number(&fednmf(0, &line).arg(data("digits.npy")).ok(), "rel_error")
+        };
+        let (masked, plain) = (run(line), run(&line.replace("--secure-sum", "")));
+        assert!((masked - plain).abs() < 1e-5 * plain, "{line}: {masked} {plain}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn all_traffic_is_in_the_message_table_and_masked_with_a_secure_sum() {
+    for line in NOISED.iter().chain(&MASKED) {
+        let name = line.split_whitespace().nth(1).unwrap();
+        let method = registry::find(name).unwrap().description();
+        for ranks in [1, 2, 4] {
+            let line = format!("{line} --parties 5 -k 4 --max-iters 3 --input");
+            let summary = fednmf(ranks, &line).arg("synthetic:planted,m=60,n=40").ok();
+            for row in summary["wire"].as_array().unwrap() {
+                let (purpose, payload) = (row["purpose"].as_str().unwrap(), row["payload"].as_str().unwrap());
+                let mut known = COMMON_MESSAGES.iter().chain(method.messages);
+                let known = known.any(|w| w.kind == purpose && format!("{:?}", w.payload) == payload);
+                let control = ["control", "agreement", "evaluation"].iter().any(|c| purpose.starts_with(c));
+                assert!(known || payload == "Control" && control, "{line}: {row}");
+                let loading = purpose == "statistics of the matrix";
+                if line.contains("--secure-sum") && !loading {
+                    assert!(["Masked", "Control"].contains(&payload), "{line}: {row}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_budget_is_reported_and_not_exceeded() {
+    let dir = tempdir().unwrap();
+    let (trace, out) = (dir.path().join("t.jsonl"), dir.path().join("o.h5"));
+    let line = "--algo felb-mu --binarize 0.5 --parties 4 -k 3 --max-iters 50 --eval-every 3 --dp gaussian \
+                --dp-noise 160 --epsilon 1.5 --input";
+    let run = fednmf(2, line).arg(data("digits.npy")).arg("--trace").arg(&trace).arg("--output").arg(&out).ok();
+    let table = &run["privacy"];
+    let (done, spent) = (number(table, "releases"), number(table, "epsilon_spent"));
+    assert_eq!(run["stopped_by"], "epsilon", "{table}");
+    assert!(spent <= 1.5 && done == number(&run, "iter") && done > 1.0 && done < 50.0, "{table}");
+    assert_eq!(table["releases_planned"].as_f64(), Some(done));
+    // One more release would exceed it, as a run with the same noise and no budget shows.
+    let more = line.replace("--epsilon 1.5", "").replace("--max-iters 50", &format!("--max-iters {}", done + 1.0));
+    let more = fednmf(0, &more).arg(data("digits.npy")).ok();
+    assert!(number(&more["privacy"], "epsilon_spent") > 1.5, "{more}");
+    let history: Vec<f64> =
+        events(&trace).iter().filter(|e| e["event"] == "iter").map(|e| number(e, "epsilon_spent")).collect();
+    assert!(history[0] == 0.0 && history.windows(2).all(|w| w[0] < w[1]) && *history.last().unwrap() == spent);
+    let stored: String = hdf5::File::open(&out)
+        .and_then(|f| f.attr("privacy"))
+        .and_then(|a| a.read_scalar::<hdf5::types::VarLenUnicode>())
+        .unwrap()
+        .to_string();
+    assert_eq!(&serde_json::from_str::<Value>(&stored).unwrap(), table);
+    // Evaluations are not covered; the table gives their number.
+    let beside = table["not_covered"].as_array().unwrap();
+    assert!(beside.len() == 2 && beside[1].as_str().unwrap().contains("errors in"), "{table}");
+    let text = fednmf(0, &line.replace("--eval-every 3", "--eval-every 0")).arg(data("digits.npy")).run().stdout;
+    assert!(text.contains("differential privacy") && text.contains("of 1.5") && !text.contains("errors in"), "{text}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_resumed_run_repeats_its_releases_and_no_others() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for line in
+        ["--algo felb --binarize 0.5 --dp gaussian --epsilon 50", "--algo fedavg --dp gaussian --dp-noise 0.1 --clip 9"]
+    {
+        let run = |iters: usize, out: &str, more: &str| {
+            let line = format!("{line} --parties 3 -k 3 --max-iters {iters} --dp-releases 8 {more} --input");
+            fednmf(2, &line)
+                .arg(data("digits.npy"))
+                .arg("--checkpoint")
+                .arg(file("c.h5"))
+                .arg("--output")
+                .arg(file(out))
+                .ok()
+        };
+        let half = run(3, "half.h5", "");
+        assert_eq!(number(&half["privacy"], "releases"), 3.0);
+        let names = || std::fs::read_dir(dir.path()).unwrap().flatten().map(|e| e.path());
+        let kept: Vec<_> = names().filter(|p| p.file_name().unwrap().to_string_lossy().starts_with("c.")).collect();
+        let copies: Vec<_> = kept.iter().map(|p| std::fs::read(p).unwrap()).collect();
+        // Noise is fresh in every run, but a checkpoint resumed twice gives the same messages twice.
+        let mut ends = Vec::new();
+        for out in ["one.h5", "two.h5"] {
+            kept.iter().zip(&copies).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+            let rest = run(6, out, "--resume");
+            assert_eq!(number(&rest["privacy"], "releases"), 6.0, "{rest}");
+            ends.push(matrix(&file(out), "V"));
+        }
+        assert_eq!(ends[0], ends[1], "{line}");
+        names().for_each(|p| std::fs::remove_file(p).unwrap());
+    }
+}
+
+#[test]
+fn a_budget_that_is_spent_stays_spent() {
+    let dir = tempdir().unwrap();
+    let line = "--algo ipalm --dp gaussian --epsilon 1 --clip 1 --parties 3 -k 3 --input";
+    let run = |more: &str| {
+        fednmf(0, &format!("{line} {} {more}", data("digits.npy").display()))
+            .arg("--checkpoint")
+            .arg(dir.path().join("c.h5"))
+    };
+    assert_eq!(number(&run("--max-iters 3").ok()["privacy"], "releases"), 1.0);
+    run("--max-iters 6 --resume").refused(&["budget is spent"]);
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn contradictory_options_are_refused_with_a_reason() {
+    for (line, words) in [
+        ("--algo hals --dp gaussian --epsilon 1", &["--dp", "one domain of trust"][..]),
+        ("--algo ppdnmf --dp gaussian --epsilon 1", &["--dp", "ppdnmf does not take it"]),
+        ("--algo dsanls-secure --epsilon 1", &["--epsilon", "sketches of the data"]),
+        ("--algo syn-ssd-u --dp gaussian --epsilon 1", &["--dp", "every local step"]),
+        ("--algo asyn-sd --dp gaussian --epsilon 1", &["--dp", "use syn-sd"]),
+        ("--algo fnmf --epsilon 1", &["--epsilon", "without --dp"]),
+        ("--algo fnmf --dp gaussian", &["--epsilon", "--dp-noise"]),
+        ("--algo fnmf --dp gaussian --epsilon 1 --delta 0", &["--delta"]),
+        ("--algo fnmf --dp xor --epsilon 1", &["--dp xor", "numbers"]),
+        ("--algo fnmf --dp gaussian --epsilon 1 --align lap-rho --personalize", &["--personalize"]),
+        ("--algo fnmf --secure-sum", &["--secure-sum", "--barycenter mean"]),
+        ("--algo fnmf --secure-sum --barycenter mean", &["--start shared"]),
+        ("--algo fedavg --dp gaussian --epsilon 1", &["--clip"]),
+        ("--algo fedavg --dp laplace --epsilon 1 --clip 1 --secure-sum", &["--dp laplace", "gaussian"]),
+        ("--algo fedavg --dp gaussian --epsilon 300 --dp-calibration classic --clip 1", &["classic", "below 1"]),
+        ("--algo felb --binarize 0.5 --clamp", &["--clamp"]),
+        ("--algo asso --binarize 0.5 --dp gaussian --epsilon 1", &["--dp gaussian", "xor"]),
+        ("--algo asso --binarize 0.5 --dp xor --epsilon 1 --aggregate or", &["--aggregate or"]),
+        ("account --delta 1e-5", &["--noise", "--epsilon"]),
+    ] {
+        fednmf(2, line).refused(words);
+    }
+}
+
+#[test]
+fn message_tables_and_limits_are_listed() {
+    for method in registry::descriptions() {
+        let table = fednmf(0, &format!("list --wire {}", method.name)).run().stdout;
+        assert_eq!(table.lines().count(), 1 + COMMON_MESSAGES.len() + method.messages.len(), "{table}");
+        assert!(method.messages.iter().all(|w| table.contains(w.kind) && table.contains(w.when)), "{table}");
+        let text = fednmf(0, &format!("list {}", method.name)).run().stdout;
+        let last: Vec<&str> = text.trim_end().lines().rev().take(2).collect();
+        assert_eq!(last[1].starts_with("Limits: "), method.partition.is_private(), "{text}");
+    }
+}
+
+/// One case of `bench/run reproduce dp-gain`: 200 parties and ε = 16 for the whole run.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn noise_on_the_sum_costs_less_than_noise_of_each_party() {
+    let run = |more: &str| {
+        let line = format!(
+            "--algo felb-mu --input synthetic:tiles,m=4000,n=40,k=3,density=0.9,noise=0.05 -k 3 --parties 200 \
+             --max-iters 8 --eval-every 8 --seed 1 {more}"
+        );
+        number(&fednmf(2, &line).ok(), "f1_signal")
+    };
+    let private = "--dp gaussian --epsilon 16 --secret-seed 1";
+    let (own, sum, free) = (run(private), run(&format!("{private} --secure-sum")), run(""));
+    assert!(free > 0.8 && sum > free - 0.1 && own < sum - 0.3, "own {own}, on the sum {sum}, without noise {free}");
+}
+
+/// The first rows of the digits as a file, with one row replaced by zeros.
+fn without_row(dir: &Path, rows: usize, left_out: Option<usize>) -> std::path::PathBuf {
+    let bytes = std::fs::read(data("digits.npy")).unwrap();
+    let pixels = &bytes[bytes.len() - 1797 * 64..];
+    let path = dir.join("rows.csv");
+    // The row is zero instead of absent, so that the number of rows reveals nothing.
+    let row = |i: usize| -> String {
+        let of = |x: &u8| if left_out == Some(i) { "0".into() } else { x.to_string() };
+        pixels[i * 64..(i + 1) * 64].iter().map(of).collect::<Vec<String>>().join(",") + "\n"
+    };
+    std::fs::write(&path, (0..rows).map(row).collect::<String>()).unwrap();
+    path
+}
+
+/// Membership inference: an attacker who knows all other rows, the program and the public seed runs it with and without
+/// the row, and compares both results with what a party sent. Without noise the guess is always right; with noise it is
+/// right with a probability of at most e^ε/(1 + e^ε) + δ.
+#[test]
+fn membership_of_a_row_is_inferred_without_noise_but_not_with_it() {
+    let dir = tempdir().unwrap();
+    let (rows, row, trials) = (120, 17, 40);
+    let run = |left_out: Option<usize>, more: &str| -> Array2<f64> {
+        let file = dir.path().join("o.h5");
+        let input = without_row(dir.path(), rows, left_out);
+        let line =
+            format!("--algo fedavg --parties 1 -k 3 --max-iters 2 --eval-every 0 --seed 4 --scale max {more} --input");
+        fednmf(0, &line).arg(&input).arg("--output").arg(&file).ok();
+        matrix(&file, "V")
+    };
+    let (with, without) = (run(None, ""), run(Some(row), ""));
+    let gap = distance(&with, &without);
+    assert!(gap > 1e-6, "the row does not change the factors: {gap}");
+    let right = |more: &str| {
+        (0..trials)
+            .filter(|t| {
+                let there = t % 2 == 0;
+                let seen = run((!there).then_some(row), &format!("{more} --secret-seed {t}"));
+                let near = |v: &Array2<f64>| (&seen - v).mapv(|e| e * e).sum();
+                (near(&with) < near(&without)) == there
+            })
+            .count()
+    };
+    assert_eq!(right(""), trials, "nothing hides the row");
+    // With ε = 0.5 a guess is right in at most 62 % of all cases: 39 or more of 40 have a probability of 10⁻⁷.
+    let guessed = right("--dp gaussian --epsilon 0.5 --clip 1");
+    assert!(guessed < 39, "{guessed} of {trials} guesses were right");
+}

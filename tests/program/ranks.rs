@@ -1,0 +1,295 @@
+//! Tests inside the ranks: collectives, loading, and iterations without allocations. Each test below runs on 1, 2, 3
+//! and 4 ranks.
+
+use std::alloc::{GlobalAlloc, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fednmf::algorithms::Problem;
+use fednmf::algorithms::description::Unit;
+use fednmf::algorithms::method::{ConfiguredMethod, Entry, Precision};
+use fednmf::algorithms::registry;
+use fednmf::algorithms::shared::grid;
+use fednmf::comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
+use fednmf::data;
+use fednmf::data::{InputSpec, Layout, PartySplit, Threshold};
+use fednmf::error::Error;
+use fednmf::linalg::{Block, SparseKernel};
+use ndarray::Array2;
+
+use crate::common::session::on_ranks;
+
+/// The system's allocator with a counter.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: forwards every call to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller guarantees it.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: std::alloc::Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(p, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+on_ranks! {
+    collectives_follow_their_definitions: collectives,
+    an_exchange_beyond_a_chunk_takes_several_rounds: exchange_in_rounds,
+    sums_over_parties_have_the_same_bits_on_any_number_of_ranks: party_sums,
+    an_error_on_one_rank_becomes_the_same_error_on_all: agreement,
+    subgroups_communicate_among_themselves: splits,
+    the_tiles_of_every_plan_hold_the_entries_of_the_matrix: plans,
+    an_iteration_allocates_nothing: allocations,
+    the_work_of_a_sketched_update_does_not_grow_with_the_other_dimension: sketched_work,
+}
+
+const TEST: MessageTag = MessageTag::new("test", Payload::Scalar);
+
+fn collectives(comm: &Communicator) {
+    let (r, p) = (comm.rank(), comm.size());
+    let mut sum = vec![r as f64 + 1.0; 3];
+    comm.sum(TEST, &mut sum);
+    assert_eq!(sum, vec![(p * (p + 1) / 2) as f64; 3]);
+    let mut sum = vec![r as f64 + 1.0; 1000];
+    let meanwhile = comm.sum_while(TEST, &mut sum, || {
+        // Other messages may be exchanged in the meantime.
+        let mut largest = [r as u32];
+        comm.max(TEST, &mut largest);
+        largest[0]
+    });
+    assert_eq!((meanwhile, sum), (p as u32 - 1, vec![(p * (p + 1) / 2) as f64; 1000]));
+    let mut max = [r as u64, 7];
+    comm.max(TEST, &mut max);
+    assert_eq!(max, [p as u64 - 1, 7]);
+
+    let rows: Vec<_> = (0..p).map(|i| even_part(10, p, i)).collect();
+    let parts = Parts::new(&rows, 2);
+    let local: Vec<u32> = parts.range(r).map(|i| i as u32).collect();
+    let mut all = vec![0; 20];
+    comm.all_gather(TEST, &local, &parts, &mut all);
+    assert_eq!(all, (0..20).collect::<Vec<u32>>());
+
+    let mut send: Vec<f64> = (0..20).map(|i| i as f64 * (r + 1) as f64).collect();
+    let mut own = vec![0.0; parts.range(r).len()];
+    comm.reduce_scatter(TEST, &mut send, &parts, &mut own);
+    let expected: Vec<f64> = parts.range(r).map(|i| (i * p * (p + 1) / 2) as f64).collect();
+    assert_eq!(own, expected);
+
+    let send: Vec<Vec<u64>> = (0..p).map(|to| vec![(100 * r + to) as u64; to + 1]).collect();
+    let got = comm.all_to_all(TEST, &send);
+    assert_eq!(got, (0..p).flat_map(|from| vec![(100 * from + r) as u64; r + 1]).collect::<Vec<_>>());
+
+    assert_eq!(comm.broadcast_value(TEST, format!("from {r}")), "from 0");
+    assert_eq!(comm.all_gather_value(TEST, &(r * r)), (0..p).map(|i| i * i).collect::<Vec<_>>());
+    if p > 1 {
+        let mut buffer = [0.0f32; 5];
+        match r {
+            0 => comm.send(TEST, 1, &[1.5f32; 5]),
+            1 => {
+                comm.receive(TEST, 0, &mut buffer);
+                assert_eq!(buffer, [1.5; 5]);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn exchange_in_rounds(whole: &Communicator) {
+    let (r, p) = (whole.rank(), whole.size());
+    let comm = whole.chunked(5);
+    // unequal lengths, some of them zero, most of them beyond one round
+    let length = |from: usize, to: usize| (7 * from + 3 * to) % 11;
+    let message = |from: usize, to: usize| (0..length(from, to)).map(move |i| (from * 10_000 + to * 100 + i) as u64);
+    let send: Vec<Vec<u64>> = (0..p).map(|to| message(r, to).collect()).collect();
+    let expected: Vec<u64> = (0..p).flat_map(|from| message(from, r)).collect();
+    let messages = || comm.ledger().messages().find(|(p, _)| **p == TEST).map_or(0, |(_, e)| e.messages);
+    let before = messages();
+    assert_eq!(whole.all_to_all(TEST, &send), expected);
+    let plain = messages() - before;
+    assert_eq!(comm.all_to_all(TEST, &send), expected);
+    let longest = (0..p * p).map(|i| length(i / p, i % p)).max().unwrap_or(0);
+    let rounds = if p == 1 { 0 } else { longest.div_ceil((5 / p).max(1)) };
+    assert_eq!((plain, messages() - before - plain), if p == 1 { (0, 0) } else { (3, 2 + rounds as u64) });
+    assert!(p == 1 || rounds > 1);
+}
+
+/// The bits of the sums.
+fn party_sums(comm: &Communicator) -> String {
+    let parties = Parties { count: 7, ranks: comm.size() };
+    let share = |party: usize| -> Vec<f64> {
+        (0..40usize).map(|i| ((party * 37 + i * 11) as f64 * 0.7).sin() * 10f64.powi(i as i32 % 9 - 4)).collect()
+    };
+    let shares: Vec<Vec<f64>> = parties.hosted(comm.rank()).map(share).collect();
+    let mut out = vec![0.0; 40];
+    let bytes = |tag| comm.ledger().messages().find(|(p, _)| **p == tag).map_or(0, |(_, e)| e.party_bytes);
+    let before = bytes(TEST);
+    comm.sum_parties(TEST, 7, shares.iter().map(Vec::as_slice), &mut out).expect("finite");
+    assert_eq!(bytes(TEST) - before, (2 * shares.len() * 40 * 8) as u64);
+    // plus the largest term
+    assert_eq!(bytes(LARGEST), (2 * shares.len() * 8) as u64);
+    for (i, x) in out.iter().enumerate() {
+        let plain: f64 = (0..7).map(|p| share(p)[i]).sum();
+        assert!((x - plain).abs() <= 1e-14 * 1e4, "{x} {plain}");
+    }
+    let hash = out.iter().fold(0u64, |h, x| h.rotate_left(7) ^ x.to_bits());
+    let bad = vec![f64::NAN; 40];
+    let result = comm.sum_parties(TEST, 7, shares.iter().map(|_| bad.as_slice()), &mut out);
+    assert!(result.is_err());
+    format!("{hash:016x}")
+}
+
+fn agreement(comm: &Communicator) {
+    assert_eq!(comm.agree_on_error(Ok(3)), Ok(3));
+    let mine = if comm.rank() == comm.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
+    let error = comm.agree_on_error(mine).unwrap_err();
+    assert!(error.everywhere && error.exit_code() == 2 && error.message == "line 7 is wrong");
+}
+
+fn splits(comm: &Communicator) {
+    let half = comm.split(comm.rank() % 2);
+    let mut sum = [comm.rank() as u64];
+    half.sum(TEST, &mut sum);
+    let expected: usize = (0..comm.size()).filter(|r| r % 2 == comm.rank() % 2).sum();
+    assert_eq!(sum[0], expected as u64);
+    assert_eq!(half.size(), (comm.size() + 1 - comm.rank() % 2) / 2);
+}
+
+/// The block's entries as a dense matrix.
+fn entries(block: &Block<f64>) -> Array2<f64> {
+    let (rows, cols) = block.shape();
+    let mut out = Array2::zeros((rows, cols));
+    match block {
+        Block::Dense(x) => out.assign(x),
+        Block::Sparse(x) => x.matrix().iter().for_each(|(&v, (i, j))| out[[i as usize, j as usize]] = v),
+        Block::Bits(x) => out = x.to_dense(),
+    }
+    out
+}
+
+fn plans(comm: &Communicator) {
+    let p = comm.size();
+    for text in [
+        "synthetic:planted,m=31,n=17,k=3",
+        "synthetic:sparse,m=40,n=29,density=0.2",
+        "synthetic:sparse,m=40,n=3,density=0.02",
+    ] {
+        for transpose in [false, true] {
+            let mut spec = InputSpec::parse(text).expect("known");
+            spec.transpose = transpose;
+            let load = |plan: &Layout, comm: &Communicator| {
+                data::open(&spec, comm).expect("opens").load::<f64>(plan, comm, &mut |_| ()).expect("loads")
+            };
+            let own = comm.split(comm.rank());
+            let whole = load(&Layout::Grid { pr: 1, pc: 1 }, &own);
+            let m = entries(&whole.blocks[0]);
+            let parties = Parties { count: 5, ranks: p };
+            for plan in [
+                Layout::Grid { pr: p, pc: 1 },
+                Layout::Grid { pr: 1, pc: p },
+                Layout::Grid { pr: if p == 4 { 2 } else { p }, pc: if p == 4 { 2 } else { 1 } },
+                Layout::RowsAndColumns { ranks: p },
+                Layout::PartyRows { parties, split: PartySplit::First(0.5) },
+                Layout::PartyRows { parties, split: PartySplit::Counts(vec![1, 0, m.nrows() - 2, 1, 0]) },
+                Layout::PartyColumns { parties, split: PartySplit::Even },
+            ] {
+                let loaded = load(&plan, comm);
+                assert_eq!(loaded.statistics, whole.statistics, "{text} {plan:?}");
+                let tiles = plan.tiles(&loaded.cuts, comm.rank());
+                assert_eq!(tiles.len(), loaded.blocks.len());
+                for (tile, block) in tiles.iter().zip(&loaded.blocks) {
+                    let part = m.slice(ndarray::s![tile.rows.clone(), tile.cols.clone()]);
+                    let part = if tile.transposed { part.reversed_axes() } else { part };
+                    assert_eq!(entries(block), part, "{text} {plan:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A method with the parameters that these arguments set, and its defaults for the rest.
+fn configure(entry: &dyn Entry, arguments: &[&str]) -> Arc<dyn ConfiguredMethod> {
+    let command = clap::Command::new("fednmf").args(entry.options());
+    let matches = command.get_matches_from(["fednmf"].iter().chain(arguments));
+    entry.configure(&matches).expect("the arguments pass their check")
+}
+
+fn allocations(comm: &Communicator) {
+    for entry in registry::ALL {
+        let method = entry.description();
+        for text in ["synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1"] {
+            let mut spec = InputSpec::parse(text).expect("known");
+            spec.binarize = method.is_boolean().then_some(Threshold::At(0.5));
+            let input = data::open(&spec, comm).expect("opens");
+            let (m, n) = (input.header().rows, input.header().cols);
+            let parties = Parties { count: comm.size(), ranks: comm.size() };
+            let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
+            let plain: &[&str] = if entry.takes("plain") { &["--plain"] } else { &[] };
+            let configured = configure(*entry, plain);
+            let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
+            let problem = Problem {
+                data,
+                k: 8,
+                seed: 1,
+                kernel: SparseKernel::Native.into(),
+                max_iters: 7,
+                parties,
+                carry_on: false,
+                initial: None,
+                missing: None,
+                comm: comm.clone(),
+            };
+            let mut algorithm = f64::build(&*configured, problem).expect("builds");
+            // The first iterations allocate. In asynchronous methods an iteration is one party's turn.
+            let turns = if method.unit == Unit::Merge { 2 * parties.count } else { 2 };
+            algorithm.advance(turns).expect("runs");
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            algorithm.advance(5).expect("runs");
+            let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            assert_eq!(made, 0, "{} allocates on {text}", method.name);
+        }
+    }
+}
+
+/// The flops of an iteration follow the formula: a row of a factor costs 2 d k for the right-hand side and 2 k² for the
+/// sweep, whatever the other dimension is. Only the gather of B's rows depends on n, and it has no flops.
+fn sketched_work(comm: &Communicator) {
+    let (k, d_u, d_v) = (4, 20, 30);
+    for (m, n) in [(60, 50), (60, 800), (900, 50)] {
+        let spec = InputSpec::parse(&format!("synthetic:planted,m={m},n={n},k=3")).expect("known");
+        let input = data::open(&spec, comm).expect("opens");
+        let entry = registry::find("dsanls").expect("in the registry");
+        let method = entry.description();
+        let parties = Parties { count: comm.size(), ranks: comm.size() };
+        let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
+        let configured = configure(entry, &["--sketch-size", &format!("{d_u},{d_v}")]);
+        let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
+        let kernel = SparseKernel::Native.into();
+        let problem = Problem {
+            data,
+            k,
+            seed: 1,
+            kernel,
+            max_iters: 3,
+            parties,
+            carry_on: false,
+            initial: None,
+            missing: None,
+            comm: comm.clone(),
+        };
+        let mut algorithm = f64::build(&*configured, problem).expect("builds");
+        let before = fednmf::linalg::flops::total();
+        algorithm.advance(3).expect("runs");
+        let own = |total: usize| even_part(total, comm.size(), comm.rank()).len();
+        let update = |rows: usize, d: usize| 2 * rows * d * k + 2 * rows * k * k + 2 * d * k * k;
+        let expected = 3 * (update(own(m), d_u) + update(own(n), d_v));
+        assert_eq!(fednmf::linalg::flops::total() - before, expected as u64, "{m} x {n}");
+    }
+}

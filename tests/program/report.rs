@@ -1,0 +1,103 @@
+//! The report: one well-formed page that loads nothing from elsewhere.
+
+use std::path::Path;
+
+use crate::common::{data, fednmf};
+use tempfile::tempdir;
+
+/// The text of a page; panics if it is not well formed or refers to something outside.
+fn page(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
+    let document = roxmltree::Document::parse_with_options(&text, options).unwrap_or_else(|e| panic!("{e}"));
+    for node in document.descendants() {
+        for attribute in node.attributes().filter(|a| ["src", "href"].contains(&a.name())) {
+            assert!(attribute.value().starts_with("data:"), "loads {}", attribute.value());
+        }
+        let plot = node.tag_name().name() == "svg";
+        assert!(!plot || node.children().any(|c| c.tag_name().name() == "title"), "a plot without a title");
+    }
+    assert!(!text.contains("url(") && !text.contains("@import") && !text.contains("NaN"));
+    text
+}
+
+fn ids(page: &str) -> Vec<&str> {
+    page.split("<figure id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[test]
+fn the_report_of_a_run_can_be_repeated_from_its_trace() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (ranks, algo, image) in [(2, "dsanls", ""), (3, "hals", "8x8")] {
+        let mut run = fednmf(ranks, &format!("--algo {algo} -k 5 --max-iters 20 --seed 1"))
+            .arg("--input")
+            .arg(data("digits.npy"));
+        run = run.arg("--trace").arg(file(&format!("{algo}.jsonl"))).arg("--report").arg(file(&format!("{algo}.html")));
+        if !image.is_empty() {
+            run = run.arg("--image").arg(image).arg("--output").arg(file("o.h5"));
+        }
+        // The page quotes the command line of the process.
+        let summary = run.own_process().ok();
+        let text = page(&file(&format!("{algo}.html")));
+        let wanted = [
+            "error-over-iterations",
+            "error-over-time",
+            "error-over-traffic",
+            "components-0",
+            "reconstruction-0",
+            "time-0",
+            "traffic-0",
+        ];
+        assert_eq!(ids(&text), wanted, "{algo}");
+        assert!(text.contains(&format!("mpirun -n {ranks} fednmf --algo {algo}")), "the command");
+        assert!(text.contains(&format!("{:.6}", summary["rel_error"].as_f64().unwrap())), "the error");
+        assert!((0..ranks).all(|r| text.contains(&format!("rank {r}, "))), "the time of each rank");
+        assert!(text.contains("gather V") || algo == "dsanls");
+        // One heat map, or one image per component; and two images for each of the six rows.
+        assert_eq!(text.matches("<image").count(), if image.is_empty() { 1 } else { 5 } + 12);
+    }
+    // No file of factors was left beside the report.
+    let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["dsanls.html", "dsanls.jsonl", "hals.html", "hals.jsonl", "o.h5"]);
+
+    let both = fednmf(0, "report --image 8x8").arg(file("dsanls.jsonl")).arg(file("hals.jsonl"));
+    let done = both.arg("--output").arg(file("both.html")).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let text = page(&file("both.html"));
+    // The run without --output saved no factors.
+    assert!(ids(&text).contains(&"components-1") && !ids(&text).contains(&"components-0"));
+    assert!(text.contains("kept no factors") && ids(&text).contains(&"reconstruction-1"));
+
+    // Any number of ranks reads the same rows, which gives the same images.
+    let alone = fednmf(2, "report --image 8x8").arg(file("hals.jsonl")).arg("--output").arg(file("alone.html"));
+    assert_eq!(alone.run().code, Some(0));
+    let figure = |name: &str| {
+        let text = page(&file(name));
+        text.split("<figure id=\"reconstruction-0\">").nth(1).unwrap().split("</figure>").next().unwrap().to_string()
+    };
+    assert!(figure("alone.html") == figure("hals.html"));
+}
+
+#[test]
+fn terms_are_listed_by_name_and_private_data_stays_private() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let run = fednmf(0, "--algo hals -k 3 --max-iters 5 --input").arg(data("formats/counts.h5ad"));
+    run.arg("--report").arg(file("r.html")).ok();
+    let text = page(&file("r.html"));
+    assert!(text.contains("Terms of the components") && text.contains("<title>29: ") || text.contains("<title>7: "));
+    let run = fednmf(2, "--algo syn-sd --parties 3 -k 3 --max-iters 5 --input").arg(data("digits.npy"));
+    run.arg("--report").arg(file("p.html")).ok();
+    let text = page(&file("p.html"));
+    assert!(text.contains("parties&#39; own") && !ids(&text).contains(&"reconstruction-0"));
+    assert!(ids(&text).contains(&"components-0") && text.contains("What left a party"));
+    fednmf(0, "--max-iters 1 --image 5x5 --report")
+        .arg(file("x.html"))
+        .arg("--input")
+        .arg(data("digits.npy"))
+        .refused(&["5x5", "64"]);
+    fednmf(0, "report --output").arg(file("x.html")).arg(data("digits.npy")).refused(&["digits.npy", "line 1"]);
+    assert!(!file("x.html").exists());
+}
