@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 use crate::output::matrices::Format;
 
+/// Most parties of a run: what is kept for each of them fits in memory.
+const MOST_PARTIES: usize = 1 << 20;
+
 /// The options of a run that hold for every algorithm.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -171,8 +174,8 @@ impl RunArgs {
         }
         positive("--components", args.components)?;
         positive("--threads", args.threads)?;
-        if args.parties == Some(0) {
-            return Err(Error::input("--parties 0: at least one party has the data"));
+        if let Some(parties) = args.parties.filter(|parties| !(1..=MOST_PARTIES).contains(parties)) {
+            return Err(Error::input(format!("--parties {parties}: must be from 1 to {MOST_PARTIES}")));
         }
         if let Some(skew) = args.skew.filter(|s| !(*s > 0.0 && *s < 1.0)) {
             return Err(Error::input(format!("--skew {skew}: a share of the data, above 0 and below 1")));
@@ -185,9 +188,9 @@ impl RunArgs {
             }
         }
         // Ten years are as good as for ever, and a clock can count them.
-        if !(0.0..=3e8).contains(&args.stall_timeout) {
+        if args.stall_timeout != 0.0 && !(1.0..=3e8).contains(&args.stall_timeout) {
             return Err(Error::input(format!(
-                "--stall-timeout {}: must be a number of seconds, 0 for no limit",
+                "--stall-timeout {}: must be a number of seconds of at least 1, or 0 for no limit",
                 args.stall_timeout
             )));
         }

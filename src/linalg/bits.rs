@@ -1,6 +1,6 @@
 //! The Boolean block: one bit per entry, 64 per word; every row starts at a word.
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use super::real::Real;
 
@@ -65,6 +65,26 @@ impl Bits {
     /// Number of ones.
     pub fn count(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// out = X_S·B for selected rows S of X, B cols × k and out |S| × k.
+    pub fn rows_mul<T: Real>(&self, rows: impl Iterator<Item = usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        for (i, mut out) in rows.zip(out.rows_mut()) {
+            out.fill(T::zero());
+            self.ones(i).for_each(|j| out += &b.row(j));
+        }
+    }
+
+    /// out += (X_S)ᵀB for selected rows S of X, B |S| × k and out cols × k.
+    pub fn rows_tmul_add<T: Real>(
+        &self,
+        rows: impl Iterator<Item = usize>,
+        b: &ArrayView2<T>,
+        out: &mut ArrayViewMut2<T>,
+    ) {
+        for (i, b) in rows.zip(b.rows()) {
+            self.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &b));
+        }
     }
 
     /// The block as a matrix of numbers 0 and 1.

@@ -80,12 +80,7 @@ impl<T: Real> Block<T> {
         match self {
             Block::Dense(x) => dense::mul(&x.view(), b, out),
             Block::Sparse(x) => x.mul(b, out),
-            Block::Bits(x) => {
-                for (i, mut out) in out.rows_mut().into_iter().enumerate() {
-                    out.fill(T::zero());
-                    x.ones(i).for_each(|j| out += &b.row(j));
-                }
-            }
+            Block::Bits(x) => x.rows_mul(0..out.nrows(), b, out),
         }
     }
 
@@ -96,9 +91,7 @@ impl<T: Real> Block<T> {
             Block::Sparse(x) => x.tmul(u, out),
             Block::Bits(x) => {
                 out.fill(T::zero());
-                for (i, u) in u.rows().into_iter().enumerate() {
-                    x.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &u));
-                }
+                x.rows_tmul_add(0..u.nrows(), u, out);
             }
         }
     }
@@ -108,11 +101,7 @@ impl<T: Real> Block<T> {
         match self {
             Block::Dense(x) => dense::rows_tmul(&x.slice(s![rows, ..]), RowSelection::All, b, true, out),
             Block::Sparse(x) => x.rows_tmul_add(rows, b, out),
-            Block::Bits(x) => {
-                for (i, b) in rows.zip(b.rows()) {
-                    x.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &b));
-                }
-            }
+            Block::Bits(x) => x.rows_tmul_add(rows, b, out),
         }
     }
 
@@ -129,12 +118,7 @@ impl<T: Real> Block<T> {
                 }
                 flops::count(2 * self.stored() * rows.len() / self.shape().0.max(1) * b.ncols());
             }
-            Block::Bits(x) => {
-                for (&i, mut out) in rows.iter().zip(out.rows_mut()) {
-                    out.fill(T::zero());
-                    x.ones(i).for_each(|j| out += &b.row(j));
-                }
-            }
+            Block::Bits(x) => x.rows_mul(rows.iter().copied(), b, out),
         }
     }
 
@@ -146,9 +130,7 @@ impl<T: Real> Block<T> {
             Block::Sparse(x) => x.rows_tmul(rows, b, out),
             Block::Bits(x) => {
                 out.fill(T::zero());
-                for (&i, b) in rows.iter().zip(b.rows()) {
-                    x.ones(i).for_each(|j| out.row_mut(j).scaled_add(T::one(), &b));
-                }
+                x.rows_tmul_add(rows.iter().copied(), b, out);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The Cholesky factorisation A = L Lᵀ of a small symmetric matrix (k × k) in f64.
 //!
-//! LAPACK's (through ndarray-linalg) was measured in block principal pivoting: from a warm start, a solve takes 1.17 times
-//! as long with it for k = 10, 0.96 for k = 20, 0.75 for k = 40. It stops at pivots that rounding makes negative, and its
-//! bits may depend on memory alignment; these loops have the same bits on every rank.
+//! Own loops instead of LAPACK's (through ndarray-linalg): their bits do not depend on memory alignment, so party methods
+//! have the same results on every rank, and they tolerate pivots that rounding makes negative. In block principal pivoting
+//! from a warm start, LAPACK takes 1.10 times as long for k = 10, 0.79 for k = 20 and 0.60 for k = 40.
 
 /// The factor L, lower triangle, packed by rows.
 #[derive(Debug, Default)]

@@ -23,8 +23,6 @@ mod real;
 mod residual;
 pub(crate) mod simd;
 mod tall_skinny;
-#[cfg(test)]
-mod tests;
 mod threads;
 
 pub use bits::Bits;
@@ -39,3 +37,6 @@ pub use order::Order;
 pub use real::Real;
 pub(crate) use threads::over_rows;
 pub use threads::{even_part, start_threads};
+
+#[cfg(test)]
+mod tests;

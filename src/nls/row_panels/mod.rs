@@ -6,8 +6,6 @@
 //! padded with rows of zeros): any split of the rows over ranks gives the same bits.
 
 mod pack;
-#[cfg(test)]
-mod tests;
 
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
@@ -285,3 +283,6 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> PanelKernel<'_, T, F, SEQUE
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,10 +9,11 @@ mod gaussian;
 mod noise_plan;
 mod releases;
 mod sampler;
-#[cfg(test)]
-mod tests;
 
 pub use accounting::PrivacyLoss;
 pub use noise_plan::{Bound, Mechanism, NoisePlan, NoiseRequest};
 pub use releases::Releases;
 pub use sampler::NOISE_KEY;
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,8 @@
 mod protocol;
 mod resilient_sum;
 mod shamir;
-#[cfg(test)]
-mod tests;
 
 pub use resilient_sum::{ANSWERS, ROUND_KEYS, ResilientSum, SEALED_SHARES};
+
+#[cfg(test)]
+mod tests;

@@ -156,7 +156,7 @@ fn shares_that_were_tampered_with_are_refused() {
         changed[byte] ^= 1;
         assert!(mask(changed).is_err_and(|e| e.message.contains("party 1")));
     }
-    // A message for another party, and one of the right length from nobody.
+    // A message for another party, and a forged one.
     assert!(mask(sent[1][&2]).is_err() && mask([0; SEALED]).is_err());
     assert!(mask(sent[1][&0]).is_ok());
 }
