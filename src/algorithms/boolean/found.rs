@@ -1,4 +1,4 @@
-//! What the greedy rivals keep: the components found so far, and which entries of the party's rows they leave.
+//! What the greedy baselines keep: the components found so far, and which entries of the party's rows they leave.
 
 use ndarray::Array2;
 

@@ -1,4 +1,4 @@
-//! HALS (Cichocki and Phan 2009): the exact rival of DSANLS, and its limit for a full sketch.
+//! HALS (Cichocki and Phan 2009): the exact counterpart of DSANLS, and its limit for a full sketch.
 //!
 //! One iteration: U's components in turn, each the exact minimiser with all others fixed, then V's:
 //! U_:j ← max(0, U_:j + ((M V)_:j − U (VᵀV)_:j) / (VᵀV)_jj).

@@ -1,4 +1,4 @@
-//! Nearest components: each row goes to the mean of its nearest ones, whoever else does. A rival that shows why one-to-one
+//! Nearest components: each row goes to the mean of its nearest ones, whichever other rows do. A baseline that shows why one-to-one
 //! matters: several rows may choose the same.
 
 /// Neighbours of a row.

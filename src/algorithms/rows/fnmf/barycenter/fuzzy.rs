@@ -1,4 +1,4 @@
-//! Fuzzy c-means (Dunn 1974) with the usual exponent 2 on the rows of all V_j: the other rival.
+//! Fuzzy c-means (Dunn 1974) with the usual exponent 2 on the rows of all V_j: the other baseline.
 
 use super::server::Server;
 use crate::error::Result;

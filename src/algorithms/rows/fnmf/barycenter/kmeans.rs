@@ -1,4 +1,4 @@
-//! Lloyd's k-means on the rows of all V_j: a rival that knows nothing of one-to-one. Its centres come in any order.
+//! Lloyd's k-means on the rows of all V_j: a baseline without one-to-one correspondence. Its centres come in any order.
 
 use super::server::Server;
 use crate::error::Result;
