@@ -1,5 +1,5 @@
-//! Nearest components: each row goes to the mean of its nearest ones, whichever other rows do. A baseline that shows why one-to-one
-//! matters: several rows may choose the same.
+//! Nearest components: each row goes to the mean of its nearest ones, whichever other rows do. A baseline that shows
+//! why one-to-one matters: several rows may choose the same.
 
 /// Neighbours of a row.
 const NEIGHBOURS: usize = 3;
