@@ -19,7 +19,7 @@ pub struct Problem<'a, T: Real> {
     pub max_iters: usize,
     /// Who owns which block, for the algorithms whose blocks are parties'.
     pub parties: Parties,
-    /// Whether those that are left go on when a rank keeps silent (`--on-lost-party continue`).
+    /// Whether the surviving ranks continue when a rank stops responding (`--on-lost-party continue`).
     pub carry_on: bool,
     /// The factors to start from (`--init FILE`), of the right shape; for the algorithms that take them.
     pub initial: Option<&'a dyn ReadRows<T>>,

@@ -260,7 +260,7 @@ impl Workload {
     pub fn sketched(
         &self,
         cost: &mut Cost,
-        kind: sketch::Kind,
+        kind: sketch::SketchKind,
         kernel: Kernel,
         (dim, d): (usize, usize),
         times: f64,
@@ -274,9 +274,9 @@ impl Workload {
         };
         let exact = |x: &Sketched| 2.0 * self.part(dim, x.across) * k;
         match (kind, self.sparse) {
-            (sketch::Kind::Subsample, _) => add(kernel, &|x| 2.0 * self.part(d, x.across) * k),
-            (sketch::Kind::Count, false) => add(Kernel::Other, &|x| 2.0 * (d * x.across) as f64 * k),
-            (sketch::Kind::Count | sketch::Kind::Srht, _) => add(Kernel::Other, &exact),
+            (sketch::SketchKind::Subsample, _) => add(kernel, &|x| 2.0 * self.part(d, x.across) * k),
+            (sketch::SketchKind::Count, false) => add(Kernel::Other, &|x| 2.0 * (d * x.across) as f64 * k),
+            (sketch::SketchKind::Count | sketch::SketchKind::Srht, _) => add(Kernel::Other, &exact),
             _ => {
                 let mixed = |x: &Sketched| 2.0 * ((x.own + x.products * dim) * d) as f64 * k;
                 add(Kernel::Other, &|x| exact(x) + mixed(x));

@@ -15,7 +15,7 @@ use super::description::Description;
 use super::shared::dp::DpArgs;
 use super::shared::grid::GridArgs;
 use super::shared::missing::MissingArgs;
-use super::shared::secure_sum::SecureSumArgs;
+use super::shared::secure_sum::{SecureSumArgs, ThresholdArgs};
 use super::shared::start::InitArgs;
 use super::{Algorithm, Problem};
 use crate::error::{Error, Result};
@@ -29,6 +29,7 @@ pub struct Groups<'a> {
     pub init: Option<&'a InitArgs>,
     pub missing: Option<&'a MissingArgs>,
     pub secure_sum: Option<&'a SecureSumArgs>,
+    pub threshold: Option<&'a ThresholdArgs>,
     pub dp: Option<&'a DpArgs>,
     /// Whether parties take their turns in real time.
     pub real_time: bool,
@@ -38,11 +39,25 @@ pub struct Groups<'a> {
     pub record_releases: Option<&'a Path>,
 }
 
+impl Groups<'_> {
+    /// Checks each group, and the groups against each other.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn check(&self) -> Result<()> {
+        if let (Some(threshold), Some(sum)) = (self.threshold, self.secure_sum) {
+            threshold.check(sum, self.dp.is_some_and(DpArgs::is_on))?;
+        }
+        self.dp.map_or(Ok(()), DpArgs::check)
+    }
+}
+
 /// A method: the type of its parameters. Doc comments of the fields are the options' help.
 pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     const DESCRIPTION: &'static Description;
 
-    /// Checks what needs several parameters at once, before any data is read.
+    /// Checks what needs several parameters of the method at once, before any data is read. The shared groups check
+    /// themselves.
     ///
     /// # Errors
     /// Naming the option that is wrong.
@@ -141,6 +156,7 @@ impl<M: Method> ConfiguredMethod for M {
     }
 
     fn check(&self) -> Result<()> {
+        Method::groups(self).check()?;
         Method::check(self)
     }
 
@@ -224,6 +240,7 @@ impl<M: Method> Entry for PhantomData<M> {
 
     fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
         let method = M::from_arg_matches(matches).map_err(|e| Error::input(e.render().to_string()))?;
+        Method::groups(&method).check()?;
         Method::check(&method)?;
         Ok(Arc::new(method))
     }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::privacy::PrivacyLoss;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum NoiseKind {
     Gaussian,
     Laplace,
     Xor,
@@ -18,9 +18,9 @@ pub enum Kind {
 /// What is asked.
 #[derive(Debug, Args)]
 pub struct AccountArgs {
-    /// Kind of noise
-    #[arg(long, value_enum, default_value_t = Kind::Gaussian)]
-    dp: Kind,
+    /// NoiseKind of noise
+    #[arg(long, value_enum, default_value_t = NoiseKind::Gaussian)]
+    dp: NoiseKind,
     /// Noise of a release in units of its sensitivity: standard deviation (gaussian) or scale (laplace); for xor the
     /// chance that a bit is flipped
     #[arg(long, value_name = "X")]
@@ -53,11 +53,11 @@ impl AccountArgs {
         if let Some(x) = self.epsilon.filter(|x| !(*x > 0.0 && x.is_finite())) {
             return wrong(format!("--epsilon {x}: must be a number above 0"));
         }
-        let most = if self.dp == Kind::Xor { 0.5 } else { f64::MAX };
+        let most = if self.dp == NoiseKind::Xor { 0.5 } else { f64::MAX };
         if let Some(x) = self.noise.filter(|x| !(*x > 0.0 && *x <= most)) {
             return wrong(format!("--noise {x}: must be above 0{}", if most < 1.0 { ", at most 0.5" } else { "" }));
         }
-        if !(0.0..0.5).contains(&self.delta) || self.dp == Kind::Gaussian && self.delta == 0.0 {
+        if !(0.0..0.5).contains(&self.delta) || self.dp == NoiseKind::Gaussian && self.delta == 0.0 {
             return wrong(format!("--delta {}: must be above 0 (laplace and xor: or 0) and below 0.5", self.delta));
         }
         if self.releases == 0 || self.bits == 0 {
@@ -68,22 +68,22 @@ impl AccountArgs {
 
     fn loss(&self, noise: f64) -> PrivacyLoss {
         match self.dp {
-            Kind::Gaussian => PrivacyLoss::Gaussian { mu: 1.0 / noise },
-            Kind::Laplace => PrivacyLoss::Pure { epsilon: 1.0 / noise, pieces: 1.0 },
-            Kind::Xor => PrivacyLoss::Pure { epsilon: ((1.0 - noise) / noise).ln(), pieces: self.bits as f64 },
+            NoiseKind::Gaussian => PrivacyLoss::Gaussian { mu: 1.0 / noise },
+            NoiseKind::Laplace => PrivacyLoss::Pure { epsilon: 1.0 / noise, pieces: 1.0 },
+            NoiseKind::Xor => PrivacyLoss::Pure { epsilon: ((1.0 - noise) / noise).ln(), pieces: self.bits as f64 },
         }
     }
 
     /// The noise for which `releases` cost `epsilon`.
     fn noise_for(&self, epsilon: f64) -> f64 {
-        let pieces = if self.dp == Kind::Xor { self.bits as f64 } else { 1.0 };
+        let pieces = if self.dp == NoiseKind::Xor { self.bits as f64 } else { 1.0 };
         let loss = match self.dp {
-            Kind::Gaussian => PrivacyLoss::gaussian(epsilon, self.delta, self.releases),
+            NoiseKind::Gaussian => PrivacyLoss::gaussian(epsilon, self.delta, self.releases),
             _ => PrivacyLoss::pure(epsilon, self.delta, self.releases, pieces),
         };
         match (loss, self.dp) {
             (PrivacyLoss::Gaussian { mu }, _) => 1.0 / mu,
-            (PrivacyLoss::Pure { epsilon, .. }, Kind::Xor) => 1.0 / (1.0 + epsilon.exp()),
+            (PrivacyLoss::Pure { epsilon, .. }, NoiseKind::Xor) => 1.0 / (1.0 + epsilon.exp()),
             (PrivacyLoss::Pure { epsilon, .. }, _) => 1.0 / epsilon,
         }
     }
@@ -108,7 +108,7 @@ impl AccountArgs {
             });
             return Ok(format!("{all}\n"));
         }
-        let unit = if self.dp == Kind::Xor { "chance of a flip" } else { "sensitivities" };
+        let unit = if self.dp == NoiseKind::Xor { "chance of a flip" } else { "sensitivities" };
         let mut out = format!("{:?} noise: {noise:.6} ({unit}), delta {}\n\nreleases  epsilon\n", self.dp, self.delta);
         // 1, 2, 5, 10, 20, 50, …
         let steps = (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));

@@ -53,7 +53,7 @@ struct Released {
     d: usize,
     count: usize,
     seed: u64,
-    kind: sketch::Kind,
+    kind: sketch::SketchKind,
     /// All releases, one below the other: (count · m) × d.
     all: Array2<f64>,
     /// How close a column must come to count as known, relative to the largest entry.
@@ -83,12 +83,12 @@ fn on_rank_0(args: &AttackArgs, alone: &Communicator) -> Result<String> {
     let released = read(&stored, &args.releases.display().to_string())?;
     let m = matrix(args, about, &released, alone)?;
     let mut recovery = Recovery::new(released.m, released.n);
-    let course = course(&released, &m, &mut recovery);
+    let history = history(&released, &m, &mut recovery);
     if let Some(path) = &args.output {
         let found = Piece::shared("M", released.m, 0, recovery.estimate().view());
         matrices::write(alone, path, &[found], &Map::new())?;
     }
-    Ok(if args.json { format!("{}\n", as_json(&released, &course)) } else { table(&released, &course) })
+    Ok(if args.json { format!("{}\n", as_json(&released, &history)) } else { table(&released, &history) })
 }
 
 /// The releases and what a party knows of how they were made.
@@ -99,7 +99,7 @@ fn read(stored: &Stored, path: &str) -> Result<Released> {
     let (m, n) = (count("m")?, count("n")?);
     let seed = about.get("seed").and_then(Value::as_u64).ok_or_else(|| lacks("seed"))?;
     let kind = about.get("params").and_then(|p| p.get("sketch")).and_then(Value::as_str);
-    let kind = kind.and_then(|k| sketch::Kind::from_str(k, false).ok()).ok_or_else(|| lacks("kind of sketch"))?;
+    let kind = kind.and_then(|k| sketch::SketchKind::from_str(k, false).ok()).ok_or_else(|| lacks("kind of sketch"))?;
     let (rows, d) = stored.matrix("released").map_err(|_| lacks("releases"))?;
     if m == 0 || n == 0 || d == 0 || d > n || rows == 0 || rows % m != 0 {
         return Err(Error::input(format!("{path}: {rows} x {d} is no shape for releases of an {m} x {n} matrix")));
@@ -163,7 +163,7 @@ fn matrix(
     Ok(m)
 }
 
-fn course(released: &Released, m: &Array2<f64>, recovery: &mut Recovery) -> Vec<Known> {
+fn history(released: &Released, m: &Array2<f64>, recovery: &mut Recovery) -> Vec<Known> {
     let Released { n, d, .. } = *released;
     let mut made = sketch::make::<f64>(released.kind, n, d, n, Order::Rows);
     let identity = Array2::eye(n);
@@ -179,13 +179,13 @@ fn course(released: &Released, m: &Array2<f64>, recovery: &mut Recovery) -> Vec<
     steps.collect()
 }
 
-fn recovered_after(released: &Released, course: &[Known]) -> Option<usize> {
-    course.iter().find(|known| known.columns == released.n).map(|known| known.releases)
+fn recovered_after(released: &Released, history: &[Known]) -> Option<usize> {
+    history.iter().find(|known| known.columns == released.n).map(|known| known.releases)
 }
 
-fn as_json(released: &Released, course: &[Known]) -> Value {
+fn as_json(released: &Released, history: &[Known]) -> Value {
     let Released { m, n, d, kind, .. } = released;
-    let steps: Vec<Value> = course
+    let steps: Vec<Value> = history
         .iter()
         .map(|k| {
             json!({"releases": k.releases, "equations": k.releases * d, "independent": k.independent,
@@ -193,27 +193,27 @@ fn as_json(released: &Released, course: &[Known]) -> Value {
         })
         .collect();
     json!({"m": m, "n": n, "sketch": kind.name(), "sketch_size": d, "theorem": n.div_ceil(*d),
-           "recovered_after": recovered_after(released, course), "course": steps})
+           "recovered_after": recovered_after(released, history), "history": steps})
 }
 
-fn table(released: &Released, course: &[Known]) -> String {
+fn table(released: &Released, history: &[Known]) -> String {
     let Released { m, n, d, kind, .. } = released;
     let mut out =
         format!("{} sketches of {d} columns, of a {m} x {n} matrix; each row of it is {n} unknowns\n\n", kind.name());
     out.push_str("releases  equations  independent  relative error  columns known\n");
-    for k in course {
+    for k in history {
         let Known { releases, independent, error, columns } = k;
         let _ = writeln!(out, "{releases:8}  {:9}  {independent:11}  {error:14.3e}  {columns:13}", releases * d);
     }
     let least = n.div_ceil(*d);
-    let _ = match recovered_after(released, course) {
+    let _ = match recovered_after(released, history) {
         Some(after) => {
             writeln!(out, "\nThe data is known after {after} releases; no fewer than {least} can be enough.")
         }
         None => writeln!(
             out,
             "\nThe data is not determined by these {} releases; {least} or more are needed.",
-            course.len()
+            history.len()
         ),
     };
     out

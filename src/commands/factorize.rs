@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::report::WishArgs;
+use super::report::DisplayArgs;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::Missing;
@@ -107,7 +107,7 @@ pub struct RunArgs {
     pub report: Option<PathBuf>,
 
     #[command(flatten)]
-    pub wishes: WishArgs,
+    pub display: DisplayArgs,
 
     /// Save the state of the run in this HDF5 file, for --resume
     #[arg(long, value_name = "F.h5", help_heading = "Output")]
@@ -196,7 +196,7 @@ impl RunArgs {
         }
         if args.on_lost_party == OnLostParty::Continue && !method.groups().real_time {
             return Err(Error::input(
-                "--on-lost-party continue: only asyn-sd and asyn-ssd-v with --clock real go on without a rank that hangs; \
+                "--on-lost-party continue: only asyn-sd and asyn-ssd-v with --clock real continue without a rank that hangs; \
                  elsewhere, and whenever a process ends, the MPI libraries that fednmf works with (MPI 3.1) end the whole \
                  job: use --checkpoint and --resume instead",
             ));
@@ -204,7 +204,7 @@ impl RunArgs {
         if args.eval_every == 0 && (args.tol.is_some() || args.target_error.is_some()) {
             return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
         }
-        if args.report.is_none() && args.wishes.any() {
+        if args.report.is_none() && args.display.any() {
             return Err(Error::input(
                 "--image, --terms and --report-rows say what a report shows: give --report F.html too",
             ));
@@ -257,7 +257,7 @@ impl RunArgs {
             threads: args.threads,
             output: args.output,
             trace: args.trace,
-            report: args.report.map(|path| args.wishes.check().map(|wishes| (path, wishes))).transpose()?,
+            report: args.report.map(|path| args.display.check().map(|display| (path, display))).transpose()?,
             checkpoint: args.checkpoint,
             checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Auto), every)?,
             stall_timeout: (args.stall_timeout > 0.0).then(|| Duration::from_secs_f64(args.stall_timeout)),

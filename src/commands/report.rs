@@ -16,11 +16,11 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::report;
-use crate::report::{Course, Lines, Run, Sample, Wishes, image_size};
+use crate::report::{History, Lines, Run, Sample, Display, image_size};
 
-/// What a report shows of factors and data.
+/// Options for what a report shows.
 #[derive(Debug, Args)]
-pub struct WishArgs {
+pub struct DisplayArgs {
     /// Report: show components as images of this height and width, where a row or column of the matrix is one
     #[arg(long, value_name = "HxW", help_heading = "Output")]
     pub image: Option<String>,
@@ -35,18 +35,18 @@ pub struct WishArgs {
     pub report_rows: Option<usize>,
 }
 
-impl WishArgs {
-    /// What was typed, checked; the list of names is read.
+impl DisplayArgs {
+    /// Checks the options and reads the list of names.
     ///
     /// # Errors
     /// Naming the option that is wrong.
-    pub fn check(&self) -> Result<Wishes> {
+    pub fn check(&self) -> Result<Display> {
         let image = self.image.as_deref().map(image_size).transpose()?;
         let names = self.terms.as_deref().map(names::list).transpose()?;
-        Ok(Wishes { image, names, rows: self.report_rows.unwrap_or(6) })
+        Ok(Display { image, names, rows: self.report_rows.unwrap_or(6) })
     }
 
-    /// Whether anything was typed.
+    /// Whether any of these options was given.
     pub fn any(&self) -> bool {
         self.image.is_some() || self.terms.is_some() || self.report_rows.is_some()
     }
@@ -68,7 +68,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "PATH")]
     pub input: Option<String>,
     #[command(flatten)]
-    pub wishes: WishArgs,
+    pub display: DisplayArgs,
 }
 
 /// Number of entries up to which a matrix is read again for a few sample rows without `--input`.
@@ -106,15 +106,15 @@ struct Task {
 /// # Errors
 /// If a trace, the factors or the input cannot be read, or the page cannot be written.
 pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
-    let wishes = args.wishes.check().map_err(Error::on_all_ranks)?;
+    let display = args.display.check().map_err(Error::on_all_ranks)?;
     if args.traces.len() > 1 && (args.factors.is_some() || args.input.is_some()) {
         return Err(Error::input("--factors and --input are one run's, but there are several traces").on_all_ranks());
     }
     let read = || -> Result<Vec<Run>> {
         matrices::check_writable(&args.output).map_err(|e| e.at("--output"))?;
-        let mut courses = args.traces.iter().map(|path| Course::read(path)).collect::<Result<Vec<_>>>()?;
-        report::distinguish(&mut courses);
-        courses.into_iter().map(|course| found(course, args, &wishes)).collect()
+        let mut histories = args.traces.iter().map(|path| History::read(path)).collect::<Result<Vec<_>>>()?;
+        report::distinguish(&mut histories);
+        histories.into_iter().map(|history| found(history, args, &display)).collect()
     };
     let mut runs = comm.agree_on_error(if comm.is_root() { read() } else { Ok(Vec::new()) })?;
     let tasks = runs.iter().map(|run| task(run, args)).collect::<Result<Vec<_>>>();
@@ -122,7 +122,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     let mut progress = Progress::new(comm.is_root(), None);
     for (i, task) in tasks.into_iter().enumerate() {
         let sample = match task.without {
-            None => Some(lines_of(&task, wishes.rows, args.input.as_deref(), comm, &mut progress)?),
+            None => Some(lines_of(&task, display.rows, args.input.as_deref(), comm, &mut progress)?),
             Some(_) => None,
         };
         if let Some(run) = runs.get_mut(i) {
@@ -139,37 +139,37 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
 }
 
 /// A run, with its factors if they are found.
-fn found(course: Course, args: &ReportArgs, wishes: &Wishes) -> Result<Run> {
-    let factors = match (&args.factors, course.start["output"].as_str()) {
+fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> {
+    let factors = match (&args.factors, history.start["output"].as_str()) {
         (Some(path), _) => Ok(Stored::open(path)?),
-        (None, Some(name)) => match course.find(name) {
+        (None, Some(name)) => match history.find(name) {
             Some(path) => Stored::open(&path).map_err(|e| format!("The components are not shown: {e}.")),
             None => {
-                Err(format!("The components are not shown: {name} is no longer there; say where it is with --factors."))
+                Err(format!("The components are not shown: {name} no longer exists; give its path with --factors."))
             }
         },
         (None, None) => Err("The components are not shown: the run kept no factors (--output).".to_string()),
     };
-    let wishes = with_names(wishes, &input_of(&course.start, args.input.as_deref())?, course.count("n"));
-    Ok(Run { course, factors, sample: None, wishes, notes: Vec::new() })
+    let display = with_names(display, &input_of(&history.start, args.input.as_deref())?, history.count("n"));
+    Ok(Run { history, factors, sample: None, display, notes: Vec::new() })
 }
 
 fn task(run: &Run, args: &ReportArgs) -> Result<Task> {
-    let course = &run.course;
-    let (m, n) = (course.count("m"), course.count("n"));
-    let lines = run.wishes.lines((m, n))?.unwrap_or(Lines::Rows);
+    let history = &run.history;
+    let (m, n) = (history.count("m"), history.count("n"));
+    let lines = run.display.lines((m, n))?.unwrap_or(Lines::Rows);
     let mut without = None;
     if run.factors.is_ok() && args.input.is_none() {
-        let name = course.parameter("input").as_str().unwrap_or_default();
-        let Source::File { path, .. } = input_of(&course.start, None)?.source else {
+        let name = history.parameter("input").as_str().unwrap_or_default();
+        let Source::File { path, .. } = input_of(&history.start, None)?.source else {
             let entries = m as f64 * n as f64;
             without = (entries > READ_UNASKED).then(|| large(entries));
-            return Ok(Task { start: course.start.clone(), lines, without });
+            return Ok(Task { start: history.start.clone(), lines, without });
         };
-        let entries = if course.start["format"].as_str().is_some_and(|f| f.contains("npy") || f.contains("dense")) {
+        let entries = if history.start["format"].as_str().is_some_and(|f| f.contains("npy") || f.contains("dense")) {
             m as f64 * n as f64
         } else {
-            course.start["nnz"].as_f64().unwrap_or(f64::INFINITY)
+            history.start["nnz"].as_f64().unwrap_or(f64::INFINITY)
         };
         if entries > READ_UNASKED {
             without = Some(large(entries));
@@ -182,7 +182,7 @@ fn task(run: &Run, args: &ReportArgs) -> Result<Task> {
     } else if run.factors.is_err() {
         without = Some("Without factors, no rows are compared with their reconstruction.".into());
     }
-    Ok(Task { start: course.start.clone(), lines, without })
+    Ok(Task { start: history.start.clone(), lines, without })
 }
 
 fn large(entries: f64) -> String {

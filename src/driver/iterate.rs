@@ -242,7 +242,7 @@ impl<T: Real> Driver<T> {
     fn conclude(&mut self, stop: Stop) -> Result<()> {
         let released = |a: &dyn Algorithm<T>| a.private_releases().map(Releases::done);
         let before = released(&*self.algorithm);
-        // A run that will go on from its checkpoint must not spend a release that comes only once, at its end.
+        // A run that will be resumed must not spend the release that is made once, at the end.
         let resumes = matches!(stop, Stop::TimeLimit | Stop::Signal(_)) && self.checkpointer.has_checkpoint();
         if !(resumes && before.is_some()) {
             self.algorithm.conclude()?;

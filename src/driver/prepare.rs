@@ -139,7 +139,7 @@ fn note_settings(settings: &Settings, progress: &mut Progress) {
     }
     if let Some(path) = settings.method.groups().record_releases {
         progress.note(&format!(
-            "warning: --record-releases: whoever reads {} knows of the data what every party does, with enough releases all",
+            "warning: --record-releases: {} lets its reader learn of the data what every party does; with enough releases, all of it",
             path.display()
         ));
     }

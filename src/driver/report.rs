@@ -14,7 +14,7 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::trace::Trace;
 use crate::report;
-use crate::report::{Course, Lines, Run, Sample, Wishes};
+use crate::report::{History, Lines, Run, Sample, Display};
 use crate::state::{Owner, Piece};
 
 /// Sample lines of the matrix for the report; never of parties' data.
@@ -25,8 +25,8 @@ const SAMPLE: MessageTag = MessageTag::new("rows for the report", Payload::Data)
 /// # Errors
 /// If the image or the list of names does not fit the matrix.
 pub fn lines(settings: &Settings, header: &Header) -> Result<Option<Lines>> {
-    let Some((_, wishes)) = &settings.report else { return Ok(None) };
-    Ok(Some(wishes.lines((header.rows, header.cols))?.unwrap_or(Lines::Rows)))
+    let Some((_, display)) = &settings.report else { return Ok(None) };
+    Ok(Some(display.lines((header.rows, header.cols))?.unwrap_or(Lines::Rows)))
 }
 
 /// Sample lines of a run's data; `None` if the data is private to parties, or no report is asked for. Collective.
@@ -37,8 +37,8 @@ pub fn sample_of<T: Real>(
     loaded: &Loaded<T>,
     comm: &Communicator,
 ) -> Option<Sample> {
-    let (_, wishes) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private())?;
-    Some(sample(lines, wishes.rows, plan, loaded, comm))
+    let (_, display) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private())?;
+    Some(sample(lines, display.rows, plan, loaded, comm))
 }
 
 /// `count` lines of the matrix, evenly spread, assembled from all ranks' blocks. Collective.
@@ -72,11 +72,11 @@ pub fn sample<T: Real>(lines: Lines, count: usize, plan: &Layout, loaded: &Loade
 ///
 /// # Errors
 /// If the trace of a resumed run cannot be read.
-pub fn history(settings: &Settings, trace: &Trace) -> Result<Course> {
+pub fn history(settings: &Settings, trace: &Trace) -> Result<History> {
     match settings.trace.as_ref().filter(|p| p.is_file() && settings.resume) {
         // The file has what came before the resume, too.
-        Some(trace) => Course::read(trace),
-        None => Course::new(settings.description().name.to_string(), trace.events().iter().cloned(), PathBuf::new()),
+        Some(trace) => History::read(trace),
+        None => History::new(settings.description().name.to_string(), trace.events().iter().cloned(), PathBuf::new()),
     }
 }
 
@@ -91,7 +91,7 @@ pub fn of_run<T: Real>(
     factors: &[Piece<'_, T>],
     sample: Option<Sample>,
 ) -> Result<()> {
-    let Some((path, wishes)) = &settings.report else { return Ok(()) };
+    let Some((path, display)) = &settings.report else { return Ok(()) };
     // The plots read a file of factors, so that no rank needs to hold all of them.
     let output = settings.output.clone().filter(|p| Stored::open(p).is_ok() || !comm.is_root());
     let output = comm.broadcast_value(CONTROL, output);
@@ -106,14 +106,14 @@ pub fn of_run<T: Real>(
         matrices::write(comm, &file, &shared, &Map::new())?;
     }
     let write = || {
-        let course = history(settings, trace)?;
-        let wishes = with_names(wishes, &settings.input, course.count("n"));
+        let history = history(settings, trace)?;
+        let display = with_names(display, &settings.input, history.count("n"));
         let mut notes = Vec::new();
         if settings.description().partition.is_private() {
             notes.push("The rows of the matrix are the parties' own: they are not shown.".to_string());
         }
         let factors = Stored::open(&file).map_err(|e| format!("The components are not shown: {e}."));
-        report::write(path, vec![Run { course, factors, sample, wishes, notes }])
+        report::write(path, vec![Run { history, factors, sample, display, notes }])
     };
     let written = if comm.is_root() { write() } else { Ok(()) };
     if output.is_none() && comm.is_root() {
@@ -130,11 +130,11 @@ fn temporary(report: &Path) -> PathBuf {
     report.with_file_name(name)
 }
 
-/// The wishes, completed with the input's names of its n columns if neither names nor an image was asked for.
-pub fn with_names(wishes: &Wishes, input: &InputSpec, n: usize) -> Wishes {
-    let mut wishes = wishes.clone();
-    if wishes.image.is_none() && wishes.names.is_none() {
-        wishes.names = names::of_input(input).columns.filter(|names| names.len() == n);
+/// The display options, completed with the input's names of its n columns if neither names nor an image was asked for.
+pub fn with_names(display: &Display, input: &InputSpec, n: usize) -> Display {
+    let mut display = display.clone();
+    if display.image.is_none() && display.names.is_none() {
+        display.names = names::of_input(input).columns.filter(|names| names.len() == n);
     }
-    wishes
+    display
 }

@@ -11,7 +11,7 @@ use crate::algorithms::description::{Description, Unit};
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
 use crate::data::{self, InputSpec, Threshold};
 use crate::linalg::SparseKernel;
-use crate::report::Wishes;
+use crate::report::Display;
 
 /// What is factorised where no matrix is named.
 pub const SAMPLE_INPUT: &str = "synthetic:planted";
@@ -83,7 +83,7 @@ pub struct Settings {
     pub output: Option<PathBuf>,
     pub trace: Option<PathBuf>,
     /// The page about the run, and what it shall show.
-    pub report: Option<(PathBuf, Wishes)>,
+    pub report: Option<(PathBuf, Display)>,
     pub checkpoint: Option<PathBuf>,
     pub checkpoint_every: Every,
     /// How long a rank may neither work nor hear anything; none: for ever.

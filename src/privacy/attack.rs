@@ -116,10 +116,10 @@ mod tests {
     use crate::random::{Purpose, Stream};
     use clap::ValueEnum as _;
 
-    use crate::sketch::{self, Kind};
+    use crate::sketch::{self, SketchKind};
 
     /// The error and the columns known after each of `releases` sketches of a random m × n matrix.
-    fn history(kind: Kind, (m, n, d): (usize, usize, usize), releases: usize) -> Vec<(usize, f64, usize)> {
+    fn history(kind: SketchKind, (m, n, d): (usize, usize, usize), releases: usize) -> Vec<(usize, f64, usize)> {
         let mut cursor = Stream::new(3, Purpose::Probe, 0).at(0);
         let data = Array2::from_shape_fn((m, n), |_| cursor.normal().abs());
         let mut recovery = Recovery::new(m, n);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn theorem_3_holds_for_dense_sketches() {
-        for &kind in Kind::value_variants().iter().filter(|kind| !matches!(kind, Kind::Subsample | Kind::Count)) {
+        for &kind in SketchKind::value_variants().iter().filter(|kind| !matches!(kind, SketchKind::Subsample | SketchKind::Count)) {
             // 7 · 9 = 63 equations for 60 unknowns; 6 · 9 = 54 leave a tenth of M's norm² unknown.
             let history = history(kind, (20, 60, 9), 7);
             for (t, &(rank, error, known)) in history[..6].iter().enumerate() {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_subsample_reveals_the_drawn_columns_at_once() {
-        let history = history(Kind::Subsample, (20, 60, 9), 60);
+        let history = history(SketchKind::Subsample, (20, 60, 9), 60);
         assert_eq!((history[0].0, history[0].2), (9, 9));
         assert!(history.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].2 <= w[1].2), "{history:?}");
         assert!(history[6].1 > 1e-2, "columns are drawn repeatedly: {history:?}");

@@ -1,11 +1,11 @@
-//! What a report needs of stored factors: the one whose components are shown, and a few rows of the other.
+//! Stored factors as a report needs them: all of the one whose components are shown, a few rows of the other.
 
 use ndarray::{Array1, Array2, s};
 
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
 
-/// Which lines of the matrix are looked at: its rows, which components of V are made of, or its columns and U.
+/// Lines of the matrix: its rows, which the components of V resemble, or its columns, which those of U resemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Lines {
     Rows,
@@ -13,7 +13,7 @@ pub enum Lines {
 }
 
 impl Lines {
-    /// Name of the factor whose components look like lines, and of the other one.
+    /// Name of the factor whose components resemble the lines, and of the other one.
     fn factors(self) -> (&'static str, &'static str) {
         match self {
             Lines::Rows => ("V", "U"),
@@ -37,43 +37,43 @@ impl Lines {
     }
 }
 
-/// Lines of the matrix itself.
+/// Sample lines of the matrix.
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub lines: Lines,
-    /// Which ones.
+    /// Their indices.
     pub at: Vec<usize>,
-    /// Each one's entries.
+    /// Their entries, one line per row.
     pub values: Array2<f64>,
 }
 
-/// `count` places spread over `total`.
+/// `count` indices spread evenly over 0..`total`.
 pub fn spread(count: usize, total: usize) -> Vec<usize> {
     let count = count.min(total);
     (0..count).map(|i| (2 * i + 1) * total / (2 * count)).collect()
 }
 
-/// Most entries of a factor that a report reads.
+/// Maximum number of entries of a factor that a report reads.
 const MOST: usize = 1 << 28;
-/// Rows read at a time where only their sums count.
+/// Rows read at a time to compute norms.
 const STEP: usize = 1 << 14;
 
-/// Factors as a report shows them, their components by falling weight.
+/// Factors with their components in descending order of weight.
 pub struct Factors {
     pub lines: Lines,
     /// Entries of each line × components.
     pub shown: Array2<f64>,
-    /// Number of each component in the file, from 0.
+    /// Index of each component in the file.
     pub number: Vec<usize>,
-    /// ‖u_j v_jᵀ‖_F over the sum of these; none where a factor is not in the file.
+    /// ‖u_j v_jᵀ‖_F divided by their sum; `None` if a factor is not in the file.
     pub share: Option<Vec<f64>>,
 }
 
 impl Factors {
-    /// Reads what is to be shown; where only one factor is in the file (the other one is private), that one.
+    /// Reads the factor to show; if the other one is private and only one is in the file, that one.
     ///
     /// # Errors
-    /// When the file has no factor, or one that is too large for a picture.
+    /// If the file has no factor, or one that is too large to show.
     pub fn read(stored: &Stored, wanted: Option<Lines>) -> Result<Factors> {
         let has = |lines: Lines| stored.has(lines.factors().0);
         let lines = wanted.unwrap_or(Lines::Rows);
@@ -102,11 +102,11 @@ impl Factors {
         Ok(Factors { lines, shown, number, share })
     }
 
-    /// The lines `at` as the factors give them, |at| × length; `None` where the other factor is not in the file.
+    /// The reconstruction of the lines `at`, |at| × length; `None` if the other factor is not in the file.
     ///
     /// # Errors
-    /// When it cannot be read, or is of another matrix.
-    pub fn again(&self, stored: &Stored, at: &[usize], boolean: bool) -> Result<Option<Array2<f64>>> {
+    /// If it cannot be read or belongs to another matrix.
+    pub fn reconstruct(&self, stored: &Stored, at: &[usize], boolean: bool) -> Result<Option<Array2<f64>>> {
         let (_, other) = self.lines.factors();
         if !stored.has(other) {
             return Ok(None);
@@ -125,7 +125,7 @@ impl Factors {
     }
 }
 
-/// The norm of each component of a factor, read a few rows at a time.
+/// The norm of each component of a factor, read in blocks of rows.
 fn norms(stored: &Stored, name: &str, k: usize) -> Result<Vec<f64>> {
     let (rows, cols) = stored.matrix(name)?;
     if cols != k {

@@ -1,4 +1,4 @@
-//! What a trace tells of a run.
+//! The history of a run, read from its trace.
 
 use std::path::{Path, PathBuf};
 
@@ -6,32 +6,32 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// A run as its trace has it.
+/// The history of a run.
 #[derive(Debug, Clone)]
-pub struct Course {
-    /// What the run is called in the report.
+pub struct History {
+    /// Name of the run in the report.
     pub name: String,
     /// The last start event: a resumed run has several.
     pub start: Value,
-    /// The evaluations, in their order; those that a resume went back behind left out.
+    /// The evaluations in order, without those that a resume repeated.
     pub evaluations: Vec<Value>,
-    /// The end event; none of a run that is not over, or was killed.
+    /// The end event; `None` if the run has not ended or was killed.
     pub end: Option<Value>,
-    /// Where relative paths in the trace may lie too.
+    /// A second directory for relative paths in the trace.
     pub beside: PathBuf,
 }
 
-/// A figure of an event, where it is a finite number.
-pub fn figure(event: &Value, name: &str) -> Option<f64> {
+/// A value of an event, if it is a finite number.
+pub fn finite(event: &Value, name: &str) -> Option<f64> {
     event[name].as_f64().filter(|x| x.is_finite())
 }
 
-impl Course {
-    /// Puts the events of a run together.
+impl History {
+    /// Assembles the events of a run.
     ///
     /// # Errors
-    /// In words without the place, when there is no start event.
-    pub fn new(name: String, events: impl IntoIterator<Item = Value>, beside: PathBuf) -> Result<Course> {
+    /// If there is no start event; the message does not name the file.
+    pub fn new(name: String, events: impl IntoIterator<Item = Value>, beside: PathBuf) -> Result<History> {
         let (mut start, mut evaluations, mut end) = (None, Vec::<Value>::new(), None);
         for event in events {
             match event["event"].as_str() {
@@ -46,16 +46,16 @@ impl Course {
             }
         }
         let start = start.ok_or_else(|| {
-            Error::input("is no trace of a run: it has no start event; give the file that --trace wrote")
+            Error::input("is not the trace of a run: it has no start event; give the file that --trace wrote")
         })?;
-        Ok(Course { name, start, evaluations, end, beside })
+        Ok(History { name, start, evaluations, end, beside })
     }
 
-    /// Reads a trace. A last line that a killed run left torn is passed over.
+    /// Reads a trace. An incomplete last line, left by a killed run, is ignored.
     ///
     /// # Errors
-    /// When the file cannot be read, or is no trace.
-    pub fn read(path: &Path) -> Result<Course> {
+    /// If the file cannot be read or is not a trace.
+    pub fn read(path: &Path) -> Result<History> {
         let at = |e: Error| e.at(path.display());
         let bytes =
             std::fs::read(path).map_err(|e| at(Error::input(format!("cannot be read ({e}); check the name"))))?;
@@ -67,7 +67,7 @@ impl Course {
                 Err(_) if !text.ends_with('\n') && i + 1 == text.lines().count() => {}
                 Err(e) => {
                     return Err(at(Error::input(format!(
-                        "line {}: is no JSON ({e}); a trace has one object on each line",
+                        "line {}: invalid JSON ({e}); a trace has one object per line",
                         i + 1
                     ))));
                 }
@@ -75,10 +75,10 @@ impl Course {
         }
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let beside = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        Course::new(name, events, beside).map_err(at)
+        History::new(name, events, beside).map_err(at)
     }
 
-    /// A parameter of the run; null where there is none.
+    /// A parameter of the run; null if it has none of that name.
     pub fn parameter(&self, name: &str) -> &Value {
         &self.start["params"][name]
     }
@@ -89,17 +89,17 @@ impl Course {
 
     /// The last relative error that was evaluated.
     pub fn error(&self) -> Option<f64> {
-        self.evaluations.iter().rev().find_map(|e| figure(e, "rel_error"))
+        self.evaluations.iter().rev().find_map(|e| finite(e, "rel_error"))
     }
 
-    /// A file that the trace names, where it lies: as named, or beside the trace.
+    /// Finds a file that the trace names, under that path or in the trace's directory.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(name);
         let last = path.file_name().map(|name| self.beside.join(name));
         [Some(path.clone()), last].into_iter().flatten().find(|p| p.is_file())
     }
 
-    /// The command that makes the run again, as a shell takes it.
+    /// The shell command that repeats the run.
     pub fn command(&self) -> String {
         let mut words = vec!["fednmf".to_string()];
         let typed = self.start["args"].as_array().map_or(&[][..], Vec::as_slice);
@@ -110,7 +110,7 @@ impl Course {
     }
 }
 
-/// A word as a POSIX shell has to be given it.
+/// A word quoted for a POSIX shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,%+@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -120,10 +120,10 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Tells runs of the same name apart.
-pub fn distinguish(courses: &mut [Course]) {
-    for i in 0..courses.len() {
-        let (before, rest) = courses.split_at_mut(i);
+/// Numbers runs of the same name.
+pub fn distinguish(histories: &mut [History]) {
+    for i in 0..histories.len() {
+        let (before, rest) = histories.split_at_mut(i);
         let Some(this) = rest.first_mut() else { continue };
         let name = this.name.clone();
         let mut number = 2;
@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_is_one_course() {
+    fn a_resumed_run_has_one_history() {
         let start = |from: u64| json!({"event": "start", "resumed_from": from, "ranks": 2, "args": ["x", "-k", "a b"]});
         let events = [start(0), iter(0, 1.0), iter(10, 0.5), iter(20, 0.4), start(15), iter(15, 0.45), iter(20, 0.41)];
-        let course = Course::new("r".into(), events, PathBuf::new()).unwrap();
-        let iterations: Vec<u64> = course.evaluations.iter().map(|e| e["iter"].as_u64().unwrap()).collect();
+        let history = History::new("r".into(), events, PathBuf::new()).unwrap();
+        let iterations: Vec<u64> = history.evaluations.iter().map(|e| e["iter"].as_u64().unwrap()).collect();
         assert_eq!(iterations, [0, 10, 15, 20]);
-        assert_eq!(course.error(), Some(0.41));
-        assert_eq!(course.command(), "mpirun -n 2 fednmf -k 'a b'");
+        assert_eq!(history.error(), Some(0.41));
+        assert_eq!(history.command(), "mpirun -n 2 fednmf -k 'a b'");
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let path = dir.path().join("t.jsonl");
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            Course::read(&path)
+            History::read(&path)
         };
         let start = "{\"event\":\"start\"}\n";
         assert!(read(&format!("{start}{{\"event\":\"it")).is_ok());
@@ -169,13 +169,13 @@ mod tests {
             assert!(error.exit_code() == 2 && error.message.contains(word), "{error}");
         }
         assert!(read(&format!("{start}nonsense\n")).unwrap_err().message.contains("line 2"));
-        assert!(Course::read(Path::new("/no/such")).unwrap_err().message.contains("cannot be read"));
+        assert!(History::read(Path::new("/no/such")).unwrap_err().message.contains("cannot be read"));
     }
 
     #[test]
     fn names_become_unique_and_words_safe() {
-        let course = || Course::new("a".into(), [json!({"event": "start"})], PathBuf::new()).unwrap();
-        let mut all = [course(), course(), course()];
+        let history = || History::new("a".into(), [json!({"event": "start"})], PathBuf::new()).unwrap();
+        let mut all = [history(), history(), history()];
         distinguish(&mut all);
         assert_eq!(all.map(|c| c.name), ["a", "a (2)", "a (3)"]);
         assert_eq!(quoted("it's"), "'it'\\''s'");

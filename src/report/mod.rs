@@ -1,43 +1,43 @@
-//! `fednmf report`: a run, or several, on one page. All of it is in the file: drawings as SVG, a little script that
-//! exports them; nothing is loaded from anywhere.
+//! `fednmf report`: one or several runs on one HTML page. The page is self-contained: plots are inline SVG, with a short
+//! script that exports them.
 
 mod axis;
 mod charts;
 mod factors;
 mod history;
 mod page;
-mod pictures;
+mod components;
 mod png;
 mod svg;
 
 use std::path::Path;
 
 pub use factors::{Lines, Sample, spread};
-pub use history::{Course, distinguish};
+pub use history::{History, distinguish};
 
 use self::factors::Factors;
 pub use self::page::Plot;
-use self::page::{Figure, Shown};
+use self::page::{Figure, RunFigures};
 use crate::algorithms::registry;
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
 
-/// What a reader wants to see.
+/// What the report shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wishes {
-    /// Height and width, where the entries of a component are the pixels of an image.
+pub struct Display {
+    /// Height and width of an image, if the entries of a component are its pixels.
     pub image: Option<(usize, usize)>,
-    /// The names of the entries of a component.
+    /// Names of the entries of a component.
     pub names: Option<Vec<String>>,
-    /// How many lines of the matrix to set beside their reconstruction.
+    /// Number of rows or columns of the matrix to show with their reconstruction.
     pub rows: usize,
 }
 
-impl Wishes {
-    /// Which lines of an m × n matrix an image or a list of names fits.
+impl Display {
+    /// Whether the image or the list of names fits the rows or the columns of an m × n matrix.
     ///
     /// # Errors
-    /// When it fits neither.
+    /// If it fits neither.
     pub fn lines(&self, (m, n): (usize, usize)) -> Result<Option<Lines>> {
         let fits = |length: usize, what: String| match length {
             _ if length == n => Ok(Some(Lines::Rows)),
@@ -60,7 +60,7 @@ impl Wishes {
 /// `28x28`: height and width of an image.
 ///
 /// # Errors
-/// When it is not that.
+/// If the text has another form.
 pub fn image_size(text: &str) -> Result<(usize, usize)> {
     let count = |t: &str| t.parse().ok().filter(|&c: &usize| c > 0 && c <= 4096);
     text.split_once('x').and_then(|(h, w)| count(h).zip(count(w))).ok_or_else(|| {
@@ -68,18 +68,18 @@ pub fn image_size(text: &str) -> Result<(usize, usize)> {
     })
 }
 
-/// One run of a report: its trace, its factors, lines of its matrix.
+/// One run of a report: its trace, its factors, sample lines of its matrix.
 pub struct Run {
-    pub course: Course,
-    /// Its factors, where there are any, or why there are none.
+    pub history: History,
+    /// Its factors, or why there are none.
     pub factors: std::result::Result<Stored, String>,
     pub sample: Option<Sample>,
-    pub wishes: Wishes,
-    /// What the reader should know beside.
+    pub display: Display,
+    /// Remarks below the plots.
     pub notes: Vec<String>,
 }
 
-/// A page with plots alone, and words above them; `across` is their horizontal axis.
+/// A page of plots with an introduction; `across` is the label of the horizontal axis.
 pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> String {
     page::plots(title, words, across, plots)
 }
@@ -87,21 +87,21 @@ pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> Stri
 /// Writes the page.
 ///
 /// # Errors
-/// When factors do not fit their matrix, or the file cannot be written.
+/// If factors do not fit their matrix, or the file cannot be written.
 pub fn write(path: &Path, runs: Vec<Run>) -> Result<()> {
     let mut shown = Vec::new();
     for (i, run) in runs.iter().enumerate() {
-        shown.push(pictures_of(run, i)?);
+        shown.push(component_figures(run, i)?);
     }
-    let courses: Vec<Course> = runs.into_iter().map(|run| run.course).collect();
-    let text = page::page(&courses, &shown);
+    let histories: Vec<History> = runs.into_iter().map(|run| run.history).collect();
+    let text = page::page(&histories, &shown);
     std::fs::write(path, text).map_err(|e| {
         Error::failed(format!("{}: the report cannot be written ({e}); check the free space", path.display()))
     })
 }
 
-fn pictures_of(run: &Run, number: usize) -> Result<Shown> {
-    let mut shown = Shown { run: run.course.name.clone(), statistics: Vec::new(), notes: run.notes.clone() };
+fn component_figures(run: &Run, number: usize) -> Result<RunFigures> {
+    let mut shown = RunFigures { run: run.history.name.clone(), figures: Vec::new(), notes: run.notes.clone() };
     let stored = match &run.factors {
         Ok(stored) => stored,
         Err(why) => {
@@ -109,8 +109,8 @@ fn pictures_of(run: &Run, number: usize) -> Result<Shown> {
             return Ok(shown);
         }
     };
-    let shape = (run.course.count("m"), run.course.count("n"));
-    let factors = match Factors::read(stored, run.wishes.lines(shape)?) {
+    let shape = (run.history.count("m"), run.history.count("n"));
+    let factors = match Factors::read(stored, run.display.lines(shape)?) {
         Ok(factors) => factors,
         Err(e) => {
             shown.notes.push(format!("The components are not shown: {e}."));
@@ -120,34 +120,34 @@ fn pictures_of(run: &Run, number: usize) -> Result<Shown> {
     let (_, length) = factors.lines.shape(shape);
     if factors.shown.nrows() != length {
         return Err(Error::input(format!(
-            "the factors of {} have {} rows where its matrix has {length}; are they of another run?",
-            run.course.name,
+            "the factors of {} have {} rows, but its matrix has {length}; do they belong to another run?",
+            run.history.name,
             factors.shown.nrows()
         )));
     }
-    let names = run.wishes.names.as_ref().filter(|names| names.len() == length);
-    let (svg, title) = match (run.wishes.image, names) {
-        (Some(size), _) => (pictures::images(&factors, size), "Components as images"),
-        (None, Some(names)) => (pictures::terms(&factors, names), "Terms of the components"),
-        (None, None) => (pictures::heat_map(&factors), "Components"),
+    let names = run.display.names.as_ref().filter(|names| names.len() == length);
+    let (svg, title) = match (run.display.image, names) {
+        (Some(size), _) => (components::images(&factors, size), "Components as images"),
+        (None, Some(names)) => (components::terms(&factors, names), "Terms of the components"),
+        (None, None) => (components::heat_map(&factors), "Components"),
     };
     let note =
-        "Heaviest first, each relative to its own largest entry; in brackets its share of the weight".to_string();
+        "In descending order of weight, each relative to its largest entry; its share of the weight in parentheses".to_string();
     let id = format!("components-{number}");
-    shown.statistics.push(Figure { id, title: title.into(), note, svg });
-    let boolean = run.course.start["algo"]
+    shown.figures.push(Figure { id, title: title.into(), note, svg });
+    let boolean = run.history.start["algo"]
         .as_str()
         .and_then(registry::find)
         .is_some_and(|entry| entry.description().is_boolean());
     let Some(sample) = run.sample.as_ref().filter(|s| s.lines == factors.lines) else { return Ok(shown) };
-    match factors.again(stored, &sample.at, boolean)? {
-        Some(again) => {
-            let svg = pictures::beside(sample, &again, run.wishes.image);
-            let note = format!("Some {}s of the matrix, and what the factors make of them", sample.lines.word());
+    match factors.reconstruct(stored, &sample.at, boolean)? {
+        Some(reconstruction) => {
+            let svg = components::reconstructions(sample, &reconstruction, run.display.image);
+            let note = format!("Sample {}s of the matrix and their reconstruction from the factors", sample.lines.word());
             let (id, title) = (format!("reconstruction-{number}"), "Reconstruction below the original".into());
-            shown.statistics.push(Figure { id, title, note, svg });
+            shown.figures.push(Figure { id, title, note, svg });
         }
-        None => shown.notes.push("The other factor is private, in its owners' files: no reconstruction.".into()),
+        None => shown.notes.push("The other factor is private and stays in its owners' files, so there is no reconstruction.".into()),
     }
     Ok(shown)
 }
@@ -158,13 +158,13 @@ mod tests {
 
     #[test]
     fn an_image_or_names_tell_which_lines_are_meant() {
-        let wishes =
-            |image, names: Option<usize>| Wishes { image, names: names.map(|n| vec![String::new(); n]), rows: 1 };
-        assert_eq!(wishes(Some((2, 3)), None).lines((10, 6)), Ok(Some(Lines::Rows)));
-        assert_eq!(wishes(Some((2, 3)), None).lines((6, 10)), Ok(Some(Lines::Columns)));
-        assert_eq!(wishes(None, Some(10)).lines((6, 10)), Ok(Some(Lines::Rows)));
-        assert_eq!(wishes(None, None).lines((6, 10)), Ok(None));
-        let error = wishes(Some((2, 2)), None).lines((6, 10)).unwrap_err();
+        let display =
+            |image, names: Option<usize>| Display { image, names: names.map(|n| vec![String::new(); n]), rows: 1 };
+        assert_eq!(display(Some((2, 3)), None).lines((10, 6)), Ok(Some(Lines::Rows)));
+        assert_eq!(display(Some((2, 3)), None).lines((6, 10)), Ok(Some(Lines::Columns)));
+        assert_eq!(display(None, Some(10)).lines((6, 10)), Ok(Some(Lines::Rows)));
+        assert_eq!(display(None, None).lines((6, 10)), Ok(None));
+        let error = display(Some((2, 2)), None).lines((6, 10)).unwrap_err();
         assert!(error.message.contains("2x2") && error.message.contains("10"), "{error}");
     }
 

@@ -1,4 +1,4 @@
-//! The page: statistics, tables and text in one file that needs nothing else.
+//! The self-contained HTML page: plots, tables and text.
 
 use std::fmt::Write as _;
 
@@ -10,33 +10,33 @@ use crate::algorithms::registry;
 use crate::output::summary::bytes;
 use crate::report::axis::{Axis, number};
 use crate::report::charts::Series;
-use crate::report::history::{Course, figure};
+use crate::report::history::{History, finite};
 use crate::report::svg::escape;
 
 const STYLE: &str = include_str!("style.css");
 const EXPORT: &str = include_str!("export.js");
 
-/// A drawing with its heading.
+/// A plot with its caption.
 pub struct Figure {
-    /// For the name of an exported file; letters and hyphens.
+    /// Stem of the exported file's name; letters, digits and hyphens.
     pub id: String,
     pub title: String,
     pub note: String,
     pub svg: String,
 }
 
-/// What is shown of a run's factors.
-pub struct Shown {
+/// Plots of a run's factors.
+pub struct RunFigures {
     pub run: String,
-    pub statistics: Vec<Figure>,
-    /// What cannot be shown, and why.
+    pub figures: Vec<Figure>,
+    /// What is not shown, and why.
     pub notes: Vec<String>,
 }
 
-/// A chart of some lines over the same numbers: its id, its vertical axis, and each line's name and points.
+/// A line chart: its id, the label of its vertical axis, and the name and points of each line.
 pub type Plot<'a> = (&'a str, &'a str, &'a [(String, Vec<(f64, f64)>)]);
 
-/// A page with plots alone.
+/// A page of plots.
 pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> String {
     let mut body = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(title), escape(words));
     for (id, up, lines) in plots {
@@ -44,7 +44,7 @@ pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> Stri
         let series: Vec<Series> =
             series.map(|(name, points)| Series { name: name.clone(), points: points.clone() }).collect();
         let svg = charts::lines(up, (across, up), &series, |values| Axis::linear(values, true));
-        statistics(
+        write_figures(
             &mut body,
             svg.map(|svg| Figure { id: (*id).to_string(), title: (*up).to_string(), note: String::new(), svg }),
         );
@@ -53,43 +53,43 @@ pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> Stri
 }
 
 /// The whole page.
-pub fn page(courses: &[Course], shown: &[Shown]) -> String {
-    let title = match courses {
+pub fn page(histories: &[History], shown: &[RunFigures]) -> String {
+    let title = match histories {
         [one] => format!("{} on {}", text(&one.start["algo"]), text(one.parameter("input"))),
         all => format!("{} runs of fednmf", all.len()),
     };
     let mut body = format!("<h1>{}</h1>\n", escape(&title));
-    overview(&mut body, courses);
+    overview(&mut body, histories);
     body.push_str("<h2>Error</h2>\n");
     let before = body.len();
     for (id, title, across, of) in ERRORS {
-        statistics(&mut body, over(courses, id, title, across, *of));
+        write_figures(&mut body, over(histories, id, title, across, *of));
     }
     if body.len() == before {
         body.push_str("<p>Nothing was evaluated (<code>--eval-every 0</code>).</p>\n");
     }
     for shown in shown {
         let _ = writeln!(body, "<h2>Components of {}</h2>", escape(&shown.run));
-        statistics(&mut body, &shown.statistics);
+        write_figures(&mut body, &shown.figures);
         for note in &shown.notes {
             let _ = writeln!(body, "<p>{}</p>", escape(note));
         }
     }
     body.push_str("<h2>Time and traffic</h2>\n");
-    for (i, course) in courses.iter().enumerate() {
-        time(&mut body, course, i);
+    for (i, history) in histories.iter().enumerate() {
+        time(&mut body, history, i);
     }
-    for course in courses {
-        wire(&mut body, course);
+    for history in histories {
+        wire(&mut body, history);
     }
-    body.push_str("<h2>How to run it again</h2>\n");
-    for course in courses {
-        again(&mut body, course);
+    body.push_str("<h2>Reproduce</h2>\n");
+    for history in histories {
+        command(&mut body, history);
     }
     html(&title, &body)
 }
 
-/// The frame of a page.
+/// The document around `body`.
 fn html(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -101,21 +101,21 @@ fn html(title: &str, body: &str) -> String {
 
 type Along = fn(&Value) -> Option<f64>;
 
-/// The charts of the error: id, title, horizontal axis, and its figure in an evaluation.
+/// The charts of the error: id, title, label of the horizontal axis, and its value in an evaluation.
 const ERRORS: &[(&str, &str, &str, Along)] = &[
-    ("error-over-iterations", "Relative error over iterations", "iterations", |e| figure(e, "iter")),
-    ("error-over-time", "Relative error over time", "seconds in the solver", |e| figure(e, "seconds")),
+    ("error-over-iterations", "Relative error over iterations", "iterations", |e| finite(e, "iter")),
+    ("error-over-time", "Relative error over time", "seconds in the solver", |e| finite(e, "seconds")),
     ("error-over-traffic", "Relative error over traffic", "MiB sent by all ranks", |e| {
-        figure(e, "bytes_sent").filter(|b| *b > 0.0).map(|b| b / (1024.0 * 1024.0))
+        finite(e, "bytes_sent").filter(|b| *b > 0.0).map(|b| b / (1024.0 * 1024.0))
     }),
 ];
 
-fn over(courses: &[Course], id: &str, title: &str, across: &str, of: Along) -> Option<Figure> {
-    let series: Vec<Series> = courses
+fn over(histories: &[History], id: &str, title: &str, across: &str, of: Along) -> Option<Figure> {
+    let series: Vec<Series> = histories
         .iter()
-        .map(|course| {
-            let point = |e: &Value| of(e).zip(figure(e, "rel_error"));
-            Series { name: course.name.clone(), points: course.evaluations.iter().filter_map(point).collect() }
+        .map(|history| {
+            let point = |e: &Value| of(e).zip(finite(e, "rel_error"));
+            Series { name: history.name.clone(), points: history.evaluations.iter().filter_map(point).collect() }
         })
         .filter(|s| !s.points.is_empty())
         .collect();
@@ -139,7 +139,7 @@ fn statistics<'a, F: std::borrow::Borrow<Figure> + 'a>(body: &mut String, all: i
     }
 }
 
-/// A table; every cell is text, and a number where it begins with a digit.
+/// A table; cells that begin with a digit are aligned as numbers.
 fn table<'a>(body: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>> + 'a) {
     body.push_str("<div class=\"scroll\"><table><tr>");
     head.iter().for_each(|h| {
@@ -157,7 +157,7 @@ fn table<'a>(body: &mut String, head: &[&str], rows: impl IntoIterator<Item = Ve
     body.push_str("</table></div>\n");
 }
 
-/// A JSON value as a person would write it.
+/// A JSON value as plain text.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
@@ -167,10 +167,10 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn overview(body: &mut String, courses: &[Course]) {
+fn overview(body: &mut String, histories: &[History]) {
     let head =
         ["run", "algorithm", "matrix", "k", "ranks", "parties", "iterations", "seconds", "relative error", "ended by"];
-    let rows: Vec<Vec<String>> = courses
+    let rows: Vec<Vec<String>> = histories
         .iter()
         .map(|c| {
             let last = c.end.as_ref().or(c.evaluations.last()).cloned().unwrap_or(Value::Null);
@@ -192,18 +192,18 @@ fn overview(body: &mut String, courses: &[Course]) {
     table(body, &head, rows);
 }
 
-/// Most phases with a colour of their own.
+/// Number of phases with a colour of their own.
 const PHASES: usize = 9;
 
-fn time(body: &mut String, course: &Course, number_of_run: usize) {
-    let Some(end) = &course.end else { return };
+fn time(body: &mut String, history: &History, number_of_run: usize) {
+    let Some(end) = &history.end else { return };
     let Some(phases) = end["phases"].as_object() else { return };
     let mut order: Vec<(&String, &Value)> =
-        phases.iter().filter(|(_, p)| figure(p, "seconds_max").is_some_and(|s| s > 0.0)).collect();
+        phases.iter().filter(|(_, p)| finite(p, "seconds_max").is_some_and(|s| s > 0.0)).collect();
     order.sort_by(|a, b| {
-        figure(b.1, "seconds_max").unwrap_or(0.0).total_cmp(&figure(a.1, "seconds_max").unwrap_or(0.0))
+        finite(b.1, "seconds_max").unwrap_or(0.0).total_cmp(&finite(a.1, "seconds_max").unwrap_or(0.0))
     });
-    let ranks = course.count("ranks");
+    let ranks = history.count("ranks");
     let of_ranks = |p: &Value| -> Option<Vec<f64>> {
         let seconds: Vec<f64> = p["seconds_by_rank"].as_array()?.iter().map(|s| s.as_f64().unwrap_or(0.0)).collect();
         (seconds.len() == ranks).then_some(seconds)
@@ -218,7 +218,7 @@ fn time(body: &mut String, course: &Course, number_of_run: usize) {
     let mut parts: Vec<String> = Vec::new();
     for (i, (name, p)) in order.iter().enumerate() {
         let seconds = of_ranks(p)
-            .unwrap_or_else(|| ["seconds_max", "seconds_mean"].map(|key| figure(p, key).unwrap_or(0.0)).to_vec());
+            .unwrap_or_else(|| ["seconds_max", "seconds_mean"].map(|key| finite(p, key).unwrap_or(0.0)).to_vec());
         if i < PHASES {
             parts.push((*name).clone());
             rows.iter_mut().zip(seconds).for_each(|(row, s)| row.1.push(s));
@@ -229,39 +229,39 @@ fn time(body: &mut String, course: &Course, number_of_run: usize) {
             rows.iter_mut().zip(seconds).for_each(|(row, s)| row.1[PHASES] += s);
         }
     }
-    let imbalance = figure(end, "imbalance")
-        .map_or_else(String::new, |x| format!("Computing, the slowest rank took {:.2} times the mean. ", x));
-    let note = format!("{imbalance}Evaluation includes its messages, which have bars of their own too.");
-    let title = format!("Time by phase and rank: {}", course.name);
+    let imbalance = finite(end, "imbalance")
+        .map_or_else(String::new, |x| format!("The slowest rank computed for {:.2} times the mean. ", x));
+    let note = format!("{imbalance}Evaluation includes its messages, which are also shown separately.");
+    let title = format!("Time by phase and rank: {}", history.name);
     let time = charts::stacked(&title, "seconds", &parts, &rows);
-    statistics(body, time.map(|svg| Figure { id: format!("time-{number_of_run}"), title, note, svg }));
+    write_figures(body, time.map(|svg| Figure { id: format!("time-{number_of_run}"), title, note, svg }));
 
     let mut sent: Vec<(String, f64, String)> = Vec::new();
     for row in end["wire"].as_array().into_iter().flatten() {
         let [mpi, party] = ["mpi_bytes", "party_bytes"].map(|key| row[key].as_u64().unwrap_or(0));
         if mpi > 0 {
             sent.push((format!("{} ({})", text(&row["purpose"]), text(&row["payload"])), mpi as f64, bytes(mpi)));
-        } else if party > 0 && course.count("parties") > ranks {
+        } else if party > 0 && history.count("parties") > ranks {
             sent.push((format!("{} (between parties)", text(&row["purpose"])), party as f64, bytes(party)));
         }
     }
     sent.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let title = format!("Traffic by purpose: {}", course.name);
-    let note = "Bytes given and taken by all ranks together".to_string();
+    let title = format!("Traffic by purpose: {}", history.name);
+    let note = "Bytes sent and received by all ranks".to_string();
     let traffic = charts::bars(&title, &sent);
-    statistics(body, traffic.map(|svg| Figure { id: format!("traffic-{number_of_run}"), title, note, svg }));
+    write_figures(body, traffic.map(|svg| Figure { id: format!("traffic-{number_of_run}"), title, note, svg }));
 }
 
-/// The ledger: what left each rank or party.
-fn wire(body: &mut String, course: &Course) {
-    let Some(end) = &course.end else { return };
-    let method = registry::find(&text(&course.start["algo"])).map(|entry| entry.description());
+/// The ledger: what each rank or party sent.
+fn wire(body: &mut String, history: &History) {
+    let Some(end) = &history.end else { return };
+    let method = registry::find(&text(&history.start["algo"])).map(|entry| entry.description());
     let owner = if method.is_some_and(|m| m.partition.is_private()) { "party" } else { "rank" };
     let _ = writeln!(
         body,
-        "<details><summary>What left a {owner}: the ledger of {}</summary>\n<p>Every message passes one counted comm. \
-         Party bytes are what all parties handed over and got back, MPI bytes what crossed the border of a rank.</p>",
-        escape(&course.name)
+        "<details><summary>What each {owner} sent: the ledger of {}</summary>\n<p>Every message is counted. Party bytes are sent and \
+         received by all parties, MPI bytes cross the boundary of a rank.</p>",
+        escape(&history.name)
     );
     let lines = method.map_or(&[][..], |m| m.messages).iter().chain(COMMON_MESSAGES);
     let lines: Vec<_> = lines.collect();
@@ -278,23 +278,23 @@ fn wire(body: &mut String, course: &Course) {
             text(&row["messages"]),
         ]
     });
-    table(body, &["purpose", "what it carries", "size", "when", "party bytes", "MPI bytes", "messages"], rows);
+    table(body, &["purpose", "content", "size", "when", "party bytes", "MPI bytes", "messages"], rows);
     body.push_str("</details>\n");
 }
 
-fn again(body: &mut String, course: &Course) {
-    let start = &course.start;
+fn command(body: &mut String, history: &History) {
+    let start = &history.start;
     let _ = writeln!(
         body,
         "<p>{}: fednmf {} ({}), {} on {}. The same seed gives the same result on any number of ranks.</p>\n<pre>{}</pre>",
-        escape(&course.name),
+        escape(&history.name),
         escape(&text(&start["version"])),
         escape(&text(&start["git"])),
         escape(&text(&start["time"])),
         escape(&text(&start["host"])),
-        escape(&course.command())
+        escape(&history.command())
     );
-    let _ = writeln!(body, "<details><summary>All parameters of {}</summary>", escape(&course.name));
+    let _ = writeln!(body, "<details><summary>All parameters of {}</summary>", escape(&history.name));
     let params = start["params"].as_object();
     let rows = params.into_iter().flatten().map(|(name, value)| vec![name.replace('_', " "), text(value)]);
     let more = ["checksum", "nnz", "format", "load_seconds", "mkl", "resumed_from"];

@@ -1,32 +1,32 @@
-//! Small pictures as PNG in a `data:` address, so that a page needs no other file.
+//! Small images as PNG in a `data:` URL.
 
 use std::io::Write as _;
 
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 
-/// A picture of width × height pixels in red, green and blue.
+/// An image of width × height RGB pixels.
 pub struct Raster {
     width: usize,
     height: usize,
     pixels: Vec<u8>,
 }
 
-/// How values from 0 to 1 are shown.
+/// The colour map of values from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shade {
-    /// Black to white: pictures.
+    /// Black to white, for images.
     Grey,
-    /// Dark violet over green to yellow, evenly in brightness: matrices.
+    /// Dark violet to green to yellow, perceptually uniform, for matrices.
     Heat,
 }
 
-/// Corner colours of [`Shade::Heat`], evenly spaced.
+/// Evenly spaced support colours of [`Shade::Heat`].
 const HEAT: [[f64; 3]; 5] =
     [[68.0, 1.0, 84.0], [59.0, 82.0, 139.0], [33.0, 145.0, 140.0], [94.0, 201.0, 98.0], [253.0, 231.0, 37.0]];
 
 impl Shade {
-    /// The colour of a value; below 0 and no number count as 0, above 1 as 1.
+    /// The colour of a value; negative values and NaN count as 0, values above 1 as 1.
     fn colour(self, value: f64) -> [u8; 3] {
         let x = if value > 0.0 { value.min(1.0) } else { 0.0 };
         match self {
@@ -42,7 +42,7 @@ impl Shade {
 }
 
 impl Raster {
-    /// The picture whose pixel (row, column) has the value `of(row, column)`, relative to `largest`.
+    /// The image whose pixel (row, column) has the value `of(row, column)`, relative to `largest`.
     pub fn new(height: usize, width: usize, largest: f64, shade: Shade, of: impl Fn(usize, usize) -> f64) -> Self {
         let scale = if largest > 0.0 { 1.0 / largest } else { 0.0 };
         let places = (0..height).flat_map(|i| (0..width).map(move |j| (i, j)));
@@ -50,8 +50,8 @@ impl Raster {
         Raster { width, height, pixels }
     }
 
-    /// The picture as a `data:image/png` address.
-    pub fn address(&self) -> String {
+    /// The image as a `data:image/png` URL.
+    pub fn data_url(&self) -> String {
         format!("data:image/png;base64,{}", base64(&self.encoded()))
     }
 

@@ -1,14 +1,14 @@
-//! Writes SVG: shapes with their colours in them, so that a drawing taken out of its page looks the same.
+//! Writes SVG. Colours are attributes of the shapes, so an exported plot looks as it does on the page.
 
 use std::fmt::Write as _;
 
-/// Colours that stay apart for those who see fewer of them (Okabe and Ito), and then some.
+/// Colours that colour-blind readers can distinguish (Okabe and Ito), and a few more.
 pub const COLOURS: [&str; 10] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999933", "#882255", "#666666"];
 pub const INK: &str = "#222222";
 pub const PALE: &str = "#dddddd";
 
-/// Text with the characters that mean something in HTML and SVG replaced.
+/// Text with the special characters of HTML and SVG escaped.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -18,7 +18,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // No XML may have them, however written.
+            // Not allowed in XML, not even escaped.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -26,7 +26,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// The first characters of a text, with a mark where some are missing.
+/// The first characters of a text, with an ellipsis if it is longer.
 pub fn short(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_string();
@@ -34,7 +34,7 @@ pub fn short(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Where text stands with respect to its point.
+/// Alignment of text relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     Start,
@@ -42,7 +42,7 @@ pub enum Anchor {
     End,
 }
 
-/// A drawing in the making; lengths are in pixels, y goes down.
+/// An SVG document under construction; lengths are in pixels, y points down.
 pub struct Svg {
     width: f64,
     height: f64,
@@ -70,7 +70,7 @@ impl Svg {
         );
     }
 
-    /// A point with a `note` that shows when one points at it.
+    /// A point with `note` as its tooltip.
     pub fn dot(&mut self, (x, y): (f64, f64), radius: f64, colour: &str, note: &str) {
         let _ = write!(
             self.body,
@@ -79,7 +79,7 @@ impl Svg {
         );
     }
 
-    /// A bar from the corner (x, y), with a `note` unless that is empty.
+    /// A bar with its corner at (x, y), and `note` as its tooltip unless that is empty.
     pub fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str, note: &str) {
         let title = if note.is_empty() { String::new() } else { format!("<title>{}</title>", escape(note)) };
         let (width, height) = (width.max(0.0), height.max(0.0));
@@ -111,8 +111,8 @@ impl Svg {
         );
     }
 
-    /// A picture stretched to width × height, its pixels kept as squares.
-    pub fn picture(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), address: &str, note: &str) {
+    /// An image scaled to width × height without smoothing.
+    pub fn image(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), address: &str, note: &str) {
         let _ = write!(
             self.body,
             r#"<image x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" preserveAspectRatio="none" style="image-rendering:pixelated" href="{address}"><title>{}</title></image>"#,
@@ -120,7 +120,7 @@ impl Svg {
         );
     }
 
-    /// The drawing; `title` is for those who cannot see it.
+    /// The document; `title` is for screen readers.
     pub fn finish(self, title: &str) -> String {
         let Svg { width, height, body } = self;
         format!(

@@ -22,7 +22,7 @@ use crate::random::{Purpose, Stream};
 /// The kinds of sketches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum SketchKind {
     /// Picks rows or columns
     Subsample,
     /// Adds them up with random signs
@@ -35,7 +35,7 @@ pub enum Kind {
     Srht,
 }
 
-impl Kind {
+impl SketchKind {
     /// As on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
@@ -43,13 +43,13 @@ impl Kind {
 }
 
 /// A sketch of N rows to d columns, for factors with k columns in `order`.
-pub fn make<T: Real>(kind: Kind, n: usize, d: usize, k: usize, order: Order) -> Box<dyn Sketch<T>> {
+pub fn make<T: Real>(kind: SketchKind, n: usize, d: usize, k: usize, order: Order) -> Box<dyn Sketch<T>> {
     match kind {
-        Kind::Gaussian => Box::new(IidSketch::new(EntryDistribution::Gaussian, n, d, k, order)),
-        Kind::Uniform => Box::new(IidSketch::new(EntryDistribution::Uniform, n, d, k, order)),
-        Kind::Count => Box::new(CountSketch::new(n, d, k, order)),
-        Kind::Srht => Box::new(SrhtSketch::new(n, d, k, order)),
-        Kind::Subsample => Box::new(SubsampleSketch::new(n, d, k, order)),
+        SketchKind::Gaussian => Box::new(IidSketch::new(EntryDistribution::Gaussian, n, d, k, order)),
+        SketchKind::Uniform => Box::new(IidSketch::new(EntryDistribution::Uniform, n, d, k, order)),
+        SketchKind::Count => Box::new(CountSketch::new(n, d, k, order)),
+        SketchKind::Srht => Box::new(SrhtSketch::new(n, d, k, order)),
+        SketchKind::Subsample => Box::new(SubsampleSketch::new(n, d, k, order)),
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn the_mean_of_s_s_transposed_is_the_identity() {
         let (n, d, rounds) = (12, 5, 4000);
-        for &kind in Kind::value_variants() {
+        for &kind in SketchKind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, n, Order::Components);
             let mut mean = Array2::<f64>::zeros((n, n));
             for t in 0..rounds {
@@ -109,7 +109,7 @@ mod tests {
         );
         let whole = u.dot(&v.t()).dot(&v) - m.dot(&v);
         let x = Block::Dense(m.t().as_standard_layout().into_owned());
-        for &kind in Kind::value_variants() {
+        for &kind in SketchKind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             let (mut sum, mut squares) = (Array2::<f64>::zeros((rows, k)), Array2::<f64>::zeros((rows, k)));
             let (mut b, mut product) = (Order::Components.zeros(d, k), Order::Components.zeros(rows, k));
@@ -137,7 +137,7 @@ mod tests {
         let b = Array2::from_shape_fn((d, k), |(i, j)| (i as f64 - 2.0 * j as f64).sin());
         let mut columns = Order::Components.zeros(d, k);
         columns.assign(&b);
-        for &kind in Kind::value_variants() {
+        for &kind in SketchKind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             sketch.draw(&stream(5, false, 3));
             // The rows of the factor in two parts, as two ranks hold them.

@@ -21,7 +21,7 @@ const TINY: f64 = 1e-12;
 
 /// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rule {
+pub enum ProximalRule {
     /// η = 1 / ‖G‖_F, which bounds 1 / the Lipschitz constant from below.
     Lipschitz,
     /// η = x ⊘ (xG): Lee and Seung's.
@@ -32,8 +32,8 @@ pub enum Rule {
 
 /// What a step is told.
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
-    pub rule: Rule,
+pub struct ProximalStep {
+    pub rule: ProximalRule,
     pub kappa: f64,
     pub lambda: f64,
     /// β
@@ -58,7 +58,7 @@ pub fn gram<T: Real>(f: &[T], k: usize, out: &mut [T]) {
 
 /// See the module. `x`, `before` and `r` are rows × k; `before` becomes the old x. `pull` is the shared factor of the
 /// same shape and the weight γ.
-pub fn step<T: Real>(x: &mut [T], before: &mut [T], r: &[T], g: &[T], k: usize, step: Step, pull: Option<(&[T], f64)>) {
+pub fn step<T: Real>(x: &mut [T], before: &mut [T], r: &[T], g: &[T], k: usize, step: ProximalStep, pull: Option<(&[T], f64)>) {
     assert!(x.len() == before.len() && x.len() == r.len() && g.len() == k * k, "shapes of a step");
     assert!(pull.is_none_or(|(v, _)| v.len() == x.len()), "shape of the shared factor");
     dispatch(Advance { x, before, r, g, k, step, pull });
@@ -195,7 +195,7 @@ struct Advance<'a, T> {
     r: &'a [T],
     g: &'a [T],
     k: usize,
-    step: Step,
+    step: ProximalStep,
     pull: Option<(&'a [T], f64)>,
 }
 
@@ -209,7 +209,7 @@ impl<T: Real> WithSimd for Advance<'_, T> {
         let norm = g.iter().map(|&g| g * g).sum::<T>().sqrt();
         // A factor of zeros gives no direction: the step is then the prox alone, with the data's own unit.
         let length = if norm > T::zero() { T::one() / norm } else { T::one() };
-        let multiplicative = step.rule != Rule::Lipschitz;
+        let multiplicative = step.rule != ProximalRule::Lipschitz;
         let [kappa, lambda, inertia, tiny] = [step.kappa, step.lambda, step.inertia, TINY].map(T::from_f64);
         let (shared, gamma) = pull.map_or((None, T::zero()), |(v, gamma)| (Some(v), T::from_f64(gamma)));
         T::with_buffer(|buffer| {
@@ -241,9 +241,9 @@ impl<T: Real> WithSimd for Advance<'_, T> {
                 };
                 let tile = Tile { r, ys, products, shared, k, wide };
                 match step.rule {
-                    Rule::Lipschitz => tile.each(x, |y, p, r, v| near(y, p, r, v, length)),
-                    Rule::Multiplicative => tile.each(x, |y, p, r, v| near(y, p, r, v, y / (p + tiny))),
-                    Rule::Penalty => tile.each(x, |y, p, r, _| {
+                    ProximalRule::Lipschitz => tile.each(x, |y, p, r, v| near(y, p, r, v, length)),
+                    ProximalRule::Multiplicative => tile.each(x, |y, p, r, v| near(y, p, r, v, y / (p + tiny))),
+                    ProximalRule::Penalty => tile.each(x, |y, p, r, _| {
                         let [two, three] = [2.0, 3.0].map(T::from_f64);
                         y * (r + three * lambda * y * y) / (p + two * lambda * y * y * y + lambda * y + tiny)
                     }),
@@ -298,8 +298,8 @@ mod tests {
                 gram(slice(&f), k, g.as_slice_mut().unwrap());
                 let expected = f.t().dot(&f);
                 assert!((&g - &expected).iter().all(|d| d.abs() < 1e-12));
-                for rule in [Rule::Lipschitz, Rule::Multiplicative] {
-                    let parameters = Step { rule, kappa: 0.01, lambda: 0.2, inertia: 0.1 };
+                for rule in [ProximalRule::Lipschitz, ProximalRule::Multiplicative] {
+                    let parameters = ProximalStep { rule, kappa: 0.01, lambda: 0.2, inertia: 0.1 };
                     for gamma in [0.0, 2.0] {
                         let (mut found, mut before) = (x.clone(), old.clone());
                         step(
@@ -312,13 +312,13 @@ mod tests {
                             (gamma > 0.0).then_some((slice(&v), gamma)),
                         );
                         assert_eq!(before, x);
-                        let least = if rule == Rule::Lipschitz { -9.0 } else { 0.0 };
+                        let least = if rule == ProximalRule::Lipschitz { -9.0 } else { 0.0 };
                         let y = (&x + &(0.1 * (&x - &old))).mapv(|y| y.max(least));
                         let p = y.dot(&g);
                         let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
                         let entry = |(i, j): (usize, usize), y: &ArrayView2<f64>| {
                             let eta =
-                                if rule == Rule::Lipschitz { 1.0 / norm } else { y[[i, j]] / (p[[i, j]] + 1e-12) };
+                                if rule == ProximalRule::Lipschitz { 1.0 / norm } else { y[[i, j]] / (p[[i, j]] + 1e-12) };
                             let near = prox(y[[i, j]] - eta * (p[[i, j]] - r[[i, j]]), eta * 0.01, eta * 0.2);
                             (near + eta * gamma * v[[i, j]]) / (1.0 + eta * gamma)
                         };

@@ -10,7 +10,7 @@ use ndarray::Array2;
 
 use super::vote;
 use super::{Client, round_rows, rounded};
-use crate::algorithms::boolean::proximal::{Rule, Step, gram, step};
+use crate::algorithms::boolean::proximal::{ProximalRule, ProximalStep, gram, step};
 use crate::algorithms::boolean::thresholds::best_thresholds;
 use crate::algorithms::boolean::vote::{Local, VoteArgs};
 use crate::algorithms::description::{Description, Unit};
@@ -66,7 +66,7 @@ impl Method for ElbmfArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let step = Step { rule: Rule::Lipschitz, kappa: self.kappa, lambda: self.weight.lambda, inertia: self.inertia };
+        let step = ProximalStep { rule: ProximalRule::Lipschitz, kappa: self.kappa, lambda: self.weight.lambda, inertia: self.inertia };
         build(problem, &self.vote, step, self.weight.lambda_rate)
     }
 }
@@ -99,7 +99,7 @@ impl Method for ZhangArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let step = Step { rule: Rule::Penalty, kappa: 0.0, lambda: self.weight.lambda, inertia: 0.0 };
+        let step = ProximalStep { rule: ProximalRule::Penalty, kappa: 0.0, lambda: self.weight.lambda, inertia: 0.0 };
         build(problem, &self.vote, step, self.weight.lambda_rate)
     }
 }
@@ -108,7 +108,7 @@ impl Method for ZhangArgs {
 const MOST_LAMBDA: f64 = 1e8;
 
 struct Relaxed<T> {
-    parameters: Step,
+    parameters: ProximalStep,
     rate: f64,
     u: Array2<T>,
     v: Array2<T>,
@@ -122,7 +122,7 @@ struct Relaxed<T> {
 fn build<T: Real>(
     problem: Problem<'_, T>,
     args: &VoteArgs,
-    parameters: Step,
+    parameters: ProximalStep,
     rate: f64,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let (seed, k, n) = (problem.seed, problem.k, problem.data.header.cols);
@@ -160,7 +160,7 @@ impl<T: Real> Local<T> for Relaxed<T> {
     fn iterate(&mut self, client: &Client<T>, t: usize) {
         let k = self.v.ncols();
         let lambda = (self.parameters.lambda * self.rate.powf(t as f64)).min(MOST_LAMBDA);
-        let parameters = Step { lambda, ..self.parameters };
+        let parameters = ProximalStep { lambda, ..self.parameters };
         gram(slice(&self.v), k, &mut self.gram);
         client.x.mul(&self.v.view(), &mut self.u_rhs.view_mut());
         let (x, before) = (slice_mut(&mut self.u), slice_mut(&mut self.u_before));
@@ -173,7 +173,7 @@ impl<T: Real> Local<T> for Relaxed<T> {
     }
 
     fn boolean(&self, client: &Client<T>) -> (Bits, Bits) {
-        if self.parameters.rule == Rule::Penalty {
+        if self.parameters.rule == ProximalRule::Penalty {
             return best_thresholds(&client.x, &self.u, &self.v);
         }
         (round_rows(&self.u), rounded(&self.v.view()))

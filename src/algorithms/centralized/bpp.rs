@@ -5,7 +5,7 @@ use ndarray::Array2;
 use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Step};
+use crate::algorithms::shared::exact::{self, ExactArgs, Factor, FactorUpdate};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
@@ -54,7 +54,7 @@ impl Method for BppArgs {
     }
 }
 
-impl<T: Real> Step<T> for Pivoting {
+impl<T: Real> FactorUpdate<T> for Pivoting {
     fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
         self.solve(&mut x.view_mut(), &r.view(), &g.view());
         Ok(())

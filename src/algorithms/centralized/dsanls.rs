@@ -19,7 +19,7 @@ use crate::algorithms::cost::{Cost, Kernel, Message, Sketched, Workload};
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::Sizes;
-use crate::algorithms::shared::sketched_step::{SketchArgs, Step, StepArgs};
+use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep, StepArgs};
 use crate::algorithms::shared::start::{self, InitArgs};
 use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -116,7 +116,7 @@ impl Method for DsanlsArgs {
         cost.data = workload.block(n, workload.part(rows, n)) + workload.block(m, workload.part(m, cols));
         (cost.shape.updated, cost.shape.gram) = (rows.max(cols), d_u.max(d_v));
         cost.factors = workload.bytes((2 * (rows + cols) + 2 * (d_u + d_v) + 2 * n) * k);
-        if sparse && sketch == sketch::Kind::Subsample {
+        if sparse && sketch == sketch::SketchKind::Subsample {
             cost.about = Some("the flops of a sampled product depend on which rows are drawn; the mean is given");
         }
         Ok(Some(cost))
@@ -154,7 +154,7 @@ struct Half<T: Real> {
 struct Dsanls<T: Real> {
     comm: Communicator,
     seed: u64,
-    step: Step,
+    step: SketchedStep,
     u: Half<T>,
     v: Half<T>,
     u_parts: Parts,
@@ -170,7 +170,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(args.sketch.sketch_size.given(), (m, n), k)?;
     let bound = args.bound.then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
-    let step = bound.into_iter().fold(Step::new(&args.step), Step::below);
+    let step = bound.into_iter().fold(SketchedStep::new(&args.step), SketchedStep::below);
 
     let scale = start::scale(data.statistics.sum, (m, n), k);
     let (u_rows, v_rows) = (data.cuts.rows[comm.rank()].clone(), data.cuts.cols[comm.rank()].clone());
@@ -240,7 +240,7 @@ impl<T: Real> Half<T> {
         comm: &Communicator,
         seed: u64,
         iteration: usize,
-        step: Step,
+        step: SketchedStep,
         fixed: &Array2<T>,
         fixed_rows: &Range<usize>,
     ) {

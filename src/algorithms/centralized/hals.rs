@@ -12,7 +12,7 @@ use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
-use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Sizes, Step};
+use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Sizes, FactorUpdate};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
@@ -78,7 +78,7 @@ impl Method for HalsArgs {
         if self.missing.any() {
             // Sweeps on a row that is at hand cost no product; their number is as given, else one.
             let passes = self.inner_sweeps.given().unwrap_or(1);
-            return missing::build(problem, &self.missing, missing::Kind::Hals { passes });
+            return missing::build(problem, &self.missing, missing::UpdateKind::Hals { passes });
         }
         exact::build(problem, &self.exact, self.extrapolation, |sizes| Hals { passes: self.sweeps(sizes) })
     }
@@ -108,7 +108,7 @@ fn passes(sizes: &Sizes) -> [usize; 2] {
     })
 }
 
-impl<T: Real> Step<T> for Hals {
+impl<T: Real> FactorUpdate<T> for Hals {
     fn update(&mut self, factor: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
         let passes = self.passes[if factor == Factor::U { 0 } else { 1 }];
         sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes });

@@ -67,7 +67,7 @@ const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
 const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Payload::Scalar);
 
 /// One factor on one rank, and the data of its rows.
-struct Side<T: Real> {
+struct KlSide<T: Real> {
     /// Own rows × all of the other factor's.
     block: Block<T>,
     own: Array2<T>,
@@ -79,8 +79,8 @@ struct Side<T: Real> {
 
 struct KlMu<T: Real> {
     comm: Communicator,
-    u: Side<T>,
-    v: Side<T>,
+    u: KlSide<T>,
+    v: KlSide<T>,
     /// Two rows of k numbers: the sums of the other factor's columns, and those of one row's ratios.
     sums: Vec<T>,
     ratios: Vec<T>,
@@ -96,7 +96,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let rows = cuts[comm.rank()].clone();
         let zeros = |rows: usize| Order::Rows.zeros(rows, k);
         let block = blocks.next().expect("the plan gives a row block and a column block").transposed();
-        Side { block, own: zeros(rows.len()), whole: zeros(total), parts: Parts::new(cuts, k), rows, tag }
+        KlSide { block, own: zeros(rows.len()), whole: zeros(total), parts: Parts::new(cuts, k), rows, tag }
     };
     let mut u = side(&data.cuts.rows, m, GATHER_U);
     let mut v = side(&data.cuts.cols, n, GATHER_V);
@@ -136,7 +136,7 @@ fn nonzeros<T: Real>(block: &Block<T>, row: usize, mut f: impl FnMut(usize, T)) 
     }
 }
 
-impl<T: Real> Side<T> {
+impl<T: Real> KlSide<T> {
     fn gather(&mut self, comm: &Communicator) {
         let (own, whole) = (self.own.as_slice(), self.whole.as_slice_mut());
         comm.all_gather(self.tag, own.expect("made in row order"), &self.parts, whole.expect("made in row order"));
@@ -148,7 +148,7 @@ impl<T: Real> Side<T> {
         sums.fill(T::zero());
         y.rows().into_iter().for_each(|y| sums.iter_mut().zip(y).for_each(|(sum, &y)| *sum += y));
         let y = y.as_slice().expect("made in row order");
-        let Side { block, own, .. } = self;
+        let KlSide { block, own, .. } = self;
         for (a, mut row) in own.rows_mut().into_iter().enumerate() {
             let x = row.as_slice_mut().expect("made in row order");
             ratios.fill(T::zero());
@@ -205,7 +205,7 @@ impl<T: Real> Algorithm<T> for KlMu<T> {
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        let piece = |name, side: &'_ Side<T>| (name, side.whole.nrows(), side.rows.start);
+        let piece = |name, side: &'_ KlSide<T>| (name, side.whole.nrows(), side.rows.start);
         let [(u, m, i), (v, n, j)] = [piece("U", &self.u), piece("V", &self.v)];
         vec![Piece::shared(u, m, i, self.u.own.view()), Piece::shared(v, n, j, self.v.own.view())]
     }
@@ -239,7 +239,7 @@ mod tests {
         for block in [Block::Dense(m.clone()), sparse] {
             let x = random(2, 15, 4);
             let (whole, parts) = (Array2::zeros((0, 4)), Parts::new(&[], 4));
-            let mut side = Side { block, own: x.clone(), rows: 0..15, parts, whole, tag: GATHER_U };
+            let mut side = KlSide { block, own: x.clone(), rows: 0..15, parts, whole, tag: GATHER_U };
             side.update(&y, &mut [0.0; 4], &mut [0.0; 4]);
             let expected = &x * &(&m / &x.dot(&y.t())).dot(&y) / y.sum_axis(ndarray::Axis(0));
             assert!((&side.own - &expected).iter().all(|e| e.abs() < 1e-12));

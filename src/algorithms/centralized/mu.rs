@@ -5,7 +5,7 @@ use ndarray::Array2;
 use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Step};
+use crate::algorithms::shared::exact::{self, ExactArgs, Factor, FactorUpdate};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
@@ -60,7 +60,7 @@ impl Method for MuArgs {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         if self.missing.any() {
-            return missing::build(problem, &self.missing, missing::Kind::Mu);
+            return missing::build(problem, &self.missing, missing::UpdateKind::Mu);
         }
         let step = |sizes: &exact::Sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) };
         exact::build(problem, &self.exact, Extrapolation::None, step)
@@ -72,7 +72,7 @@ struct Mu<T: Real> {
     tile: Array2<T>,
 }
 
-impl<T: Real> Step<T> for Mu<T> {
+impl<T: Real> FactorUpdate<T> for Mu<T> {
     fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
         multiply(&mut x.view_mut(), &r.view(), &g.view(), &mut self.tile);
         Ok(())

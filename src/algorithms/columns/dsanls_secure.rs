@@ -6,7 +6,7 @@
 //! at most `--max-releases` are made, by default the most with fewer than n equations in all. Later iterations reuse
 //! the released sketches in turn, and nothing more of M leaves a party.
 //!
-//! Fewer than n equations are no proof of secrecy: they leave M undetermined, but each reveals something to whoever has
+//! Fewer than n equations are no proof of secrecy: they leave M undetermined, but each reveals something to anyone who has
 //! prior knowledge of M. A subsampled release is raw columns of M, and a count sketch has buckets with a single column;
 //! these two are refused without `--i-know-this-leaks`.
 
@@ -21,7 +21,7 @@ use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_T
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, OrNone, Sizes};
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
-use crate::algorithms::shared::sketched_step::{Step, StepArgs};
+use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::algorithms::shared::start;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
@@ -31,7 +31,7 @@ use crate::metrics;
 use crate::metrics::Measure;
 use crate::privacy::{KEYS, PartySum};
 use crate::random::Stream;
-use crate::sketch::{self, Kind, Sketch};
+use crate::sketch::{self, SketchKind, Sketch};
 use crate::state::{Owner, Piece, SavedState, State};
 
 /// Parameters of DSANLS over private columns.
@@ -39,8 +39,8 @@ use crate::state::{Owner, Piece, SavedState, State};
 pub struct DsanlsSecureArgs {
     /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product;
     /// subsample and count release columns as they are
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Gaussian)]
-    pub sketch: Kind,
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = SketchKind::Gaussian)]
+    pub sketch: SketchKind,
     /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more
     /// where it is small
     #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
@@ -98,9 +98,9 @@ impl Method for DsanlsSecureArgs {
 
     fn check(&self) -> Result<()> {
         let kind = match self.sketch {
-            Kind::Subsample => "subsample",
-            Kind::Count => "count",
-            Kind::Gaussian | Kind::Uniform | Kind::Srht => return Ok(()),
+            SketchKind::Subsample => "subsample",
+            SketchKind::Count => "count",
+            SketchKind::Gaussian | SketchKind::Uniform | SketchKind::Srht => return Ok(()),
         };
         if self.i_know_this_leaks {
             return Ok(());
@@ -137,7 +137,7 @@ const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluat
 const CHUNK: usize = 256;
 
 /// A party, with its rows of U and its terms of the sums.
-struct Member<T: Real> {
+struct SecureParty<T: Real> {
     party: Party<T>,
     /// I_r
     rows: Range<usize>,
@@ -157,10 +157,10 @@ struct DsanlsSecure<T: Real> {
     party_sum: PartySum,
     facts: Facts,
     draws: Draws,
-    step: Step,
+    step: SketchedStep,
     /// Largest number of releases.
     limit: usize,
-    members: Vec<Member<T>>,
+    members: Vec<SecureParty<T>>,
     /// S for U's step, a CHUNK of rows at a time, and S' for V's.
     across: Box<dyn Sketch<T>>,
     down: Box<dyn Sketch<T>>,
@@ -221,7 +221,7 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
         let rows = even_part(m, who.count, party.index);
         let mut u = order.zeros(rows.len(), k);
         start::u(seed, &rows, facts.scale, u.view_mut());
-        Member {
+        SecureParty {
             rhs: order.zeros(rows.len(), k),
             sketch: order.zeros(party.cols.len(), d_u),
             release: order.zeros(m, d_u),
@@ -234,7 +234,7 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
     Ok(Box::new(DsanlsSecure {
         party_sum: party_sum(&comm, who, &args.secure_sum, None)?,
         draws: Draws { seed, parties: who.count },
-        step: Step::new(&args.step),
+        step: SketchedStep::new(&args.step),
         limit,
         members: mine.into_iter().map(member).collect(),
         across: sketch::make(args.sketch, n, d_u, CHUNK, order),
@@ -278,7 +278,7 @@ impl<T: Real> DsanlsSecure<T> {
         let DsanlsSecure { comm, draws, members, across, chunk, eye, .. } = self;
         comm.work("draw S", || {
             across.draw(&Self::stream(draws, number));
-            for Member { party, sketch, .. } in members.iter_mut() {
+            for SecureParty { party, sketch, .. } in members.iter_mut() {
                 for first in (0..party.cols.len()).step_by(CHUNK) {
                     let rows = CHUNK.min(party.cols.len() - first);
                     let identity = eye.slice(s![..rows, ..]);
@@ -301,7 +301,7 @@ impl<T: Real> DsanlsSecure<T> {
         let lies = s![number * m..(number + 1) * m, ..];
         if t < self.limit {
             comm.work("sketch M", || {
-                for Member { party, sketch, release, .. } in members.iter_mut() {
+                for SecureParty { party, sketch, release, .. } in members.iter_mut() {
                     party.block.mul(&sketch.view(), &mut release.view_mut());
                 }
             });
@@ -316,7 +316,7 @@ impl<T: Real> DsanlsSecure<T> {
             released.slice_mut(lies).assign(release);
         }
 
-        for Member { party, sketch, shares, .. } in members.iter_mut() {
+        for SecureParty { party, sketch, shares, .. } in members.iter_mut() {
             gemm(T::one(), &sketch.t(), &party.v.view(), T::zero(), &mut shares[0].view_mut());
         }
         let expected = scale * n as f64 / fixed_v.nrows() as f64;
@@ -332,7 +332,7 @@ impl<T: Real> DsanlsSecure<T> {
             gram(&fixed_v.view(), &mut g.view_mut());
             let norm2 = trace(g);
             let sketched = released.slice(lies);
-            for Member { rows, u, rhs, .. } in members.iter_mut() {
+            for SecureParty { rows, u, rhs, .. } in members.iter_mut() {
                 let own = sketched.slice(s![rows.clone(), ..]);
                 gemm(T::one(), &own, &fixed_v.view(), T::zero(), &mut rhs.view_mut());
                 step.apply(&mut u.view_mut(), &rhs.view(), &g.view(), norm2, t, &mut scratch.probe.view_mut());
@@ -341,7 +341,7 @@ impl<T: Real> DsanlsSecure<T> {
 
         comm.work("sketch U", || {
             down.draw(&draws.shared(t));
-            for Member { rows, u, shares, .. } in members.iter_mut() {
+            for SecureParty { rows, u, shares, .. } in members.iter_mut() {
                 down.sketch_rows(rows.start, &u.view(), &mut shares[1].view_mut());
             }
         });
@@ -357,7 +357,7 @@ impl<T: Real> DsanlsSecure<T> {
             let g = &mut scratch.gram;
             gram(&fixed_u.view(), &mut g.view_mut());
             let norm2 = trace(g);
-            for Member { party, .. } in members.iter_mut() {
+            for SecureParty { party, .. } in members.iter_mut() {
                 down.product(&party.block, &fixed_u.view(), &mut party.rhs.view_mut());
                 let r = &party.rhs.view();
                 step.apply(&mut party.v.view_mut(), r, &g.view(), norm2, t, &mut scratch.probe.view_mut());
@@ -381,7 +381,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
         let Facts { m, k, norm2, .. } = self.facts;
         let mut own = Array2::zeros((self.u_rows[self.comm.rank()].len(), k));
         let first = self.u_rows[self.comm.rank()].start;
-        for Member { rows, u, .. } in &self.members {
+        for SecureParty { rows, u, .. } in &self.members {
             own.slice_mut(s![rows.start - first..rows.end - first, ..]).assign(u);
         }
         let mut whole = Array2::zeros((m, k));
@@ -409,7 +409,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
 
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         saved.rows("released", Owner::Shared, 0, self.released.view_mut())?;
-        for Member { party, rows, u, .. } in &mut self.members {
+        for SecureParty { party, rows, u, .. } in &mut self.members {
             saved.rows("U", Owner::Shared, rows.start, u.view_mut())?;
             saved.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
         }

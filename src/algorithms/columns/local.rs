@@ -4,11 +4,11 @@ use ndarray::{Array1, Array2};
 
 use super::{Facts, Party};
 use crate::algorithms::parameters::{self, Sizes};
-use crate::algorithms::shared::sketched_step::{Step, StepArgs};
+use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram};
 use crate::random::Stream;
-use crate::sketch::{self, Kind, Sketch};
+use crate::sketch::{self, SketchKind, Sketch};
 
 /// The factor that a party updates first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -35,7 +35,7 @@ pub struct LocalArgs {
 }
 
 /// A party with its copy of U.
-pub struct Member<T: Real> {
+pub struct LocalParty<T: Real> {
     pub party: Party<T>,
     /// U_r, m × k
     pub u: Array2<T>,
@@ -106,21 +106,21 @@ pub fn sketch_sizes(asked: Option<Sizes>, facts: &Facts) -> Result<(impl Fn(usiz
     Ok((d_u, d_v))
 }
 
-impl<T: Real> Member<T> {
+impl<T: Real> LocalParty<T> {
     /// A party that starts with this U. With a `sketch` (its kind, and d_U as a function of the number of columns), U's
     /// steps are sketched.
-    pub fn new(party: Party<T>, u: &Array2<T>, facts: &Facts, sketch: Option<(Kind, &dyn Fn(usize) -> usize)>) -> Self {
+    pub fn new(party: Party<T>, u: &Array2<T>, facts: &Facts, sketch: Option<(SketchKind, &dyn Fn(usize) -> usize)>) -> Self {
         let columns = party.cols.len();
         let own = sketch.filter(|_| columns > 0).map(|(kind, d_u)| {
             let sketch = sketch::make(kind, columns, d_u(columns), facts.k, facts.order);
             let v = facts.order.zeros(sketch.size(), facts.k);
             OwnSketch { sketch, across: party.block.transposed(), v }
         });
-        Member { u: u.clone(), own, party }
+        LocalParty { u: u.clone(), own, party }
     }
 
     /// One local step of V_r and of the own copy of U, in this order or the other.
-    pub fn local_step(&mut self, v_first: bool, step: &Step, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
+    pub fn local_step(&mut self, v_first: bool, step: &SketchedStep, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
         if v_first {
             self.step_v(step, t, scratch);
         }
@@ -131,7 +131,7 @@ impl<T: Real> Member<T> {
     }
 
     /// V_r's step against the party's own copy of U.
-    pub fn step_v(&mut self, step: &Step, t: usize, scratch: &mut Scratch<T>) {
+    pub fn step_v(&mut self, step: &SketchedStep, t: usize, scratch: &mut Scratch<T>) {
         let Party { block, v, rhs, .. } = &mut self.party;
         gram(&self.u.view(), &mut scratch.gram.view_mut());
         block.tmul(&self.u.view(), &mut rhs.view_mut());
@@ -140,7 +140,7 @@ impl<T: Real> Member<T> {
     }
 
     /// The step of the party's copy of U against V_r, sketched if the party was made with a sketch.
-    pub fn step_u(&mut self, step: &Step, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
+    pub fn step_u(&mut self, step: &SketchedStep, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
         let Party { block, v, index, .. } = &self.party;
         if v.nrows() == 0 {
             return;

@@ -114,7 +114,6 @@ impl Method for SecureHalsArgs {
     };
 
     fn check(&self) -> Result<()> {
-        self.threshold.check(&self.secure_sum, false)?;
         if self.sketch == RowSketch::None && self.sketch_size.given().is_some() {
             return Err(Error::input("--sketch-size: secure-hals sums all rows; add --sketch subsample"));
         }
@@ -127,7 +126,7 @@ impl Method for SecureHalsArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { secure_sum: Some(&self.secure_sum), ..Groups::default() }
+        Groups { secure_sum: Some(&self.secure_sum), threshold: Some(&self.threshold), ..Groups::default() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -168,7 +167,7 @@ const GRAMS: [MessageSpec; 2] = summed(GRAM, "k x k", "each iteration");
 const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
 
 /// A party, and its terms of the sums.
-struct Member<T: Real> {
+struct SecureParty<T: Real> {
     party: Party<T>,
     /// With extrapolation, the extrapolated V_r: the start of its next update, and what U is fitted to.
     v_beyond: Option<Array2<T>>,
@@ -184,7 +183,7 @@ struct SecureHals<T: Real> {
     facts: Facts,
     passes: usize,
     exact: Option<Pivoting>,
-    members: Vec<Member<T>>,
+    members: Vec<SecureParty<T>>,
     /// With extrapolation, the extrapolated U; V_r is fitted to it, so it is the result.
     u: Array2<T>,
     extrapolated: Option<Extrapolated<T>>,
@@ -241,7 +240,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         .map(|party| {
             let v_beyond = beyond.then(|| party.v.clone());
             let change = rows.as_ref().map(|_| facts.order.zeros(party.cols.len(), k));
-            Member { party, v_beyond, product: facts.order.zeros(summed_rows, k), gram: Array2::zeros((k, k)), change }
+            SecureParty { party, v_beyond, product: facts.order.zeros(summed_rows, k), gram: Array2::zeros((k, k)), change }
         })
         .collect();
     let extrapolated =
@@ -279,7 +278,7 @@ fn sums<T: Real>(
     comm: &Communicator,
     party_sum: &mut PartySum,
     facts: &Facts,
-    members: &[Member<T>],
+    members: &[SecureParty<T>],
     rhs: &mut Array2<T>,
     g: &mut Array2<T>,
 ) -> Result<()> {
@@ -306,7 +305,7 @@ impl<T: Real> SecureHals<T> {
         let Some(rows) = rows else { return Ok(()) };
         rows.turn_to(t);
         comm.work("product", || {
-            for Member { party, product, gram: term, .. } in members.iter_mut() {
+            for SecureParty { party, product, gram: term, .. } in members.iter_mut() {
                 rows.product(party, &party.v.view(), product);
                 gram(&party.v.view(), &mut term.view_mut());
             }
@@ -319,7 +318,7 @@ impl<T: Real> SecureHals<T> {
         });
         comm.work("product", || {
             gram(&u.view(), &mut g.view_mut());
-            for Member { party, change, .. } in members.iter_mut() {
+            for SecureParty { party, change, .. } in members.iter_mut() {
                 match change {
                     Some(change) if !rows.recomputes(t) => rows.update_rhs(party, change),
                     _ => party.block.tmul(&u.view(), &mut party.rhs.view_mut()),
@@ -339,7 +338,7 @@ impl<T: Real> SecureHals<T> {
         }
         let SecureHals { comm, party_sum, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
-            for Member { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
+            for SecureParty { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
                 let v = v_beyond.as_ref().unwrap_or(&party.v).view();
                 party.block.mul(&v, &mut product.view_mut());
                 gram(&v, &mut term.view_mut());
@@ -351,7 +350,7 @@ impl<T: Real> SecureHals<T> {
             if let Some(x) = extrapolated
                 && !x.advance(u, rhs, g, facts.norm2)
             {
-                for Member { party, v_beyond, .. } in members.iter_mut() {
+                for SecureParty { party, v_beyond, .. } in members.iter_mut() {
                     if let Some(v) = v_beyond {
                         v.assign(&party.v);
                     }
@@ -361,12 +360,12 @@ impl<T: Real> SecureHals<T> {
 
         comm.work("product", || {
             gram(&u.view(), &mut g.view_mut());
-            for Member { party, .. } in members.iter_mut() {
+            for SecureParty { party, .. } in members.iter_mut() {
                 party.block.tmul(&u.view(), &mut party.rhs.view_mut());
             }
         });
         comm.work("update", || {
-            for Member { party, v_beyond, .. } in members.iter_mut() {
+            for SecureParty { party, v_beyond, .. } in members.iter_mut() {
                 match (v_beyond, &*extrapolated) {
                     (Some(v), Some(x)) => {
                         update(exact, *passes, v, &party.rhs, g);
@@ -406,7 +405,7 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             state.matrices.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
             state = state.with(Owner::Shared, &x.momentum);
         }
-        for Member { party, v_beyond, change, .. } in &self.members {
+        for SecureParty { party, v_beyond, change, .. } in &self.members {
             // It is updated incrementally; recomputed, its last digits would differ.
             state.matrices.extend(change.as_ref().map(|_| Piece::private("rhs", party.index, party.rhs.view())));
             state.matrices.extend(v_beyond.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
@@ -420,7 +419,7 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             saved.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
             x.momentum = saved.read(Owner::Shared)?;
         }
-        for Member { party, v_beyond, change, .. } in &mut self.members {
+        for SecureParty { party, v_beyond, change, .. } in &mut self.members {
             if change.is_some() {
                 saved.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
             }

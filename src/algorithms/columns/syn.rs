@@ -21,13 +21,13 @@ use super::{
     FORMS, Facts, PAPER, Refitted, entries, entries_mut, of_those_left, parties, pieces, relative_error, restore,
     start_u, summed,
 };
-use crate::algorithms::columns::local::{Draws, LocalArgs, Member, Scratch, UpdateOrder, sketch_sizes, trace};
+use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Sketched, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
-use crate::algorithms::shared::sketched_step::{SketchArgs, Step};
+use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
@@ -188,10 +188,6 @@ impl Method for SynSdArgs {
         "private columns: each party factorises its own, and copies of U are averaged now and then",
     );
 
-    fn check(&self) -> Result<()> {
-        self.syn.check(Some(&self.dp))
-    }
-
     fn groups(&self) -> Groups<'_> {
         self.syn.groups(Some(&self.dp))
     }
@@ -210,10 +206,6 @@ impl Method for SynSsdUArgs {
         "syn-ssd-u",
         "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
     );
-
-    fn check(&self) -> Result<()> {
-        self.syn.check(None)
-    }
 
     fn groups(&self) -> Groups<'_> {
         self.syn.groups(None)
@@ -238,10 +230,6 @@ impl Method for SynSsdVArgs {
     const DESCRIPTION: &'static Description =
         &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
 
-    fn check(&self) -> Result<()> {
-        self.syn.check(Some(&self.dp))
-    }
-
     fn groups(&self) -> Groups<'_> {
         self.syn.groups(Some(&self.dp))
     }
@@ -263,10 +251,6 @@ impl SynSsdVArgs {
 
 impl Method for SynSsdUvArgs {
     const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
-
-    fn check(&self) -> Result<()> {
-        self.syn.check(None)
-    }
 
     fn groups(&self) -> Groups<'_> {
         self.syn.groups(None)
@@ -297,13 +281,8 @@ struct Sketches<'a> {
 }
 
 impl SynArgs {
-    fn check(&self, dp: Option<&DpArgs>) -> Result<()> {
-        self.threshold.check(&self.secure_sum, dp.is_some_and(DpArgs::is_on))?;
-        dp.map_or(Ok(()), DpArgs::check)
-    }
-
     fn groups<'a>(&'a self, dp: Option<&'a DpArgs>) -> Groups<'a> {
-        Groups { secure_sum: Some(&self.secure_sum), dp, ..Groups::default() }
+        Groups { secure_sum: Some(&self.secure_sum), threshold: Some(&self.threshold), dp, ..Groups::default() }
     }
 
     /// What a round costs on `ranks` ranks.
@@ -382,10 +361,10 @@ struct Syn<T: Real> {
     draws: Draws,
     /// Weights of all parties in averages; they add up to 1.
     weights: Vec<f64>,
-    step: Step,
+    step: SketchedStep,
     local_iters: usize,
     v_first: bool,
-    members: Vec<Member<T>>,
+    members: Vec<LocalParty<T>>,
     exchange: Option<Exchange<T>>,
     scratch: Scratch<T>,
     /// The average, which every member's copy is equal to between rounds.
@@ -412,8 +391,8 @@ fn build<T: Real>(
     let weights = data.cuts.cols.iter().map(weight).collect();
     let mine = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
     let own = sketches.own.map(|args| args.sketch);
-    let member = |party| Member::new(party, &u, &facts, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
-    let members: Vec<Member<T>> = mine.into_iter().map(member).collect();
+    let member = |party| LocalParty::new(party, &u, &facts, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
+    let members: Vec<LocalParty<T>> = mine.into_iter().map(member).collect();
     let exchange = sketches.exchanged.map(|args| Exchange {
         sketch: sketch::make(args.sketch, facts.m, for_v, k, facts.order),
         shares: members.iter().map(|_| facts.order.zeros(for_v, k)).collect(),
@@ -434,7 +413,7 @@ fn build<T: Real>(
         comm,
         draws: Draws { seed, parties: who.count },
         weights,
-        step: Step::new(&args.local.step),
+        step: SketchedStep::new(&args.local.step),
         local_iters: args.local.local_iters,
         v_first: args.local.order == UpdateOrder::VFirst,
         members,
@@ -469,7 +448,7 @@ impl<T: Real> Syn<T> {
         comm.work("V's step", || {
             gram(&fixed.view(), &mut scratch.gram.view_mut());
             let norm2 = trace(&scratch.gram);
-            for Member { party, .. } in members.iter_mut() {
+            for LocalParty { party, .. } in members.iter_mut() {
                 sketch.product(&party.block, &fixed.view(), &mut party.rhs.view_mut());
                 let (r, g) = (&party.rhs.view(), &scratch.gram.view());
                 step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());

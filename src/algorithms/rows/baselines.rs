@@ -7,8 +7,8 @@
 //! | `ipalm` | inertial proximal alternating minimisation | plain mean once, at the end |
 //! | `mur` | multiplicative updates | plain mean once, at the end |
 
-use super::fnmf::federated::{self, FederatedArgs, MESSAGES, MESSAGES_ONCE, RoundArgs, Settings};
-use super::fnmf::{LIMITS, Rule};
+use super::fnmf::federated::{self, FederatedArgs, MESSAGES, MESSAGES_ONCE, RoundArgs, FederatedSettings};
+use super::fnmf::{LIMITS, LocalRule};
 use crate::algorithms::description::{Description, DifferentialPrivacy, Form, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
@@ -60,16 +60,12 @@ impl Method for FedAvgArgs {
         MESSAGES,
     );
 
-    fn check(&self) -> Result<()> {
-        self.federated.check()
-    }
-
     fn groups(&self) -> Groups<'_> {
         self.federated.groups()
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        federated::build(problem, Settings::rounds(&self.rounds, &self.federated), &self.federated)
+        federated::build(problem, FederatedSettings::rounds(&self.rounds, &self.federated), &self.federated)
     }
 }
 
@@ -96,17 +92,13 @@ impl Method for FedProxArgs {
         MESSAGES,
     );
 
-    fn check(&self) -> Result<()> {
-        self.federated.check()
-    }
-
     fn groups(&self) -> Groups<'_> {
         self.federated.groups()
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let rounds = Settings::rounds(&self.rounds, &self.federated);
-        federated::build(problem, Settings { gamma: self.gamma, pull_at_once: true, ..rounds }, &self.federated)
+        let rounds = FederatedSettings::rounds(&self.rounds, &self.federated);
+        federated::build(problem, FederatedSettings { gamma: self.gamma, pull_at_once: true, ..rounds }, &self.federated)
     }
 }
 
@@ -130,16 +122,12 @@ impl Method for IpalmArgs {
         MESSAGES_ONCE,
     );
 
-    fn check(&self) -> Result<()> {
-        self.federated.check()
-    }
-
     fn groups(&self) -> Groups<'_> {
         self.federated.groups()
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let settings = Settings::once(&self.federated, Rule::Ipalm { inertia: self.inertia });
+        let settings = FederatedSettings::once(&self.federated, LocalRule::Ipalm { inertia: self.inertia });
         federated::build(problem, settings, &self.federated)
     }
 }
@@ -161,15 +149,11 @@ impl Method for MurArgs {
         MESSAGES_ONCE,
     );
 
-    fn check(&self) -> Result<()> {
-        self.federated.check()
-    }
-
     fn groups(&self) -> Groups<'_> {
         self.federated.groups()
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        federated::build(problem, Settings::once(&self.federated, Rule::Mur), &self.federated)
+        federated::build(problem, FederatedSettings::once(&self.federated, LocalRule::Mur), &self.federated)
     }
 }

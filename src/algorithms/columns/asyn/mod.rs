@@ -25,11 +25,11 @@ use ndarray::Array2;
 use self::live::Live;
 use self::schedule::{Schedule, replay};
 use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, relative_error, start_u};
-use crate::algorithms::columns::local::{Draws, LocalArgs, Member, Scratch, UpdateOrder, sketch_sizes};
+use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, OrNone};
-use crate::algorithms::shared::sketched_step::{SketchArgs, Step};
+use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep};
 use crate::algorithms::{Algorithm, Asynchronous, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
 use crate::error::{Error, Result};
@@ -205,7 +205,7 @@ struct Asyn<T: Real> {
     party_sum: PartySum,
     facts: Facts,
     draws: Draws,
-    step: Step,
+    step: SketchedStep,
     local_iters: usize,
     v_first: bool,
     rho: f64,
@@ -215,7 +215,7 @@ struct Asyn<T: Real> {
     live: Option<Live>,
     /// The parties whose turns were merged so far, on rank 0; `None` if nobody asks for them.
     order: Option<Vec<usize>>,
-    members: Vec<Member<T>>,
+    members: Vec<LocalParty<T>>,
     scratch: Scratch<T>,
     /// The server's U; elsewhere what the last evaluation showed.
     u: Array2<T>,
@@ -258,11 +258,11 @@ fn build<T: Real>(
     let schedule = if real { None } else { Some(replay.unwrap_or_else(|| Schedule::of_time(cost))) };
     let mine = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
     let own = sketch.map(|args| (args.sketch, &d_u as &dyn Fn(usize) -> usize));
-    let member = |party| Member::new(party, &u, &facts, own);
+    let member = |party| LocalParty::new(party, &u, &facts, own);
     Ok(Box::new(Asyn {
         party_sum: PartySum::plain(&comm, who),
         draws: Draws { seed, parties: who.count },
-        step: Step::new(&args.local.step),
+        step: SketchedStep::new(&args.local.step),
         local_iters: args.local.local_iters,
         v_first: args.local.order == UpdateOrder::VFirst,
         rho: args.rho.given().unwrap_or(who.count as f64),
@@ -467,7 +467,7 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
 
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         crate::algorithms::columns::restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
-        for Member { party, u, .. } in &mut self.members {
+        for LocalParty { party, u, .. } in &mut self.members {
             saved.rows("U_r", Owner::Party(party.index), 0, u.view_mut())?;
         }
         self.restore_order(saved, iteration)?;

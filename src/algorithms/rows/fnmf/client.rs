@@ -17,12 +17,12 @@ pub struct Local {
     /// Relative change of both factors below which it stops earlier.
     pub tolerance: f64,
     /// How a factor is updated.
-    pub rule: Rule,
+    pub rule: LocalRule,
 }
 
 /// The update of a factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rule {
+pub enum LocalRule {
     /// Inertial proximal gradient: Z = U + β(U − U'), U ← [Z − η(Z G − R)]₊ with β = `inertia`·(t − 1)/(t + 2).
     Ipalm { inertia: f64 },
     /// The same with a block for each component, which has the step 1/G_ll for its own, and without inertia: HALS.
@@ -143,7 +143,7 @@ impl<T: Real> Client<T> {
             comm.work("Gram", || gram(&self.u.view(), &mut work.gram.view_mut()));
             comm.work("product X'U", || self.block.tmul(&self.u.view(), &mut work.rhs.view_mut()));
             // HALS has the pull in the problem that it makes a step of; with the others it follows the step.
-            let (inside, after) = if local.rule == Rule::Hals { (pull, None) } else { (None, pull) };
+            let (inside, after) = if local.rule == LocalRule::Hals { (pull, None) } else { (None, pull) };
             if let Some(pull) = inside {
                 comm.work("pull", || {
                     work.aligner.align(&self.v.t(), &pull.target.view());
@@ -237,20 +237,20 @@ fn update<T: Real>(
     before: &mut Array2<T>,
     r: &Array2<T>,
     (g, probe, tile): (&mut Array2<T>, &mut Array1<T>, &mut Array2<T>),
-    rule: Rule,
+    rule: LocalRule,
     t: f64,
 ) {
     match rule {
-        Rule::Mur => {
+        LocalRule::Mur => {
             before.assign(x);
             multiply(&mut x.view_mut(), &r.view(), &g.view(), tile);
         }
-        Rule::Hals => {
+        LocalRule::Hals => {
             before.assign(x);
             let mu = T::from_f64(STAY * g.diag().iter().map(|g| g.as_f64()).sum::<f64>() / g.nrows() as f64);
             sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu, passes: 1 });
         }
-        Rule::Ipalm { inertia } => {
+        LocalRule::Ipalm { inertia } => {
             let beta = T::from_f64(inertia * (t - 1.0) / (t + 2.0));
             ndarray::Zip::from(&mut *x).and(&mut *before).for_each(|x, before| {
                 let now = *x;

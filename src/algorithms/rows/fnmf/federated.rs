@@ -7,8 +7,8 @@ use crate::algorithms::description::{LARGEST_TERM, MessageSpec};
 use crate::algorithms::method::Groups;
 use crate::algorithms::parameters;
 use crate::algorithms::rows::fnmf::align::{Aligner, How};
-use crate::algorithms::rows::fnmf::barycenter::{DOWNLOAD, INSIDE, Kind, SUM_V, Server, UPLOAD};
-use crate::algorithms::rows::fnmf::client::{Client, Local, Pull, Rule, Work};
+use crate::algorithms::rows::fnmf::barycenter::{DOWNLOAD, INSIDE, Barycenter, SUM_V, Server, UPLOAD};
+use crate::algorithms::rows::fnmf::client::{Client, Local, Pull, LocalRule, Work};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, ThresholdArgs};
 use crate::algorithms::shared::start;
@@ -48,15 +48,13 @@ pub struct FederatedArgs {
 }
 
 impl FederatedArgs {
-    /// # Errors
-    /// Naming the option that is wrong.
-    pub fn check(&self) -> Result<()> {
-        self.threshold.check(&self.sum, self.dp.is_on())?;
-        self.dp.check()
-    }
-
     pub fn groups(&self) -> Groups<'_> {
-        Groups { secure_sum: Some(&self.sum), dp: Some(&self.dp), ..Groups::default() }
+        Groups {
+            secure_sum: Some(&self.sum),
+            threshold: Some(&self.threshold),
+            dp: Some(&self.dp),
+            ..Groups::default()
+        }
     }
 }
 
@@ -126,7 +124,7 @@ pub enum Schedule {
 
 /// What distinguishes the methods.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct FederatedSettings {
     pub schedule: Schedule,
     pub local: Local,
     /// Weight of the pull to V̄; 0 for none.
@@ -134,7 +132,7 @@ pub struct Settings {
     /// The pull of the first round, to the mean of the starts, where all starts are independent.
     pub pull_at_once: bool,
     pub align: How,
-    pub barycenter: Kind,
+    pub barycenter: Barycenter,
     /// Whether every party's V_j starts elsewhere.
     pub independent: bool,
     /// Share of the parties that take part in a round.
@@ -144,21 +142,21 @@ pub struct Settings {
     pub unit: bool,
 }
 
-impl Settings {
+impl FederatedSettings {
     /// A method of rounds in which nothing pulls and V̄ is the plain mean.
-    pub fn rounds(rounds: &RoundArgs, federated: &FederatedArgs) -> Settings {
+    pub fn rounds(rounds: &RoundArgs, federated: &FederatedArgs) -> FederatedSettings {
         let hals = rounds.update == Update::Hals;
-        Settings {
+        FederatedSettings {
             schedule: Schedule::Rounds,
             local: Local {
                 steps: rounds.local_iters,
                 tolerance: rounds.local_tol,
-                rule: if hals { Rule::Hals } else { Rule::Ipalm { inertia: rounds.inertia } },
+                rule: if hals { LocalRule::Hals } else { LocalRule::Ipalm { inertia: rounds.inertia } },
             },
             gamma: 0.0,
             pull_at_once: false,
             align: How::Identity,
-            barycenter: Kind::Mean,
+            barycenter: Barycenter::Mean,
             independent: federated.start == StartOfV::Independent,
             participation: rounds.participation,
             personalize: false,
@@ -168,14 +166,14 @@ impl Settings {
     }
 
     /// A method in which every party works alone, and V̄ is the plain mean of what they end with.
-    pub fn once(federated: &FederatedArgs, rule: Rule) -> Settings {
-        Settings {
+    pub fn once(federated: &FederatedArgs, rule: LocalRule) -> FederatedSettings {
+        FederatedSettings {
             schedule: Schedule::Once,
             local: Local { steps: 1, tolerance: 0.0, rule },
             gamma: 0.0,
             pull_at_once: false,
             align: How::Identity,
-            barycenter: Kind::Mean,
+            barycenter: Barycenter::Mean,
             independent: federated.start == StartOfV::Independent,
             participation: 1.0,
             personalize: false,
@@ -193,7 +191,7 @@ struct Federated<T: Real> {
     parties: Parties,
     party_sum: PartySum,
     releases: Option<Releases>,
-    method: Settings,
+    method: FederatedSettings,
     seed: u64,
     norm2: f64,
     /// The size of V's entries to expect.
@@ -215,7 +213,7 @@ struct Federated<T: Real> {
 /// When a sparse block is refused by MKL.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
-    method: Settings,
+    method: FederatedSettings,
     args: &FederatedArgs,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, max_iters, parties, comm, .. } = problem;
@@ -276,18 +274,18 @@ pub fn build<T: Real>(
 }
 
 /// Refuses what a sum that nobody sees the terms of cannot do.
-fn check_masked(method: &Settings, masked: bool) -> Result<()> {
+fn check_masked(method: &FederatedSettings, masked: bool) -> Result<()> {
     let wrong = |why: &str| Err(Error::input(why));
-    if method.barycenter == Kind::Mean && method.align != How::Identity && method.independent {
+    if method.barycenter == Barycenter::Mean && method.align != How::Identity && method.independent {
         return wrong(
             "--barycenter mean: parties align to the shared V, and with independent starts there is none at \
                       first; add --start shared",
         );
     }
-    if method.barycenter == Kind::Mean && matches!(method.align, How::LapRho | How::SinkhornRho) {
+    if method.barycenter == Barycenter::Mean && matches!(method.align, How::LapRho | How::SinkhornRho) {
         return wrong("--barycenter mean: every component has to have a counterpart; use --align lap, sinkhorn or knn");
     }
-    if masked && method.barycenter != Kind::Mean {
+    if masked && method.barycenter != Barycenter::Mean {
         return wrong(
             "--secure-sum: this barycenter is made of the single V_j, which a sum does not show; use \
                       --barycenter mean with --start shared",
@@ -319,9 +317,9 @@ impl<T: Real> Federated<T> {
         let first = self.iteration == 0;
         if first && self.pulls_at_once() && self.method.independent {
             // Starts are public: there is nothing to hide in them.
-            self.exchange(Kind::Mean, false)?;
+            self.exchange(Barycenter::Mean, false)?;
         }
-        let Settings { local, gamma, .. } = self.method;
+        let FederatedSettings { local, gamma, .. } = self.method;
         let pulled = gamma > 0.0 && (!first || self.pulls_at_once());
         for client in self.clients.iter_mut().filter(|c| self.server.takes_part(c.party)) {
             if !first {
@@ -351,13 +349,13 @@ impl<T: Real> Federated<T> {
     }
 
     /// What was trained goes to the server, and its V̄ comes back; `trained` is false for what is public.
-    fn exchange(&mut self, kind: Kind, trained: bool) -> Result<()> {
+    fn exchange(&mut self, kind: Barycenter, trained: bool) -> Result<()> {
         let Federated { comm, party_sum, releases, clients, server, work, method, iteration, scale, .. } = self;
         let mut hosted = 0;
         for client in clients.iter() {
             let taken = server.take(client.party, &client.v.t(), |l| client.is_own(l));
             hosted += usize::from(taken);
-            if taken && trained && kind == Kind::Mean && method.align != How::Identity {
+            if taken && trained && kind == Barycenter::Mean && method.align != How::Identity {
                 server.align_to_mean(client.party, &mut work.aligner);
             }
         }
@@ -386,7 +384,7 @@ impl<T: Real> Federated<T> {
     fn average_once(&mut self) -> Result<()> {
         if self.method.schedule == Schedule::Once && self.averaged_at != Some(self.iteration) {
             self.server.open(self.working.iter().copied());
-            self.exchange(Kind::Mean, true)?;
+            self.exchange(Barycenter::Mean, true)?;
             self.averaged_at = Some(self.iteration);
         }
         Ok(())

@@ -22,11 +22,11 @@ mod client;
 pub mod federated;
 mod measure;
 
-pub use client::{Local, Rule};
+pub use client::{Local, LocalRule};
 
 use self::align::How;
-use self::barycenter::Kind;
-use self::federated::{FederatedArgs, MESSAGES, RoundArgs, Settings};
+use self::barycenter::Barycenter;
+use self::federated::{FederatedArgs, MESSAGES, RoundArgs, FederatedSettings};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, Form, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
@@ -65,8 +65,8 @@ pub struct FnmfArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = How::Lap)]
     pub align: How,
     /// How the shared V is made from the parties'
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Kind::FixedPoint)]
-    pub barycenter: Kind,
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Barycenter::FixedPoint)]
+    pub barycenter: Barycenter,
     /// Scale of the components that parties release
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Normalize::Unit)]
     pub normalize: Normalize,
@@ -100,7 +100,7 @@ impl Method for FnmfArgs {
                 "--personalize: only --align lap-rho and sinkhorn-rho leave components without a counterpart; add one of them",
             ));
         }
-        self.federated.check()
+        Ok(())
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -151,13 +151,13 @@ impl Method for FnmfArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let settings = Settings {
+        let settings = FederatedSettings {
             gamma: self.gamma,
             align: self.align,
             barycenter: self.barycenter,
             personalize: self.personalize,
             unit: self.normalize == Normalize::Unit,
-            ..Settings::rounds(&self.rounds, &self.federated)
+            ..FederatedSettings::rounds(&self.rounds, &self.federated)
         };
         federated::build(problem, settings, &self.federated)
     }

@@ -24,7 +24,7 @@ use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
 use crate::state::{Owner, Piece, SavedState};
 
-pub use step::Kind;
+pub use step::UpdateKind;
 
 const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
 
@@ -53,7 +53,7 @@ impl MissingArgs {
 }
 
 /// One factor on one rank, with the data that its update needs.
-struct Side<T: Real> {
+struct MissingSide<T: Real> {
     /// Own rows × N, zero where missing.
     block: Block<T>,
     lists: Lists<T>,
@@ -67,10 +67,10 @@ struct Side<T: Real> {
 
 struct Masked<T: Real> {
     comm: Communicator,
-    kind: Kind,
+    kind: UpdateKind,
     listed: Listed,
-    u: Side<T>,
-    v: Side<T>,
+    u: MissingSide<T>,
+    v: MissingSide<T>,
     gram: Array2<T>,
     /// The other factor in the order that a dense product wants.
     operand: Array2<T>,
@@ -93,7 +93,7 @@ struct Count {
 ///
 /// # Errors
 /// On options that do not go with missing entries, or when nothing is observed.
-pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: Kind) -> Result<Box<dyn Algorithm<T>>> {
+pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateKind) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let mut blocks = data.blocks.into_iter();
@@ -173,7 +173,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: Kind) -
         }
         let own = block.shape().0;
         let used = if listed == Listed::Absent { own } else { 0 };
-        Ok::<_, Error>(Side {
+        Ok::<_, Error>(MissingSide {
             own: Order::Rows.zeros(own, k),
             whole: Order::Rows.zeros(total, k),
             rhs: block.order().zeros(used, k),
@@ -239,8 +239,8 @@ fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool) -> 
 
 /// One half of an iteration: `x` by the rows of `y`.
 fn half<T: Real>(
-    (comm, kind, listed): (&Communicator, Kind, Listed),
-    (x, y): (&mut Side<T>, &mut Side<T>),
+    (comm, kind, listed): (&Communicator, UpdateKind, Listed),
+    (x, y): (&mut MissingSide<T>, &mut MissingSide<T>),
     (gram_parcel, gather): (MessageTag, MessageTag),
     (g, operand, space): (&mut Array2<T>, &mut Array2<T>, &mut Workspace<T>),
 ) {
@@ -270,7 +270,7 @@ fn half<T: Real>(
 }
 
 /// Gathers a factor whole.
-fn whole<T: Real>(comm: &Communicator, side: &mut Side<T>, tag: MessageTag) {
+fn whole<T: Real>(comm: &Communicator, side: &mut MissingSide<T>, tag: MessageTag) {
     let (own, whole) = (side.own.as_slice(), side.whole.as_slice_mut());
     comm.all_gather(tag, own.expect("made in row order"), &side.parts, whole.expect("made in row order"));
 }
@@ -335,7 +335,7 @@ impl<T: Real> Algorithm<T> for Masked<T> {
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         let listed = if self.listed == Listed::Present { "observed" } else { "missing" };
-        let passes = if let Kind::Hals { passes } = self.kind { passes } else { 1 };
+        let passes = if let UpdateKind::Hals { passes } = self.kind { passes } else { 1 };
         vec![
             ("listed", listed.into()),
             ("observed_entries", self.count.observed.into()),

@@ -12,7 +12,7 @@ use crate::linalg::Real;
 
 /// Which method's step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum UpdateKind {
     /// Coordinate descent, so often over all components.
     Hals { passes: usize },
     /// Multiplicative.
@@ -70,7 +70,7 @@ fn add<T: Real>(to: &mut [T], scale: T, from: &[T]) {
 
 impl<T: Real> Row<'_, T> {
     /// Changes the row x of the factor. A component of which no observed entry tells anything is left as it is.
-    pub fn update(&self, kind: Kind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
+    pub fn update(&self, kind: UpdateKind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
         let k = x.len();
         let (index, values) = self.lists.row(self.number);
         let length = index.len();
@@ -90,7 +90,7 @@ impl<T: Real> Row<'_, T> {
             squares[l] = dot(&z[part(l)], &z[part(l)]);
         }
         match kind {
-            Kind::Hals { passes } => {
+            UpdateKind::Hals { passes } => {
                 if present {
                     e.iter_mut().zip(values).for_each(|(e, &m)| *e = m - *e);
                 }
@@ -114,7 +114,7 @@ impl<T: Real> Row<'_, T> {
                     }
                 }
             }
-            Kind::Mu => {
+            UpdateKind::Mu => {
                 old.iter_mut().zip(x.iter()).for_each(|(old, &x)| *old = x);
                 for l in 0..k {
                     let (above, below, whole) = if present {

@@ -42,7 +42,7 @@ fn settle<T: Real>(server: &mut Server<T>) -> Result<f64> {
         server.align_all();
         server.sum()?;
         let (loss, moved) = server.divide();
-        // The same V̄ again: every party is aligned as before, and so it would go on.
+        // V̄ is unchanged, so every later alignment would be the same.
         if !moved || loss >= last * (1.0 - REST) {
             return Ok(loss);
         }

@@ -20,7 +20,7 @@ use crate::linalg::Real;
 /// How the server finds V̄.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum Barycenter {
     /// Align and average until V̄ converges
     FixedPoint,
     /// One party after the other
@@ -42,17 +42,17 @@ impl<T: Real> Server<T> {
     ///
     /// # Errors
     /// On all ranks, when the values cannot be summed.
-    pub fn aggregate(&mut self, kind: Kind, round: usize) -> Result<()> {
+    pub fn aggregate(&mut self, kind: Barycenter, round: usize) -> Result<()> {
         if self.active.is_empty() {
             return Ok(());
         }
         match kind {
-            Kind::Mean => self.average(),
-            Kind::FixedPoint => fixed_point::run(self, round == 0),
-            Kind::Greedy => greedy::run(self),
-            Kind::Tree => tree::run(self),
-            Kind::Kmeans => kmeans::run(self, round),
-            Kind::Fuzzy => fuzzy::run(self, round == 0),
+            Barycenter::Mean => self.average(),
+            Barycenter::FixedPoint => fixed_point::run(self, round == 0),
+            Barycenter::Greedy => greedy::run(self),
+            Barycenter::Tree => tree::run(self),
+            Barycenter::Kmeans => kmeans::run(self, round),
+            Barycenter::Fuzzy => fuzzy::run(self, round == 0),
         }
     }
 }

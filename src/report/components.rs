@@ -1,4 +1,4 @@
-//! Components and reconstructions: as images, as lists of terms, as a heat map.
+//! Plots of components and reconstructions: images, lists of terms, heat maps.
 
 use ndarray::{Array2, ArrayView1};
 
@@ -7,11 +7,11 @@ use crate::report::factors::{Factors, Sample};
 use crate::report::png::{Raster, Shade};
 use crate::report::svg::{Anchor, COLOURS, Svg, short};
 
-/// Most components that are drawn one by one.
+/// Maximum number of components with a plot of their own.
 const MOST_COMPONENTS: usize = 100;
-/// Most cells of a heat map along its long side.
+/// Maximum number of cells in a row of a heat map.
 const CELLS: usize = 480;
-/// Terms of a component.
+/// Number of terms shown per component.
 const TERMS: usize = 8;
 const WIDTH: f64 = 860.0;
 
@@ -25,7 +25,7 @@ fn largest<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
     values.into_iter().copied().fold(0.0, f64::max)
 }
 
-/// Every component as an image of height × width pixels, each with its own largest entry in white.
+/// Each component as an image of height × width pixels; its largest entry is white.
 pub fn images(factors: &Factors, (height, width): (usize, usize)) -> String {
     let count = factors.number.len().min(MOST_COMPONENTS);
     let (size, across) = frame(height, width, 10);
@@ -36,19 +36,19 @@ pub fn images(factors: &Factors, (height, width): (usize, usize)) -> String {
         let column = factors.shown.column(place);
         let raster = Raster::new(height, width, largest(column), Shade::Grey, |i, j| column[i * width + j]);
         let name = label(factors, place);
-        svg.picture(corner, size, &raster.address(), &format!("component {name}"));
+        svg.image(corner, size, &raster.data_url(), &format!("component {name}"));
         svg.text((corner.0, corner.1 - 5.0), Anchor::Start, 11.0, &name);
     }
     svg.finish("Components as images")
 }
 
-/// The size of an image on the page and how many stand in a line.
+/// The size of an image on the page, and the number of images in a row.
 fn frame(height: usize, width: usize, across: usize) -> ((f64, f64), usize) {
     let wide = (WIDTH - 8.0) / across as f64 - 8.0;
     ((wide, (wide * height as f64 / width as f64).clamp(4.0, 4.0 * wide)), across)
 }
 
-/// The terms that weigh most in every component, with bars.
+/// The terms with the largest weight in each component, as bars.
 pub fn terms(factors: &Factors, names: &[String]) -> String {
     let count = factors.number.len().min(MOST_COMPONENTS);
     let (across, thick) = (5, 15.0);
@@ -70,7 +70,7 @@ pub fn terms(factors: &Factors, names: &[String]) -> String {
     svg.finish("Terms of the components")
 }
 
-/// The places of the largest positive entries, falling.
+/// The indices of the largest positive entries, in descending order.
 fn top_terms(column: &ArrayView1<'_, f64>) -> Vec<usize> {
     let mut places: Vec<usize> = (0..column.len()).filter(|&i| column[i] > 0.0).collect();
     let falling = |a: &usize, b: &usize| column[*b].total_cmp(&column[*a]).then(a.cmp(b));
@@ -82,8 +82,8 @@ fn top_terms(column: &ArrayView1<'_, f64>) -> Vec<usize> {
     places
 }
 
-/// The components as a map: one line each, every one with its own largest entry in yellow, neighbours pooled where the
-/// line would be too long.
+/// A heat map with one row per component; its largest entry is yellow. Adjacent entries are pooled if there are more
+/// than [`CELLS`].
 pub fn heat_map(factors: &Factors) -> String {
     let count = factors.number.len().min(MOST_COMPONENTS);
     let thick = (400.0 / count as f64).clamp(4.0, 22.0);
@@ -93,7 +93,7 @@ pub fn heat_map(factors: &Factors) -> String {
     let raster = Raster::new(count, cells, 1.0, Shade::Heat, |i, j| strips[i][j] / peaks[i].max(f64::MIN_POSITIVE));
     let (left, height) = (96.0, thick * count as f64);
     let mut svg = Svg::new(WIDTH, height + 36.0);
-    svg.picture((left, 8.0), (WIDTH - left - 10.0, height), &raster.address(), "components");
+    svg.image((left, 8.0), (WIDTH - left - 10.0, height), &raster.data_url(), "components");
     for place in (0..count).filter(|p| thick >= 11.0 || p.is_multiple_of(4)) {
         let y = 8.0 + thick * (place as f64 + 0.5) + 4.0;
         svg.text((left - 6.0, y), Anchor::End, 11.0, &label(factors, place));
@@ -103,24 +103,24 @@ pub fn heat_map(factors: &Factors) -> String {
     svg.finish("Components as a heat map")
 }
 
-/// At most [`CELLS`] values, each the largest of its share.
+/// At most [`CELLS`] values, each the maximum of adjacent entries.
 fn pooled(values: &ArrayView1<'_, f64>) -> Vec<f64> {
     let (n, cells) = (values.len(), values.len().min(CELLS));
     (0..cells).map(|c| (c * n / cells..(c + 1) * n / cells).map(|i| values[i]).fold(0.0, f64::max)).collect()
 }
 
-/// Lines of the matrix, and under each what the factors make of it.
-pub fn beside(sample: &Sample, again: &Array2<f64>, image: Option<(usize, usize)>) -> String {
+/// Sample lines of the matrix, each above its reconstruction.
+pub fn reconstructions(sample: &Sample, reconstruction: &Array2<f64>, image: Option<(usize, usize)>) -> String {
     let word = sample.lines.word();
     let name = |r: usize| {
-        let (x, y) = (sample.values.row(r), again.row(r));
-        // Missing entries are no numbers, and no error.
+        let (x, y) = (sample.values.row(r), reconstruction.row(r));
+        // Missing entries are NaN and do not count.
         let norm = |v: &mut dyn Iterator<Item = f64>| v.filter(|x| !x.is_nan()).map(|x| x * x).sum::<f64>().sqrt();
         let (size, off) = (norm(&mut x.iter().copied()), norm(&mut x.iter().zip(y).map(|(a, b)| a - b)));
         let error = if size > 0.0 { format!(", error {:.3}", off / size) } else { String::new() };
         format!("{word} {}{error}", sample.at[r])
     };
-    let peak = |r: usize| largest(sample.values.row(r)).max(largest(again.row(r)));
+    let peak = |r: usize| largest(sample.values.row(r)).max(largest(reconstruction.row(r)));
     let count = sample.at.len();
     if let Some((height, width)) = image {
         let (size, across) = frame(height, width, 6);
@@ -131,12 +131,12 @@ pub fn beside(sample: &Sample, again: &Array2<f64>, image: Option<(usize, usize)
             let (left, top) = (4.0 + step * (r % across) as f64, tall * (r / across) as f64);
             svg.text((left, top + 14.0), Anchor::Start, 11.0, &name(r));
             for (line, (what, values)) in
-                [("original", &sample.values), ("reconstruction", again)].into_iter().enumerate()
+                [("original", &sample.values), ("reconstruction", reconstruction)].into_iter().enumerate()
             {
                 let row = values.row(r);
                 let raster = Raster::new(height, width, peak(r), Shade::Grey, |i, j| row[i * width + j]);
                 let corner = (left, top + 20.0 + (size.1 + 4.0) * line as f64);
-                svg.picture(corner, size, &raster.address(), &format!("{what} of {word} {}", sample.at[r]));
+                svg.image(corner, size, &raster.data_url(), &format!("{what} of {word} {}", sample.at[r]));
             }
         }
         return svg.finish("Reconstruction below the original");
@@ -146,11 +146,11 @@ pub fn beside(sample: &Sample, again: &Array2<f64>, image: Option<(usize, usize)
     for r in 0..count {
         let top = tall * r as f64;
         svg.text((left, top + 13.0), Anchor::Start, 11.0, &name(r));
-        for (line, (what, values)) in [("original", &sample.values), ("factors", again)].into_iter().enumerate() {
+        for (line, (what, values)) in [("original", &sample.values), ("factors", reconstruction)].into_iter().enumerate() {
             let cells = pooled(&values.row(r));
             let raster = Raster::new(1, cells.len(), peak(r), Shade::Heat, |_, j| cells[j]);
             let y = top + 18.0 + (thick + 1.0) * line as f64;
-            svg.picture((left, y), (WIDTH - left - 10.0, thick), &raster.address(), what);
+            svg.image((left, y), (WIDTH - left - 10.0, thick), &raster.data_url(), what);
             svg.text((left - 6.0, y + thick - 3.0), Anchor::End, 11.0, what);
         }
         svg.line((0.0, top + 0.5), (left - 10.0, top + 0.5), COLOURS[9]);
@@ -201,7 +201,7 @@ mod tests {
         let values = array![[0.0, 3.0, 4.0, 0.0]];
         let sample = Sample { lines: Lines::Rows, at: vec![17], values: values.clone() };
         for image in [None, Some((2, 2))] {
-            let svg = beside(&sample, &(&values * 0.5), image);
+            let svg = reconstructions(&sample, &(&values * 0.5), image);
             assert!(svg.matches("<image").count() == 2 && svg.contains("row 17, error 0.500"), "{svg}");
         }
     }
