@@ -219,7 +219,12 @@ fn boolean<T: Real>(filter: &str, peak: f64) {
         proximal::gram(&flat_v, k, &mut vv);
         proximal::gram(&flat_u, k, &mut uu);
         let (g, h) = (vv.clone(), uu.clone());
-        let step = proximal::Step { rule: proximal::Rule::Lipschitz, kappa: 0.001, lambda: 0.1, inertia: 0.001 };
+        let step = proximal::ProximalStep {
+            rule: proximal::ProximalRule::Lipschitz,
+            kappa: 0.001,
+            lambda: 0.1,
+            inertia: 0.001,
+        };
         let [mul, tmul, gram_v, gram_u, step_u, step_v] = best([
             &mut || x.mul(&fixed_v.view(), &mut u_rhs.view_mut()),
             &mut || x.tmul(&fixed_u.view(), &mut v_rhs.view_mut()),

@@ -16,7 +16,7 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::report;
-use crate::report::{History, Lines, Run, Sample, Display, image_size};
+use crate::report::{Display, History, Lines, Run, Sample, image_size};
 
 /// Options for what a report shows.
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::trace::Trace;
 use crate::report;
-use crate::report::{History, Lines, Run, Sample, Display};
+use crate::report::{Display, History, Lines, Run, Sample};
 use crate::state::{Owner, Piece};
 
 /// Sample lines of the matrix for the report; never of parties' data.

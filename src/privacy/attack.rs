@@ -138,7 +138,10 @@ mod tests {
 
     #[test]
     fn theorem_3_holds_for_dense_sketches() {
-        for &kind in SketchKind::value_variants().iter().filter(|kind| !matches!(kind, SketchKind::Subsample | SketchKind::Count)) {
+        for &kind in SketchKind::value_variants()
+            .iter()
+            .filter(|kind| !matches!(kind, SketchKind::Subsample | SketchKind::Count))
+        {
             // 7 · 9 = 63 equations for 60 unknowns; 6 · 9 = 54 leave a tenth of M's norm² unknown.
             let history = history(kind, (20, 60, 9), 7);
             for (t, &(rank, error, known)) in history[..6].iter().enumerate() {

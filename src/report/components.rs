@@ -146,7 +146,9 @@ pub fn reconstructions(sample: &Sample, reconstruction: &Array2<f64>, image: Opt
     for r in 0..count {
         let top = tall * r as f64;
         svg.text((left, top + 13.0), Anchor::Start, 11.0, &name(r));
-        for (line, (what, values)) in [("original", &sample.values), ("factors", reconstruction)].into_iter().enumerate() {
+        for (line, (what, values)) in
+            [("original", &sample.values), ("factors", reconstruction)].into_iter().enumerate()
+        {
             let cells = pooled(&values.row(r));
             let raster = Raster::new(1, cells.len(), peak(r), Shade::Heat, |_, j| cells[j]);
             let y = top + 18.0 + (thick + 1.0) * line as f64;

@@ -3,10 +3,10 @@
 
 mod axis;
 mod charts;
+mod components;
 mod factors;
 mod history;
 mod page;
-mod components;
 mod png;
 mod svg;
 
@@ -132,7 +132,8 @@ fn component_figures(run: &Run, number: usize) -> Result<RunFigures> {
         (None, None) => (components::heat_map(&factors), "Components"),
     };
     let note =
-        "In descending order of weight, each relative to its largest entry; its share of the weight in parentheses".to_string();
+        "In descending order of weight, each relative to its largest entry; its share of the weight in parentheses"
+            .to_string();
     let id = format!("components-{number}");
     shown.figures.push(Figure { id, title: title.into(), note, svg });
     let boolean = run.history.start["algo"]
@@ -143,11 +144,14 @@ fn component_figures(run: &Run, number: usize) -> Result<RunFigures> {
     match factors.reconstruct(stored, &sample.at, boolean)? {
         Some(reconstruction) => {
             let svg = components::reconstructions(sample, &reconstruction, run.display.image);
-            let note = format!("Sample {}s of the matrix and their reconstruction from the factors", sample.lines.word());
+            let note =
+                format!("Sample {}s of the matrix and their reconstruction from the factors", sample.lines.word());
             let (id, title) = (format!("reconstruction-{number}"), "Reconstruction below the original".into());
             shown.figures.push(Figure { id, title, note, svg });
         }
-        None => shown.notes.push("The other factor is private and stays in its owners' files, so there is no reconstruction.".into()),
+        None => shown
+            .notes
+            .push("The other factor is private and stays in its owners' files, so there is no reconstruction.".into()),
     }
     Ok(shown)
 }

@@ -127,7 +127,7 @@ fn over(histories: &[History], id: &str, title: &str, across: &str, of: Along) -
     Some(Figure { id: id.into(), title: title.into(), note: String::new(), svg })
 }
 
-fn statistics<'a, F: std::borrow::Borrow<Figure> + 'a>(body: &mut String, all: impl IntoIterator<Item = F>) {
+fn write_figures<'a, F: std::borrow::Borrow<Figure> + 'a>(body: &mut String, all: impl IntoIterator<Item = F>) {
     for figure in all {
         let Figure { id, title, note, svg } = figure.borrow();
         let _ = writeln!(

@@ -58,7 +58,15 @@ pub fn gram<T: Real>(f: &[T], k: usize, out: &mut [T]) {
 
 /// See the module. `x`, `before` and `r` are rows × k; `before` becomes the old x. `pull` is the shared factor of the
 /// same shape and the weight γ.
-pub fn step<T: Real>(x: &mut [T], before: &mut [T], r: &[T], g: &[T], k: usize, step: ProximalStep, pull: Option<(&[T], f64)>) {
+pub fn step<T: Real>(
+    x: &mut [T],
+    before: &mut [T],
+    r: &[T],
+    g: &[T],
+    k: usize,
+    step: ProximalStep,
+    pull: Option<(&[T], f64)>,
+) {
     assert!(x.len() == before.len() && x.len() == r.len() && g.len() == k * k, "shapes of a step");
     assert!(pull.is_none_or(|(v, _)| v.len() == x.len()), "shape of the shared factor");
     dispatch(Advance { x, before, r, g, k, step, pull });
@@ -317,8 +325,11 @@ mod tests {
                         let p = y.dot(&g);
                         let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
                         let entry = |(i, j): (usize, usize), y: &ArrayView2<f64>| {
-                            let eta =
-                                if rule == ProximalRule::Lipschitz { 1.0 / norm } else { y[[i, j]] / (p[[i, j]] + 1e-12) };
+                            let eta = if rule == ProximalRule::Lipschitz {
+                                1.0 / norm
+                            } else {
+                                y[[i, j]] / (p[[i, j]] + 1e-12)
+                            };
                             let near = prox(y[[i, j]] - eta * (p[[i, j]] - r[[i, j]]), eta * 0.01, eta * 0.2);
                             (near + eta * gamma * v[[i, j]]) / (1.0 + eta * gamma)
                         };

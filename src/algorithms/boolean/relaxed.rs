@@ -66,7 +66,12 @@ impl Method for ElbmfArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let step = ProximalStep { rule: ProximalRule::Lipschitz, kappa: self.kappa, lambda: self.weight.lambda, inertia: self.inertia };
+        let step = ProximalStep {
+            rule: ProximalRule::Lipschitz,
+            kappa: self.kappa,
+            lambda: self.weight.lambda,
+            inertia: self.inertia,
+        };
         build(problem, &self.vote, step, self.weight.lambda_rate)
     }
 }

@@ -12,7 +12,7 @@ use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
-use crate::algorithms::shared::exact::{self, ExactArgs, Factor, Sizes, FactorUpdate};
+use crate::algorithms::shared::exact::{self, ExactArgs, Factor, FactorUpdate, Sizes};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};

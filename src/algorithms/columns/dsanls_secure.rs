@@ -31,7 +31,7 @@ use crate::metrics;
 use crate::metrics::Measure;
 use crate::privacy::{KEYS, PartySum};
 use crate::random::Stream;
-use crate::sketch::{self, SketchKind, Sketch};
+use crate::sketch::{self, Sketch, SketchKind};
 use crate::state::{Owner, Piece, SavedState, State};
 
 /// Parameters of DSANLS over private columns.

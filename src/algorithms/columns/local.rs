@@ -8,7 +8,7 @@ use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram};
 use crate::random::Stream;
-use crate::sketch::{self, SketchKind, Sketch};
+use crate::sketch::{self, Sketch, SketchKind};
 
 /// The factor that a party updates first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -109,7 +109,12 @@ pub fn sketch_sizes(asked: Option<Sizes>, facts: &Facts) -> Result<(impl Fn(usiz
 impl<T: Real> LocalParty<T> {
     /// A party that starts with this U. With a `sketch` (its kind, and d_U as a function of the number of columns), U's
     /// steps are sketched.
-    pub fn new(party: Party<T>, u: &Array2<T>, facts: &Facts, sketch: Option<(SketchKind, &dyn Fn(usize) -> usize)>) -> Self {
+    pub fn new(
+        party: Party<T>,
+        u: &Array2<T>,
+        facts: &Facts,
+        sketch: Option<(SketchKind, &dyn Fn(usize) -> usize)>,
+    ) -> Self {
         let columns = party.cols.len();
         let own = sketch.filter(|_| columns > 0).map(|(kind, d_u)| {
             let sketch = sketch::make(kind, columns, d_u(columns), facts.k, facts.order);
@@ -120,7 +125,14 @@ impl<T: Real> LocalParty<T> {
     }
 
     /// One local step of V_r and of the own copy of U, in this order or the other.
-    pub fn local_step(&mut self, v_first: bool, step: &SketchedStep, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
+    pub fn local_step(
+        &mut self,
+        v_first: bool,
+        step: &SketchedStep,
+        t: usize,
+        draws: &Draws,
+        scratch: &mut Scratch<T>,
+    ) {
         if v_first {
             self.step_v(step, t, scratch);
         }

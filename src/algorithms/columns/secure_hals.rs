@@ -240,7 +240,13 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         .map(|party| {
             let v_beyond = beyond.then(|| party.v.clone());
             let change = rows.as_ref().map(|_| facts.order.zeros(party.cols.len(), k));
-            SecureParty { party, v_beyond, product: facts.order.zeros(summed_rows, k), gram: Array2::zeros((k, k)), change }
+            SecureParty {
+                party,
+                v_beyond,
+                product: facts.order.zeros(summed_rows, k),
+                gram: Array2::zeros((k, k)),
+                change,
+            }
         })
         .collect();
     let extrapolated =

@@ -7,7 +7,7 @@
 //! | `ipalm` | inertial proximal alternating minimisation | plain mean once, at the end |
 //! | `mur` | multiplicative updates | plain mean once, at the end |
 
-use super::fnmf::federated::{self, FederatedArgs, MESSAGES, MESSAGES_ONCE, RoundArgs, FederatedSettings};
+use super::fnmf::federated::{self, FederatedArgs, FederatedSettings, MESSAGES, MESSAGES_ONCE, RoundArgs};
 use super::fnmf::{LIMITS, LocalRule};
 use crate::algorithms::description::{Description, DifferentialPrivacy, Form, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
@@ -98,7 +98,11 @@ impl Method for FedProxArgs {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let rounds = FederatedSettings::rounds(&self.rounds, &self.federated);
-        federated::build(problem, FederatedSettings { gamma: self.gamma, pull_at_once: true, ..rounds }, &self.federated)
+        federated::build(
+            problem,
+            FederatedSettings { gamma: self.gamma, pull_at_once: true, ..rounds },
+            &self.federated,
+        )
     }
 }
 

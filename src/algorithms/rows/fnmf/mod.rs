@@ -26,7 +26,7 @@ pub use client::{Local, LocalRule};
 
 use self::align::How;
 use self::barycenter::Barycenter;
-use self::federated::{FederatedArgs, MESSAGES, RoundArgs, FederatedSettings};
+use self::federated::{FederatedArgs, FederatedSettings, MESSAGES, RoundArgs};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, Form, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
