@@ -90,7 +90,7 @@ fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, rele
     use ndarray::s;
     use ndarray_linalg::LeastSquaresSvd;
 
-    let kind = sketch::Kind::from_str(sketch, false).expect("a kind of sketch");
+    let kind = sketch::SketchKind::from_str(sketch, false).expect("a kind of sketch");
     let (rows, n) = m.dim();
     let (seen, kept, guess) = (dir.join("seen.h5"), dir.join("kept.h5"), dir.join("guess.h5"));
     let line = format!(
@@ -117,7 +117,7 @@ fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, rele
     // The program's own attack gives the same.
     let told = fednmf(0, "attack").arg(&kept).arg("--output").arg(&guess).arg("--json").run();
     let told: Value = serde_json::from_str(&told.stdout).unwrap();
-    let last = told["course"][releases - 1].clone();
+    let last = told["history"][releases - 1].clone();
     assert!(distance(&matrix(&guess, "M"), &found) < 1e-6, "{told}");
     let norm = |a: &Array2<f64>| a.iter().map(|x| x * x).sum::<f64>().sqrt();
     let error = number(&last, "rel_error");
