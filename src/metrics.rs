@@ -1,4 +1,4 @@
-//! Measures of a factorisation, in f64 in either precision.
+//! Measures of a factorisation, always computed in f64.
 
 use ndarray::ArrayView2;
 

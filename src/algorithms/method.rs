@@ -1,5 +1,5 @@
-//! A method: the type of its parameters ([`Method`]), and the same without the type ([`Entry`], [`ConfiguredMethod`]) for
-//! those who handle all methods alike.
+//! A method: the type of its parameters ([`Method`]), and its type-erased forms ([`Entry`], [`ConfiguredMethod`]),
+//! for code that treats all methods alike.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,9 +14,9 @@ use super::cost::{Cost, Workload};
 use super::description::Description;
 use super::shared::dp::DpArgs;
 use super::shared::grid::GridArgs;
+use super::shared::init::InitArgs;
 use super::shared::missing::MissingArgs;
 use super::shared::secure_sum::{SecureSumArgs, ThresholdArgs};
-use super::shared::start::InitArgs;
 use super::{Algorithm, Problem};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -56,8 +56,8 @@ impl Groups<'_> {
 pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     const DESCRIPTION: &'static Description;
 
-    /// Checks what needs several parameters of the method at once, before any data is read. The shared groups check
-    /// themselves.
+    /// Checks, before any data is read, what the parsers of the values cannot: parameters that exclude each other, values
+    /// that this method does not support. [`Groups::check`] has the checks of sums and noise.
     ///
     /// # Errors
     /// Naming the option that is wrong.
@@ -65,6 +65,8 @@ pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send
         Ok(())
     }
 
+    /// The shared groups among the parameters. An option of a group that is missing here has no effect, which a test of
+    /// the registry refuses.
     fn groups(&self) -> Groups<'_> {
         Groups::default()
     }

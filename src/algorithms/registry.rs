@@ -1,60 +1,42 @@
 //! The list of all methods. `--help`, `fednmf list`, the docs and the tests that run over all methods are made from it.
 
-use super::boolean::asso::AssoArgs;
-use super::boolean::felb::{FelbArgs, FelbMuArgs};
-use super::boolean::grecond::GrecondArgs;
-use super::boolean::mebf::MebfArgs;
-use super::boolean::relaxed::{ElbmfArgs, ZhangArgs};
-use super::centralized::auto::AutoArgs;
-use super::centralized::bpp::BppArgs;
-use super::centralized::dsanls::DsanlsArgs;
-use super::centralized::hals::HalsArgs;
-use super::centralized::kl_mu::KlMuArgs;
-use super::centralized::mu::MuArgs;
-use super::columns::asyn::{AsynSdArgs, AsynSsdVArgs};
-use super::columns::dsanls_secure::DsanlsSecureArgs;
-use super::columns::secure_hals::SecureHalsArgs;
-use super::columns::syn::{SynSdArgs, SynSsdUArgs, SynSsdUvArgs, SynSsdVArgs};
 use super::description::Description;
 use super::method::{Entry, entry};
-use super::network::admm::AdmmArgs;
-use super::network::ppdnmf::PpdnmfArgs;
-use super::rows::baselines::{FedAvgArgs, FedProxArgs, IpalmArgs, MurArgs};
-use super::rows::fnmf::FnmfArgs;
+use super::{boolean, centralized, columns, network, rows};
 
-/// All methods, in the order of `list`.
+/// All methods, in the order of `list` and of messages that name several.
 pub static ALL: &[&dyn Entry] = &[
-    entry::<DsanlsArgs>(),
-    entry::<HalsArgs>(),
-    entry::<BppArgs>(),
-    entry::<MuArgs>(),
-    entry::<KlMuArgs>(),
-    entry::<SynSdArgs>(),
-    entry::<SynSsdUArgs>(),
-    entry::<SynSsdVArgs>(),
-    entry::<SynSsdUvArgs>(),
-    entry::<AsynSdArgs>(),
-    entry::<AsynSsdVArgs>(),
-    entry::<SecureHalsArgs>(),
-    entry::<DsanlsSecureArgs>(),
-    entry::<FnmfArgs>(),
-    entry::<FedAvgArgs>(),
-    entry::<FedProxArgs>(),
-    entry::<IpalmArgs>(),
-    entry::<MurArgs>(),
-    entry::<FelbArgs>(),
-    entry::<FelbMuArgs>(),
-    entry::<ElbmfArgs>(),
-    entry::<ZhangArgs>(),
-    entry::<AssoArgs>(),
-    entry::<GrecondArgs>(),
-    entry::<MebfArgs>(),
-    entry::<PpdnmfArgs>(),
-    entry::<AdmmArgs>(),
+    entry::<centralized::dsanls::DsanlsArgs>(),
+    entry::<centralized::hals::HalsArgs>(),
+    entry::<centralized::bpp::BppArgs>(),
+    entry::<centralized::mu::MuArgs>(),
+    entry::<centralized::kl_mu::KlMuArgs>(),
+    entry::<columns::syn::SynSdArgs>(),
+    entry::<columns::syn::SynSsdUArgs>(),
+    entry::<columns::syn::SynSsdVArgs>(),
+    entry::<columns::syn::SynSsdUvArgs>(),
+    entry::<columns::asyn::AsynSdArgs>(),
+    entry::<columns::asyn::AsynSsdVArgs>(),
+    entry::<columns::secure_hals::SecureHalsArgs>(),
+    entry::<columns::dsanls_secure::DsanlsSecureArgs>(),
+    entry::<rows::fnmf::FnmfArgs>(),
+    entry::<rows::baselines::FedAvgArgs>(),
+    entry::<rows::baselines::FedProxArgs>(),
+    entry::<rows::baselines::IpalmArgs>(),
+    entry::<rows::baselines::MurArgs>(),
+    entry::<boolean::felb::FelbArgs>(),
+    entry::<boolean::felb::FelbMuArgs>(),
+    entry::<boolean::elbmf_zhang::ElbmfArgs>(),
+    entry::<boolean::elbmf_zhang::ZhangArgs>(),
+    entry::<boolean::asso::AssoArgs>(),
+    entry::<boolean::grecond::GrecondArgs>(),
+    entry::<boolean::mebf::MebfArgs>(),
+    entry::<network::ppdnmf::PpdnmfArgs>(),
+    entry::<network::admm::AdmmArgs>(),
 ];
 
 /// `--algo auto`, the default: it runs one of the others.
-pub static AUTO: &dyn Entry = entry::<AutoArgs>();
+pub static AUTO: &dyn Entry = entry::<centralized::auto::AutoArgs>();
 
 /// What each of them declares.
 pub fn descriptions() -> impl Iterator<Item = &'static Description> {
@@ -115,6 +97,24 @@ mod tests {
         for method in all().map(Entry::description) {
             assert_eq!(method.limits.is_some(), method.partition.is_private(), "{}", method.name);
             assert!(method.limits.into_iter().flatten().all(|line| line.len() <= 120), "{}", method.name);
+        }
+    }
+
+    #[test]
+    fn the_driver_knows_every_shared_group_of_options() {
+        for entry in all() {
+            let (method, defaults) = (entry.description().name, entry.defaults());
+            let groups = defaults.groups();
+            for (option, served) in [
+                ("grid", groups.grid.is_some()),
+                ("init", groups.init.is_some()),
+                ("missing", groups.missing.is_some()),
+                ("secure-sum", groups.secure_sum.is_some()),
+                ("secure-threshold", groups.threshold.is_some()),
+                ("dp", groups.dp.is_some()),
+            ] {
+                assert_eq!(entry.takes(option), served, "--{option} of {method}: see Method::groups");
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The communicator on one process; `tests/ranks.rs` runs it on several.
+//! The communicator on one process; `tests/program/ranks.rs` runs it on several.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `fednmf account`: what releases cost, without data.
+//! `fednmf account`: the (ε, δ) of a number of releases, or the number that a budget allows. Reads no data.
 
 use std::fmt::Write as _;
 

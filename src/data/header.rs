@@ -1,4 +1,4 @@
-//! What is known of a matrix before its entries are read.
+//! Shape and format of the input, known before its entries are read.
 
 /// Shape and format of the input, after `--transpose`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]

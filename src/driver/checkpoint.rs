@@ -1,4 +1,5 @@
-//! What a run saves on its way: checkpoints, at a bearable rate, and the last good factors in case it fails.
+//! When a run saves its state: checkpoints at an interval that costs at most 2 % of the time, and the last good factors in
+//! case the run fails.
 
 use std::time::Instant;
 

@@ -9,7 +9,7 @@ mod checkpoint;
 mod checks;
 mod evaluate;
 mod finish;
-mod initial;
+mod init_file;
 mod iterate;
 mod kernels;
 pub mod metadata;

@@ -1,4 +1,4 @@
-//! A run as it will be done: checked, and complete except for what depends on the data's shape.
+//! Validated settings of a run, complete except for what depends on the data's shape.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub enum Every {
     Seconds(f64),
 }
 
-/// A run as it will be done; complete but for what depends on the data's shape.
+/// Validated settings of a run.
 #[derive(Clone)]
 pub struct Settings {
     pub method: Arc<dyn ConfiguredMethod>,

@@ -1,4 +1,4 @@
-//! Norms and residuals of a block, in f64 in either precision, since a small residual is the difference of large numbers.
+//! Norms and residuals of a block, always computed in f64, since a small residual is the difference of large numbers.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 

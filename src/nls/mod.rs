@@ -4,12 +4,12 @@
 //! One file per method; `sweep` and `pgd` share the kernel in `row_panels`.
 
 mod bpp;
+mod coordinate_descent;
 mod mu;
 mod pgd;
 mod row_panels;
-mod sweep;
 
 pub use bpp::Pivoting;
+pub use coordinate_descent::{Sweep, sweep, sweep_below};
 pub use mu::multiply;
 pub use pgd::{gradient_step, gradient_step_below, spectral_bound};
-pub use sweep::{Sweep, sweep, sweep_below};

@@ -6,7 +6,7 @@ use super::row_panels::{RowUpdate, apply};
 use crate::linalg::Real;
 
 /// X ← max(0, X − η (X G − R)) for X and R rows × k and symmetric G k × k: equation (14) of Qian et al. (DSANLS) with
-/// η = 2η_t. As in [`crate::nls::sweep`], the bits of a new row depend on the old row alone.
+/// η = 2η_t. As in [`crate::nls::coordinate_descent`], the bits of a new row depend on the old row alone.
 pub fn gradient_step<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, eta: T) {
     gradient_step_below(x, r, g, eta, T::infinity());
 }

@@ -1,4 +1,4 @@
-//! Checkpoints: everything that `--resume` needs, complete at any moment.
+//! The files of a checkpoint: everything that `--resume` needs, complete at any moment.
 //!
 //! `F.h5` holds the shared state and is the manifest: it names its generation and, where parties have private state,
 //! their files `F.party-03.g17.h5`. A new generation is written beside the old one and becomes valid when the manifest is

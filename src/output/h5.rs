@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use ndarray::{ArrayView2, s};
 use serde_json::{Map, Value};
 
-use super::seal;
+use super::checksum;
 use crate::data::formats::hdf5_real;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::output::checksum::Checksum;
 use crate::output::plan::{Matrix, block_rows};
-use crate::output::seal::Seal;
 use crate::output::values::Scalar;
 
 impl From<hdf5::Error> for Error {
@@ -167,7 +167,7 @@ impl Writer {
         let dataset = self.file.new_dataset_builder().empty_as(hdf5_real::descriptor::<T>()).shape(shape).create(place);
         let dataset = dataset.map_err(|e| self.failed(e))?;
         let block = block_rows(matrix.rows, matrix.cols);
-        let seal = Seal::new(block * matrix.cols);
+        let seal = Checksum::new(block * matrix.cols);
         Ok(Rows { dataset, path: self.part.path.clone(), cols: matrix.cols, next: 0, block, seal })
     }
 
@@ -178,7 +178,7 @@ impl Writer {
     pub fn finish(self) -> Result<Part> {
         let numbers = numbers(&self.file).map_err(|e| self.failed(e));
         let part = self.close()?;
-        seal::append(&part_of(&part.path), numbers?).map_err(|e| unwritten(&part.path, e))?;
+        checksum::append(&part_of(&part.path), numbers?).map_err(|e| unwritten(&part.path, e))?;
         fs::File::open(part_of(&part.path)).and_then(|f| f.sync_all()).map_err(|e| unwritten(&part.path, e))?;
         Ok(part)
     }
@@ -213,7 +213,7 @@ pub struct Rows {
     cols: usize,
     next: usize,
     block: usize,
-    seal: Seal,
+    seal: Checksum,
 }
 
 impl Rows {
@@ -243,8 +243,8 @@ impl Rows {
     pub fn end(self) -> Result<()> {
         let sums = self.seal.sums();
         let write = || -> std::result::Result<(), hdf5::Error> {
-            self.dataset.new_attr::<u64>().create(seal::BLOCK)?.write_scalar(&(self.block as u64))?;
-            self.dataset.new_attr::<u32>().shape(sums.len()).create(seal::SUMS)?.write(&sums[..])
+            self.dataset.new_attr::<u64>().create(checksum::BLOCK)?.write_scalar(&(self.block as u64))?;
+            self.dataset.new_attr::<u32>().shape(sums.len()).create(checksum::SUMS)?.write(&sums[..])
         };
         write().map_err(|e| unwritten(&self.path, e))
     }

@@ -5,13 +5,13 @@
 mod anndata;
 pub mod attributes;
 pub mod checkpoint;
+mod checksum;
 mod gather;
 mod h5;
 pub mod matrices;
 mod npz;
 mod plan;
 pub mod progress;
-mod seal;
 mod sink;
 mod stored;
 pub mod summary;

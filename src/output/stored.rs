@@ -7,15 +7,15 @@ use ndarray::{Array2, ArrayViewMut2, s};
 use serde_json::{Map, Value};
 
 use super::anndata;
-use super::seal;
+use super::checksum;
 use crate::data::formats::hdf5_real;
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::linalg::Real;
+use crate::output::checksum::{Checksum, Integrity};
 use crate::output::npz::Matrices;
 use crate::output::plan::blocks;
-use crate::output::seal::{Integrity, Seal};
 use crate::output::sink::Format;
 use crate::output::values::read_all;
 use crate::state::{Owner, ReadRows, SavedState};
@@ -74,8 +74,8 @@ impl Stored {
             let source = Source::Npz(matrices);
             return Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: false });
         }
-        let state =
-            seal::check(path).map_err(|e| Error::input(format!("{shown}: cannot be opened ({e}); check the name")))?;
+        let state = checksum::check(path)
+            .map_err(|e| Error::input(format!("{shown}: cannot be opened ({e}); check the name")))?;
         match state {
             Integrity::Damaged => return Err(damaged(path, "its contents do not match their checksum")),
             Integrity::Unsealed if must_be_sealed => {
@@ -248,7 +248,7 @@ impl Stored {
             let read = if seals.is_some() { whole } else { part.clone() };
             let values = hdf5_real::read::<T, _, _>(&dataset, s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
             if let (Some(seals), Some(flat)) = (&seals, values.as_slice()) {
-                let mut seal = Seal::new(block * cols);
+                let mut seal = Checksum::new(block * cols);
                 seal.add(flat);
                 if seal.sums().first() != seals.sums.get(part.start / block) {
                     return Err(damaged(
@@ -292,11 +292,11 @@ struct Sums {
 impl Sums {
     /// `None` if there are none.
     fn read(dataset: &hdf5::Dataset) -> std::result::Result<Option<Sums>, hdf5::Error> {
-        if !dataset.attr_names()?.iter().any(|name| name == seal::SUMS) {
+        if !dataset.attr_names()?.iter().any(|name| name == checksum::SUMS) {
             return Ok(None);
         }
-        let block: u64 = dataset.attr(seal::BLOCK)?.read_scalar()?;
-        let sums = dataset.attr(seal::SUMS)?.read_raw()?;
+        let block: u64 = dataset.attr(checksum::BLOCK)?.read_scalar()?;
+        let sums = dataset.attr(checksum::SUMS)?.read_raw()?;
         Ok(Some(Sums { block: usize::try_from(block).unwrap_or(0), sums }))
     }
 }

@@ -1,4 +1,5 @@
-//! The profile of a run: time, bytes and memory by phase, as JSON in the trace's end event and as text on stdout.
+//! The summary at the end of a run: time, bytes and memory by phase, as JSON in the trace's end event and as a table on
+//! stdout.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! From numbers to places on a line, and the numbers worth writing beside it.
+//! Scaling of axes, and their tick labels.
 
 /// An axis over the numbers from `low` to `high`.
 #[derive(Debug, Clone, Copy, PartialEq)]

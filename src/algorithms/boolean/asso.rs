@@ -5,7 +5,7 @@
 use super::Client;
 use super::vote;
 use crate::algorithms::boolean::cover::count;
-use crate::algorithms::boolean::found::{Found, each};
+use crate::algorithms::boolean::greedy_state::{Found, each};
 use crate::algorithms::boolean::vote::{Local, VoteArgs};
 use crate::algorithms::description::{Description, Unit};
 use crate::algorithms::method::{Groups, Method};

@@ -3,7 +3,7 @@
 
 use ndarray::ArrayView2;
 
-use crate::algorithms::boolean::ones::Ones;
+use crate::algorithms::boolean::party_block::Ones;
 use crate::linalg::{Bits, Real};
 
 /// Boolean components: the rows of V̂ᵀ (k × n).

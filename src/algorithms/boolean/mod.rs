@@ -3,19 +3,19 @@
 
 pub mod asso;
 mod cover;
+pub mod elbmf_zhang;
 pub mod felb;
-mod found;
 pub mod grecond;
+mod greedy_state;
 pub mod mebf;
-mod ones;
+mod party_block;
 pub mod proximal;
-pub mod relaxed;
 mod result;
 mod thresholds;
 pub mod vote;
 
 pub use cover::{Components, Counts, Signal, rounded};
-pub use ones::Ones;
+pub use party_block::Ones;
 pub use result::{COUNTS, Client, Outcome, Refit, clients, pieces, round_rows};
 
 /// What the Boolean methods do not promise.

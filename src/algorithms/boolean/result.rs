@@ -4,7 +4,7 @@ use ndarray::Array2;
 
 use crate::algorithms::Measures;
 use crate::algorithms::boolean::cover::{Components, Counts, Signal, rounded};
-use crate::algorithms::boolean::ones::Ones;
+use crate::algorithms::boolean::party_block::Ones;
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::data::Loaded;
 use crate::error::Result;

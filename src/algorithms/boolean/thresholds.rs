@@ -4,7 +4,7 @@
 
 use ndarray::Array2;
 
-use crate::algorithms::boolean::ones::Ones;
+use crate::algorithms::boolean::party_block::Ones;
 use crate::linalg::{Bits, Real};
 
 /// Points of the grid in each direction, from `LEAST` to 1.

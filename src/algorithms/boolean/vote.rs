@@ -1,6 +1,6 @@
-//! The frame of FELB's baselines (its paper's Alg. 2): every party factorises its own rows by itself, then the Boolean
-//! components are made shared ones by vote, rounded average or logical or, component by component; that is all that is
-//! ever exchanged, k n entries a party. With `--parties 1` it is the method itself on all the data.
+//! Common skeleton of FELB's baselines (its paper's Alg. 2): every party factorises its own rows by itself, then the Boolean
+//! components are merged by majority vote, rounded average or logical or, component by component. Nothing else is
+//! exchanged: k n entries per party. With `--parties 1` it is the method itself on all the data.
 
 use ndarray::Array2;
 

@@ -14,7 +14,7 @@ use super::hals::HalsArgs;
 use crate::algorithms::description::Description;
 use crate::algorithms::method::{Choice, Groups, MatrixShape, Method, defaults};
 use crate::algorithms::parameters::{self, Auto, Size, Sizes};
-use crate::algorithms::shared::exact::ExactArgs;
+use crate::algorithms::shared::alternating::ExactArgs;
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::algorithms::{Algorithm, Problem};

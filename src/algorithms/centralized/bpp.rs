@@ -5,7 +5,7 @@ use ndarray::Array2;
 use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::shared::exact::{self, ExactArgs, Factor, FactorUpdate};
+use crate::algorithms::shared::alternating::{self, ExactArgs, Factor, FactorUpdate};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
@@ -38,7 +38,7 @@ impl Method for BppArgs {
         measure: Measure::RelativeError,
         dp: NO_PARTIES,
         limits: None,
-        messages: exact::MESSAGES,
+        messages: alternating::MESSAGES,
     };
 
     fn groups(&self) -> Groups<'_> {
@@ -50,7 +50,7 @@ impl Method for BppArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        exact::build(problem, &self.exact, self.extrapolation, |sizes| Pivoting::new(sizes.k))
+        alternating::build(problem, &self.exact, self.extrapolation, |sizes| Pivoting::new(sizes.k))
     }
 }
 

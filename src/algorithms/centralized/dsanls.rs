@@ -19,8 +19,8 @@ use crate::algorithms::cost::{Cost, Kernel, Message, Sketched, Workload};
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::Sizes;
+use crate::algorithms::shared::init::{self, InitArgs};
 use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep, StepArgs};
-use crate::algorithms::shared::start::{self, InitArgs};
 use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
@@ -172,7 +172,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     let bound = args.bound.then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
     let step = bound.into_iter().fold(SketchedStep::new(&args.step), SketchedStep::below);
 
-    let scale = start::scale(data.statistics.sum, (m, n), k);
+    let scale = init::scale(data.statistics.sum, (m, n), k);
     let (u_rows, v_rows) = (data.cuts.rows[comm.rank()].clone(), data.cuts.cols[comm.rank()].clone());
     let mut blocks = data.blocks.into_iter();
     let mut half = |rows: Range<usize>, total: usize, d: usize, tag: MessageTag, for_u: bool| -> Result<Half<T>> {
@@ -197,11 +197,11 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     match initial {
         Some(given) => {
             let places = [u.factor.view_mut(), v.factor.view_mut()];
-            comm.agree_on_error(start::given(given, [&u.rows, &v.rows], places))?;
+            comm.agree_on_error(init::given(given, [&u.rows, &v.rows], places))?;
         }
         None => {
-            start::u(seed, &u.rows, scale, u.factor.view_mut());
-            start::v(seed, &v.rows, scale, v.factor.view_mut());
+            init::u(seed, &u.rows, scale, u.factor.view_mut());
+            init::v(seed, &v.rows, scale, v.factor.view_mut());
         }
     }
     Ok(Box::new(Dsanls {

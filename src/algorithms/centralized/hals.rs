@@ -12,7 +12,7 @@ use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
-use crate::algorithms::shared::exact::{self, ExactArgs, Factor, FactorUpdate, Sizes};
+use crate::algorithms::shared::alternating::{self, ExactArgs, Factor, FactorUpdate, Sizes};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
@@ -52,7 +52,7 @@ impl Method for HalsArgs {
         measure: Measure::RelativeError,
         dp: NO_PARTIES,
         limits: None,
-        messages: exact::MESSAGES,
+        messages: alternating::MESSAGES,
     };
 
     fn check(&self) -> Result<()> {
@@ -80,7 +80,7 @@ impl Method for HalsArgs {
             let passes = self.inner_sweeps.given().unwrap_or(1);
             return missing::build(problem, &self.missing, missing::UpdateKind::Hals { passes });
         }
-        exact::build(problem, &self.exact, self.extrapolation, |sizes| Hals { passes: self.sweeps(sizes) })
+        alternating::build(problem, &self.exact, self.extrapolation, |sizes| Hals { passes: self.sweeps(sizes) })
     }
 }
 

@@ -11,7 +11,7 @@ use ndarray::Array2;
 
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::shared::start::{self, InitArgs};
+use crate::algorithms::shared::init::{self, InitArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::Result;
@@ -102,12 +102,12 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let mut v = side(&data.cuts.cols, n, GATHER_V);
     match initial {
         Some(given) => {
-            comm.agree_on_error(start::given(given, [&u.rows, &v.rows], [u.own.view_mut(), v.own.view_mut()]))?;
+            comm.agree_on_error(init::given(given, [&u.rows, &v.rows], [u.own.view_mut(), v.own.view_mut()]))?;
         }
         None => {
-            let scale = start::scale(data.statistics.sum, (m, n), k);
-            start::u(seed, &u.rows, scale, u.own.view_mut());
-            start::v(seed, &v.rows, scale, v.own.view_mut());
+            let scale = init::scale(data.statistics.sum, (m, n), k);
+            init::u(seed, &u.rows, scale, u.own.view_mut());
+            init::v(seed, &v.rows, scale, v.own.view_mut());
         }
     }
     let (sums, ratios) = (vec![T::zero(); k], vec![T::zero(); k]);

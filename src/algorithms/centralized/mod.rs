@@ -1,4 +1,4 @@
-//! Methods whose ranks are one domain of trust: the blocks belong to the ranks, and speed is all that matters.
+//! Methods without privacy: all ranks may see all of the data, and blocks belong to ranks.
 
 pub mod auto;
 pub mod bpp;

@@ -5,7 +5,7 @@ use ndarray::Array2;
 use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::shared::exact::{self, ExactArgs, Factor, FactorUpdate};
+use crate::algorithms::shared::alternating::{self, ExactArgs, Factor, FactorUpdate};
 use crate::algorithms::shared::extrapolation::Extrapolation;
 use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::{Algorithm, Problem};
@@ -38,7 +38,7 @@ impl Method for MuArgs {
         measure: Measure::RelativeError,
         dp: NO_PARTIES,
         limits: None,
-        messages: exact::MESSAGES,
+        messages: alternating::MESSAGES,
     };
 
     fn check(&self) -> Result<()> {
@@ -62,8 +62,8 @@ impl Method for MuArgs {
         if self.missing.any() {
             return missing::build(problem, &self.missing, missing::UpdateKind::Mu);
         }
-        let step = |sizes: &exact::Sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) };
-        exact::build(problem, &self.exact, Extrapolation::None, step)
+        let step = |sizes: &alternating::Sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) };
+        alternating::build(problem, &self.exact, Extrapolation::None, step)
     }
 }
 

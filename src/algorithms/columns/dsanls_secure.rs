@@ -20,9 +20,9 @@ use crate::algorithms::columns::local::{Draws, Scratch, trace};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, OrNone, Sizes};
+use crate::algorithms::shared::init;
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
-use crate::algorithms::shared::start;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
 use crate::error::{Error, Result};
@@ -220,7 +220,7 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
     let member = |party: Party<T>| {
         let rows = even_part(m, who.count, party.index);
         let mut u = order.zeros(rows.len(), k);
-        start::u(seed, &rows, facts.scale, u.view_mut());
+        init::u(seed, &rows, facts.scale, u.view_mut());
         SecureParty {
             rhs: order.zeros(rows.len(), k),
             sketch: order.zeros(party.cols.len(), d_u),

@@ -12,7 +12,7 @@
 pub mod asyn;
 pub mod dsanls_secure;
 mod local;
-mod rows;
+mod row_subsample;
 pub mod secure_hals;
 pub mod syn;
 
@@ -22,7 +22,7 @@ use std::ops::Range;
 use ndarray::{Array2, ArrayView2};
 
 use crate::algorithms::description::{Form, MessageSpec};
-use crate::algorithms::shared::start;
+use crate::algorithms::shared::init;
 use crate::comm::{Communicator, MessageTag};
 use crate::data::Loaded;
 use crate::error::Result;
@@ -70,7 +70,7 @@ struct Facts {
 impl Facts {
     fn of<T: Real>(data: &Loaded<T>, k: usize) -> Self {
         let (m, n) = (data.header.rows, data.header.cols);
-        let scale = start::scale(data.statistics.sum, (m, n), k);
+        let scale = init::scale(data.statistics.sum, (m, n), k);
         let order = if data.header.sparse { Order::Rows } else { Order::Components };
         Facts { m, n, k, norm2: data.statistics.norm2, scale, order }
     }
@@ -79,7 +79,7 @@ impl Facts {
 /// The start of the shared U.
 fn start_u<T: Real>(facts: &Facts, seed: u64) -> Array2<T> {
     let mut u = facts.order.zeros(facts.m, facts.k);
-    start::u(seed, &(0..facts.m), facts.scale, u.view_mut());
+    init::u(seed, &(0..facts.m), facts.scale, u.view_mut());
     u
 }
 
@@ -96,7 +96,7 @@ fn parties<T: Real>(
         block.prepare(kernel, facts.k)?;
         let cols = cuts[index].clone();
         let mut v = facts.order.zeros(cols.len(), facts.k);
-        start::v(seed, &cols, facts.scale, v.view_mut());
+        init::v(seed, &cols, facts.scale, v.view_mut());
         Ok(Party { index, rhs: facts.order.zeros(cols.len(), facts.k), cols, block, v })
     });
     each.collect()

@@ -9,7 +9,7 @@
 //! the new U follows from the two sums and ‖M‖², which all parties know.
 //!
 //! `--sketch subsample` sums and updates only some rows of U in an iteration
-//! ([`rows`](crate::algorithms::columns::rows)): a sum costs d k words instead of m k, and every V_r is updated after
+//! ([`rows`](crate::algorithms::columns::row_subsample)): a sum costs d k words instead of m k, and every V_r is updated after
 //! it.
 
 use ndarray::Array2;
@@ -18,7 +18,7 @@ use super::{
     FORMS, Facts, PAPER, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u, summed,
 };
 use crate::algorithms::columns::local::sketch_sizes;
-use crate::algorithms::columns::rows::Rows;
+use crate::algorithms::columns::row_subsample::Rows;
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};

@@ -1,13 +1,13 @@
 //! What several methods share: parameters, starts, steps, sums over parties, extrapolation, missing entries, differential
 //! privacy.
 
+pub mod alternating;
 pub mod dp;
-pub mod exact;
 pub mod extrapolation;
 pub mod grid;
+pub mod init;
 pub mod missing;
 pub mod nndsvd;
 pub mod secure_sum;
 pub mod sketched_step;
-pub mod start;
 pub mod stationarity;

@@ -1,4 +1,4 @@
-//! A group of one rank, without MPI: what a collective would bring from other ranks is what this one has.
+//! A group of one rank, without MPI: every collective returns this rank's own data.
 
 use std::rc::Rc;
 use std::time::Duration;

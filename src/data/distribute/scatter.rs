@@ -1,4 +1,5 @@
-//! Indivisible files whose entries have positions: rank 0 reads, all ranks decode.
+//! Files that cannot be split by byte range and whose entries carry their positions: rank 0 reads and scatters chunks, all
+//! ranks decode.
 
 use crate::comm::Communicator;
 use crate::data::formats::file::{ChunkReader, MatrixFile};

@@ -1,4 +1,4 @@
-//! The weight γ of a party's pull to V̂ in its local steps, which the paper leaves open.
+//! The weight γ of the proximal term that ties a party's V to V̂ in its local steps, which the paper leaves open.
 //!
 //! Held at 1 the parties of noisy data each follow their own noise; from 30 % of flipped cells on, the mean of what they
 //! found is below ½ everywhere. Held at 10 it finds too little in any data. Falling from 10 to 1 it finds more than either

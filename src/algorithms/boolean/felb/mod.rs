@@ -28,8 +28,8 @@ use crate::algorithms::description::{
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
+use crate::algorithms::shared::init;
 use crate::algorithms::shared::secure_sum::{self, SecureSumArgs};
-use crate::algorithms::shared::start;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
@@ -289,9 +289,9 @@ fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: ProximalRule) 
 /// The public start: U_i for the hosted parties' rows, and V̂.
 fn start<T: Real>(seed: u64, rows: &[Range<usize>], u: &mut [Array2<T>], shared: &mut Array2<T>) {
     for (rows, u) in rows.iter().zip(u) {
-        start::u(seed, rows, 1.0, u.view_mut());
+        init::u(seed, rows, 1.0, u.view_mut());
     }
-    start::v(seed, &(0..shared.nrows()), 1.0, shared.view_mut());
+    init::v(seed, &(0..shared.nrows()), 1.0, shared.view_mut());
 }
 
 impl<T: Real> Work<T> {

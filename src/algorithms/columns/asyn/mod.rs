@@ -15,14 +15,14 @@
 //! t counts from 1: with t = 0 the first party would replace the server's U. The server sees every U_r, so there is no
 //! sum to mask.
 
-mod live;
+mod real_clock;
 mod schedule;
 
 use std::path::PathBuf;
 
 use ndarray::Array2;
 
-use self::live::Live;
+use self::real_clock::Live;
 use self::schedule::{Schedule, replay};
 use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, relative_error, start_u};
 use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes};

@@ -1,4 +1,4 @@
-//! An order of merges that is known in advance: that of virtual time, or a recorded one.
+//! A predetermined order of merges: simulated (`--clock virtual`) or read from a file (`--replay`).
 
 use std::path::Path;
 

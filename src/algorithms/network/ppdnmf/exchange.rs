@@ -16,8 +16,8 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::algorithms::network::ppdnmf::fixed::Fixed;
-use crate::algorithms::network::ppdnmf::sealed::Vault;
+use crate::algorithms::network::ppdnmf::encrypted::Vault;
+use crate::algorithms::network::ppdnmf::fixed_point::Fixed;
 use crate::algorithms::network::ppdnmf::topology::Graph;
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::Result;

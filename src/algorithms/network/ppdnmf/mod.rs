@@ -13,11 +13,11 @@
 //! neighbour to neighbour, and the smallest wins. `diameter` iterations after the first flag all agents know it, and
 //! all stop: at the same iteration, without a collective call.
 
+mod encrypted;
 mod exchange;
-mod fixed;
+mod fixed_point;
 pub(super) mod local;
 pub(super) mod measure;
-mod sealed;
 mod topology;
 
 use std::cell::OnceCell;
@@ -25,17 +25,17 @@ use std::cell::OnceCell;
 use ndarray::Array2;
 use serde_json::Value;
 
+use self::encrypted::Vault;
 use self::exchange::{Network, Terms, Weights};
-use self::fixed::Fixed;
+use self::fixed_point::Fixed;
 use self::local::{Agent, InnerAdmmArgs, Penalties};
-use self::sealed::Vault;
 use self::topology::{Graph, Topology};
 use crate::algorithms::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
 };
 use crate::algorithms::method::Method;
 use crate::algorithms::parameters::{self, Auto, Parsed, SecretSource};
-use crate::algorithms::shared::start;
+use crate::algorithms::shared::init;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::data::Loaded;
@@ -157,7 +157,7 @@ impl Method for PpdnmfArgs {
             MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol"),
-            MessageSpec::new(sealed::PUBLIC_KEY, "n and h to each neighbour", "once, unless --plain"),
+            MessageSpec::new(encrypted::PUBLIC_KEY, "n and h to each neighbour", "once, unless --plain"),
             MessageSpec::new(measure::SUM_X, "m x k", "each evaluation, and for the output's U"),
             MessageSpec::new(measure::RESIDUALS, "2", "each evaluation"),
             MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation"),
@@ -211,7 +211,7 @@ pub(super) fn penalties<T: Real>(
     g_max: Option<f64>,
 ) -> Penalties {
     let (m, n) = (data.header.rows, data.header.cols);
-    let s = start::scale(data.statistics.sum, (m, n), k).powi(2);
+    let s = init::scale(data.statistics.sum, (m, n), k).powi(2);
     let columns = n as f64 / parties.count as f64;
     Penalties {
         mu: args.mu_penalty.given().unwrap_or(s * columns / 20.0),
@@ -224,7 +224,7 @@ pub(super) fn penalties<T: Real>(
 /// first experiment). A larger X means a smaller Y, relative to which the penalties weigh more.
 pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: ndarray::ArrayViewMut2<'_, T>) {
     let (m, n) = (data.header.rows, data.header.cols);
-    start::u(seed, &(0..m), 3.0 * start::scale(data.statistics.sum, (m, n), k), out);
+    init::u(seed, &(0..m), 3.0 * init::scale(data.statistics.sum, (m, n), k), out);
 }
 
 /// The graph of a topology; rank 0 alone reads the file. Collective.

@@ -1,4 +1,5 @@
-//! The rounds of federated NMF (Alg. 2), which FNMF, FedAvg, FedProx and the methods that average once have in common.
+//! Rounds, server and options of all federated methods with private rows (Alg. 2): FNMF, FedAvg, FedProx, and the methods that
+//! average once.
 
 use ndarray::Array2;
 
@@ -10,8 +11,8 @@ use crate::algorithms::rows::fnmf::align::{Aligner, How};
 use crate::algorithms::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
 use crate::algorithms::rows::fnmf::client::{Client, Local, LocalRule, Pull, Work};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
+use crate::algorithms::shared::init;
 use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, ThresholdArgs};
-use crate::algorithms::shared::start;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
@@ -229,17 +230,17 @@ pub fn build<T: Real>(
         ));
     }
     let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
-    let scale = start::scale(data.statistics.sum, (m, n), k);
+    let scale = init::scale(data.statistics.sum, (m, n), k);
     let mut clients = Vec::new();
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
         block.prepare(kernel, k)?;
         let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
-        start::u(seed, &client.rows, scale, client.u.view_mut());
+        init::u(seed, &client.rows, scale, client.u.view_mut());
         if method.independent {
             let own = Stream::new(seed, Purpose::StartV, 1 + party as u64);
             uniform_rows(&own, 0..n, scale, client.v.view_mut());
         } else {
-            start::v(seed, &(0..n), scale, client.v.view_mut());
+            init::v(seed, &(0..n), scale, client.v.view_mut());
         }
         clients.push(client);
     }
@@ -251,7 +252,7 @@ pub fn build<T: Real>(
     }
     // Before the first round there is no V̄: what is reported then is a public start.
     let mut first = Array2::zeros((n, k));
-    start::v(seed, &(0..n), scale, first.view_mut());
+    init::v(seed, &(0..n), scale, first.view_mut());
     server.mean.assign(&first.t());
     let working: Vec<usize> = (0..parties.count).filter(|&p| !data.cuts.rows[p].is_empty()).collect();
     Ok(Box::new(Federated {

@@ -12,7 +12,7 @@ use ndarray::Array2;
 
 use self::lists::{Holdout, Lists, each, kept};
 use self::step::{Listed, Row, Workspace};
-use super::start;
+use super::init;
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
@@ -187,13 +187,13 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
     let mut v = build(cols, of_v, of_cols.start, n, &data.cuts.cols)?;
     match initial {
         Some(given) => {
-            let read = start::given(given, [&of_rows, &of_cols], [u.own.view_mut(), v.own.view_mut()]);
+            let read = init::given(given, [&of_rows, &of_cols], [u.own.view_mut(), v.own.view_mut()]);
             comm.agree_on_error(read)?;
         }
         None => {
-            let scale = start::scale(sums[0] / observed * m as f64 * n as f64, (m, n), k);
-            start::u(seed, &of_rows, scale, u.own.view_mut());
-            start::v(seed, &of_cols, scale, v.own.view_mut());
+            let scale = init::scale(sums[0] / observed * m as f64 * n as f64, (m, n), k);
+            init::u(seed, &of_rows, scale, u.own.view_mut());
+            init::v(seed, &of_cols, scale, v.own.view_mut());
         }
     }
     let operand = if listed == Listed::Absent { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };

@@ -1,5 +1,5 @@
 //! ELBMF and ZHANG, the baselines that relax U_i and V_i to numbers: alternating steps of `proximal` on the party's own rows,
-//! under a weight λ_t = λ·rate^t that draws entries to {0, 1}.
+//! under a weight λ_t = λ·rate^t that pushes entries towards 0 or 1.
 //!
 //! * `elbmf` (Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent): inertial
 //!   proximal gradients with two elastic nets; rounded at ½.
@@ -16,7 +16,7 @@ use crate::algorithms::boolean::vote::{Local, VoteArgs};
 use crate::algorithms::description::{Description, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
-use crate::algorithms::shared::start;
+use crate::algorithms::shared::init;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
@@ -134,10 +134,10 @@ fn build<T: Real>(
     vote::build(problem, args, None, move |client, first_row| {
         let rows = client.x.shape().0;
         let (mut u, mut v) = (Array2::zeros((rows, k)), Array2::zeros((n, k)));
-        start::u(seed, &(first_row..first_row + rows), 1.0, u.view_mut());
+        init::u(seed, &(first_row..first_row + rows), 1.0, u.view_mut());
         // Every party starts from its own V.
         let first = client.party * n;
-        start::v(seed, &(first..first + n), 1.0, v.view_mut());
+        init::v(seed, &(first..first + n), 1.0, v.view_mut());
         Relaxed {
             parameters,
             rate,

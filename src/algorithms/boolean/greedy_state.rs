@@ -1,4 +1,4 @@
-//! What the greedy baselines keep: the components found so far, and which entries of the party's rows they leave.
+//! State of the greedy baselines: the components found so far, and the entries of the party's rows not yet covered.
 
 use ndarray::Array2;
 

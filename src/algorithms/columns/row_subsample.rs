@@ -1,4 +1,4 @@
-//! The rows of U that one iteration of a sketched `secure-hals` sums for and updates: d of m, in turn.
+//! The rows of U that one iteration of a sketched `secure-hals` sums and updates: d of m, taken cyclically.
 //!
 //! A sketch S of the rows of M reduces Σ M_r V_r (m × k) to Σ SᵀM_r V_r (d × k). HALS updates a row of U from its own
 //! row of the sum, so a subsample gives the chosen rows their exact update and leaves the others as they are. (Other

@@ -10,7 +10,7 @@
 use rug::integer::Order;
 use rug::{Assign, Integer};
 
-use crate::algorithms::network::ppdnmf::fixed::Fixed;
+use crate::algorithms::network::ppdnmf::fixed_point::Fixed;
 use crate::comm::{Communicator, MessageTag, Parties, Payload};
 use crate::error::{Error, Result};
 use crate::privacy::paillier::{PrivateKey, PublicKey, Worker};

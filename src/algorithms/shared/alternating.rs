@@ -8,8 +8,8 @@ use ndarray::{Array2, ArrayViewMut2};
 
 use super::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
+use super::init::{self, InitArgs, Start};
 use super::missing::MissingArgs;
-use super::start::{self, InitArgs, Start};
 use super::stationarity::{Evaluated, MeasureArgs};
 use super::{missing, nndsvd, stationarity};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
@@ -223,7 +223,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let task = nndsvd::Task { comm: &comm, cuts: &data.cuts, shape, k, kernel, seed };
     let start = Start::new(&args.init, initial);
     let (mut block, u, v) =
-        start::on_grid(start, &task, data.statistics.sum, step.keeps_zeros(), block, rows.each_ref())?;
+        init::on_grid(start, &task, data.statistics.sum, step.keeps_zeros(), block, rows.each_ref())?;
     block.prepare(kernel, k)?;
     let mut grid = Grid::new(&comm, block, &data.cuts, k);
     (grid.u.own, grid.v.own) = (u, v);

@@ -1,5 +1,5 @@
-//! The start of the factors: random, U, V ~ Uniform(0, c) with c = 2 √(mean(M) / k), so that UVᵀ has about the mean of M;
-//! from the data's singular vectors; or given ones.
+//! Initialisation of the factors: random, U, V ~ Uniform(0, c) with c = 2 √(mean(M) / k), so that UVᵀ has about the mean of M;
+//! from the data's singular vectors; or from a file.
 
 use std::ops::Range;
 use std::path::Path;

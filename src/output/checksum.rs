@@ -109,7 +109,7 @@ fn crc_between(file: &mut File, length: u64, numbers: &[Range<u64>]) -> io::Resu
 }
 
 /// Accumulates checksums of rows that come in order.
-pub struct Seal {
+pub struct Checksum {
     /// Entries of a block.
     block: usize,
     filled: usize,
@@ -117,10 +117,10 @@ pub struct Seal {
     sums: Vec<u32>,
 }
 
-impl Seal {
+impl Checksum {
     /// One checksum per `block` entries.
     pub fn new(block: usize) -> Self {
-        Seal { block: block.max(1), filled: 0, crc: Crc::new(), sums: Vec::new() }
+        Checksum { block: block.max(1), filled: 0, crc: Crc::new(), sums: Vec::new() }
     }
 
     pub fn add<T: Real>(&mut self, mut values: &[T]) {
@@ -163,7 +163,7 @@ mod tests {
     fn sums_do_not_depend_on_the_chunks() {
         let values: Vec<f64> = (0..5000).map(f64::from).collect();
         let whole = |chunk: usize| {
-            let mut seal = Seal::new(1200);
+            let mut seal = Checksum::new(1200);
             values.chunks(chunk).for_each(|c| seal.add(c));
             seal.sums()
         };
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_detected() {
         let sum = |x: f64| {
-            let mut seal = Seal::new(3);
+            let mut seal = Checksum::new(3);
             seal.add(&[1.0, x, 2.0]);
             seal.sums()
         };
