@@ -20,3 +20,4 @@ pub mod random;
 pub mod report;
 pub mod sketch;
 pub mod state;
+pub mod units;

@@ -14,6 +14,12 @@ pub enum Measure {
     Rmsd,
     /// Harmonic mean of precision and recall of the ones.
     F1,
+    /// Generalised Kullback-Leibler divergence Σ (m ln(m / f) − m + f) of the fit f = (UVᵀ)_ij from the entries m.
+    Divergence,
+    /// Mean over the parties of ‖Z_i − X Y_i‖_F / ‖Z_i‖_F.
+    Nmse,
+    /// Root mean squared error on the entries that were held out.
+    HeldoutRmse,
 }
 
 impl Measure {
@@ -23,6 +29,9 @@ impl Measure {
             Measure::RelativeError => "rel_error",
             Measure::Rmsd => "rmsd",
             Measure::F1 => "f1",
+            Measure::Divergence => "kl_divergence",
+            Measure::Nmse => "nmse",
+            Measure::HeldoutRmse => "heldout_rmse",
         }
     }
 
@@ -32,12 +41,15 @@ impl Measure {
             Measure::RelativeError => "relative error",
             Measure::Rmsd => "RMSD",
             Measure::F1 => "F1",
+            Measure::Divergence => "KL divergence",
+            Measure::Nmse => "NMSE",
+            Measure::HeldoutRmse => "held-out RMSE",
         }
     }
 
-    /// Whether a smaller value is a better one.
-    pub fn smaller_is_better(self) -> bool {
-        self != Measure::F1
+    /// The measure as a loss, which is 0 for a perfect fit and which `--tol` watches: 1 − F1, otherwise the value itself.
+    pub fn loss(self, value: f64) -> f64 {
+        if self == Measure::F1 { 1.0 - value } else { value }
     }
 
     /// This measure and its value, then the relative error where it is another one: what is shown of an evaluation.
@@ -61,6 +73,26 @@ pub fn relative_error<'a, T: Real>(
     let mut residual: [f64; 1] = [blocks.map(|(x, a, b)| x.residual2(&a, &b)).sum()];
     comm.sum(RESIDUAL, &mut residual);
     relative(residual[0], norm2)
+}
+
+/// The term of a rank in an evaluation of the divergence.
+pub const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Payload::Scalar);
+
+/// The generalised Kullback-Leibler divergence of X ≈ U Vᵀ from a block X (rows × n) on each rank, its rows of U (rows × k)
+/// and the whole V (n × k): infinite if the fit of a nonzero entry is 0. Work ∝ (rows + n + nonzeros) k. Collective.
+pub fn kl_divergence<T: Real>(comm: &Communicator, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    let mut columns = vec![0.0; u.ncols()];
+    v.rows().into_iter().for_each(|v| columns.iter_mut().zip(v).for_each(|(sum, v)| *sum += v.as_f64()));
+    let mut divergence = [0.0];
+    for (i, u) in u.rows().into_iter().enumerate() {
+        divergence[0] += u.iter().zip(&columns).map(|(u, sum)| u.as_f64() * sum).sum::<f64>();
+        x.for_each_nonzero(i, |j, m| {
+            let fit: f64 = u.iter().zip(v.row(j)).map(|(u, v)| u.as_f64() * v.as_f64()).sum();
+            divergence[0] += m.as_f64() * (m.as_f64() / fit).ln() - m.as_f64();
+        });
+    }
+    comm.sum(DIVERGENCE, &mut divergence);
+    divergence[0]
 }
 
 /// ‖M − UVᵀ‖_F / ‖M‖_F from the squared norms; for M = 0 as in [`relative_error`].

@@ -96,6 +96,16 @@ pub fn or_none<V: 'static>(
     }
 }
 
+/// One of the words of an enum.
+pub fn word<V: clap::ValueEnum + 'static>() -> impl Fn(&str) -> Parsed<V> + Clone + Send + Sync + 'static {
+    |text| {
+        V::from_str(text, false).map_err(|_| {
+            let all = V::value_variants().iter().filter_map(|v| Some(v.to_possible_value()?.get_name().to_string()));
+            format!("must be one of {}", all.collect::<Vec<_>>().join(", "))
+        })
+    }
+}
+
 /// The name of a file.
 pub fn file(text: &str) -> Parsed<PathBuf> {
     if text.is_empty() { Err("must be the name of a file".into()) } else { Ok(text.into()) }

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::account::AccountArgs;
 use crate::commands::attack::AttackArgs;
 use crate::commands::estimate::EstimateArgs;
+use crate::commands::evaluate::EvaluateArgs;
 use crate::commands::factorize::RunArgs;
 use crate::commands::project::ProjectArgs;
 use crate::commands::report::ReportArgs;
@@ -70,20 +71,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Compute the relative error of factors against a matrix
-    Evaluate {
-        /// File with U and V, as --output writes it (.h5, .h5ad, .npz)
-        factors: PathBuf,
-        /// Any input that a run takes
-        #[arg(long, value_name = "PATH")]
-        input: String,
-        /// Compare with the transposed matrix
-        #[arg(long)]
-        transpose: bool,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    /// Measure how factors fit a matrix: relative error, and F1 or divergence where the method is about these
+    Evaluate(EvaluateArgs),
     /// Compute U for the rows of a new matrix, given V of an earlier run: nonnegative least squares
     Project(ProjectArgs),
     /// Compare numbers of components by several runs each: error on held-out entries, stability of the components, and which k

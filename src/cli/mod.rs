@@ -20,7 +20,7 @@ use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
-use crate::commands::{attack, estimate, list, project, report, sweep, tools};
+use crate::commands::{attack, estimate, evaluate, list, project, report, sweep, tools};
 use crate::driver;
 use crate::error::{EXIT_DONE, Error, Result};
 
@@ -92,6 +92,32 @@ fn entry_of(words: &[OsString]) -> Result<&'static dyn Entry> {
     })
 }
 
+/// Names that other programs give to what an option does here, and that option. Similar letters would suggest others.
+const MEANINGS: [(&[&str], &str); 13] = [
+    (&["rank", "r", "dim", "dims", "latent", "factors", "components-number"], "the number of components is -k"),
+    (
+        &["n", "np", "nproc", "ranks", "nodes", "processes", "workers"],
+        "start ranks with mpirun -n N fednmf ..., parties are --parties",
+    ),
+    (&["n-jobs", "jobs", "cores", "num-threads"], "threads of a rank are --threads, ranks are mpirun -n"),
+    (
+        &["iterations", "iters", "n-iter", "max-iter", "niter", "epochs", "steps", "rounds"],
+        "the most iterations are --max-iters",
+    ),
+    (&["method", "algorithm", "alg", "model"], "the method is --algo ('fednmf list' shows all)"),
+    (&["tolerance", "eps", "stop-threshold"], "the tolerance is --tol"),
+    (&["out", "outfile", "out-file", "save", "dest"], "the file of factors is --output"),
+    (&["data", "file", "infile", "matrix", "x"], "the matrix is --input"),
+    (&["random-state", "random-seed", "rng"], "the seed is --seed"),
+    (&["timeout", "max-time", "walltime"], "the limit of the time is --time-limit, in seconds"),
+    (
+        &["beta-loss", "loss", "divergence"],
+        "the Kullback-Leibler divergence is --algo kl-mu, the squared error any other",
+    ),
+    (&["log", "logfile", "history"], "the history of a run goes to --trace"),
+    (&["clients", "sites", "agents"], "their number is --parties"),
+];
+
 /// An error of the parser in our words.
 fn explain(e: &clap::Error, entry: &dyn Entry) -> Error {
     let text = |kind| match e.get(kind) {
@@ -113,6 +139,10 @@ fn explain(e: &clap::Error, entry: &dyn Entry) -> Error {
         (ErrorKind::UnknownArgument, Some(option)) => {
             if let Some(foreign) = options::find(option.trim_start_matches('-')) {
                 return foreign_option(&foreign, entry);
+            }
+            if let Some((_, meant)) = MEANINGS.iter().find(|(names, _)| names.contains(&option.trim_start_matches('-')))
+            {
+                return Error::input(format!("{option}: there is no such option; {meant}"));
             }
         }
         (ErrorKind::InvalidValue, Some(option)) => {
@@ -195,9 +225,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
         Request::Other(command) => match command {
             Command::Generate { spec, output } => tools::generate(&spec, &output, comm),
             Command::Inspect { input, transpose, json } => tools::inspect(&input, transpose, json, comm),
-            Command::Evaluate { factors, input, transpose, json } => {
-                tools::evaluate(&factors, &input, transpose, json, comm)
-            }
+            Command::Evaluate(args) => evaluate::evaluate(&args, comm),
             Command::Attack(args) => attack::attack(&args, comm),
             Command::Project(args) => project::project(&args, comm),
             Command::Sweep(args) => sweep::sweep(&args, comm),

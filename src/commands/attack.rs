@@ -15,6 +15,8 @@ use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Order;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
+use crate::output::targets;
+use crate::output::targets::{Content, Target};
 use crate::privacy::attack::Recovery;
 use crate::sketch;
 use crate::state::{Owner, Piece, ReadRows as _};
@@ -76,7 +78,9 @@ pub fn attack(args: &AttackArgs, comm: &Communicator) -> Result<i32> {
 
 fn on_rank_0(args: &AttackArgs, alone: &Communicator) -> Result<String> {
     if let Some(path) = &args.output {
-        matrices::check_writable(path).map_err(|e| e.at("--output"))?;
+        let mut sources = vec![("RELEASES", args.releases.clone())];
+        sources.extend(args.input.iter().map(|path| ("--input", PathBuf::from(path))));
+        targets::check(&[Target { option: "--output", path, content: Content::Other }], &sources)?;
     }
     let stored = Stored::open(&args.releases)?;
     let about = stored.attributes();

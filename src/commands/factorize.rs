@@ -9,12 +9,13 @@ use clap::Args;
 use super::report::DisplayArgs;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::parameters::Missing;
+use crate::algorithms::parameters::{Missing, count};
 use crate::data::{self, InputSpec, Stack, Threshold};
 use crate::driver::settings::{Every, Kernel, OnLostParty, Precision, SAMPLE_INPUT, Scale, Settings};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 use crate::output::matrices::Format;
+use crate::units::parse_bytes;
 
 /// Most parties of a run: what is kept for each of them fits in memory.
 const MOST_PARTIES: usize = 1 << 20;
@@ -27,11 +28,12 @@ pub struct RunArgs {
     pub algo: String,
 
     /// Matrix: a file, or synthetic:KIND,key=value,... {party} in a path stands for 0, 1, ...: one file per party
-    #[arg(long, value_name = "PATH", default_value = SAMPLE_INPUT, help_heading = "What to factorise, and how")]
+    #[arg(short = 'i', long, value_name = "PATH", default_value = SAMPLE_INPUT, help_heading = "What to factorise, and how")]
     pub input: String,
 
     /// Number of components k
-    #[arg(short = 'k', long, value_name = "K", default_value_t = 10, help_heading = "What to factorise, and how")]
+    #[arg(short = 'k', long, aliases = ["k", "n-components"], value_name = "K", default_value = "10", allow_hyphen_values = true,
+          value_parser = count(1), help_heading = "What to factorise, and how")]
     pub components: usize,
 
     /// Factorise the transposed matrix
@@ -62,7 +64,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first")]
     pub max_iters: usize,
 
-    /// Stop when the error falls by less than X times the first error between two evaluations
+    /// Stop when the method's measure (relative error, divergence, RMSD, 1 - F1, or with --holdout the held-out RMSE) falls by
+    /// less than X times its first value between two evaluations
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
     pub tol: Option<f64>,
 
@@ -95,8 +98,12 @@ pub struct RunArgs {
     pub sparse_kernel: Kernel,
 
     /// Write factors and provenance to this file: .h5 (HDF5), .h5ad (AnnData: obsm/X_nmf, varm/NMF) or .npz (NumPy)
-    #[arg(long, value_name = "F.h5", help_heading = "Output")]
+    #[arg(short = 'o', long, value_name = "F.h5", help_heading = "Output")]
     pub output: Option<PathBuf>,
+
+    /// Add the factors to this AnnData file, which keeps everything else: obsm/X_nmf, varm/NMF and uns/nmf; may be the input
+    #[arg(long, value_name = "F.h5ad", conflicts_with = "output", help_heading = "Output")]
+    pub add_to: Option<PathBuf>,
 
     /// Write the history of the run to this file, one JSON object per line
     #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
@@ -130,7 +137,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLostParty::Abort, help_heading = "Running")]
     pub on_lost_party: OnLostParty,
 
-    /// No progress on stderr
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. A run that needs more is refused
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Running")]
+    pub memory: Option<u64>,
+
+    /// Print time and traffic of each phase in the summary
+    #[arg(long, short = 'v', conflicts_with = "json", help_heading = "Output")]
+    pub verbose: bool,
+
+    /// No progress on stderr; warnings remain
     #[arg(long, short = 'q', help_heading = "Output")]
     pub quiet: bool,
 
@@ -172,7 +187,6 @@ impl RunArgs {
                 )));
             }
         }
-        positive("--components", args.components)?;
         positive("--threads", args.threads)?;
         if let Some(parties) = args.parties.filter(|parties| !(1..=MOST_PARTIES).contains(parties)) {
             return Err(Error::input(format!("--parties {parties}: must be from 1 to {MOST_PARTIES}")));
@@ -209,13 +223,23 @@ impl RunArgs {
                 "--image, --terms and --report-rows say what a report shows: give --report F.html too",
             ));
         }
-        if let Some(path) = &args.output
+        let option = if args.add_to.is_some() { "--add-to" } else { "--output" };
+        let output = args.output.or(args.add_to.clone());
+        if let Some(path) = &args.add_to
+            && Format::of(path)? != Format::AnnData
+        {
+            return Err(Error::input(format!(
+                "--add-to {}: factors can be added to AnnData files (.h5ad) alone; use --output for a file of its own",
+                path.display()
+            )));
+        }
+        if let Some(path) = &output
             && Format::of(path)? == Format::AnnData
             && description.partition.is_private()
         {
             return Err(Error::input(format!(
-                "--output {}: of the factors of {} one stays with each party, and AnnData has one file for all; end the name in \
-                 .h5 or .npz",
+                "{option} {}: of the factors of {} one stays with each party, and AnnData has one file for all; use --output \
+                 with a name that ends in .h5 or .npz",
                 path.display(),
                 description.name
             )));
@@ -230,6 +254,7 @@ impl RunArgs {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
         }
         input.parties = args.parties;
+        input.memory = args.memory;
         input.stack = if description.partition == Partition::PartyColumns { Stack::Columns } else { Stack::Rows };
         Ok(Settings {
             method,
@@ -255,7 +280,8 @@ impl RunArgs {
                 Kernel::Auto => None,
             },
             threads: args.threads,
-            output: args.output,
+            output,
+            add: args.add_to.is_some(),
             trace: args.trace,
             report: args.report.map(|path| args.display.check().map(|display| (path, display))).transpose()?,
             checkpoint: args.checkpoint,
@@ -263,6 +289,7 @@ impl RunArgs {
             stall_timeout: (args.stall_timeout > 0.0).then(|| Duration::from_secs_f64(args.stall_timeout)),
             resume: args.resume,
             quiet: args.quiet,
+            verbose: args.verbose,
             json: args.json,
             words,
         })

@@ -3,9 +3,11 @@
 pub mod account;
 pub mod attack;
 pub mod estimate;
+pub mod evaluate;
 pub mod factorize;
 pub mod list;
 pub mod project;
+mod provenance;
 pub mod report;
 pub mod sweep;
 pub mod tools;

@@ -1,23 +1,29 @@
 //! `fednmf project`: the factor U of new rows, for the V of an earlier run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use ndarray::Array2;
+use ndarray::{Array2, Axis};
 use serde_json::{Map, Value, json};
 
-use crate::algorithms::registry;
-use crate::comm::Communicator;
+use super::provenance::{Provenance, order};
+use crate::algorithms::parameters::{self, Missing};
+use crate::algorithms::shared::missing::Observed;
+use crate::comm::{CONTROL, Communicator};
 use crate::data;
-use crate::data::{InputSpec, Layout};
+use crate::data::{InputSpec, Layout, names};
+use crate::driver::metadata::Destination;
+use crate::driver::{metadata, missing};
 use crate::error::{EXIT_DONE, Error, Result};
-use crate::linalg::gram;
+use crate::linalg::{Block, gram};
 use crate::metrics;
 use crate::nls::Pivoting;
 use crate::output::attributes;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
+use crate::output::targets;
+use crate::output::targets::{Content, Target};
 use crate::state::Piece;
 
 /// `fednmf project`.
@@ -26,11 +32,18 @@ pub struct ProjectArgs {
     /// File with V, as --output writes it (.h5, .h5ad, .npz)
     pub factors: PathBuf,
     /// The new matrix: any input that a run takes, with the columns of the old one
-    #[arg(long, value_name = "PATH")]
+    #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
     /// Write the new U, and V as it was, to this file (.h5, .h5ad, .npz)
-    #[arg(long, value_name = "F.h5")]
+    #[arg(short = 'o', long, value_name = "F.h5")]
     pub output: Option<PathBuf>,
+    /// Add both to this AnnData file, which keeps everything else; may be the input
+    #[arg(long, value_name = "F.h5ad", conflicts_with = "output")]
+    pub add_to: Option<PathBuf>,
+    /// Missing entries of the new matrix: none, nan, zero-unobserved, or a matrix file that marks them [default: as in the run
+    /// that made the factors]
+    #[arg(long, value_name = "WHICH", value_parser = parameters::missing)]
+    pub missing: Option<Missing>,
     /// Transpose the new matrix
     #[arg(long)]
     pub transpose: bool,
@@ -45,23 +58,21 @@ pub struct ProjectArgs {
 /// Rows that are solved at a time: the solver keeps its state for each.
 const STEP: usize = 4096;
 
-/// Each row u of the new U is the exact solution of min ‖x − V u‖ over u ≥ 0 for a row x of the new matrix, as an update
-/// of U by `bpp` would find it. Every rank solves its own rows; V is on all of them. Collective.
+/// Each row u of the new U is the exact solution of min ‖x − V u‖ over u ≥ 0 for a row x of the new matrix, over its observed
+/// entries where some are missing, as an update of U by `bpp` would find it. The matrix is scaled as that of the factors.
+/// Every rank solves its own rows; V is on all of them. Collective.
 ///
 /// # Errors
-/// When factors or data cannot be read, do not fit, or the output not be written.
+/// If factors or data cannot be read, their shapes or names do not fit, or the output cannot be written.
 pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
-    let opened = match &args.output {
-        Some(path) if comm.is_root() => {
-            matrices::Format::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
-        }
-        _ => Ok(()),
-    };
-    let stored = comm.agree_on_error(opened.and_then(|()| Stored::open(&args.factors)))?;
-    comm.agree_on_error(usable(&stored, &args.factors))?;
+    let checked = if comm.is_root() { check_files(args, &spec) } else { Ok(()) };
+    let stored = comm.agree_on_error(checked.and_then(|()| Stored::open(&args.factors)))?;
+    let provenance = comm.agree_on_error(provenance(args, &stored))?;
+    provenance.apply(&mut spec);
     let input = data::open(&spec, comm)?;
+    spec.parties = input.header().files;
     let (m, n) = (input.header().rows, input.header().cols);
     let (rows, k) = comm.agree_on_error(stored.matrix("V"))?;
     if rows != n {
@@ -72,49 +83,67 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         ))
         .on_all_ranks());
     }
+    let order = if comm.is_root() { order_of_columns(&stored, args, &spec) } else { Ok(None) };
+    let order = comm.broadcast_value(CONTROL, comm.agree_on_error(order)?);
     let mut v = Array2::<f64>::zeros((n, k));
     comm.agree_on_error(stored.as_f64("V", 0, v.view_mut()))?;
     let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
-    if let Some(Value::Object(params)) = stored.attributes().get("params")
-        && params.get("scale").is_some_and(|s| s == "max")
-    {
-        progress
-            .note("the factors were made with --scale max: divide the new matrix by the same number as the old one");
+    if let Some(order) = &order {
+        v = v.select(Axis(0), order);
+        progress.note(
+            "the columns of the new matrix are in another order than those of the factors: V is sorted like them",
+        );
     }
+    if !provenance.note().is_empty() {
+        progress.note(&provenance.note());
+    }
+    let destination = args.output.as_deref().or(args.add_to.as_deref());
+    let destination = destination.map(|path| Destination { path, add: args.add_to.is_some(), private: false });
+    let annotations = metadata::annotations(destination, &spec, (m, n), comm)?;
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();
-    let block = &loaded.blocks[0];
     let own = loaded.cuts.rows[comm.rank()].clone();
-    let mut by_order = block.order().zeros(n, k);
-    by_order.assign(&v);
-    let mut rhs = block.order().zeros(own.len(), k);
-    block.mul(&by_order.view(), &mut rhs.view_mut());
-    let mut g = Array2::zeros((k, k));
-    gram(&v.view(), &mut g.view_mut());
-    let mut u = Array2::<f64>::zeros((own.len(), k));
-    let mut solver = Pivoting::new(k);
-    for first in (0..own.len()).step_by(STEP) {
-        let part = ndarray::s![first..(first + STEP).min(own.len()), ..];
-        solver.solve(&mut u.slice_mut(part), &rhs.slice(part), &g.view());
-    }
-    let error = metrics::relative_error(comm, loaded.statistics.norm2, std::iter::once((block, u.view(), v.view())));
-    if let Some(path) = &args.output {
+    let marks = match provenance.missing.marks() {
+        Some(file) => missing::read(file, (m, n), &loaded.cuts, comm)?.rows,
+        None => Vec::new(),
+    };
+    let norm2 = loaded.statistics.norm2;
+    let Some(block) = loaded.blocks.into_iter().next() else {
+        return Err(Error::failed("a rank has no block"));
+    };
+    let (u, error) = if provenance.missing == Missing::None {
+        let u = complete(&block, &v);
+        let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
+        (u, error)
+    } else {
+        let marks = marks.into_iter().map(|(i, j)| (i - own.start, j));
+        let observed = Observed::new(block, provenance.missing == Missing::ZeroUnobserved, marks);
+        let u = observed.project(&v.view());
+        let fit = observed.fit(&u.view(), &v.view());
+        let mut sums = [fit.residual2, fit.norm2];
+        comm.sum(metrics::RESIDUAL, &mut sums);
+        (u, metrics::relative(sums[0], sums[1]))
+    };
+    if let Some(Destination { path, .. }) = destination {
         let own_v = crate::comm::even_part(n, comm.size(), comm.rank());
         let pieces = [
             Piece::shared("U", m, own.start, u.view()),
             Piece::shared("V", n, own_v.start, v.slice(ndarray::s![own_v, ..])),
         ];
-        let annotations = crate::driver::metadata::annotations(Some(path), &spec, comm);
-        matrices::write_factors(comm, path, &pieces, &provenance(args, (m, n), k, error), &annotations)?;
+        let about = attributes_of(args, &stored, (m, n), k, error);
+        matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
     }
     if comm.is_root() {
         if args.json {
-            println!("{}", json!({"rel_error": error, "m": m, "n": n, "k": k, "output": args.output}));
+            println!(
+                "{}",
+                json!({"rel_error": error, "m": m, "n": n, "k": k, "output": destination.map(|to| to.path)})
+            );
         } else {
-            let output = args.output.as_ref().map_or_else(
+            let output = destination.map_or_else(
                 || "U was not kept (no --output).".into(),
-                |path| format!("U, and V as it was, are in {}.", path.display()),
+                |to| format!("U, and V as it was, are in {}.", to.path.display()),
             );
             println!("relative error {error:.6} ({m} x {n}, k = {k}). {output}");
         }
@@ -122,28 +151,81 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
-/// Whether the factors are of a kind for which least squares is the right question.
-fn usable(stored: &Stored, path: &Path) -> Result<()> {
-    let algo = stored
-        .attributes()
-        .get("algo")
-        .and_then(Value::as_str)
-        .and_then(registry::find)
-        .map(|entry| entry.description());
-    match algo {
-        Some(method) if method.is_boolean() => Err(Error::input(format!(
-            "{}: holds Boolean factors (of {}); only real ones can be projected on",
-            path.display(),
-            method.name
-        ))),
-        _ => Ok(()),
+/// U (rows × k) for a block without missing entries.
+fn complete(block: &Block<f64>, v: &Array2<f64>) -> Array2<f64> {
+    let ((rows, _), k) = (block.shape(), v.ncols());
+    let mut by_order = block.order().zeros(v.nrows(), k);
+    by_order.assign(v);
+    let mut rhs = block.order().zeros(rows, k);
+    block.mul(&by_order.view(), &mut rhs.view_mut());
+    let mut g = Array2::zeros((k, k));
+    gram(&v.view(), &mut g.view_mut());
+    let mut u = Array2::<f64>::zeros((rows, k));
+    let mut solver = Pivoting::new(k);
+    for first in (0..rows).step_by(STEP) {
+        let part = ndarray::s![first..(first + STEP).min(rows), ..];
+        solver.solve(&mut u.slice_mut(part), &rhs.slice(part), &g.view());
     }
+    u
 }
 
-fn provenance(args: &ProjectArgs, (m, n): (usize, usize), k: usize, error: f64) -> Map<String, Value> {
+/// Checks the output before anything is read.
+fn check_files(args: &ProjectArgs, spec: &InputSpec) -> Result<()> {
+    let mut sources = vec![("FACTORS", args.factors.clone())];
+    sources.extend(spec.files().into_iter().map(|path| ("--input", path)));
+    sources.extend(args.missing.as_ref().and_then(|missing| missing.marks()).map(|path| ("--missing", path.into())));
+    let target = match (&args.output, &args.add_to) {
+        (Some(path), _) => {
+            matrices::Format::of(path).map_err(|e| e.at("--output"))?;
+            Target { option: "--output", path, content: Content::Factors }
+        }
+        (None, Some(path)) => Target { option: "--add-to", path, content: Content::AddedFactors },
+        (None, None) => return Ok(()),
+    };
+    targets::check(&[target], &sources)
+}
+
+/// What the factors were made with, and the missing entries of the new matrix.
+fn provenance(args: &ProjectArgs, stored: &Stored) -> Result<Provenance> {
+    let mut provenance = Provenance::of(stored, &args.factors)?;
+    provenance.check_divisor(&args.factors)?;
+    if let Some(method) = provenance.method.filter(|method| method.is_boolean()) {
+        return Err(Error::input(format!(
+            "{}: holds Boolean factors (of {}); only real ones can be projected on",
+            args.factors.display(),
+            method.name
+        )));
+    }
+    if let Some(missing) = &args.missing {
+        provenance.missing = missing.clone();
+    } else if let Some(file) = provenance.missing.marks() {
+        return Err(Error::input(format!(
+            "{}: the run left out the entries that {file} marks; say which ones are missing in the new matrix: --missing FILE, \
+             or --missing none",
+            args.factors.display()
+        )));
+    }
+    Ok(provenance)
+}
+
+/// The order of V's rows where names tell that it is another one than that of the new matrix's columns.
+fn order_of_columns(stored: &Stored, args: &ProjectArgs, spec: &InputSpec) -> Result<Option<Vec<usize>>> {
+    let (matrix, factors) = (names::of_input(spec), stored.names());
+    order(&args.factors, "column", matrix.columns.as_deref(), factors.columns.as_deref())
+}
+
+/// The attributes of the output. The parameters are those of the run, so that the result can be evaluated and projected on.
+fn attributes_of(
+    args: &ProjectArgs,
+    stored: &Stored,
+    (m, n): (usize, usize),
+    k: usize,
+    error: f64,
+) -> Map<String, Value> {
     let mut all = attributes::provenance();
     let more = json!({
         "algo": "project", "factors": args.factors, "input": args.input, "m": m, "n": n, "k": k, "rel_error": error,
+        "params": stored.attributes().get("params"),
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
     all

@@ -12,9 +12,10 @@ use crate::data;
 use crate::data::{InputSpec, Layout, Source, Stack, Threshold, names};
 use crate::driver::report::{sample, with_names};
 use crate::error::{EXIT_DONE, Error, Result};
-use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
+use crate::output::targets;
+use crate::output::targets::{Content, Target};
 use crate::report;
 use crate::report::{Display, History, Lines, Run, Sample, image_size};
 
@@ -111,7 +112,11 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
         return Err(Error::input("--factors and --input are one run's, but there are several traces").on_all_ranks());
     }
     let read = || -> Result<Vec<Run>> {
-        matrices::check_writable(&args.output).map_err(|e| e.at("--output"))?;
+        let mut sources: Vec<targets::Source> = args.traces.iter().map(|path| ("TRACES", path.clone())).collect();
+        sources.extend(args.factors.clone().map(|path| ("--factors", path)));
+        sources.extend(args.input.iter().map(|path| ("--input", PathBuf::from(path))));
+        let target = Target { option: "--output", path: &args.output, content: Content::Report };
+        targets::check(&[target], &sources)?;
         let mut histories = args.traces.iter().map(|path| History::read(path)).collect::<Result<Vec<_>>>()?;
         report::distinguish(&mut histories);
         histories.into_iter().map(|history| found(history, args, &display)).collect()

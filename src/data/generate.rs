@@ -10,12 +10,36 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::data::formats::npy::write_header;
+use crate::data::memory;
 use crate::data::synthetic::{Generator, Synthetic};
 use crate::error;
 use crate::error::Error;
+use crate::units::bytes;
 
 /// Rows generated at once.
 const STEP: usize = 256;
+
+/// Refuses a matrix of which a few rows or columns, or the factors behind it, do not fit into memory.
+fn check_memory(spec: &Synthetic, by_columns: bool) -> error::Result<()> {
+    let (m, n) = (spec.m as f64, spec.n as f64);
+    let lines = if spec.sparse() {
+        0.0
+    } else if by_columns {
+        m * STEP.min(spec.n) as f64
+    } else {
+        n * STEP.min(spec.m) as f64
+    };
+    let factors = if spec.has_factors() { (m + n) * spec.k as f64 } else { 0.0 };
+    let (need, free) = (8.0 * (lines + factors), memory::free());
+    if need <= free {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "{m} x {n}: generating it needs {} of memory, and {} are free; generate a smaller matrix",
+        bytes(need as u64),
+        bytes(free as u64)
+    )))
+}
 
 type Writer = fn(&Synthetic, BufWriter<File>, &mut dyn FnMut(f64)) -> Result<BufWriter<File>>;
 
@@ -25,11 +49,11 @@ type Writer = fn(&Synthetic, BufWriter<File>, &mut dyn FnMut(f64)) -> Result<Buf
 /// # Errors
 /// If the extension does not fit the kind of matrix, or the file cannot be written.
 pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) -> error::Result<()> {
-    let write: Writer = match (output.extension().and_then(|e| e.to_str()), spec.sparse()) {
-        (Some("npy"), false) => npy,
-        (Some("mtx"), false) => array,
-        (Some("mtx"), true) => coordinate,
-        (Some("npz"), true) => npz,
+    let (write, by_columns): (Writer, bool) = match (output.extension().and_then(|e| e.to_str()), spec.sparse()) {
+        (Some("npy"), false) => (npy, false),
+        (Some("mtx"), false) => (array, true),
+        (Some("mtx"), true) => (coordinate, false),
+        (Some("npz"), true) => (npz, false),
         (_, sparse) => {
             let (what, other) = if sparse { ("sparse", ".npz") } else { ("dense", ".npy") };
             return Err(Error::input(format!(
@@ -38,6 +62,7 @@ pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) 
             )));
         }
     };
+    check_memory(spec, by_columns)?;
     let unfinished = PathBuf::from(format!("{}.unfinished", output.display()));
     let result = File::create(&unfinished).and_then(|file| {
         let to = write(spec, BufWriter::with_capacity(1 << 20, file), progress)?;
@@ -46,7 +71,7 @@ pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) 
     });
     result.map_err(|e| {
         let _ = std::fs::remove_file(&unfinished); // The error below matters more.
-        Error::input(format!("{}: cannot be written: {e}", output.display()))
+        Error::failed(format!("{}: cannot be written: {e}; check the free space", output.display()))
     })
 }
 

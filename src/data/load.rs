@@ -10,6 +10,7 @@ use crate::data::distribute::synthesize::synthesize;
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
 use crate::data::layout::{Cuts, Layout};
+use crate::data::memory;
 use crate::data::messages::STATISTICS;
 use crate::data::open::{Input, Origin};
 use crate::data::spec::{Scale, Threshold};
@@ -30,6 +31,8 @@ pub struct Loaded<T: Real> {
     pub signal: Option<PlantedTiles>,
     /// The value from which on entries became ones, with `--binarize`.
     pub threshold: Option<f64>,
+    /// What the entries were divided by, with `--scale`.
+    pub divisor: Option<f64>,
 }
 
 impl<T: Real> Loaded<T> {
@@ -85,6 +88,7 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
+        memory::check(self.least_bytes::<T>(layout, comm.size()), self.spec.memory, comm)?;
         let policy = EntryPolicy { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan };
         let request = Request { comm, header: &self.header, layout, transpose: self.spec.transpose, policy };
         let local = match &self.origin {
@@ -94,7 +98,8 @@ impl Input {
         let LocalBlocks { cuts, mut blocks, duplicates } = local?;
         // Of two blocks that overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
-        let threshold = self.rescale(comm, &mut blocks, once)?;
+        let divisor = self.rescale(comm, &mut blocks)?;
+        let threshold = self.binarize(comm, &mut blocks, once)?;
         if self.spec.binarize.is_some() {
             blocks = blocks.into_iter().map(LocalBlock::without_zeros).collect();
         }
@@ -104,7 +109,17 @@ impl Input {
         let statistics = Statistics::compute(comm, &blocks[..once], &tiles[..once], shape)?;
         let signal = self.signal();
         let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
-        Ok(Loaded { header: self.header, statistics, duplicates, cuts, blocks, signal, threshold })
+        Ok(Loaded { header: self.header, statistics, duplicates, cuts, blocks, signal, threshold, divisor })
+    }
+
+    /// Bytes that the blocks of a rank take at least, if they are alike.
+    pub fn least_bytes<T: Real>(&self, layout: &Layout, ranks: usize) -> f64 {
+        let word = size_of::<T>() as f64;
+        let Header { rows, cols, sparse, stored, .. } = self.header;
+        let entries = if sparse { stored.map_or(0.0, |stored| stored as f64) } else { rows as f64 * cols as f64 };
+        let entry = if sparse { word + size_of::<i32>() as f64 } else { word };
+        let copies = if matches!(layout, Layout::RowsAndColumns { .. }) { 2.0 } else { 1.0 };
+        copies * entries * entry / ranks as f64
     }
 
     /// The tiles behind synthetic data, transposed as the matrix is.
@@ -114,16 +129,25 @@ impl Input {
         Some(if self.spec.transpose { PlantedTiles { rows: cols, cols: rows } } else { PlantedTiles { rows, cols } })
     }
 
-    /// Applies `--scale` and `--binarize`, and returns the threshold of the latter. The first `once` blocks cover the
-    /// matrix once.
-    fn rescale<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>], once: usize) -> Result<Option<f64>> {
-        if self.spec.scale == Scale::Max {
-            let (_, largest) = extremes(comm, blocks);
-            if largest.is_nan() || largest <= 0.0 {
-                return Err(Error::input("--scale max: the matrix has no positive entry to divide by"));
+    /// Applies `--scale`, and returns what the entries were divided by.
+    fn rescale<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>]) -> Result<Option<f64>> {
+        let divisor = match self.spec.scale {
+            Scale::None => return Ok(None),
+            Scale::By(divisor) => divisor,
+            Scale::Max => {
+                let (_, largest) = extremes(comm, blocks);
+                if largest.is_nan() || largest <= 0.0 {
+                    return Err(Error::input("--scale max: the matrix has no positive entry to divide by"));
+                }
+                largest
             }
-            blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / largest));
-        }
+        };
+        blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / divisor));
+        Ok(Some(divisor))
+    }
+
+    /// Applies `--binarize`, and returns its threshold. The first `once` blocks cover the matrix once.
+    fn binarize<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>], once: usize) -> Result<Option<f64>> {
         let Some(threshold) = self.spec.binarize else { return Ok(None) };
         let threshold = match threshold {
             Threshold::At(t) => t,

@@ -16,6 +16,7 @@ mod header;
 mod inspect;
 mod layout;
 mod load;
+pub mod memory;
 mod messages;
 mod open;
 mod spec;

@@ -1,18 +1,19 @@
 //! Names of rows and columns, from a list or from the input itself.
 
+use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::Path;
 
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
 
 use crate::data::formats::hdf5::is_hdf5_name;
-use crate::data::spec::{InputSpec, Source};
+use crate::data::spec::{InputSpec, Source, party_path};
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 
 /// Names of the columns and rows of a matrix, where known.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Names {
     pub columns: Option<Vec<String>>,
     pub rows: Option<Vec<String>>,
@@ -51,14 +52,57 @@ pub fn list(text: &str) -> Result<Vec<String>> {
 /// The names in the input, which AnnData and 10x files contain. It is not an error if there are none.
 pub fn of_input(spec: &InputSpec) -> Names {
     let Source::File { path, .. } = &spec.source else { return Names::default() };
-    if !is_hdf5_name(path) || spec.by_party() || hdf5_probe::run(Content::Names, path, None).is_err() {
+    if spec.by_party() { Names::default() } else { of_path(path, spec.transpose) }
+}
+
+/// The names in one file of an input, after `--transpose`.
+pub fn of_path(path: &str, transpose: bool) -> Names {
+    if !is_hdf5_name(path) || hdf5_probe::run(Content::Names, path, None).is_err() {
         return Names::default();
     }
     let Names { columns, rows, turned } = of_file(path);
-    if spec.transpose {
-        Names { columns: rows, rows: columns, turned: !turned }
-    } else {
-        Names { columns, rows, turned }
+    if transpose { Names { columns: rows, rows: columns, turned: !turned } } else { Names { columns, rows, turned } }
+}
+
+/// The names in the `{party}` file of a party; none if it has no file.
+pub fn of_party(pattern: &str, party: usize, transpose: bool) -> Names {
+    party_path(pattern, party).map_or_else(Names::default, |path| of_path(&path, transpose))
+}
+
+/// How two lists of names of the same items relate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Match {
+    /// They are equal, or one of them is not known.
+    Equal,
+    /// They have the same names in another order: item `i` of the first list is item `order[i]` of the second.
+    Reordered(Vec<usize>),
+    /// The first difference: position, name in the first list, name in the second.
+    Different(usize, String, String),
+}
+
+/// Compares the names of the same items in two files.
+pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
+    let (Some(first), Some(second)) = (first, second) else { return Match::Equal };
+    if first == second {
+        return Match::Equal;
+    }
+    let places: HashMap<&str, usize> = second.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
+    let mut taken = vec![false; second.len()];
+    // A name that occurs twice has no place of its own.
+    let order = first.iter().map(|name| {
+        let place = *places.get(name.as_str())?;
+        (!std::mem::replace(&mut taken[place], true)).then_some(place)
+    });
+    match order.collect::<Option<Vec<usize>>>() {
+        Some(order) if first.len() == second.len() && places.len() == second.len() => Match::Reordered(order),
+        _ => {
+            let name = |list: &[String], i: usize| list.get(i).cloned().unwrap_or_else(|| "nothing".into());
+            // A name that only one of them has says more than the first position at which they differ.
+            let unknown = first.iter().position(|name| !places.contains_key(name.as_str()));
+            let differs = || (0..first.len().max(second.len())).find(|&i| first.get(i) != second.get(i)).unwrap_or(0);
+            let at = unknown.unwrap_or_else(differs);
+            Match::Different(at, name(first, at), name(second, at))
+        }
     }
 }
 
@@ -128,6 +172,20 @@ mod tests {
         assert_eq!(list(&format!("{path}:2")).unwrap(), ["Actin", "Myosin"]);
         assert!(list(&format!("{path}:3")).unwrap_err().message.contains("line 1"));
         assert!(list("/no/such:1").unwrap_err().message.contains("/no/such"));
+    }
+
+    #[test]
+    fn names_are_compared_whatever_their_order() {
+        let list = |names: &str| names.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let compared = |a: &str, b: &str| compare(Some(&list(a)), Some(&list(b)));
+        assert_eq!(compared("a b c", "a b c"), Match::Equal);
+        assert_eq!(compared("c a b", "a b c"), Match::Reordered(vec![2, 0, 1]));
+        assert_eq!(compared("a b d", "c a b"), Match::Different(2, "d".into(), "b".into()));
+        assert_eq!(compared("a b", "a b c"), Match::Different(2, "nothing".into(), "c".into()));
+        // Equal lists may repeat a name; others cannot be matched then.
+        assert_eq!(compared("a a b", "a a b"), Match::Equal);
+        assert!(matches!(compared("a a b", "b a a"), Match::Different(..)));
+        assert_eq!(compare(None, Some(&list("a"))), Match::Equal);
     }
 
     #[test]

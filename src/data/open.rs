@@ -1,6 +1,6 @@
 //! Opens an input: reads its header, with the same result on all ranks.
 
-use std::path::Path;
+use sha2::{Digest, Sha256};
 
 use crate::comm::{Communicator, Parties};
 use crate::data::distribute::files::PlacedFile;
@@ -8,7 +8,8 @@ use crate::data::formats::detect::read_header;
 use crate::data::formats::file::MatrixFile;
 use crate::data::header::Header;
 use crate::data::messages::HEADERS;
-use crate::data::spec::{InputSpec, PARTY, Source, Stack};
+use crate::data::names;
+use crate::data::spec::{InputSpec, PARTY, Source, Stack, party_path};
 use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
 
@@ -87,7 +88,7 @@ fn party_files(
     dataset: Option<&str>,
     comm: &Communicator,
 ) -> Result<Vec<(MatrixFile, Option<usize>)>> {
-    let parties = Parties { count: spec.parties.unwrap_or(comm.size()), ranks: comm.size() };
+    let parties = Parties { count: count_of_files(spec, comm), ranks: comm.size() };
     let read_own = || {
         let mut files = Vec::new();
         for party in parties.hosted(comm.rank()) {
@@ -104,7 +105,8 @@ fn party_files(
                 let count = file.count(0, 1)?;
                 file.set_counts(vec![count])?;
             }
-            files.push(file);
+            let names = shared_names(spec, &path);
+            files.push((file, names.as_deref().map(digest)));
         }
         if parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some() {
             return Err(Error::input(format!(
@@ -115,15 +117,48 @@ fn party_files(
         Ok(files)
     };
     let all = comm.all_gather_value(HEADERS, &comm.agree_on_error(read_own())?);
-    Ok(all.into_iter().enumerate().flat_map(|(rank, files)| files.into_iter().map(move |f| (f, Some(rank)))).collect())
+    let mut files = Vec::with_capacity(parties.count);
+    let mut named: Option<(String, String)> = None;
+    for (rank, (file, digest)) in
+        all.into_iter().enumerate().flat_map(|(r, files)| files.into_iter().map(move |f| (r, f)))
+    {
+        if let Some(digest) = digest {
+            let (first, known) = named.get_or_insert_with(|| (file.path().to_string(), digest.clone()));
+            if *known != digest {
+                let what = if spec.stack == Stack::Rows { "columns" } else { "rows" };
+                return Err(Error::input(format!(
+                    "{first} and {}: their {what} have different names, or another order; every party's file must have the \
+                     same {what}",
+                    file.path()
+                )));
+            }
+        }
+        files.push((file, Some(rank)));
+    }
+    Ok(files)
 }
 
-/// The file of a party, whose number may have leading zeros.
-fn party_path(pattern: &str, party: usize) -> Option<String> {
-    [format!("{party}"), format!("{party:02}"), format!("{party:03}"), format!("{party:04}")]
-        .iter()
-        .map(|number| pattern.replace(PARTY, number))
-        .find(|path| Path::new(path).exists())
+/// The number of `{party}` files: as given, or those that rank 0 sees; where it sees its own alone, one for each rank.
+fn count_of_files(spec: &InputSpec, comm: &Communicator) -> usize {
+    let seen = if comm.is_root() && spec.parties.is_none() { spec.files().len() } else { 0 };
+    spec.parties.unwrap_or_else(|| comm.broadcast_value(HEADERS, seen).max(comm.size()))
+}
+
+/// The names of the dimension that all parties have in common: those of the columns if each has rows of its own.
+fn shared_names(spec: &InputSpec, path: &str) -> Option<Vec<String>> {
+    let names = names::of_path(path, spec.transpose);
+    if spec.stack == Stack::Rows { names.columns } else { names.rows }
+}
+
+/// A digest of a list of names. The names of the common dimension are known to all parties, so it hides nothing and needs
+/// no key.
+fn digest(names: &[String]) -> String {
+    let mut hash = Sha256::new();
+    for name in names {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Places the files in the matrix, and derives its header.

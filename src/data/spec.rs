@@ -1,5 +1,6 @@
 //! What `--input` and its options ask for, parsed and checked without touching the disk.
 
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde_json::Value;
@@ -18,11 +19,13 @@ pub enum Source {
 }
 
 /// How the entries are scaled (`--scale`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
     None,
     /// Divide by the largest entry.
     Max,
+    /// Divide by this number: the largest entry of an earlier matrix.
+    By(f64),
 }
 
 /// The value from which on an entry becomes 1.
@@ -92,6 +95,8 @@ pub struct InputSpec {
     pub allow_negative: bool,
     /// Whether entries may be NaN, which marks a missing value. They count in no statistic but the checksum.
     pub allow_nan: bool,
+    /// Memory in bytes that all ranks of a node may use; by default what is free there.
+    pub memory: Option<u64>,
     /// Number of `{party}` files; by default the number of ranks.
     pub parties: Option<usize>,
     /// How `{party}` files are combined.
@@ -120,6 +125,7 @@ impl InputSpec {
             binarize: None,
             allow_negative: false,
             allow_nan: false,
+            memory: None,
             parties: None,
             stack: Stack::Rows,
         })
@@ -128,6 +134,15 @@ impl InputSpec {
     /// Whether the input is one file for each party.
     pub fn by_party(&self) -> bool {
         matches!(&self.source, Source::File { path, .. } if path.contains(PARTY))
+    }
+
+    /// The files that the input consists of, as far as they exist; of `{party}` files those of the first parties.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let Source::File { path, .. } = &self.source else { return Vec::new() };
+        if !self.by_party() {
+            return vec![PathBuf::from(path)];
+        }
+        (0..self.parties.unwrap_or(usize::MAX)).map_while(|party| party_path(path, party)).map(PathBuf::from).collect()
     }
 
     /// Checks the fields; called by [`crate::data::open`].
@@ -139,12 +154,20 @@ impl InputSpec {
     }
 }
 
+/// The `{party}` file of a party, whose number may have leading zeros.
+pub fn party_path(pattern: &str, party: usize) -> Option<String> {
+    [format!("{party}"), format!("{party:02}"), format!("{party:03}"), format!("{party:04}")]
+        .iter()
+        .map(|number| pattern.replace(PARTY, number))
+        .find(|path| Path::new(path).exists())
+}
+
 fn file(text: &str) -> Result<Source> {
     if text.is_empty() {
         return Err(Error::input("--input is empty: give a file, or synthetic:KIND"));
     }
-    // `data.h5ad:/layers/counts`, but not a path that merely has a colon in one of its directories.
-    let split = text.match_indices(":/").find(|(at, _)| is_hdf5_name(&text[..*at]));
+    // `data.h5ad:/layers/counts`, the first slash optional, but not a path that merely has a colon in a directory.
+    let split = text.match_indices(':').find(|(at, _)| is_hdf5_name(&text[..*at]) && at + 1 < text.len());
     Ok(match split {
         Some((at, _)) => Source::File { path: text[..at].to_string(), dataset: Some(text[at + 1..].to_string()) },
         None => Source::File { path: text.to_string(), dataset: None },

@@ -8,30 +8,44 @@ use crate::comm::{CONTROL, Communicator};
 use crate::data::{Header, PartySplit, Statistics};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
-use crate::output::matrices;
+use crate::output::targets;
+use crate::output::targets::{Content, Source, Target};
 
-/// Checks that every output can be written, before anything is read; returns whether there is a checkpoint to resume
-/// from. Rank 0 checks; errors are its own.
+/// Checks the files that the run writes, before anything is read; returns whether there is a checkpoint to resume from.
+/// Rank 0 checks; errors are its own.
 pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result<bool> {
     let mut resuming = false;
     let mut checked = Ok(());
     if comm.is_root() {
-        let paths = [
-            ("--output", settings.output.as_deref()),
-            ("--checkpoint", settings.checkpoint.as_deref()),
-            ("--trace", settings.trace.as_deref()),
-            ("--report", settings.report.as_ref().map(|(path, _)| path.as_path())),
-            ("--record-releases", settings.method.groups().record_releases),
-            ("--record-order", settings.method.groups().record_order),
-        ];
-        checked = paths
-            .iter()
-            .filter_map(|(option, path)| path.map(|p| (option, p)))
-            .try_for_each(|(option, path)| matrices::check_writable(path).map_err(|e| e.at(option)));
+        checked = check_files(settings);
         resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
     }
     let resuming = comm.broadcast_value(CONTROL, resuming);
     checked.map(|()| resuming)
+}
+
+/// Checks the files that the run writes against each other and against those that it reads.
+fn check_files(settings: &Settings) -> Result<()> {
+    let groups = settings.method.groups();
+    let (option, content) = match settings.add {
+        true => ("--add-to", Content::AddedFactors),
+        false => ("--output", Content::Factors),
+    };
+    let outputs = [
+        (option, settings.output.as_deref(), content),
+        ("--checkpoint", settings.checkpoint.as_deref(), Content::Checkpoint),
+        ("--trace", settings.trace.as_deref(), Content::Trace),
+        ("--report", settings.report.as_ref().map(|(path, _)| path.as_path()), Content::Report),
+        ("--record-releases", groups.record_releases, Content::Other),
+        ("--record-order", groups.record_order, Content::Other),
+    ];
+    let outputs =
+        outputs.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));
+    let mut inputs: Vec<Source> = settings.input.files().into_iter().map(|path| ("--input", path)).collect();
+    inputs.extend(settings.split.clone().map(|path| ("--split", path)));
+    inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));
+    inputs.extend(groups.missing.and_then(|group| group.missing.marks()).map(|path| ("--missing", path.into())));
+    targets::check(&outputs.collect::<Vec<_>>(), &inputs)
 }
 
 /// How the data is divided among the parties. Rank 0 alone reads the file of `--split`. Collective.

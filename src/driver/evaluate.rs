@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::checks::diverged;
-use super::iterate::{Driver, Stop};
+use super::iterate::{Driver, Stop, Trajectory};
 use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::Real;
@@ -24,7 +24,9 @@ impl<T: Real> Driver<T> {
     /// # Errors
     /// If the factors are no longer finite, or the trace cannot be written.
     pub(super) fn evaluate(&mut self) -> Result<Option<Stop>> {
-        let before = self.trajectory.error();
+        let leading = self.leading;
+        let loss = |trajectory: &Trajectory| trajectory.value(leading.key()).map(|value| leading.loss(value));
+        let before = loss(&self.trajectory);
         let comm = self.comm().clone();
         let trajectory = &mut self.trajectory;
         trajectory.measures = comm.span("evaluation", || self.algorithm.measure())?;
@@ -37,6 +39,10 @@ impl<T: Real> Driver<T> {
             return Err(diverged(trajectory.iteration, &format!(" (relative error {error})")));
         }
         let first = *trajectory.first_error.get_or_insert(error);
+        // A method whose measure is not defined here, such as a divergence that is infinite, is watched by its error.
+        let now = loss(trajectory).unwrap_or(error);
+        let first_loss = *trajectory.first_loss.get_or_insert(now);
+        trajectory.best_loss = Some(trajectory.best_loss.map_or(now, |best| best.min(now)));
         // Factors worse than both zeros and the start are on their way to divergence.
         if error <= first.max(1.0) {
             self.checkpointer.remember(&*self.algorithm, trajectory.iteration, &trajectory.measures);
@@ -44,7 +50,7 @@ impl<T: Real> Driver<T> {
         if self.limits.target_error.is_some_and(|target| error <= target) {
             return Ok(Some(Stop::TargetError));
         }
-        let stalled = |tol: f64| before.is_some_and(|before| before - error < tol * first);
+        let stalled = |tol: f64| before.is_some_and(|before| before - now < tol * first_loss);
         Ok(self.limits.tol.is_some_and(stalled).then_some(Stop::Tolerance))
     }
 

@@ -45,6 +45,9 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     comm.agree_on_error(driver.trace.write(&end))?;
     report::of_run(&run.settings, &comm, &driver.trace, &driver.algorithm.factors(), run.sample.take())?;
     if comm.is_root() {
+        warnings(&run, &end, driver.leading, &driver.trajectory)
+            .iter()
+            .for_each(|text| eprintln!("fednmf: warning: {text}"));
         print_summary(&run, &end, &profile, driver.leading);
     }
     if let Some(e) = driver.checkpointer.unsaved {
@@ -125,6 +128,33 @@ fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Op
     all.into()
 }
 
+/// What a user should know about a result that looks like any other.
+fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -> Vec<String> {
+    let mut all = Vec::new();
+    let value = |measure: Measure| end[measure.key()].as_f64();
+    if let (Measure::HeldoutRmse, Some(last), Some(best)) = (leading, value(leading), trajectory.best_loss)
+        && last > 1.01 * best
+    {
+        all.push(format!(
+            "the held-out RMSE rose from {best:.6} to {last:.6}: the factors follow the noise of the observed entries; stop \
+             earlier (--tol 1e-3), or use fewer components than -k {}",
+            run.settings.k
+        ));
+    }
+    let nothing = match leading {
+        Measure::F1 => value(leading).is_some_and(|f1| f1 < 0.1),
+        _ => value(Measure::RelativeError).is_some_and(|error| error > 0.95),
+    };
+    if nothing && !end["privacy"].is_null() {
+        all.push(
+            "--dp: the noise leaves nearly nothing of the components (factors of zeros have a relative error of 1); use a \
+             larger --epsilon, fewer releases (--dp-releases), fewer components or more data"
+                .to_string(),
+        );
+    }
+    all
+}
+
 /// Prints the summary on stdout.
 fn print_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) {
     let text = if run.settings.json { json_summary(run, end) } else { text_summary(run, end, profile, leading) };
@@ -159,13 +189,15 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
         measures: leading.leading(|key| end[key].as_f64()),
         stopped_by: end["stopped_by"].as_str().unwrap_or(""),
         output: output.as_deref(),
+        party_bytes: settings.description().partition.is_private().then(|| end["party_bytes"].as_u64().unwrap_or(0)),
     };
     let report = settings.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
     let privacy = dp::lines(&end["privacy"]);
     let ones = start["params"]["binarize_threshold"].as_f64();
     let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize. "));
     let paragraph = summary::paragraph(&facts, profile);
-    format!("{}\n{privacy}{ones}{paragraph}{}\n", profile.table(), report.unwrap_or_default())
+    let table = if settings.verbose { format!("{}\n", profile.table()) } else { String::new() };
+    format!("{table}{privacy}{ones}{paragraph}{}\n", report.unwrap_or_default())
 }
 
 /// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.

@@ -70,6 +70,9 @@ pub struct Trajectory {
     pub evaluations: usize,
     pub(super) evaluated_at: Option<usize>,
     pub(super) first_error: Option<f64>,
+    /// The first and the least value of what `--tol` watches.
+    pub(super) first_loss: Option<f64>,
+    pub(super) best_loss: Option<f64>,
     saved_at: usize,
     /// Merges whose order is already in the trace.
     pub(super) merges_traced: usize,
@@ -81,6 +84,8 @@ struct SavedTrajectory {
     iteration: usize,
     seconds: f64,
     first_error: Option<f64>,
+    first_loss: Option<f64>,
+    best_loss: Option<f64>,
     last_error: Option<f64>,
 }
 
@@ -97,8 +102,9 @@ impl Trajectory {
 
     /// The attributes that a checkpoint keeps.
     pub fn saved(&self) -> Map<String, Value> {
-        let Trajectory { iteration, seconds, first_error, .. } = *self;
-        let saved = SavedTrajectory { iteration, seconds, first_error, last_error: self.error() };
+        let Trajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = *self;
+        let last_error = self.error();
+        let saved = SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, last_error };
         match serde_json::to_value(saved) {
             Ok(Value::Object(map)) => map,
             _ => unreachable!("a struct is a JSON object"),
@@ -111,11 +117,20 @@ impl Trajectory {
     /// If the checkpoint lacks a part of it.
     pub fn resume(attributes: &Map<String, Value>) -> Result<Self> {
         let saved = serde_json::from_value(Value::Object(attributes.clone()));
-        let SavedTrajectory { iteration, seconds, first_error, .. } = saved.map_err(|e| {
+        let SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = saved.map_err(|e| {
             Error::input(format!("the checkpoint does not say how far the run was ({e}); start again without --resume"))
         })?;
         let (saved_at, merges_traced) = (iteration, iteration);
-        Ok(Trajectory { iteration, seconds, first_error, saved_at, merges_traced, ..Trajectory::default() })
+        Ok(Trajectory {
+            iteration,
+            seconds,
+            first_error,
+            first_loss,
+            best_loss,
+            saved_at,
+            merges_traced,
+            ..Trajectory::default()
+        })
     }
 }
 

@@ -1,20 +1,113 @@
 //! What accompanies the factors of a run in its output: names of rows and columns, and the history of evaluations.
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 use super::report;
 use super::settings::Settings;
-use crate::comm::Communicator;
-use crate::data::{InputSpec, names};
+use crate::comm::{CONTROL, Communicator, MessageTag, Parties, Payload};
+use crate::data::names::{Match, Names};
+use crate::data::{InputSpec, Source, Stack, names};
+use crate::error::{Error, Result};
+use crate::output::matrices;
 use crate::output::matrices::{Annotations, Format};
 use crate::output::trace::Trace;
 
-/// The input's names of rows and columns, for an output in AnnData's format; empty for other formats, and on ranks other
-/// than 0.
-pub fn annotations(output: Option<&std::path::Path>, input: &InputSpec, comm: &Communicator) -> Annotations {
-    let wanted = output.is_some_and(|path| Format::of(path) == Ok(Format::AnnData)) && comm.is_root();
-    let names = if wanted { names::of_input(input) } else { names::Names::default() };
-    Annotations { rows: names.rows, columns: names.columns, transposed: names.turned, history: Map::new() }
+/// Names of rows and columns on their way to rank 0's output: those of the common dimension, and of methods without
+/// privacy those of the others.
+const NAMES: MessageTag = MessageTag::new("output: names", Payload::Control);
+
+/// Where factors go, and what becomes known of their names.
+#[derive(Debug, Clone, Copy)]
+pub struct Destination<'a> {
+    pub path: &'a Path,
+    /// Whether they are added to a file that exists.
+    pub add: bool,
+    /// Whether rows or columns of the matrix are private to parties: their names stay with them.
+    pub private: bool,
+}
+
+/// Names and orientation for an output of the factors of an m × n matrix; the names on rank 0 only. Collective.
+///
+/// # Errors
+/// On all ranks, if the factors are to be added to a file that has another shape or other names.
+pub fn annotations(
+    to: Option<Destination<'_>>,
+    input: &InputSpec,
+    shape: (usize, usize),
+    comm: &Communicator,
+) -> Result<Annotations> {
+    let Some(Destination { path, add, private }) = to else { return Ok(Annotations::default()) };
+    let names = names_of(input, private, comm);
+    let transposed = names.turned;
+    let mut annotations =
+        Annotations { rows: names.rows, columns: names.columns, transposed, history: Map::new(), add };
+    if add {
+        let checked = if comm.is_root() { fit(path, shape, &annotations) } else { Ok(transposed) };
+        annotations.transposed = comm.broadcast_value(CONTROL, comm.agree_on_error(checked)?);
+    }
+    Ok(annotations)
+}
+
+/// The names of an input, on rank 0. Of `{party}` files each owner reads its own; names of the private dimension stay
+/// with their party. Collective.
+fn names_of(input: &InputSpec, private: bool, comm: &Communicator) -> Names {
+    let Source::File { path, .. } = &input.source else { return Names::default() };
+    if !input.by_party() {
+        let names = if comm.is_root() { names::of_input(input) } else { Names::default() };
+        return match (private, input.stack) {
+            (false, _) => names,
+            (true, Stack::Rows) => Names { rows: None, ..names },
+            (true, Stack::Columns) => Names { columns: None, ..names },
+        };
+    }
+    let parties = Parties { count: input.parties.unwrap_or(comm.size()), ranks: comm.size() };
+    let own = |party| {
+        let Names { columns, rows, turned } = names::of_party(path, party, input.transpose);
+        let (common, parts) = if input.stack == Stack::Rows { (columns, rows) } else { (rows, columns) };
+        (common.filter(|_| party == 0), parts.filter(|_| !private), turned)
+    };
+    let own: Vec<_> = parties.hosted(comm.rank()).map(own).collect();
+    let all: Vec<_> = comm.all_gather_value(NAMES, &own).into_iter().flatten().collect();
+    let turned = all.iter().any(|(.., turned)| *turned);
+    let common = all.iter().find_map(|(common, ..)| common.clone());
+    let parts: Option<Vec<Vec<String>>> = all.into_iter().map(|(_, parts, _)| parts).collect();
+    let parts = parts.map(|parts| parts.concat());
+    match input.stack {
+        Stack::Rows => Names { rows: parts, columns: common, turned },
+        Stack::Columns => Names { rows: common, columns: parts, turned },
+    }
+}
+
+/// Whether the columns of the m × n matrix are the observations of the AnnData file at `path`.
+fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations) -> Result<bool> {
+    let shown = path.display();
+    let (observations, variables) = matrices::shape_to_add_to(path).map_err(|e| e.at("--add-to"))?;
+    let turned = match ((m, n) == (observations, variables), (n, m) == (observations, variables)) {
+        (true, true) => annotations.transposed,
+        (true, false) => false,
+        (false, true) => true,
+        (false, false) => {
+            return Err(Error::input(format!(
+                "--add-to {shown}: has {observations} observations and {variables} variables, but the matrix is {m} x {n}"
+            )));
+        }
+    };
+    let there = names::of_file(&path.to_string_lossy());
+    let (rows, columns) = if turned { (&there.columns, &there.rows) } else { (&there.rows, &there.columns) };
+    for (what, ours, theirs) in [("row", &annotations.rows, rows), ("column", &annotations.columns, columns)] {
+        let differs = match names::compare(ours.as_deref(), theirs.as_deref()) {
+            Match::Equal => continue,
+            Match::Reordered(_) => "in another order".to_string(),
+            Match::Different(at, ours, theirs) => format!("{what} {at} is {ours} in the matrix, {theirs} in the file"),
+        };
+        return Err(Error::input(format!(
+            "--add-to {shown}: its {what}s are named otherwise than the matrix's ({differs}); use --output for a file of its \
+             own"
+        )));
+    }
+    Ok(turned)
 }
 
 /// Whether an output needs the events of the trace at the end of the run.

@@ -13,7 +13,7 @@ mod init_file;
 mod iterate;
 mod kernels;
 pub mod metadata;
-mod missing;
+pub mod missing;
 mod prepare;
 pub mod report;
 pub mod settings;

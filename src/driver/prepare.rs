@@ -16,7 +16,7 @@ use crate::algorithms::{Algorithm, Problem};
 use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
 use crate::data;
-use crate::data::{Header, Input, Layout, Loaded, PartySplit};
+use crate::data::{Header, Input, Layout, Loaded, PartySplit, memory};
 use crate::driver::checkpoint::Checkpointer;
 use crate::driver::iterate::{Driver, Limits, Trajectory};
 use crate::error::{Error, Result};
@@ -65,20 +65,27 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
     let lines = report::lines(settings, &header).map_err(Error::on_all_ranks)?;
-    let settings = settings.settled(header.rows, header.cols, header.sparse);
-    let mut progress = Progress::new(comm.is_root() && !settings.quiet, Some(settings.max_iters));
+    let mut settings = settings.settled(header.rows, header.cols, header.sparse);
+    settings.input.parties = header.files.or(settings.input.parties);
+    let mut progress = Progress::quiet(comm.is_root(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
     let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
 
     watchdog::enter("preparing");
-    let annotations = metadata::annotations(settings.output.as_deref(), &settings.input, comm);
+    let destination = settings.output.as_deref().map(|path| metadata::Destination {
+        path,
+        add: settings.add,
+        private: settings.description().partition.is_private(),
+    });
+    let annotations = metadata::annotations(destination, &settings.input, (header.rows, header.cols), comm)?;
     let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
     let kernels = kernels::choose(&settings, resuming, &divided.loaded.blocks, comm)?;
     let mut identity = identity(&settings, &header, &divided);
     let mut start = start_event(&settings, comm, &divided, kernels);
-    let threshold = quantile_threshold(&settings, &divided.loaded);
+    let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
     let mut algorithm = build(&settings, comm, divided, kernels)?;
-    start["params"] = parameters(&settings, &*algorithm, threshold).into();
+    note_choices(&settings, &*algorithm, &mut progress);
+    start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
@@ -86,11 +93,14 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
             progress.note(&format!("going on at iteration {} from {}", trajectory.iteration, path.display()));
             trajectory
         }
-        None => Trajectory::default(),
+        None => {
+            comm.agree_on_error(check_replaced(&settings, comm, &identity))?;
+            Trajectory::default()
+        }
     };
     start["resumed_from"] = trajectory.iteration.into();
     if algorithm.private_releases().is_some() && settings.eval_every > 0 {
-        progress.note(
+        progress.warn(
             "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
         );
     }
@@ -109,7 +119,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
             time_limit: settings.time_limit,
             eval_every: settings.eval_every,
         },
-        leading: settings.description().measure,
+        leading: settings.measure(),
         signals: Some(signals),
         trace,
         progress,
@@ -135,13 +145,25 @@ fn note_settings(settings: &Settings, progress: &mut Progress) {
         ));
     }
     if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
-        progress.note(&format!("warning: --secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
+        progress.warn(&format!("--secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
     }
     if let Some(path) = settings.method.groups().record_releases {
-        progress.note(&format!(
-            "warning: --record-releases: {} lets its reader learn of the data what every party does; with enough releases, all of it",
+        progress.warn(&format!(
+            "--record-releases: {} lets its reader learn of the data what every party does; with enough releases, all of it",
             path.display()
         ));
+    }
+}
+
+/// Tells which words a method chose for parameters that were left to it.
+fn note_choices<T: Real>(settings: &Settings, algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
+    let asked = settings.method.parameters();
+    for (name, chosen) in algorithm.decisions() {
+        if let (Some(Value::String(word)), Value::String(chosen)) = (asked.get(name), &chosen)
+            && word == "auto"
+        {
+            progress.note(&format!("--{} auto: {chosen}", name.replace('_', "-")));
+        }
     }
 }
 
@@ -156,8 +178,9 @@ fn load<T: Real>(
 ) -> Result<Divided<T>> {
     let shape @ (m, n) = (input.header().rows, input.header().cols);
     let counted = if let PartySplit::Counts(counts) = &share { Some(counts.len()) } else { None };
-    let count = settings.parties.or(counted).unwrap_or(comm.size());
+    let count = settings.parties.or(counted).or(input.header().files).unwrap_or(comm.size());
     let parties = Parties { count, ranks: comm.size() };
+    note_few_parties(settings, count, progress);
     let partition = settings.description().partition;
     let (items, what) = if partition == Partition::PartyRows { (m, "rows") } else { (n, "columns") };
     share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;
@@ -168,6 +191,9 @@ fn load<T: Real>(
     } else {
         grid::plan(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
     };
+    // Each factor, and what an update computes for it.
+    let factors = 2.0 * (m as f64 + n as f64) * (settings.k * size_of::<T>()) as f64 / comm.size() as f64;
+    memory::check(input.least_bytes::<T>(&plan, comm.size()) + factors, settings.input.memory, comm)?;
     let loaded = input.load::<T>(&plan, comm, &mut |part| {
         watchdog::step();
         progress.loading(part);
@@ -184,6 +210,26 @@ fn load<T: Real>(
     }
     check_size(&loaded.statistics).map_err(Error::on_all_ranks)?;
     Ok(Divided { loaded, plan, parties, split, seconds })
+}
+
+/// Warns of masked sums that hide little.
+fn note_few_parties(settings: &Settings, parties: usize, progress: &mut Progress) {
+    let groups = settings.method.groups();
+    if !groups.secure_sum.is_some_and(|sum| sum.secure_sum) {
+        return;
+    }
+    if parties == 2 {
+        progress.warn(
+            "--secure-sum: of two parties each learns the other's term, the sum less its own; three or more hide it",
+        );
+    }
+    if let Some(threshold) = groups.threshold.and_then(|args| args.secure_threshold.as_ref())
+        && 2 * threshold <= parties
+    {
+        progress.warn(&format!(
+            "--secure-threshold {threshold}: so few of {parties} parties can uncover any other together; take more than half"
+        ));
+    }
 }
 
 /// The threshold of `--binarize` where the data decided it.
@@ -257,9 +303,11 @@ fn parameters<T: Real>(
     settings: &Settings,
     algorithm: &dyn Algorithm<T>,
     threshold: Option<f64>,
+    divisor: Option<f64>,
 ) -> Map<String, Value> {
     let mut all = settings.all();
     all.extend(threshold.map(|t| ("binarize_threshold".to_string(), json!(t))));
+    all.extend(divisor.map(|d| ("scale_divisor".to_string(), json!(d))));
     all.extend(algorithm.decisions().into_iter().map(|(name, value)| (name.to_string(), value)));
     all
 }
@@ -275,6 +323,21 @@ fn resume<T: Real>(
     let trajectory = Trajectory::resume(&attributes).map_err(|e| e.at(path.display()))?;
     algorithm.restore(&stored, trajectory.iteration)?;
     Ok(trajectory)
+}
+
+/// Refuses to replace a checkpoint of another run. Rank 0 checks.
+fn check_replaced(settings: &Settings, comm: &Communicator, identity: &Map<String, Value>) -> Result<()> {
+    let Some(path) = settings.checkpoint.as_ref().filter(|path| comm.is_root() && checkpoint::has_content(path)) else {
+        return Ok(());
+    };
+    let differs = Checkpoint::resume(path).and_then(|(_, found)| checkpoint::compare(&found, identity)).err();
+    differs.map_or(Ok(()), |why| {
+        Err(Error::input(format!(
+            "--checkpoint {}: exists and is not replaced ({}); give another name, or remove it",
+            path.display(),
+            why.message
+        )))
+    })
 }
 
 /// Opens the trace on rank 0 and writes its start event. Collective.

@@ -11,6 +11,7 @@ use crate::algorithms::description::{Description, Unit};
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
 use crate::data::{self, InputSpec, Threshold};
 use crate::linalg::SparseKernel;
+use crate::metrics::Measure;
 use crate::report::Display;
 
 /// What is factorised where no matrix is named.
@@ -81,6 +82,8 @@ pub struct Settings {
     pub kernel: Option<SparseKernel>,
     pub threads: usize,
     pub output: Option<PathBuf>,
+    /// Whether `output` exists, and the factors are added to its contents.
+    pub add: bool,
     pub trace: Option<PathBuf>,
     /// The page about the run, and what it shall show.
     pub report: Option<(PathBuf, Display)>,
@@ -90,6 +93,8 @@ pub struct Settings {
     pub stall_timeout: Option<Duration>,
     pub resume: bool,
     pub quiet: bool,
+    /// Whether the summary has a line for each phase.
+    pub verbose: bool,
     pub json: bool,
     /// The command line, for provenance.
     pub words: Vec<String>,
@@ -98,6 +103,14 @@ pub struct Settings {
 impl Settings {
     pub fn description(&self) -> &'static Description {
         self.method.description()
+    }
+
+    /// The measure that progress, summary and `--tol` go by: the error on held-out entries if there are any, otherwise that of
+    /// the method.
+    pub fn measure(&self) -> Measure {
+        let missing = self.method.groups().missing;
+        let held_out = missing.is_some_and(|group| group.holdout > 0.0 || group.missing.marks().is_some());
+        if held_out { Measure::HeldoutRmse } else { self.description().measure }
     }
 
     /// The settings with the method that `--algo auto` chooses for a matrix of this shape; unchanged, where a method was

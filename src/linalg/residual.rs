@@ -102,6 +102,24 @@ impl<T: Real> Block<T> {
         total
     }
 
+    /// Hands column and value of each nonzero entry of a row to `f`.
+    pub fn for_each_nonzero(&self, row: usize, mut f: impl FnMut(usize, T)) {
+        let mut some = |j: usize, x: T| {
+            if x != T::zero() {
+                f(j, x);
+            }
+        };
+        match self {
+            Block::Dense(x) => x.row(row).iter().enumerate().for_each(|(j, &x)| some(j, x)),
+            Block::Sparse(x) => {
+                if let Some(row) = x.matrix().outer_view(row) {
+                    row.iter().for_each(|(j, &x)| some(j, x));
+                }
+            }
+            Block::Bits(x) => x.ones(row).for_each(|j| some(j, T::one())),
+        }
+    }
+
     /// Copies the entries (row, first ..) to `out` as f64, as many as it holds.
     pub fn widen_row(&self, row: usize, first: usize, out: &mut [f64]) {
         match self {

@@ -1,5 +1,5 @@
 //! Factors in AnnData's file format (`.h5ad`): `obsm/X_nmf` and `varm/NMF` with the names of observations and variables,
-//! and provenance in `uns/nmf`. The data itself (`X`) is not copied.
+//! and provenance in `uns/nmf`. The data itself (`X`) is not copied; factors can be added to the file that has it.
 //!
 //! The layout is AnnData's `anndata` 0.1.0 with data frames and arrays of version 0.2.0: two attributes of every group and
 //! dataset state its encoding.
@@ -12,6 +12,8 @@ use hdf5::{Dataset, File, Group, Location, LocationType};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::hdf5_probe;
+use crate::hdf5_probe::Content;
 use crate::linalg::Real;
 use crate::output::h5::{Part, Rows, Writer};
 use crate::output::plan::Matrix;
@@ -37,6 +39,8 @@ pub struct Annotations {
     pub transposed: bool,
     /// The evaluations of the run: one list of numbers per measure.
     pub history: Map<String, Value>,
+    /// Whether the factors are added to an existing file, which keeps its other contents.
+    pub add: bool,
 }
 
 /// An AnnData file being written.
@@ -54,7 +58,7 @@ impl<'a> Sheet<'a> {
     /// # Errors
     /// If it cannot be written.
     pub fn create(path: &Path, attributes: &Map<String, Value>, annotations: &'a Annotations) -> Result<Self> {
-        let writer = Writer::create(path)?;
+        let writer = if annotations.add { Writer::copy(path)? } else { Writer::create(path)? };
         let mut about = attributes.clone();
         about.insert("U".into(), place(annotations.transposed, "U").into());
         about.insert("V".into(), place(annotations.transposed, "V").into());
@@ -63,8 +67,16 @@ impl<'a> Sheet<'a> {
         }
         let write = || -> Outcome<()> {
             let file = writer.file();
-            label(file, "anndata", "0.1.0")?;
-            for name in ["layers", "obsm", "obsp", "uns", "varm", "varp"] {
+            if annotations.add {
+                for old in [OBS, VAR, ABOUT].into_iter().filter(|place| exists(file, place)) {
+                    file.unlink(old)?;
+                }
+            } else {
+                label(file, "anndata", "0.1.0")?;
+            }
+            for name in
+                ["layers", "obsm", "obsp", "uns", "varm", "varp"].into_iter().filter(|name| !file.link_exists(name))
+            {
                 let group = file.create_group(name)?;
                 label(&group, "dict", "0.1.0")?;
             }
@@ -117,7 +129,10 @@ impl<'a> Sheet<'a> {
     /// # Errors
     /// If the file cannot be written.
     pub fn finish(self) -> Result<Part> {
-        let Annotations { rows, columns, transposed, .. } = self.annotations;
+        let Annotations { rows, columns, transposed, add, .. } = self.annotations;
+        if *add {
+            return self.writer.close();
+        }
         let (obs, var) = if *transposed { (columns, rows) } else { (rows, columns) };
         let write = || -> Outcome<()> {
             for (name, names, length) in [("obs", obs, self.lengths[0]), ("var", var, self.lengths[1])] {
@@ -212,6 +227,53 @@ fn scalar(group: &Group, name: &str, value: &Value) -> Outcome<()> {
             dataset.write_scalar(&text(&x)?)?;
             label(&dataset, "string", "0.2.0")
         }
+    }
+}
+
+/// Whether a path of two names exists. HDF5 prints an error of its own for a link in a missing group.
+fn exists(file: &File, path: &str) -> bool {
+    path.split('/').next().is_some_and(|group| file.link_exists(group)) && file.link_exists(path)
+}
+
+/// Numbers of observations and variables of an AnnData file that factors can be added to.
+///
+/// # Errors
+/// If the file cannot be read, is no AnnData file, or has factors under the same names that are not fednmf's.
+pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
+    let shown = path.display();
+    hdf5_probe::run(Content::Factors, &path.to_string_lossy(), None)?;
+    let open = || -> Outcome<(Map<String, Value>, bool, [Option<usize>; 2])> {
+        let file = File::open(path)?;
+        let lengths = ["obs", "var"].map(|frame| length_of(&file, frame));
+        Ok((about(&file)?, [OBS, VAR].iter().any(|place| exists(&file, place)), lengths))
+    };
+    let (about, has_factors, lengths) = open()
+        .map_err(|e| Error::input(format!("{shown}: cannot be opened as an AnnData file ({e}); check the name")))?;
+    let [Some(observations), Some(variables)] = lengths else {
+        return Err(Error::input(format!(
+            "{shown}: is no AnnData file: it lacks obs or var; use --output for a file of its own"
+        )));
+    };
+    if has_factors && !about.contains_key("git") {
+        return Err(Error::input(format!(
+            "{shown}: has an obsm/X_nmf or varm/NMF that fednmf did not write; rename it, or use --output for a file of its own"
+        )));
+    }
+    Ok((observations, variables))
+}
+
+/// The length of the index of a data frame.
+fn length_of(file: &File, frame: &str) -> Option<usize> {
+    let group = file.link_exists(frame).then(|| file.group(frame).ok()).flatten()?;
+    let index = group.attr("_index").ok().and_then(|a| a.read_scalar::<VarLenUnicode>().ok());
+    let index = index.map_or_else(|| "_index".to_string(), |name| name.to_string());
+    if !group.link_exists(&index) {
+        return None;
+    }
+    match group.loc_type_by_name(&index).ok()? {
+        // Text that may be missing is a group of values and a mask.
+        LocationType::Group => group.group(&index).ok()?.dataset("values").ok().map(|d| d.size()),
+        _ => group.dataset(&index).ok().map(|d| d.size()),
     }
 }
 

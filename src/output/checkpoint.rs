@@ -121,6 +121,11 @@ fn check_format(path: &Path, attributes: &Map<String, Value>) -> Result<()> {
     )))
 }
 
+/// Whether a checkpoint at `path` would replace anything.
+pub fn has_content(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0)
+}
+
 /// The generation of the manifest at `path`; 0 if it cannot be read.
 fn present(path: &Path) -> u64 {
     let read = || Stored::open_sealed(path).ok()?.attributes().get(GENERATION)?.as_u64();

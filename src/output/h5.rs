@@ -127,6 +127,17 @@ impl Writer {
         Ok(Writer { file, part })
     }
 
+    /// Opens a copy of the file at `path`, which the finished copy replaces.
+    ///
+    /// # Errors
+    /// If it cannot be copied or opened.
+    pub(super) fn copy(path: &Path) -> Result<Self> {
+        let part = Part::new(path);
+        fs::copy(path, part_of(path)).map_err(|e| unwritten(path, e))?;
+        let file = hdf5::File::open_rw(part_of(path)).map_err(|e| unwritten(path, e))?;
+        Ok(Writer { file, part })
+    }
+
     /// The error with its path.
     pub(super) fn failed(&self, e: impl std::fmt::Display) -> Error {
         unwritten(&self.part.path, e)

@@ -13,12 +13,16 @@ use crate::error::Result;
 use crate::linalg::Real;
 use crate::output::gather::Job;
 use crate::output::sink::Encoding;
+use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
 use crate::state::Piece;
 
-pub use crate::output::anndata::Annotations;
+pub use crate::output::anndata::{Annotations, shape_to_add_to};
 pub use crate::output::h5::check_writable;
 pub use crate::output::sink::Format;
 pub use crate::output::stored::Stored;
+
+/// Longest list of names that is kept as an attribute, in bytes.
+const MOST_NAMES: usize = 1 << 24;
 
 /// Writes each named matrix (total rows × columns, dtype of T, C order) and the root attributes as HDF5. No rank holds
 /// more than a block of another's rows. Files get their final names when all are complete. Collective.
@@ -48,6 +52,14 @@ pub fn write_factors<T: Real>(
     annotations: &Annotations,
 ) -> Result<()> {
     let encoding = Format::of(path)?.encoding(annotations);
+    let mut attributes = attributes.clone();
+    if !matches!(encoding, Encoding::AnnData(_)) {
+        for (name, list) in [(ROW_NAMES, &annotations.rows), (COLUMN_NAMES, &annotations.columns)] {
+            let list = list.as_ref().filter(|list| list.iter().map(String::len).sum::<usize>() <= MOST_NAMES);
+            attributes.extend(list.map(|list| (name.to_string(), list.clone().into())));
+        }
+    }
+    let attributes = &attributes;
     Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, encoding }.write(comm)?.publish(comm)
 }
 

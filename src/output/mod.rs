@@ -15,6 +15,7 @@ pub mod progress;
 mod sink;
 mod stored;
 pub mod summary;
+pub mod targets;
 pub mod trace;
 mod values;
 

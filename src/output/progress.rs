@@ -23,6 +23,8 @@ pub struct Progress {
     first: Option<(usize, f64)>,
     /// The last evaluation.
     measures: Vec<(Measure, f64)>,
+    /// Whether warnings are printed: on rank 0.
+    warns: bool,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,8 @@ enum To {
 
 impl Progress {
     /// Shows nothing unless `enabled`. `total_iterations`: the limit, for the remaining time.
+    ///
+    /// [`Progress::warn`] prints where `enabled`, and after [`Progress::quiet`].
     pub fn new(enabled: bool, total_iterations: Option<usize>) -> Self {
         let to = if !enabled {
             To::Nothing
@@ -42,7 +46,12 @@ impl Progress {
         } else {
             To::Log { start: Instant::now(), pace: Pace::default() }
         };
-        Progress { to, total: total_iterations, first: None, measures: Vec::new() }
+        Progress { to, total: total_iterations, first: None, measures: Vec::new(), warns: enabled }
+    }
+
+    /// As [`Progress::new`], but `quiet` leaves only the warnings.
+    pub fn quiet(is_root: bool, quiet: bool, total_iterations: Option<usize>) -> Self {
+        Progress { warns: is_root, ..Progress::new(is_root && !quiet, total_iterations) }
     }
 
     /// `fraction` (0 to 1) of the input has been read.
@@ -91,6 +100,17 @@ impl Progress {
             To::Nothing => {}
             To::Terminal(bar) => bar.println(text),
             To::Log { .. } => eprintln!("{text}"),
+        }
+    }
+
+    /// Prints a warning at once, also of a quiet run: on rank 0 only.
+    pub fn warn(&mut self, text: &str) {
+        let line = format!("fednmf: warning: {text}");
+        match &self.to {
+            To::Terminal(bar) => bar.println(line),
+            To::Log { .. } => eprintln!("{line}"),
+            To::Nothing if self.warns => eprintln!("{line}"),
+            To::Nothing => {}
         }
     }
 

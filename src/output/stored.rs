@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 use super::anndata;
 use super::checksum;
 use crate::data::formats::hdf5_real;
+use crate::data::names;
+use crate::data::names::Names;
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
@@ -30,6 +32,10 @@ pub const GENERATION: &str = "generation";
 pub const PARTY: &str = "party";
 /// The root attribute with the scalars of a checkpoint's owner.
 pub const STATE: &str = "state";
+
+/// The root attributes with the names of the matrix's rows and columns; AnnData has them in obs and var.
+pub const ROW_NAMES: &str = "row_names";
+pub const COLUMN_NAMES: &str = "column_names";
 
 /// A file of named matrices, open for reading, and the parties' files beside it.
 #[derive(Debug)]
@@ -103,6 +109,34 @@ impl Stored {
     /// The attributes of the shared file, with objects and lists parsed.
     pub fn attributes(&self) -> &Map<String, Value> {
         &self.attributes
+    }
+
+    /// Names of the rows and columns of the factorised matrix, as far as the file has them.
+    pub fn names(&self) -> Names {
+        let list = |name: &str| {
+            let list = self.attributes.get(name)?.as_array()?;
+            list.iter().map(|name| name.as_str().map(str::to_string)).collect::<Option<Vec<_>>>()
+        };
+        match &self.source {
+            Source::AnnData(_) => {
+                let Names { rows, columns, turned } = names::of_file(&self.path.to_string_lossy());
+                let turned_over = anndata::find(&self.attributes, "U") == anndata::find(&Map::new(), "V");
+                if turned_over {
+                    Names { rows: columns, columns: rows, turned: !turned }
+                } else {
+                    Names { rows, columns, turned }
+                }
+            }
+            Source::Hdf5(_) | Source::Npz(_) => {
+                Names { rows: list(ROW_NAMES), columns: list(COLUMN_NAMES), turned: false }
+            }
+        }
+    }
+
+    /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it.
+    pub fn is_output(&self) -> bool {
+        let has_data = matches!(&self.source, Source::AnnData(file) if file.link_exists("X"));
+        !has_data && ["version", "git"].iter().all(|name| self.attributes.contains_key(*name))
     }
 
     /// Rows and columns of a matrix in the shared file.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{CHECKPOINT, OUTPUT};
 use crate::comm::{Communicator, Entry, Ledger, MessageTag, Payload};
 use crate::metrics::Measure;
+use crate::units::bytes;
 
 const GATHER: MessageTag = MessageTag::new("summary", Payload::Control);
 
@@ -226,20 +227,6 @@ impl Profile {
     }
 }
 
-/// A number of bytes as text, with binary prefixes.
-pub fn bytes(n: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if n < 1024 {
-        return format!("{n} B");
-    }
-    let (mut x, mut unit) = (n as f64 / 1024.0, 0);
-    // What would round to 1024.0 takes the next unit.
-    while x >= 1023.95 && unit + 1 < UNITS.len() {
-        (x, unit) = (x / 1024.0, unit + 1);
-    }
-    format!("{x:.1} {}", UNITS[unit])
-}
-
 /// What ran, for [`paragraph`].
 #[derive(Debug, Clone)]
 pub struct Facts<'a> {
@@ -258,6 +245,8 @@ pub struct Facts<'a> {
     pub stopped_by: &'a str,
     /// Where the factors went.
     pub output: Option<&'a str>,
+    /// What private parties sent and received, also between parties of the same rank.
+    pub party_bytes: Option<u64>,
 }
 
 /// The run in one paragraph.
@@ -291,9 +280,12 @@ pub fn paragraph(facts: &Facts<'_>, profile: &Profile) -> String {
         }
         None => text.push_str("Factors were not kept (no --output). "),
     }
+    if let Some(exchanged) = facts.party_bytes {
+        let _ = write!(text, "The parties exchanged {}. ", bytes(exchanged));
+    }
     let _ = write!(
         text,
-        "{} sent, load imbalance {:.2} (slowest rank over mean), peak memory {} on a rank.",
+        "{} sent between ranks, load imbalance {:.2} (slowest rank over mean), peak memory {} on a rank.",
         bytes(profile.bytes_sent),
         profile.imbalance,
         bytes(profile.peak_rss_bytes)
@@ -353,11 +345,6 @@ mod tests {
 
     #[test]
     fn numbers_as_text() {
-        for (n, text) in
-            [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1_048_575, "1.0 MiB"), (u64::MAX, "16.0 EiB")]
-        {
-            assert_eq!(bytes(n), text);
-        }
         assert_eq!(peak_rss("Name:\tx\nVmHWM:\t   1234 kB\n"), 1234 * 1024);
         assert_eq!(peak_rss("VmHWM: none"), 0);
         let facts = Facts {
@@ -371,8 +358,9 @@ mod tests {
             measures: vec![(Measure::RelativeError, 0.5)],
             stopped_by: "max-iters",
             output: Some("o.h5"),
+            party_bytes: Some(2048),
         };
         let text = paragraph(&facts, &two_ranks());
-        assert!(text.starts_with("hals factorised 6 x 4 with k = 2 on 1 rank for 5 parties: relative error 0.500000 after 1 iteration in 0.250 s, stopped by max-iters. Factors are in o.h5. "), "{text}");
+        assert!(text.starts_with("hals factorised 6 x 4 with k = 2 on 1 rank for 5 parties: relative error 0.500000 after 1 iteration in 0.250 s, stopped by max-iters. Factors are in o.h5. The parties exchanged 2.0 KiB. "), "{text}");
     }
 }

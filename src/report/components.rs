@@ -15,10 +15,10 @@ const CELLS: usize = 480;
 const TERMS: usize = 8;
 const WIDTH: f64 = 860.0;
 
-/// `component 3 (12.5 %)`: the number as in the file, counted from 1.
+/// `3 (12.5 %)`: the column of the factor, counted from 0.
 fn label(factors: &Factors, place: usize) -> String {
     let share = factors.share.as_ref().map(|share| format!(" ({:.1} %)", 100.0 * share[place]));
-    format!("{}{}", factors.number[place] + 1, share.unwrap_or_default())
+    format!("{}{}", factors.number[place], share.unwrap_or_default())
 }
 
 fn largest<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
@@ -178,8 +178,8 @@ mod tests {
         let names = ["a", "b<", "c", "d"].map(String::from);
         let svg = terms(&factors, &names);
         let place = |text: &str| svg.find(text).unwrap_or_else(|| panic!("{text} in {svg}"));
-        assert!(place("component 2 (75.0 %)") < place("b&lt;: 3") && place("b&lt;: 3") < place("c: 2"));
-        assert!(place("component 1 (25.0 %)") > place("c: 2") && !svg.contains("d: "));
+        assert!(place("component 1 (75.0 %)") < place("b&lt;: 3") && place("b&lt;: 3") < place("c: 2"));
+        assert!(place("component 0 (25.0 %)") > place("c: 2") && !svg.contains("d: "));
         let many: ndarray::Array1<f64> = (0..1000).map(|i| f64::from(i * 7919 % 1000)).collect();
         assert_eq!(
             top_terms(&many.view()).iter().map(|&i| many[i]).collect::<Vec<_>>(),

@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::charts;
 use crate::algorithms::description::COMMON_MESSAGES;
 use crate::algorithms::registry;
-use crate::output::summary::bytes;
+use crate::output::targets::REPORT_START;
 use crate::report::axis::{Axis, number};
 use crate::report::charts::Series;
 use crate::report::history::{History, finite};
 use crate::report::svg::escape;
+use crate::units::bytes;
 
 const STYLE: &str = include_str!("style.css");
 const EXPORT: &str = include_str!("export.js");
@@ -92,7 +93,7 @@ pub fn page(histories: &[History], shown: &[RunFigures]) -> String {
 /// The document around `body`.
 fn html(title: &str, body: &str) -> String {
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+        "{REPORT_START}<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n<script>\n//<![CDATA[\n{EXPORT}//]]>\n</script>\n</body>\n</html>\n",
         escape(title)

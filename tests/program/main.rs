@@ -28,6 +28,8 @@ mod extremes;
 #[cfg(feature = "mpi")]
 mod faults;
 #[cfg(feature = "mpi")]
+mod files;
+#[cfg(feature = "mpi")]
 mod grid;
 #[cfg(feature = "mpi")]
 mod interrupted;

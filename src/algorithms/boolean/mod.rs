@@ -16,7 +16,7 @@ pub mod vote;
 
 pub use cover::{Components, Counts, Signal, rounded};
 pub use party_block::Ones;
-pub use result::{COUNTS, Client, Outcome, Refit, clients, pieces, round_rows};
+pub use result::{COUNTS, Client, Outcome, Refit, agreement, clients, pieces, round_rows};
 
 /// What the Boolean methods do not promise.
 const LIMITS: [&str; 2] = [

@@ -54,6 +54,17 @@ pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &Communicator) 
     Ok(all)
 }
 
+/// How a Boolean product fits the data: measures from the numbers of ones of the data, of the product, and of both.
+pub fn agreement(ones: f64, covered: f64, both: f64) -> Measures {
+    let share = |a: f64, of: f64| if of > 0.0 { a / of } else { 1.0 };
+    vec![
+        ("rel_error", share(ones + covered - 2.0 * both, ones).sqrt()),
+        ("f1", share(2.0 * both, ones + covered)),
+        ("recall", share(both, ones)),
+        ("similarity", share(both, ones + covered - both)),
+    ]
+}
+
 /// How the factors fit one party's rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fits {
@@ -120,17 +131,13 @@ impl<T: Real> Outcome<T> {
         party_sum.sum(comm, COUNTS, most, shares.iter().map(<[f64; 9]>::as_slice), &mut sum)?;
         let [ones, covered, both, signal, signal_both, local, refit, own, own_parties] = sum;
         let errors = ones + covered - 2.0 * both;
-        let share = |a: f64, of: f64| if of > 0.0 { a / of } else { 1.0 };
-        let mut all = vec![
-            ("rel_error", share(errors, ones).sqrt()),
-            ("f1", share(2.0 * both, ones + covered)),
-            ("recall", share(both, ones)),
-            ("similarity", share(both, ones + covered - both)),
+        let mut all = agreement(ones, covered, both);
+        all.extend([
             ("rmsd", local),
             ("rmsd_refit", refit),
             ("rmsd_mean", (if self.refit { refit } else { local }) / parties as f64),
             ("rmsd_overall", (errors / (self.shape.0 as f64 * self.shape.1 as f64)).sqrt()),
-        ];
+        ]);
         if own_parties > 0.0 {
             all.push(("rmsd_own", own));
         }

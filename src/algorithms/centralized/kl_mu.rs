@@ -38,14 +38,14 @@ impl Method for KlMuArgs {
         unit: Unit::Update,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
-        measure: Measure::RelativeError,
+        measure: Measure::Divergence,
         dp: NO_PARTIES,
         limits: None,
         messages: &[
             MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation"),
             MessageSpec::new(GATHER_U, "m x k", "each iteration"),
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
-            MessageSpec::new(DIVERGENCE, "1", "each evaluation"),
+            MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
         ],
     };
 
@@ -64,7 +64,6 @@ impl Method for KlMuArgs {
 
 const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
 const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
-const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Payload::Scalar);
 
 /// One factor on one rank, and the data of its rows.
 struct KlSide<T: Real> {
@@ -118,24 +117,6 @@ fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     a.iter().zip(b).fold(T::zero(), |sum, (&a, &b)| sum + a * b)
 }
 
-/// Hands every entry of a row that is not zero to `f`.
-fn nonzeros<T: Real>(block: &Block<T>, row: usize, mut f: impl FnMut(usize, T)) {
-    let mut some = |j: usize, x: T| {
-        if x != T::zero() {
-            f(j, x);
-        }
-    };
-    match block {
-        Block::Dense(x) => x.row(row).iter().enumerate().for_each(|(j, &x)| some(j, x)),
-        Block::Sparse(x) => {
-            if let Some(row) = x.matrix().outer_view(row) {
-                row.iter().for_each(|(j, &x)| some(j, x));
-            }
-        }
-        Block::Bits(x) => x.ones(row).for_each(|j| some(j, T::one())),
-    }
-}
-
 impl<T: Real> KlSide<T> {
     fn gather(&mut self, comm: &Communicator) {
         let (own, whole) = (self.own.as_slice(), self.whole.as_slice_mut());
@@ -152,7 +133,7 @@ impl<T: Real> KlSide<T> {
         for (a, mut row) in own.rows_mut().into_iter().enumerate() {
             let x = row.as_slice_mut().expect("made in row order");
             ratios.fill(T::zero());
-            nonzeros(block, a, |j, m| {
+            block.for_each_nonzero(a, |j, m| {
                 let y = &y[j * k..(j + 1) * k];
                 let fit = dot(x, y);
                 // Where the factors say 0 no multiple of them says m: the entry cannot pull.
@@ -190,18 +171,8 @@ impl<T: Real> Algorithm<T> for KlMu<T> {
         v.gather(comm);
         let block = std::iter::once((&u.block, u.own.view(), v.whole.view()));
         let error = metrics::relative_error(comm, *norm2, block);
-        let mut columns = vec![0.0; u.own.ncols()];
-        v.whole.rows().into_iter().for_each(|y| columns.iter_mut().zip(y).for_each(|(sum, y)| *sum += y.as_f64()));
-        let mut divergence = [0.0];
-        for (a, x) in u.own.rows().into_iter().enumerate() {
-            divergence[0] += x.iter().zip(&columns).map(|(x, sum)| x.as_f64() * sum).sum::<f64>();
-            nonzeros(&u.block, a, |j, m| {
-                let fit: f64 = x.iter().zip(v.whole.row(j)).map(|(x, y)| x.as_f64() * y.as_f64()).sum();
-                divergence[0] += m.as_f64() * (m.as_f64() / fit).ln() - m.as_f64();
-            });
-        }
-        comm.sum(DIVERGENCE, &mut divergence);
-        Ok(vec![("rel_error", error), ("kl_divergence", divergence[0])])
+        let divergence = metrics::kl_divergence(comm, &u.block, &u.own.view(), &v.whole.view());
+        Ok(vec![("rel_error", error), ("kl_divergence", divergence)])
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

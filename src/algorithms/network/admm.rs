@@ -35,7 +35,7 @@ impl Method for AdmmArgs {
         unit: Unit::Round,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: true,
-        measure: Measure::RelativeError,
+        measure: Measure::Nmse,
         dp: DifferentialPrivacy::Refused("it is a baseline for ppdnmf and not private: all sums are in the clear"),
         limits: Some([
             "Not private: this is the centralised counterpart of ppdnmf, and all sums are in the clear.",

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::machine::Rates;
 use super::{Job, Point, Question, WORTH};
 use crate::algorithms::cost::Cost;
-use crate::output::summary::bytes;
+use crate::units::bytes;
 
 pub struct Report<'a> {
     pub question: &'a Question,

@@ -160,6 +160,11 @@ impl Synthetic {
         KINDS.iter().find(|(_, base, _)| base.kind == self.kind).map_or("synthetic", |(name, ..)| name)
     }
 
+    /// Whether a matrix of this kind is generated from factors, which every process holds.
+    pub fn has_factors(&self) -> bool {
+        matches!(self.kind, SyntheticKind::Planted | SyntheticKind::Exponential)
+    }
+
     /// Whether its blocks are stored sparse.
     pub fn sparse(&self) -> bool {
         self.kind == SyntheticKind::Sparse

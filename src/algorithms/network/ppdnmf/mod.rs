@@ -135,7 +135,7 @@ impl Method for PpdnmfArgs {
         unit: Unit::Round,
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: true,
-        measure: Measure::RelativeError,
+        measure: Measure::Nmse,
         dp: DifferentialPrivacy::Refused(
             "neighbours exchange until they agree: thousands of releases, more than a budget can cover",
         ),
@@ -252,7 +252,8 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     let fixed = Fixed::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)?;
     let secret_seed = args.secret_seed.seed();
     let weights = if args.scalar_g { Weights::Scalar } else { Weights::Entry };
-    let vault = if args.plain {
+    // A single party has nobody to send a ciphertext to.
+    let vault = if args.plain || parties.count == 1 {
         None
     } else {
         let secret = (secret_seed, args.crypto_threads);

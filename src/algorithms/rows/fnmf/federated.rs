@@ -1,12 +1,13 @@
 //! Rounds, server and options of all federated methods with private rows (Alg. 2): FNMF, FedAvg, FedProx, and the methods that
 //! average once.
 
-use ndarray::Array2;
+use ndarray::{Array2, s};
+use serde_json::{Value, json};
 
 use super::measure;
 use crate::algorithms::description::{LARGEST_TERM, MessageSpec};
 use crate::algorithms::method::Groups;
-use crate::algorithms::parameters;
+use crate::algorithms::parameters::{self, Auto};
 use crate::algorithms::rows::fnmf::align::{Aligner, How};
 use crate::algorithms::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
 use crate::algorithms::rows::fnmf::client::{Client, Local, LocalRule, Pull, Work};
@@ -16,7 +17,8 @@ use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, Thre
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, Parties};
 use crate::error::{Error, Result};
-use crate::linalg::{Order, Real};
+use crate::linalg::{Order, Real, gram};
+use crate::nls::Pivoting;
 use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
 use crate::random::{Purpose, Stream, uniform_rows};
 use crate::state::{Owner, Piece, SavedState, State};
@@ -34,9 +36,9 @@ pub enum StartOfV {
 /// What all federated methods with private rows take.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct FederatedArgs {
-    /// Start of the parties' V
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = StartOfV::Independent)]
-    pub start: StartOfV,
+    /// Start of the parties' V: independent, or shared by all. auto: independent, but shared for fnmf with --secure-sum
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<StartOfV>()))]
+    pub start: Auto<StartOfV>,
     #[command(flatten)]
     #[serde(flatten)]
     pub dp: DpArgs,
@@ -158,7 +160,7 @@ impl FederatedSettings {
             pull_at_once: false,
             align: How::Identity,
             barycenter: Barycenter::Mean,
-            independent: federated.start == StartOfV::Independent,
+            independent: federated.start.given() != Some(StartOfV::Shared),
             participation: rounds.participation,
             personalize: false,
             // HALS gives a component the scale that fits it at the time, and the largest would dominate the mean.
@@ -175,7 +177,7 @@ impl FederatedSettings {
             pull_at_once: false,
             align: How::Identity,
             barycenter: Barycenter::Mean,
-            independent: federated.start == StartOfV::Independent,
+            independent: federated.start.given() != Some(StartOfV::Shared),
             participation: 1.0,
             personalize: false,
             unit: false,
@@ -206,6 +208,37 @@ struct Federated<T: Real> {
     iteration: usize,
     /// The iteration whose V̄ the server has, for a method that averages once.
     averaged_at: Option<usize>,
+    /// With noise, what fits U_j to the V̄ that was released.
+    refit: Option<Refit<T>>,
+}
+
+/// Memory for the exact update of U_j, made once.
+struct Refit<T: Real> {
+    solver: Pivoting,
+    /// k × k
+    gram: Array2<T>,
+    /// V̄ in the memory order of the blocks, n × k.
+    v: Array2<T>,
+    /// Right-hand side of the longest block, rows × k.
+    rhs: Array2<T>,
+}
+
+impl<T: Real> Refit<T> {
+    fn new(order: Order, rows: usize, n: usize, k: usize) -> Self {
+        let (v, rhs) = (order.zeros(n, k), order.zeros(rows, k));
+        Refit { solver: Pivoting::new(k), gram: Array2::zeros((k, k)), v, rhs }
+    }
+
+    /// U_j ← argmin ‖M_j − U_j V̄ᵀ‖ over U_j ≥ 0, for `mean` = V̄ᵀ (k × n).
+    fn run(&mut self, clients: &mut [Client<T>], mean: &Array2<T>) {
+        self.v.assign(&mean.t());
+        gram(&self.v.view(), &mut self.gram.view_mut());
+        for client in clients.iter_mut().filter(|client| !client.is_empty()) {
+            let mut rhs = self.rhs.slice_mut(s![..client.u.nrows(), ..]);
+            client.block.mul(&self.v.view(), &mut rhs);
+            self.solver.solve(&mut client.u.view_mut(), &rhs.view(), &self.gram.view());
+        }
+    }
 }
 
 /// Puts a method together.
@@ -255,7 +288,9 @@ pub fn build<T: Real>(
     init::v(seed, &(0..n), scale, first.view_mut());
     server.mean.assign(&first.t());
     let working: Vec<usize> = (0..parties.count).filter(|&p| !data.cuts.rows[p].is_empty()).collect();
+    let longest = clients.iter().map(|c| c.u.nrows()).max().unwrap_or(0);
     Ok(Box::new(Federated {
+        refit: releases.is_some().then(|| Refit::new(order, longest, n, k)),
         work: Work::new(n, k, order, aligner),
         lots: Vec::with_capacity(parties.count),
         norm2: data.statistics.norm2,
@@ -341,7 +376,16 @@ impl<T: Real> Federated<T> {
                 client.follow(&mut work.aligner);
             }
         }
+        self.refit();
         Ok(())
+    }
+
+    /// Under noise V̄ is another one than U_j was fitted to: evaluations, output and the next round use U_j for what was
+    /// released.
+    fn refit(&mut self) {
+        if let Some(refit) = &mut self.refit {
+            self.comm.work("refit", || refit.run(&mut self.clients, &self.server.mean));
+        }
     }
 
     /// Whether the first round has something to pull to.
@@ -387,6 +431,7 @@ impl<T: Real> Federated<T> {
             self.server.open(self.working.iter().copied());
             self.exchange(Barycenter::Mean, true)?;
             self.averaged_at = Some(self.iteration);
+            self.refit();
         }
         Ok(())
     }
@@ -452,6 +497,11 @@ impl<T: Real> Algorithm<T> for Federated<T> {
             }
         }
         pieces
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, Value)> {
+        let start = if self.method.independent { StartOfV::Independent } else { StartOfV::Shared };
+        vec![("start", json!(start)), ("barycenter", json!(self.method.barycenter))]
     }
 
     fn state(&self) -> State<'_, T> {

@@ -30,7 +30,7 @@ use self::federated::{FederatedArgs, FederatedSettings, MESSAGES, RoundArgs};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, Form, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::parameters;
+use crate::algorithms::parameters::{self, Auto};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -64,9 +64,11 @@ pub struct FnmfArgs {
     /// Which components correspond to each other
     #[arg(long, value_name = "HOW", value_enum, default_value_t = How::Lap)]
     pub align: How,
-    /// How the shared V is made from the parties'
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Barycenter::FixedPoint)]
-    pub barycenter: Barycenter,
+    /// How the shared V is made from the parties': mean, fixed-point, greedy, tree, kmeans or
+    /// fuzzy-cmeans. auto: fixed-point, or with
+    /// --secure-sum the mean, the only one that a sum shows
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<Barycenter>()))]
+    pub barycenter: Auto<Barycenter>,
     /// Scale of the components that parties release
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Normalize::Unit)]
     pub normalize: Normalize,
@@ -151,13 +153,17 @@ impl Method for FnmfArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let masked = self.federated.sum.secure_sum;
+        let barycenter = if masked { Barycenter::Mean } else { Barycenter::FixedPoint };
+        let rounds = FederatedSettings::rounds(&self.rounds, &self.federated);
         let settings = FederatedSettings {
             gamma: self.gamma,
             align: self.align,
-            barycenter: self.barycenter,
+            barycenter: self.barycenter.given().unwrap_or(barycenter),
+            independent: rounds.independent && (self.federated.start.given().is_some() || !masked),
             personalize: self.personalize,
             unit: self.normalize == Normalize::Unit,
-            ..FederatedSettings::rounds(&self.rounds, &self.federated)
+            ..rounds
         };
         federated::build(problem, settings, &self.federated)
     }

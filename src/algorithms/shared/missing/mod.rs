@@ -6,6 +6,7 @@
 //! ones add to it: work ∝ (nonzeros + missing) k. Where few do, they are gone through: work ∝ observed k.
 
 mod lists;
+mod observed;
 mod step;
 
 use ndarray::Array2;
@@ -24,6 +25,7 @@ use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
 use crate::state::{Owner, Piece, SavedState};
 
+pub use observed::{Fit, Observed};
 pub use step::UpdateKind;
 
 const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);

@@ -1,0 +1,180 @@
+//! `fednmf evaluate`: how stored factors fit a matrix.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ndarray::{Array2, Axis};
+use serde_json::{Map, Value, json};
+
+use super::provenance::{Provenance, order};
+use crate::algorithms::Measures;
+use crate::algorithms::boolean::{Components, Ones, agreement, rounded};
+use crate::algorithms::parameters::Missing;
+use crate::algorithms::shared::missing::Observed;
+use crate::comm::{Communicator, MessageTag, Payload};
+use crate::data;
+use crate::data::{InputSpec, Layout, names};
+use crate::driver::missing;
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::linalg::Block;
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::output::matrices::Stored;
+use crate::output::progress::Progress;
+
+/// `fednmf evaluate`.
+#[derive(Debug, Args)]
+pub struct EvaluateArgs {
+    /// File with U and V, as --output writes it (.h5, .h5ad, .npz)
+    pub factors: PathBuf,
+    /// Any input that a run takes; scaled, thresholded and with entries missing as in the run that made the factors
+    #[arg(short = 'i', long, value_name = "PATH")]
+    pub input: String,
+    /// Compare with the transposed matrix
+    #[arg(long)]
+    pub transpose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Sums over the rows of each rank.
+const FIT: MessageTag = MessageTag::new("evaluation: fit", Payload::Scalar);
+
+/// `fednmf evaluate`: the measures of the method that made the factors. Collective.
+///
+/// # Errors
+/// If factors or data cannot be read, or their shapes or names do not fit.
+pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
+    let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
+    spec.transpose = args.transpose;
+    let stored = comm.agree_on_error(Stored::open(&args.factors))?;
+    let provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;
+    provenance.apply(&mut spec);
+    spec.allow_negative = true;
+    let input = data::open(&spec, comm)?;
+    let (m, n) = (input.header().rows, input.header().cols);
+    let k = comm.agree_on_error(fitting(&stored, &args.factors, (m, n)))?;
+    let orders = if comm.is_root() { orders(&stored, &args.factors, &spec) } else { Ok([None, None]) };
+    let [of_rows, of_columns] = comm.broadcast_value(FIT, comm.agree_on_error(orders)?);
+    let mut progress = Progress::new(comm.is_root(), None);
+    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
+    let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
+    progress.finish();
+    let rows = loaded.cuts.rows[comm.rank()].clone();
+    let u = comm.agree_on_error(factor(&stored, "U", (m, k), of_rows.as_deref(), rows.clone()))?;
+    let v = comm.agree_on_error(factor(&stored, "V", (n, k), of_columns.as_deref(), 0..n))?;
+    let marks = match provenance.missing.marks() {
+        Some(file) => missing::read(file, (m, n), &loaded.cuts, comm)?.rows,
+        None => Vec::new(),
+    };
+    let marks = marks.into_iter().map(|(i, j)| (i - rows.start, j));
+    let norm2 = loaded.statistics.norm2;
+    let Some(block) = loaded.blocks.into_iter().next() else {
+        return Err(Error::failed("a rank has no block"));
+    };
+    let measures = measures(&provenance, block, marks, (&u, &v), norm2, comm)?;
+    if comm.is_root() {
+        print!("{}", text(args, &provenance, &measures, (m, n, k)));
+    }
+    Ok(EXIT_DONE)
+}
+
+/// The order of the rows of U and of V where names tell that it is another one than the matrix's.
+fn orders(stored: &Stored, path: &Path, spec: &InputSpec) -> Result<[Option<Vec<usize>>; 2]> {
+    let (matrix, factors) = (names::of_input(spec), stored.names());
+    Ok([
+        order(path, "row", matrix.rows.as_deref(), factors.rows.as_deref())?,
+        order(path, "column", matrix.columns.as_deref(), factors.columns.as_deref())?,
+    ])
+}
+
+/// Rows `wanted` of a factor, in the order of the matrix.
+fn factor(
+    stored: &Stored,
+    name: &str,
+    (rows, k): (usize, usize),
+    order: Option<&[usize]>,
+    wanted: std::ops::Range<usize>,
+) -> Result<Array2<f64>> {
+    let Some(order) = order else {
+        let mut own = Array2::zeros((wanted.len(), k));
+        stored.as_f64(name, wanted.start, own.view_mut())?;
+        return Ok(own);
+    };
+    let mut whole = Array2::zeros((rows, k));
+    stored.as_f64(name, 0, whole.view_mut())?;
+    Ok(whole.select(Axis(0), &order[wanted]))
+}
+
+/// The measures of U (own rows × k) and V (n × k): on the observed entries where some are missing, those of Boolean
+/// products for Boolean methods, and the divergence where the method minimises it. Collective.
+fn measures(
+    provenance: &Provenance,
+    block: Block<f64>,
+    marks: impl Iterator<Item = (usize, usize)>,
+    (u, v): (&Array2<f64>, &Array2<f64>),
+    norm2: f64,
+    comm: &Communicator,
+) -> Result<Measures> {
+    if provenance.missing != Missing::None {
+        let only_stored = provenance.missing == Missing::ZeroUnobserved;
+        let fit = Observed::new(block, only_stored, marks).fit(&u.view(), &v.view());
+        let mut sums = [fit.residual2, fit.norm2, fit.count];
+        comm.sum(FIT, &mut sums);
+        let [residual2, norm2, count] = sums;
+        return Ok(vec![
+            ("rel_error", metrics::relative(residual2, norm2)),
+            ("rmse", (residual2 / count.max(1.0)).sqrt()),
+        ]);
+    }
+    let leading = provenance.method.map_or(Measure::RelativeError, |method| method.measure);
+    if provenance.method.is_some_and(|method| method.is_boolean()) {
+        let x = comm.agree_on_error(Ones::new(block))?;
+        let counts = Components::new(rounded(&v.view())).fit(&x, &rounded(&u.view()).transposed(), None);
+        let mut sums = [counts.ones, counts.covered, counts.both].map(|count| count as f64);
+        comm.sum(FIT, &mut sums);
+        return Ok(agreement(sums[0], sums[1], sums[2]));
+    }
+    let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
+    let mut measures = vec![("rel_error", error)];
+    if leading == Measure::Divergence {
+        measures.push((Measure::Divergence.key(), metrics::kl_divergence(comm, &block, &u.view(), &v.view())));
+    }
+    Ok(measures)
+}
+
+fn text(args: &EvaluateArgs, provenance: &Provenance, measures: &Measures, (m, n, k): (usize, usize, usize)) -> String {
+    let note = provenance.note();
+    if args.json {
+        let mut all: Map<String, Value> = measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))).collect();
+        all.extend([("m".to_string(), m.into()), ("n".into(), n.into()), ("k".into(), k.into())]);
+        if !note.is_empty() {
+            all.insert("preparation".into(), note.into());
+        }
+        return format!("{}\n", Value::from(all));
+    }
+    let leading = provenance.method.map_or(Measure::RelativeError, |method| method.measure);
+    let value = |key: &str| measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x);
+    let mut shown: Vec<String> =
+        leading.leading(value).iter().map(|(measure, x)| format!("{} {x:.6}", measure.label())).collect();
+    shown.extend(value("rmse").map(|x| format!("RMSE {x:.6} on the observed entries")));
+    let note = if note.is_empty() { note } else { format!("; {note}") };
+    format!("{} ({m} x {n}, k = {k}{note})\n", shown.join(", "))
+}
+
+/// The number of components of factors that fit an m × n matrix.
+fn fitting(stored: &Stored, path: &Path, (m, n): (usize, usize)) -> Result<usize> {
+    let (u, v) = (stored.matrix("U")?, stored.matrix("V")?);
+    if u.0 != m || v.0 != n || u.1 != v.1 {
+        return Err(Error::input(format!(
+            "{}: U is {} x {} and V {} x {}, which does not fit a matrix of {m} x {n} (is --transpose missing?)",
+            path.display(),
+            u.0,
+            u.1,
+            v.0,
+            v.1
+        )));
+    }
+    Ok(u.1)
+}

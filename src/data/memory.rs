@@ -1,0 +1,127 @@
+//! Whether what a command has to hold fits into memory, checked before anything is allocated: the system would otherwise
+//! end the process long after its start, without a word.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::comm::{Communicator, MessageTag, Payload};
+use crate::error::{Error, Result};
+use crate::units::bytes;
+
+const MEMORY: MessageTag = MessageTag::new("memory of the nodes", Payload::Control);
+
+/// Refuses work that needs more memory than its nodes have. `need` is a lower bound of what this rank will hold, in bytes;
+/// `limit` replaces what is free on a node. Collective.
+///
+/// # Errors
+/// On all ranks, naming the node.
+pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
+    let own = (hostname(), need, limit.map_or_else(free, |limit| limit as f64));
+    let mut nodes = BTreeMap::<String, (f64, f64, usize)>::new();
+    for (name, need, free) in comm.all_gather_value(MEMORY, &own) {
+        let node = nodes.entry(name).or_insert((0.0, f64::INFINITY, 0));
+        *node = (node.0 + need, node.1.min(free), node.2 + 1);
+    }
+    let Some((name, (need, free, ranks))) = nodes.into_iter().find(|(_, (need, free, _))| need > free) else {
+        return Ok(());
+    };
+    let size = |x: f64| bytes(x as u64);
+    let (what, raise) = if limit.is_some() {
+        ("--memory allows", "raise --memory")
+    } else {
+        ("are free", "or set --memory if more can be used")
+    };
+    let free = if limit.is_some() { format!("{what} {}", size(free)) } else { format!("{} {what}", size(free)) };
+    Err(Error::input(format!(
+        "at least {} of memory are needed on {name} (by {ranks} rank{}), but {free}; use more nodes, a smaller part of the \
+         matrix or --precision f32, {raise}",
+        size(need),
+        if ranks == 1 { "" } else { "s" },
+    ))
+    .on_all_ranks())
+}
+
+/// The name of this node.
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "this machine".into(), |name| name.trim().into())
+}
+
+/// Memory in bytes that processes on this node can still allocate: what the system reports, within the limits of the
+/// control groups and of the process. Infinite if nothing is known.
+pub fn free() -> f64 {
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let system =
+        field(&text(Path::new("/proc/meminfo")), "MemAvailable:").map_or(f64::INFINITY, |kilobytes| kilobytes * 1024.0);
+    let groups = text(Path::new("/proc/self/cgroup"));
+    let limits = text(Path::new("/proc/self/limits"));
+    let address_space = limits.lines().find_map(|line| line.strip_prefix("Max address space"));
+    let address_space = address_space.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+    let groups = groups.lines().filter_map(group_of).map(|(root, path)| within(&root, &path));
+    groups.fold(system.min(address_space.unwrap_or(f64::INFINITY)), f64::min)
+}
+
+/// The number after a name in the text of a file in /proc.
+fn field(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+/// The hierarchy and the path of a line of /proc/self/cgroup, if that hierarchy limits memory.
+fn group_of(line: &str) -> Option<(PathBuf, String)> {
+    let mut parts = line.splitn(3, ':');
+    let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    let root = match controllers {
+        "" => "/sys/fs/cgroup",
+        list if list.split(',').any(|c| c == "memory") => "/sys/fs/cgroup/memory",
+        _ => return None,
+    };
+    Some((PathBuf::from(root), path.trim_start_matches('/').to_string()))
+}
+
+/// What a group and the groups around it leave, in bytes.
+fn within(root: &Path, path: &str) -> f64 {
+    let mut group = root.join(path);
+    let mut least = f64::INFINITY;
+    loop {
+        for (limit, used) in [("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")] {
+            let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<f64>().ok();
+            // "max" is no number: no limit. Pages of files can be given back.
+            if let Some(limit) = number(limit) {
+                let statistics = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+                let cache = field(&statistics, "inactive_file ").unwrap_or(0.0);
+                least = least.min(limit - (number(used).unwrap_or(0.0) - cache).max(0.0));
+            }
+        }
+        if group == root || !group.pop() {
+            return least;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_found() {
+        assert_eq!(group_of("0::/user/x"), Some((PathBuf::from("/sys/fs/cgroup"), "user/x".into())));
+        assert_eq!(group_of("5:memory:/a"), Some((PathBuf::from("/sys/fs/cgroup/memory"), "a".into())));
+        assert_eq!(group_of("4:cpu:/a"), None);
+        assert_eq!(field("MemTotal: 5 kB\nMemAvailable:   17 kB\n", "MemAvailable:"), Some(17.0));
+        assert!(free() > 0.0);
+    }
+
+    #[test]
+    fn a_limit_of_a_group_holds_for_all_below() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("a/b");
+        std::fs::create_dir_all(&inner).unwrap();
+        let write = |path: &str, text: &str| std::fs::write(dir.path().join(path), text).unwrap();
+        assert_eq!(within(dir.path(), "a/b"), f64::INFINITY);
+        write("a/b/memory.max", "max\n");
+        write("a/memory.max", "1000\n");
+        write("a/memory.current", "900\n");
+        write("a/memory.stat", "anon 1\ninactive_file 300\n");
+        assert_eq!(within(dir.path(), "a/b"), 400.0);
+    }
+}

@@ -1,0 +1,189 @@
+//! The files that a command writes, checked before anything is read: each can be written, none is an input or another
+//! output, and none replaces a file that fednmf did not write.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::output::h5::{check_writable, directory};
+use crate::output::stored::Stored;
+
+/// The first bytes of a report, by which it is recognised.
+pub const REPORT_START: &str = "<!DOCTYPE html>\n<!-- A report of fednmf -->\n";
+
+/// What a command writes to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Factors; parties with private ones write files beside it (`F.party-03.h5`).
+    Factors,
+    /// Factors that are added to an existing AnnData file.
+    AddedFactors,
+    /// A checkpoint, with files beside it as well. Whether an existing one may be replaced depends on the data.
+    Checkpoint,
+    Trace,
+    Report,
+    /// A file that no other program's could be confused with by mistake.
+    Other,
+}
+
+/// A file that a command writes.
+#[derive(Debug, Clone)]
+pub struct Target<'a> {
+    /// The option that names it, for messages.
+    pub option: &'static str,
+    pub path: &'a Path,
+    pub content: Content,
+}
+
+/// A file that a command reads, with the option that names it.
+pub type Source = (&'static str, PathBuf);
+
+/// Checks the files that a command writes against each other, against the files that it reads, and against what exists.
+///
+/// # Errors
+/// Naming the option that is wrong.
+pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
+    for (i, target) in targets.iter().enumerate() {
+        let Target { option, path, content } = target;
+        check_writable(path).map_err(|e| e.at(option))?;
+        for (other, source) in sources.iter().filter(|_| *content != Content::AddedFactors) {
+            if same(path, source) || target.has_party_file(source) {
+                return Err(Error::input(format!(
+                    "{option} {}: would overwrite {}, which {other} reads; choose another name{}",
+                    path.display(),
+                    source.display(),
+                    if *content == Content::Factors && path.extension().is_some_and(|e| e == "h5ad") {
+                        ", or give --add-to instead to keep the contents and add the factors"
+                    } else {
+                        ""
+                    }
+                )));
+            }
+        }
+        for other in &targets[..i] {
+            if same(path, other.path) || target.has_party_file(other.path) || other.has_party_file(path) {
+                return Err(Error::input(format!(
+                    "{option} {}: {} writes to the same file; give each a name of its own",
+                    path.display(),
+                    other.option
+                )));
+            }
+        }
+        if let Some(kind) = foreign(path, *content) {
+            return Err(Error::input(format!(
+                "{option} {}: exists and is not {kind} written by fednmf, so it is not replaced; remove it or choose another \
+                 name",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Target<'_> {
+    /// Whether `path` has the name of a party's file beside this one: `F.party-03.h5`, of a checkpoint
+    /// `F.party-03.g17.h5`.
+    fn has_party_file(&self, path: &Path) -> bool {
+        if !matches!(self.content, Content::Factors | Content::Checkpoint) || self.path.extension() != path.extension()
+        {
+            return false;
+        }
+        let (Some(stem), Some(other)) = (self.path.file_stem(), path.file_stem()) else { return false };
+        let (stem, other) = (stem.to_string_lossy(), other.to_string_lossy());
+        let number = other.strip_prefix(&*stem).and_then(|rest| rest.strip_prefix(".party-"));
+        number.is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()))
+            && canonical(directory(self.path)) == canonical(directory(path))
+    }
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// Whether two paths are the same file: by device and inode, or, if neither exists, by name. Devices and pipes, such as
+/// /dev/null, may be written to by several.
+fn same(a: &Path, b: &Path) -> bool {
+    match (fs::metadata(a), fs::metadata(b)) {
+        (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        (Err(_), Err(_)) => a.file_name() == b.file_name() && canonical(directory(a)) == canonical(directory(b)),
+        _ => false,
+    }
+}
+
+/// What an existing file should have been to be replaced; `None` if it may be.
+fn foreign(path: &Path, content: Content) -> Option<&'static str> {
+    let exists = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() > 0);
+    if !exists {
+        return None;
+    }
+    let (own, kind) = match content {
+        Content::Factors => (Stored::open(path).is_ok_and(|stored| stored.is_output()), "an output"),
+        Content::Trace => (begins_with(path, b"{\"event\":\"start\""), "a trace"),
+        Content::Report => (begins_with(path, REPORT_START.as_bytes()), "a report"),
+        Content::AddedFactors | Content::Checkpoint | Content::Other => (true, ""),
+    };
+    (!own).then_some(kind)
+}
+
+fn begins_with(path: &Path, bytes: &[u8]) -> bool {
+    let mut start = vec![0; bytes.len()];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(targets: &[(&'static str, &Path, Content)], sources: &[Source]) -> Option<String> {
+        let target = |&(option, path, content)| Target { option, path, content };
+        check(&targets.iter().map(target).collect::<Vec<_>>(), sources).err().map(|e| e.message)
+    }
+
+    #[test]
+    fn a_file_has_one_purpose_however_it_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("in.h5ad"), "x").unwrap();
+        fs::hard_link(at("in.h5ad"), at("hard.h5ad")).unwrap();
+        std::os::unix::fs::symlink(at("in.h5ad"), at("soft.h5ad")).unwrap();
+        let input = [("--input", at("in.h5ad"))];
+        for name in ["in.h5ad", "hard.h5ad", "soft.h5ad", "./in.h5ad"] {
+            let message = refusal(&[("--output", &at(name), Content::Factors)], &input).unwrap();
+            assert!(message.contains("--input") && message.contains("--add-to"), "{name}: {message}");
+        }
+        let (new, same) = (at("new.h5"), dir.path().join(".").join("new.h5"));
+        let both = [("--output", &*new, Content::Factors), ("--checkpoint", &*same, Content::Checkpoint)];
+        assert!(refusal(&both, &[]).unwrap().contains("--output"));
+        assert_eq!(refusal(&both[..1], &input), None);
+        let null = Path::new("/dev/null");
+        assert_eq!(refusal(&[("--trace", null, Content::Trace), ("--report", null, Content::Report)], &[]), None);
+    }
+
+    #[test]
+    fn party_files_count_as_their_outputs() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let input = [("--input", at("x.party-0.h5"))];
+        assert!(refusal(&[("--output", &at("x.h5"), Content::Factors)], &input).is_some());
+        assert!(refusal(&[("--checkpoint", &at("x.h5"), Content::Checkpoint)], &input).is_some());
+        assert_eq!(refusal(&[("--output", &at("y.h5"), Content::Factors)], &input), None);
+        assert_eq!(refusal(&[("--trace", &at("x.h5"), Content::Trace)], &input), None);
+    }
+
+    #[test]
+    fn files_of_others_are_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in [("t.jsonl", Content::Trace), ("r.html", Content::Report), ("o.h5", Content::Factors)] {
+            let path = dir.path().join(name);
+            fs::write(&path, "").unwrap();
+            assert_eq!(refusal(&[("--x", &path, content)], &[]), None, "an empty file may be filled");
+            fs::write(&path, "my own notes, not to be lost").unwrap();
+            assert!(refusal(&[("--x", &path, content)], &[]).unwrap().contains("not replaced"), "{name}");
+        }
+        let path = dir.path().join("t.jsonl");
+        fs::write(&path, "{\"event\":\"start\",\"version\":\"0\"}\n").unwrap();
+        assert_eq!(refusal(&[("--trace", &path, Content::Trace)], &[]), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! Sizes in bytes as text.
+
+/// A number of bytes as text, with binary prefixes.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let (mut x, mut unit) = (n as f64 / 1024.0, 0);
+    // What would round to 1024.0 takes the next unit.
+    while x >= 1023.95 && unit + 1 < UNITS.len() {
+        (x, unit) = (x / 1024.0, unit + 1);
+    }
+    format!("{x:.1} {}", UNITS[unit])
+}
+
+/// Parses a size such as `4G`, `512M` or `1e9`, in bytes; suffixes are powers of 1024.
+///
+/// # Errors
+/// In words, if it is no size.
+pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
+    let text = text.trim().trim_end_matches(['B', 'b']).trim_end_matches('i');
+    let (number, unit) = match text.char_indices().last() {
+        Some((at, letter)) if letter.is_ascii_alphabetic() => (&text[..at], "KMGTP".find(letter.to_ascii_uppercase())),
+        _ => (text, Some(usize::MAX)),
+    };
+    let factor = match unit {
+        Some(usize::MAX) => 1.0,
+        Some(power) => 1024f64.powi(power as i32 + 1),
+        None => f64::NAN,
+    };
+    match number.trim().parse::<f64>() {
+        Ok(x) if x * factor >= 1.0 && x * factor < 1e18 => Ok((x * factor) as u64),
+        _ => Err("must be a size in bytes, such as 4G or 512M".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_text() {
+        for (n, text) in
+            [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1_048_575, "1.0 MiB"), (u64::MAX, "16.0 EiB")]
+        {
+            assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_parsed_or_refused() {
+        for (text, bytes) in
+            [("4G", 4u64 << 30), ("512M", 512 << 20), ("1.5k", 1536), ("2GiB", 2 << 30), ("1e6", 1_000_000)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "G", "-1G", "4X", "0", "nan", "1e30"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Files: nothing that a user has is overwritten, and names keep their meaning.
+
+use std::fs;
+use std::path::Path;
+
+use hdf5::types::VarLenUnicode;
+use ndarray::Array2;
+use tempfile::tempdir;
+
+use crate::common::{data, fednmf, matrix, number, session};
+
+/// Copies a file of tests/data, so that it may be destroyed.
+fn copied(dir: &Path, name: &str) -> std::path::PathBuf {
+    let to = dir.join(Path::new(name).file_name().unwrap());
+    fs::copy(data(name), &to).unwrap();
+    to
+}
+
+#[test]
+fn an_input_is_never_an_output() {
+    let dir = tempdir().unwrap();
+    let input = copied(dir.path(), "formats/counts.h5ad");
+    let before = fs::read(&input).unwrap();
+    let link = dir.path().join("link.h5ad");
+    std::os::unix::fs::symlink(&input, &link).unwrap();
+    for option in ["--output", "--trace", "--report", "--checkpoint"] {
+        for path in [&input, &link] {
+            let run = fednmf(2, "-k 2 --max-iters 1 --input").arg(&input).arg(option).arg(path);
+            run.refused(&[option, "--input"]);
+        }
+    }
+    let factors = dir.path().join("f.h5");
+    fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(&input).arg("--output").arg(&factors).ok();
+    for to in [&input, &factors] {
+        let done = fednmf(0, "project").arg(&factors).arg("--input").arg(&input).arg("--output").arg(to).run();
+        assert_eq!(done.code, Some(2), "{}", done.stderr);
+    }
+    assert!(fs::read(&input).unwrap() == before);
+}
+
+#[test]
+fn outputs_are_distinct_and_replace_only_what_fednmf_wrote() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |k: usize| fednmf(0, &format!("--algo hals -k {k} --max-iters 2 --input")).arg(data("digits.npy"));
+    run(2).arg("--output").arg(at("a.h5")).arg("--checkpoint").arg(at("a.h5")).refused(&["--checkpoint", "--output"]);
+    for (option, name) in [("--output", "notes.h5"), ("--trace", "notes.jsonl"), ("--report", "notes.html")] {
+        fs::write(at(name), "what I found out this year").unwrap();
+        run(2).arg(option).arg(at(name)).refused(&[option, name, "not replaced"]);
+        assert_eq!(fs::read(at(name)).unwrap(), b"what I found out this year");
+    }
+    for (option, name) in [("--output", "o.h5"), ("--trace", "t.jsonl"), ("--report", "r.html")] {
+        run(2).arg(option).arg(at(name)).ok();
+        run(3).arg(option).arg(at(name)).ok();
+    }
+    assert_eq!(matrix(&at("o.h5"), "U").ncols(), 3);
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_kept() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("c.h5");
+    let run = |k: usize| {
+        fednmf(2, &format!("--algo hals -k {k} --max-iters 4 --checkpoint-every 2 --input"))
+            .arg(data("digits.npy"))
+            .arg("--checkpoint")
+            .arg(&path)
+    };
+    run(3).ok();
+    run(4).refused(&["--checkpoint", "not replaced", "k was 3"]);
+    run(3).ok();
+    fs::write(&path, "not a checkpoint at all").unwrap();
+    run(3).refused(&["--checkpoint", "not replaced"]);
+    assert_eq!(fs::read(&path).unwrap(), b"not a checkpoint at all");
+}
+
+#[test]
+fn factors_are_added_to_a_file_that_keeps_the_rest() {
+    let dir = tempdir().unwrap();
+    let input = copied(dir.path(), "formats/counts.h5ad");
+    let before = hdf5::File::open(&input).unwrap();
+    let names = |file: &hdf5::File, frame: &str| {
+        let group = file.group(frame).unwrap();
+        let index: VarLenUnicode = group.attr("_index").unwrap().read_scalar().unwrap();
+        group.dataset(&index).unwrap().read_raw::<VarLenUnicode>().unwrap()
+    };
+    let (members, obs) = (before.member_names().unwrap(), names(&before, "obs"));
+    drop(before);
+    for ranks in [1, 2] {
+        let run = fednmf(ranks, "--algo hals -k 2 --max-iters 3 --input").arg(&input);
+        run.arg("--add-to").arg(&input).ok();
+        let file = hdf5::File::open(&input).unwrap();
+        assert!(members.iter().all(|name| file.link_exists(name)), "{members:?}");
+        assert_eq!(names(&file, "obs"), obs);
+        let (x, factor) = (obs.len(), file.dataset("obsm/X_nmf").unwrap());
+        assert_eq!(factor.shape(), [x, 2]);
+        assert!(file.link_exists("uns/nmf/algo"));
+    }
+    let mistake = fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(data("digits.npy"));
+    mistake.arg("--add-to").arg(&input).refused(&["--add-to", "1797 x 64"]);
+    let missing = fednmf(0, "-k 2 --max-iters 1 --input").arg(&input).arg("--add-to").arg(dir.path().join("no.h5ad"));
+    missing.refused(&["--add-to", "no.h5ad"]);
+}
+
+/// An AnnData file of a dense matrix with the given names of variables.
+fn annotated(path: &Path, x: &Array2<f64>, genes: &[&str]) {
+    let file = hdf5::File::create(path).unwrap();
+    let text = |s: &str| s.parse::<VarLenUnicode>().unwrap();
+    file.new_attr::<VarLenUnicode>().create("encoding-type").unwrap().write_scalar(&text("anndata")).unwrap();
+    file.new_dataset_builder().with_data(x).create("X").unwrap();
+    let cells: Vec<String> = (0..x.nrows()).map(|i| format!("cell{i}")).collect();
+    for (frame, names) in [("obs", cells.iter().map(String::as_str).collect::<Vec<_>>()), ("var", genes.to_vec())] {
+        let group = file.create_group(frame).unwrap();
+        group.new_attr::<VarLenUnicode>().create("_index").unwrap().write_scalar(&text("_index")).unwrap();
+        let names: Vec<VarLenUnicode> = names.into_iter().map(text).collect();
+        group.new_dataset::<VarLenUnicode>().shape(names.len()).create("_index").unwrap().write(&names).unwrap();
+    }
+}
+
+fn example() -> Array2<f64> {
+    Array2::from_shape_fn((12, 4), |(i, j)| ((i * 7 + j * 3) % 5) as f64 + if i % 4 == j { 6.0 } else { 0.0 })
+}
+
+#[test]
+fn columns_are_matched_by_name() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let genes = ["A", "B", "C", "D"];
+    let x = example();
+    annotated(&at("train.h5ad"), &x, &genes);
+    annotated(&at("shuffled.h5ad"), &x.select(ndarray::Axis(1), &[2, 0, 3, 1]), &["C", "A", "D", "B"]);
+    annotated(&at("other.h5ad"), &x, &["A", "B", "C", "E"]);
+    for output in ["f.h5", "f.npz", "f.h5ad"] {
+        let run = fednmf(0, "--algo hals -k 2 --max-iters 30 --input").arg(at("train.h5ad"));
+        run.arg("--output").arg(at(output)).ok();
+        for command in ["project", "evaluate"] {
+            let error = |input: &str| {
+                let line =
+                    [command, at(output).to_str().unwrap(), "--json", "--input", at(input).to_str().unwrap()].join(" ");
+                number(&summary(&line), "rel_error")
+            };
+            let (same, shuffled) = (error("train.h5ad"), error("shuffled.h5ad"));
+            assert!((same - shuffled).abs() < 1e-9, "{output} {command}: {same} {shuffled}");
+            let wrong = fednmf(0, command).arg(at(output)).arg("--input").arg(at("other.h5ad"));
+            wrong.refused(&["column 3", "E", "D"]);
+        }
+    }
+}
+
+/// What a subcommand prints as JSON.
+fn summary(line: &str) -> serde_json::Value {
+    let done = fednmf(0, line).run();
+    assert_eq!(done.code, Some(0), "{line}\n{}", done.stderr);
+    serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{line}: {e}\n{}", done.stdout))
+}
+
+#[test]
+fn files_of_parties_have_the_same_columns() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x = example();
+    annotated(&at("p0.h5ad"), &x, &["A", "B", "C", "D"]);
+    annotated(&at("p1.h5ad"), &x, &["A", "B", "D", "C"]);
+    let pattern = at("p{party}.h5ad");
+    for algo in ["fnmf", "hals"] {
+        let run = fednmf(2, &format!("--algo {algo} -k 2 --max-iters 2 --input")).arg(&pattern);
+        run.refused(&["p0.h5ad", "p1.h5ad", "names"]);
+    }
+    annotated(&at("p1.h5ad"), &x, &["A", "B", "C", "D"]);
+    let run = fednmf(2, "--algo hals -k 2 --max-iters 2 --input").arg(&pattern);
+    run.arg("--output").arg(at("o.h5ad")).ok();
+    let file = hdf5::File::open(at("o.h5ad")).unwrap();
+    let index = |frame: &str| file.dataset(&format!("{frame}/_index")).unwrap().read_raw::<VarLenUnicode>().unwrap();
+    assert_eq!(index("obs").len(), 24);
+    assert_eq!((index("obs")[13].as_str(), index("var")[1].as_str()), ("cell1", "B"));
+}
+
+#[test]
+fn factors_meet_a_matrix_as_they_were_made() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let digits = data("digits.npy");
+    for (i, (options, leading)) in [
+        ("--algo hals --scale max", "rel_error"),
+        ("--algo hals --missing zero-unobserved", "rel_error"),
+        ("--algo elbmf --parties 1 --binarize q0.8", "f1"),
+        ("--algo kl-mu", "kl_divergence"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let output = at(&format!("o{i}.h5"));
+        let line = format!("{options} -k 4 --max-iters 20 --output {} --input {}", output.display(), digits.display());
+        let run = &session::ok(1, &[line])[0];
+        let stored = hdf5::File::open(&output).unwrap();
+        if !stored.link_exists("U") {
+            continue;
+        }
+        let evaluated = summary(&format!("evaluate {} --json --input {}", output.display(), digits.display()));
+        for name in [leading, "rel_error"] {
+            let (there, here) = (number(run, name), number(&evaluated, name));
+            assert!((there - here).abs() <= 1e-9 * there.abs(), "{options}: {name} {there} {here}");
+        }
+        if leading != "f1" {
+            let projected = summary(&format!("project {} --json --input {}", output.display(), digits.display()));
+            let (there, here) = (number(run, "rel_error"), number(&projected, "rel_error"));
+            // With U the best for this V, no error is larger; the divergence is another objective.
+            assert!(here <= there + 1e-9 || leading == "kl_divergence", "{options}: {there} {here}");
+        }
+    }
+}
