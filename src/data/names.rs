@@ -57,10 +57,13 @@ pub fn of_input(spec: &InputSpec) -> Names {
 
 /// The names in one file of an input, after `--transpose`.
 pub fn of_path(path: &str, transpose: bool) -> Names {
-    if !is_hdf5_name(path) || hdf5_probe::run(Content::Names, path, None).is_err() {
-        return Names::default();
-    }
-    let Names { columns, rows, turned } = of_file(path);
+    let Names { columns, rows, turned } = if Path::new(path).is_dir() {
+        of_directory(Path::new(path))
+    } else if is_hdf5_name(path) && hdf5_probe::run(Content::Names, path, None).is_ok() {
+        of_file(path)
+    } else {
+        Names::default()
+    };
     if transpose { Names { columns: rows, rows: columns, turned: !turned } } else { Names { columns, rows, turned } }
 }
 
@@ -104,6 +107,17 @@ pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
             Match::Different(at, name(first, at), name(second, at))
         }
     }
+}
+
+/// The names in a directory as 10x writes it: genes × cells.
+fn of_directory(path: &Path) -> Names {
+    let list = |names: &[&str], column: usize| {
+        let files = names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]).map(|f| path.join(f));
+        let file = files.into_iter().find(|file| file.is_file())?;
+        // Older files of genes have two columns, identifier and name; a list may lack the second one.
+        [column, 1].iter().find_map(|column| list(&format!("{}:{column}", file.display())).ok())
+    };
+    Names { rows: list(&["features", "genes"], 2), columns: list(&["barcodes"], 1), turned: true }
 }
 
 /// The names as they are stored in an HDF5 file.

@@ -60,12 +60,21 @@ impl Format {
     }
 }
 
+/// The matrix of a directory as 10x writes it (`matrix.mtx.gz` beside `features.tsv.gz` and `barcodes.tsv.gz`); any other
+/// path unchanged.
+pub fn matrix_of_directory(path: &str) -> String {
+    let inside = ["matrix.mtx.gz", "matrix.mtx"].map(|name| Path::new(path).join(name));
+    let found = inside.iter().find(|file| file.is_file()).filter(|_| Path::new(path).is_dir());
+    found.map_or_else(|| path.to_string(), |file| file.to_string_lossy().into_owned())
+}
+
 /// Reads the header of a file of any supported format: that of its extension, or else that of its first bytes. `dataset`
 /// names the matrix in an HDF5 file.
 ///
 /// # Errors
 /// If the file is missing, empty, of no supported format, or promises more than it can hold.
 pub fn read_header(path: &str, dataset: Option<&str>) -> Result<MatrixFile> {
+    let path = &*matrix_of_directory(path);
     let wrong = |what: &str| Error::input(format!("{path}: {what}"));
     let mut handle = open(path)?;
     let mut lead = [0u8; 16];
