@@ -63,6 +63,16 @@ impl<T> State<'_, T> {
         self.scalars.push((owner, value));
         self
     }
+
+    /// Adds one value to what `owner` keeps.
+    pub fn extend(&mut self, owner: Owner, name: &str, value: Value) {
+        match self.scalars.iter_mut().find(|(of, _)| *of == owner) {
+            Some((_, Value::Object(map))) => {
+                map.insert(name.to_string(), value);
+            }
+            _ => self.scalars.push((owner, serde_json::json!({ name: value }))),
+        }
+    }
 }
 
 /// A source of stored matrices: a checkpoint, or the factors of `--init`.

@@ -155,16 +155,28 @@ fn matrix(
         )));
     }
     let loaded = opened.load::<f64>(&Layout::Grid { pr: 1, pc: 1 }, alone, &mut |_| ())?;
-    let same = about.get("checksum").and_then(Value::as_str) == Some(&format!("{:016x}", loaded.statistics.checksum));
-    if !same {
-        return Err(Error::input(format!("{input}: is not the matrix of the run (another checksum)")));
-    }
     let mut m = Order::Components.zeros(released.m, released.n);
     let block = &loaded.blocks[0];
     let mut product = block.order().zeros(released.m, released.n);
     block.mul(&Array2::eye(released.n).view(), &mut product.view_mut());
     m.assign(&product);
+    if !is_sketched_by(released, &m) {
+        return Err(Error::input(format!("{input}: is not the matrix of the run: its first sketch is another one")));
+    }
     Ok(m)
+}
+
+/// Whether the first release is the sketch M S of this matrix.
+fn is_sketched_by(released: &Released, m: &Array2<f64>) -> bool {
+    let Released { n, d, .. } = *released;
+    let mut made = sketch::make::<f64>(released.kind, n, d, n, Order::Rows);
+    let mut across = Array2::zeros((d, n));
+    made.draw(&sketch::stream(released.seed, true, 0));
+    made.sketch_rows(0, &Array2::eye(n).view(), &mut across.view_mut());
+    let expected = m.dot(&across.t());
+    let first = released.all.slice(s![..released.m, ..]);
+    let norm2 = |x: &Array2<f64>| x.iter().map(|x| x * x).sum::<f64>();
+    norm2(&(&expected - &first)) <= (10.0 * released.tolerance).powi(2) * norm2(&expected)
 }
 
 fn history(released: &Released, m: &Array2<f64>, recovery: &mut Recovery) -> Vec<Known> {

@@ -33,6 +33,8 @@ pub struct Loaded<T: Real> {
     pub threshold: Option<f64>,
     /// What the entries were divided by, with `--scale`.
     pub divisor: Option<f64>,
+    /// A hash of each of this rank's blocks. Those of a party's data must not leave it.
+    pub fingerprints: Vec<u64>,
 }
 
 impl<T: Real> Loaded<T> {
@@ -44,6 +46,7 @@ impl<T: Real> Loaded<T> {
             cuts: self.cuts.clone(),
             blocks: self.blocks.iter().map(Block::copy).collect(),
             signal: self.signal.clone(),
+            fingerprints: self.fingerprints.clone(),
             ..*self
         }
     }
@@ -106,10 +109,11 @@ impl Input {
         let tiles = layout.tiles(&cuts, comm.rank());
         progress(1.0);
         let shape = (self.header.rows, self.header.cols);
-        let statistics = Statistics::compute(comm, &blocks[..once], &tiles[..once], shape)?;
+        let private = matches!(layout, Layout::PartyRows { .. } | Layout::PartyColumns { .. });
+        let (statistics, fingerprints) = Statistics::compute(comm, &blocks[..once], &tiles[..once], shape, private)?;
         let signal = self.signal();
         let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
-        Ok(Loaded { header: self.header, statistics, duplicates, cuts, blocks, signal, threshold, divisor })
+        Ok(Loaded { header: self.header, statistics, duplicates, cuts, blocks, signal, threshold, divisor, fingerprints })
     }
 
     /// Bytes that the blocks of a rank take at least, if they are alike.

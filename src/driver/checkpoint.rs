@@ -20,6 +20,9 @@ const MIN_INTERVAL: f64 = 300.0;
 /// Largest fraction of a run's time that its checkpoints may take, likewise.
 const MAX_FRACTION: f64 = 0.02;
 
+/// The scalar of a party's file with the fingerprint of its data.
+pub(super) const FINGERPRINT: &str = "fingerprint";
+
 /// When checkpoints are due. Rank 0's clock decides for all.
 #[derive(Debug)]
 struct Schedule {
@@ -71,6 +74,8 @@ pub struct Checkpointer<T: Real> {
     /// Whether the last good factors have an output to go to.
     remembers: bool,
     last_good: Option<LastGood<T>>,
+    /// Of the hosted parties' data.
+    fingerprints: Vec<(usize, u64)>,
 }
 
 /// Factors with a finite error that was no worse than that of zeros or of the start.
@@ -115,7 +120,13 @@ impl<T: Real> Checkpointer<T> {
         remembers: bool,
     ) -> Self {
         let (comm, schedule) = (comm.clone(), Schedule::new(every));
-        Checkpointer { comm, checkpoint, identity, schedule, unsaved: None, remembers, last_good: None }
+        Checkpointer { comm, checkpoint, identity, schedule, unsaved: None, remembers, last_good: None, fingerprints: Vec::new() }
+    }
+
+    /// With the fingerprints of the hosted parties' data, which are kept in those parties' files.
+    #[must_use]
+    pub fn with_fingerprints(self, fingerprints: Vec<(usize, u64)>) -> Self {
+        Checkpointer { fingerprints, ..self }
     }
 
     /// For a run that saves nothing.
@@ -152,14 +163,18 @@ impl<T: Real> Checkpointer<T> {
         let mut attributes = self.identity.clone();
         attributes.extend(trajectory);
         let start = Instant::now();
-        let saved = self.comm.span("checkpoint", || checkpoint.save(&self.comm, &algorithm.state(), &attributes));
+        let mut state = algorithm.state();
+        for &(party, fingerprint) in &self.fingerprints {
+            state.extend(Owner::Party(party), FINGERPRINT, fingerprint.into());
+        }
+        let saved = self.comm.span("checkpoint", || checkpoint.save(&self.comm, &state, &attributes));
         self.schedule.took(start.elapsed().as_secs_f64());
         self.unsaved = match saved {
             Err(e) if !e.everywhere => return Err(e),
             Err(e) => {
                 if self.comm.is_root() {
                     eprintln!(
-                        "fednmf: warning: no checkpoint: {e}; the last good one is left as it was, the run goes on"
+                        "fednmf: warning: no checkpoint: {e}; the last good one is unchanged, the run continues"
                     );
                 }
                 Some(e)

@@ -5,7 +5,7 @@ use crate::algorithms::Algorithm;
 use crate::algorithms::description::Form;
 use crate::algorithms::parameters::GridShape;
 use crate::comm::{CONTROL, Communicator};
-use crate::data::{Header, PartySplit, Statistics};
+use crate::data::{Header, PartySplit, Statistics, Threshold};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
 use crate::output::targets;
@@ -74,6 +74,18 @@ pub(super) fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses a quantile of private data: it would be found from counts of the parties' values in the clear.
+pub(super) fn check_quantile(settings: &Settings, parties: usize) -> Result<()> {
+    let quantile = matches!(settings.input.binarize, Some(Threshold::Quantile(_)));
+    if quantile && parties > 1 && settings.description().partition.is_private() {
+        return Err(Error::input(
+            "--binarize: a quantile over the data of several parties would reveal how many entries of each have which value; \
+             agree on a threshold, and give that number",
+        ));
+    }
+    Ok(())
 }
 
 pub(super) fn check_shape(settings: &Settings, header: &Header) -> Result<()> {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use super::checks::{before_reading, check_form, check_grid, check_shape, check_size, share, split_name};
+use super::checks::{before_reading, check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
 use super::settings::{SAMPLE_INPUT, Settings};
 use super::{kernels, metadata, missing, report};
@@ -17,7 +17,7 @@ use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
 use crate::data;
 use crate::data::{Header, Input, Layout, Loaded, PartySplit, memory};
-use crate::driver::checkpoint::Checkpointer;
+use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
 use crate::error::{Error, Result};
 use crate::linalg;
@@ -29,12 +29,20 @@ use crate::output::matrices::Annotations;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::report::Sample;
-use crate::state::ReadRows;
+use crate::state::{Owner, ReadRows, SavedState};
 
 /// What stays the same during a run and goes into its results.
 pub struct Run {
     pub settings: Settings,
-    /// The trace's start event.
+    /// The fingerprints of the hosted parties' data, which each party compares with its own checkpoint.
+fn own_fingerprints<T: Real>(settings: &Settings, comm: &Communicator, divided: &Divided<T>) -> Vec<(usize, u64)> {
+    if !settings.description().partition.is_private() {
+        return Vec::new();
+    }
+    divided.parties.hosted(comm.rank()).zip(divided.loaded.fingerprints.iter().copied()).collect()
+}
+
+/// The trace's start event.
     pub start: Value,
     pub annotations: Annotations,
     /// Lines of the matrix for the report.
@@ -83,13 +91,14 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let mut identity = identity(&settings, &header, &divided);
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
+    let fingerprints = own_fingerprints(&settings, comm, &divided);
     let mut algorithm = build(&settings, comm, divided, kernels)?;
     note_choices(&settings, &*algorithm, &mut progress);
     start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
-            let trajectory = comm.agree_on_error(resume(path, &identity, &mut *algorithm))?;
+            let trajectory = comm.agree_on_error(resume(path, &identity, &fingerprints, &mut *algorithm))?;
             progress.note(&format!("going on at iteration {} from {}", trajectory.iteration, path.display()));
             trajectory
         }
@@ -123,7 +132,8 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
         signals: Some(signals),
         trace,
         progress,
-        checkpointer: Checkpointer::new(comm, checkpoint, identity, settings.checkpoint_every, remembers),
+        checkpointer: Checkpointer::new(comm, checkpoint, identity, settings.checkpoint_every, remembers)
+            .with_fingerprints(fingerprints),
     };
     Ok((Run { settings, start, annotations, sample }, driver))
 }
@@ -180,6 +190,7 @@ fn load<T: Real>(
     let counted = if let PartySplit::Counts(counts) = &share { Some(counts.len()) } else { None };
     let count = settings.parties.or(counted).or(input.header().files).unwrap_or(comm.size());
     let parties = Parties { count, ranks: comm.size() };
+    check_quantile(settings, count).map_err(Error::on_all_ranks)?;
     note_few_parties(settings, count, progress);
     let partition = settings.description().partition;
     let (items, what) = if partition == Partition::PartyRows { (m, "rows") } else { (n, "columns") };
@@ -223,13 +234,6 @@ fn note_few_parties(settings: &Settings, parties: usize, progress: &mut Progress
             "--secure-sum: of two parties each learns the other's term, the sum less its own; three or more hide it",
         );
     }
-    if let Some(threshold) = groups.threshold.and_then(|args| args.secure_threshold.as_ref())
-        && 2 * threshold <= parties
-    {
-        progress.warn(&format!(
-            "--secure-threshold {threshold}: so few of {parties} parties can uncover any other together; take more than half"
-        ));
-    }
 }
 
 /// The threshold of `--binarize` where the data decided it.
@@ -272,12 +276,24 @@ fn identity<T: Real>(settings: &Settings, header: &Header, divided: &Divided<T>)
     identity.insert("m".into(), header.rows.into());
     identity.insert("n".into(), header.cols.into());
     identity.insert("split".into(), divided.split.clone().into());
-    identity.insert("checksum".into(), checksum(&divided.loaded));
+    identity.insert("checksum".into(), checksum(settings, &divided.loaded));
     identity
 }
 
-fn checksum<T: Real>(loaded: &Loaded<T>) -> Value {
+/// A hash of the data; null for private data, of which even a hash tells something.
+fn checksum<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Value {
+    if settings.description().partition.is_private() {
+        return Value::Null;
+    }
     format!("{:016x}", loaded.statistics.checksum).into()
+}
+
+/// The fingerprints of the hosted parties' data, which each party compares with its own checkpoint.
+fn own_fingerprints<T: Real>(settings: &Settings, comm: &Communicator, divided: &Divided<T>) -> Vec<(usize, u64)> {
+    if !settings.description().partition.is_private() {
+        return Vec::new();
+    }
+    divided.parties.hosted(comm.rank()).zip(divided.loaded.fingerprints.iter().copied()).collect()
 }
 
 /// The trace's start event. `params` and `resumed_from` are filled in when the method is built and resumed.
@@ -293,7 +309,7 @@ fn start_event<T: Real>(
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
         "n": loaded.header.cols, "nnz": loaded.statistics.nonzeros, "k": settings.k, "seed": settings.seed,
         "precision": T::NAME, "host": attributes::hostname(), "time": attributes::now(), "params": {},
-        "format": loaded.header.format, kernels::USED: kernels::names(sparse_kernels), "checksum": checksum(loaded),
+        "format": loaded.header.format, kernels::USED: kernels::names(sparse_kernels), "checksum": checksum(settings, loaded),
         "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0, "output": settings.output,
     })
 }
@@ -316,10 +332,20 @@ fn parameters<T: Real>(
 fn resume<T: Real>(
     path: &std::path::Path,
     identity: &Map<String, Value>,
+    fingerprints: &[(usize, u64)],
     algorithm: &mut dyn Algorithm<T>,
 ) -> Result<Trajectory> {
     let (stored, attributes) = Checkpoint::resume(path)?;
     checkpoint::compare(&attributes, identity).map_err(|e| e.at(path.display()))?;
+    for &(party, fingerprint) in fingerprints {
+        let saved = SavedState::<T>::scalars(&stored, Owner::Party(party))?;
+        if saved.get(FINGERPRINT).is_some_and(|saved| *saved != fingerprint) {
+            return Err(Error::input(format!(
+                "{}: party {party} resumes with other data than it had; give its matrix of then, or start without --resume",
+                path.display()
+            )));
+        }
+    }
     let trajectory = Trajectory::resume(&attributes).map_err(|e| e.at(path.display()))?;
     algorithm.restore(&stored, trajectory.iteration)?;
     Ok(trajectory)

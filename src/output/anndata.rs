@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::linalg::Real;
-use crate::output::h5::{Part, Rows, Writer};
+use crate::output::h5::{Access, Part, Rows, Writer};
 use crate::output::plan::Matrix;
 use crate::output::values::Scalar;
 
@@ -58,7 +58,7 @@ impl<'a> Sheet<'a> {
     /// # Errors
     /// If it cannot be written.
     pub fn create(path: &Path, attributes: &Map<String, Value>, annotations: &'a Annotations) -> Result<Self> {
-        let writer = if annotations.add { Writer::copy(path)? } else { Writer::create(path)? };
+        let writer = if annotations.add { Writer::copy(path)? } else { Writer::create(path, Access::Default)? };
         let mut about = attributes.clone();
         about.insert("U".into(), place(annotations.transposed, "U").into());
         about.insert("V".into(), place(annotations.transposed, "V").into());

@@ -12,7 +12,7 @@ use super::plan;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::output::h5::Part;
+use crate::output::h5::{Access, Part};
 use crate::output::plan::{Head, Matrix, block_rows, blocks};
 use crate::output::sink::{Encoding, Sink};
 use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
@@ -120,7 +120,9 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     }
 
     fn shared_file(&self, width: Option<usize>) -> Result<Sink<'_>> {
-        Sink::create(self.encoding, self.path, self.root(Owner::Shared, width))
+        // A checkpoint holds what a run would not give out: iterates, and keys of parties on this rank.
+        let access = if self.generation.is_some() { Access::OwnerOnly } else { Access::Default };
+        Sink::create(self.encoding, self.path, self.root(Owner::Shared, width), access)
     }
 
     /// Sends this rank's rows to rank 0, which writes them and returns the finished file.
@@ -193,7 +195,7 @@ fn write_own<T: Real>(
     pieces: &[&Piece<'_, T>],
     attributes: Map<String, Value>,
 ) -> Result<Part> {
-    let mut sink = Sink::create(encoding, path, attributes)?;
+    let mut sink = Sink::create(encoding, path, attributes, Access::OwnerOnly)?;
     for matrix in plan::matrices(&[pieces.iter().map(|p| Head::of(p)).collect()])? {
         sink.begin::<T>(&matrix)?;
         for segment in &matrix.segments {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ndarray::{ArrayView2, s};
@@ -28,6 +29,25 @@ pub(super) fn part_of(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// Who may read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// As the user's umask says.
+    Default,
+    /// The owner alone: a party's private rows, or keys.
+    OwnerOnly,
+}
+
+/// Creates the file under its temporary name. What a killed run left there is removed; a link is never followed.
+pub(super) fn create_part(path: &Path, access: Access) -> std::io::Result<fs::File> {
+    let part = part_of(path);
+    if fs::symlink_metadata(&part).is_ok_and(|found| !found.is_dir()) {
+        fs::remove_file(&part)?;
+    }
+    let mode = if access == Access::OwnerOnly { 0o600 } else { 0o666 };
+    fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(part)
+}
+
 /// The directory of `path`.
 pub fn directory(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -48,8 +68,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
             dir.display()
         )));
     }
-    let part = part_of(path);
-    let tried = fs::File::create(&part).and_then(|_| fs::remove_file(&part));
+    let tried = create_part(path, Access::OwnerOnly).and_then(|_| fs::remove_file(part_of(path)));
     tried.map_err(|e| {
         Error::input(format!("{shown}: cannot write into {} ({e}); choose a directory of your own", dir.display()))
     })
@@ -121,8 +140,10 @@ impl Writer {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub fn create(path: &Path, access: Access) -> Result<Self> {
         let part = Part::new(path);
+        // HDF5 truncates the file, which keeps its mode.
+        create_part(path, access).map_err(|e| unwritten(path, e))?;
         let file = hdf5::File::create(part_of(path)).map_err(|e| unwritten(path, e))?;
         Ok(Writer { file, part })
     }
@@ -133,7 +154,7 @@ impl Writer {
     /// If it cannot be copied or opened.
     pub(super) fn copy(path: &Path) -> Result<Self> {
         let part = Part::new(path);
-        fs::copy(path, part_of(path)).map_err(|e| unwritten(path, e))?;
+        create_part(path, Access::OwnerOnly).and_then(|_| fs::copy(path, part_of(path))).map_err(|e| unwritten(path, e))?;
         let file = hdf5::File::open_rw(part_of(path)).map_err(|e| unwritten(path, e))?;
         Ok(Writer { file, part })
     }
@@ -295,14 +316,14 @@ mod tests {
         let path = dir.path().join("o.h5");
         fs::write(&path, "before").unwrap();
         let matrix = Matrix { name: "U".into(), rows: 2, cols: 2, segments: Vec::new() };
-        let writer = Writer::create(&path).unwrap();
+        let writer = Writer::create(&path, Access::Default).unwrap();
         writer.matrix::<f64>(&matrix).unwrap().push(&[1.0, 2.0]).unwrap();
         drop(writer);
         assert_eq!(fs::read(&path).unwrap(), b"before");
-        drop(Writer::create(&path).unwrap().finish().unwrap());
+        drop(Writer::create(&path, Access::Default).unwrap().finish().unwrap());
         assert_eq!(fs::read(&path).unwrap(), b"before");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        Writer::create(&path).unwrap().finish().unwrap().publish().unwrap();
+        Writer::create(&path, Access::Default).unwrap().finish().unwrap().publish().unwrap();
         assert_ne!(fs::read(&path).unwrap(), b"before");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
+use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -15,13 +16,14 @@ use crate::data::formats::npy;
 use crate::data::formats::npy::Header;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::output::h5::{Part, part_of, unwritten};
+use crate::output::h5::{Access, Part, create_part, unwritten};
 use crate::output::plan::Matrix;
 use crate::output::values::Scalar;
 
 /// An archive being written.
 pub struct Archive {
-    zip: ZipWriter<BufWriter<File>>,
+    /// Not dropped unless it is finished: it would try to finish a file that could not be written, and print why.
+    zip: ManuallyDrop<ZipWriter<BufWriter<File>>>,
     part: Part,
     attributes: Map<String, Value>,
 }
@@ -35,15 +37,16 @@ impl Archive {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn create(path: &Path, attributes: Map<String, Value>) -> Result<Self> {
+    pub fn create(path: &Path, attributes: Map<String, Value>, access: Access) -> Result<Self> {
         let part = Part::new(path);
-        let file = File::create(part_of(path)).map_err(|e| unwritten(path, e))?;
-        Ok(Archive { zip: ZipWriter::new(BufWriter::with_capacity(1 << 20, file)), part, attributes })
+        let file = create_part(path, access).map_err(|e| unwritten(path, e))?;
+        let zip = ManuallyDrop::new(ZipWriter::new(BufWriter::with_capacity(1 << 20, file)));
+        Ok(Archive { zip, part, attributes })
     }
 
     fn member(&mut self, name: &str, descr: &str, shape: &str) -> std::io::Result<()> {
         self.zip.start_file(format!("{name}.npy"), options())?;
-        npy::write_header(&mut self.zip, descr, shape)
+        npy::write_header(&mut *self.zip, descr, shape)
     }
 
     /// Begins a matrix.
@@ -95,7 +98,7 @@ impl Archive {
         let mut written = scalars.into_iter().try_for_each(|(name, value)| self.scalar(name, value));
         let Archive { zip, part, .. } = self;
         if written.is_ok() {
-            let closed = zip.finish().map_err(std::io::Error::from);
+            let closed = ManuallyDrop::into_inner(zip).finish().map_err(std::io::Error::from);
             written = closed
                 .and_then(|to| to.into_inner().map_err(std::io::IntoInnerError::into_error))
                 .and_then(|file| file.sync_all());
@@ -283,7 +286,7 @@ mod tests {
         let text = "grün".repeat(100_000);
         let map = serde_json::json!({"algo": text, "empty": "", "x": 0.25, "list": [1, 2], "none": null});
         let Value::Object(map) = map else { unreachable!() };
-        let mut archive = Archive::create(&path, map.clone()).unwrap();
+        let mut archive = Archive::create(&path, map.clone(), Access::Default).unwrap();
         let matrix = Matrix { name: "U".into(), rows: 1000, cols: 300, segments: Vec::new() };
         archive.begin::<f64>(&matrix).unwrap();
         archive.push(values.as_slice().unwrap()).unwrap();

@@ -9,7 +9,7 @@ use super::npz;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::anndata::Annotations;
-use crate::output::h5::{Part, Rows, Writer};
+use crate::output::h5::{Access, Part, Rows, Writer};
 use crate::output::plan::Matrix;
 
 /// The formats, by file extension.
@@ -72,15 +72,20 @@ impl<'a> Sink<'a> {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn create(encoding: Encoding<'a>, path: &Path, attributes: Map<String, Value>) -> Result<Self> {
+    pub fn create(
+        encoding: Encoding<'a>,
+        path: &Path,
+        attributes: Map<String, Value>,
+        access: Access,
+    ) -> Result<Self> {
         Ok(match encoding {
             Encoding::Hdf5 => {
-                let writer = Writer::create(path)?;
+                let writer = Writer::create(path, access)?;
                 writer.attributes(&attributes)?;
                 Sink::Hdf5(None, writer)
             }
             Encoding::AnnData(annotations) => Sink::AnnData(anndata::Sheet::create(path, &attributes, annotations)?),
-            Encoding::Npz => Sink::Npz(Box::new(npz::Archive::create(path, attributes)?)),
+            Encoding::Npz => Sink::Npz(Box::new(npz::Archive::create(path, attributes, access)?)),
         })
     }
 

@@ -17,4 +17,4 @@ mod party_sum;
 
 pub use dp::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
 pub use dropout::{ANSWERS, ROUND_KEYS, SEALED_SHARES};
-pub use party_sum::{KEYS, PartySum, masked};
+pub use party_sum::{Joint, KEYS, PartySum, masked};

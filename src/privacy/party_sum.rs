@@ -29,6 +29,17 @@ pub struct PartySum {
     masked: Option<MaskedSum>,
 }
 
+/// One of several sums that belong together; see [`PartySum::sum_together`].
+pub struct Joint<'a, T> {
+    pub tag: MessageTag,
+    /// A public estimate of the largest entry.
+    pub expected: f64,
+    /// The term of a hosted party, given by its place among the hosted ones.
+    pub term: &'a dyn Fn(usize) -> &'a [T],
+    /// The sum, as long as each term.
+    pub out: &'a mut [T],
+}
+
 /// The masked sums of a run, modulo 2⁶⁴.
 struct MaskedSum {
     protocol: Protocol,
@@ -149,38 +160,10 @@ impl PartySum {
         if missing { present() } else { 1.0 }
     }
 
-    /// Repeats `sums` until no party drops out in between, so that all of them are over the same parties.
-    ///
-    /// # Errors
-    /// As `sums`.
-    pub fn over_same_parties<R>(&mut self, mut sums: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
-        loop {
-            let before = self.lost();
-            let result = sums(self)?;
-            if self.lost() == before {
-                return Ok(result);
-            }
-        }
-    }
-
-    /// The squared norm of the data of the remaining parties, each of which has `own`: `norm2` while no party is lost.
-    ///
-    /// # Errors
-    /// As [`PartySum::sum`].
-    pub fn norm2(
-        &mut self,
-        comm: &Communicator,
-        tag: MessageTag,
-        norm2: f64,
-        own: impl Iterator<Item = f64>,
-    ) -> Result<f64> {
-        if self.lost() == 0 {
-            return Ok(norm2);
-        }
-        let own: Vec<[f64; 1]> = own.map(|x| [x]).collect();
-        let mut sum = [0.0];
-        self.sum(comm, tag, norm2, own.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
-        Ok(sum[0])
+    /// The share of the parties that are in the last sum.
+    pub fn share_left(&self) -> f64 {
+        let included = (0..self.parties).filter(|&party| self.includes(party)).count();
+        included as f64 / self.parties as f64
     }
 
     /// Whether sums are masked.
@@ -208,31 +191,54 @@ impl PartySum {
         terms: impl Iterator<Item = &'a [T]> + Clone,
         out: &mut [T],
     ) -> Result<()> {
+        let terms: Vec<&[T]> = terms.collect();
+        self.sum_together(comm, &mut [Joint { tag, expected, term: &|hosted| terms[hosted], out }])
+    }
+
+    /// As [`PartySum::sum`], for several sums over the same parties: masked, they are one message, whose name is that of
+    /// the first. No values are ever summed again over fewer parties, which would reveal the terms of those that dropped
+    /// out.
+    ///
+    /// # Errors
+    /// As [`PartySum::sum`].
+    pub fn sum_together<T: Real>(&mut self, comm: &Communicator, sums: &mut [Joint<'_, T>]) -> Result<()> {
+        let hosted = self.hosted.len();
         let Some(masked) = &mut self.masked else {
-            return comm.sum_parties(tag, self.parties, terms, out);
+            return sums.iter_mut().try_for_each(|Joint { tag, term, out, .. }| {
+                comm.sum_parties(*tag, self.parties, (0..hosted).map(|place| term(place)), out)
+            });
         };
-        let (headroom, first) = (masked.headroom, self.hosted.start);
-        let expected = if expected > 0.0 { expected } else { 1.0 };
-        let fixed = FixedPoint::new(ldexp(expected, headroom), self.parties);
-        assert_eq!(terms.clone().count(), self.hosted.len(), "every hosted party has a term");
-        let total = masked.sum(comm, tag, out.len(), |hosted, words| {
-            let values = terms.clone().nth(hosted).unwrap_or_default();
-            assert_eq!(values.len(), words.len(), "length of a term");
-            words.iter_mut().zip(values).try_for_each(|(word, x)| {
-                *word = fixed.encode(x.as_f64()).ok_or_else(|| {
-                    Error::failed(format!(
-                        "party {}: its share of '{}' has an entry of {:e}, but the fixed point of --secure-sum \
-                         carries {:e} at most; try --scale max, or a --headroom of more than {headroom} bits",
-                        first + hosted,
-                        tag.kind,
-                        x.as_f64(),
-                        fixed.limit()
-                    ))
-                })?;
-                Ok(())
-            })
+        let Some(tag) = sums.first().map(|sum| sum.tag) else { return Ok(()) };
+        let (headroom, first, parties) = (masked.headroom, self.hosted.start, self.parties);
+        let unit = |expected: f64| {
+            let expected = if expected > 0.0 { expected } else { 1.0 };
+            FixedPoint::new(ldexp(expected, headroom), parties)
+        };
+        let length = sums.iter().map(|sum| sum.out.len()).sum();
+        let total = masked.sum(comm, tag, length, |place, words| {
+            let mut words = words.iter_mut();
+            for sum in sums.iter() {
+                let (fixed, values) = (unit(sum.expected), (sum.term)(place));
+                assert_eq!(values.len(), sum.out.len(), "length of a term");
+                for (x, word) in values.iter().zip(&mut words) {
+                    *word = fixed.encode(x.as_f64()).ok_or_else(|| {
+                        Error::failed(format!(
+                            "party {}: its share of '{}' has an entry that the fixed point of --secure-sum, up to {:e}, does \
+                             not hold; try --scale max, or a --headroom of more than {headroom} bits",
+                            first + place,
+                            sum.tag.kind,
+                            fixed.limit()
+                        ))
+                    })?;
+                }
+            }
+            Ok(())
         })?;
-        out.iter_mut().zip(total).for_each(|(x, t)| *x = T::from_f64(fixed.decode(*t)));
+        let mut total = total.iter();
+        for sum in sums {
+            let fixed = unit(sum.expected);
+            sum.out.iter_mut().zip(&mut total).for_each(|(x, t)| *x = T::from_f64(fixed.decode(*t)));
+        }
         Ok(())
     }
 

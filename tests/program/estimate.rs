@@ -98,6 +98,7 @@ fn sketched_methods_cost_what_was_predicted() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn federated_methods_cost_what_was_predicted() {
     for (algo, options, flops) in [
         ("secure-hals", "--local-iters 2", true),
@@ -138,6 +139,7 @@ fn boolean_rounds_send_what_was_predicted() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn sixty_four_ranks_send_what_was_predicted() {
     compare("hals", "", false, 64, true);
     compare("dsanls", "", false, 64, true);

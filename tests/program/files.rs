@@ -209,3 +209,54 @@ fn factors_meet_a_matrix_as_they_were_made() {
         }
     }
 }
+
+/// Permission bits of a file.
+fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn secrets_are_readable_by_their_owner_alone() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let line = "--algo syn-sd --parties 2 -k 2 --max-iters 2 --input synthetic:planted,m=20,n=16,k=2";
+    let run = || fednmf(1, line).arg("--output").arg(at("o.h5")).arg("--checkpoint").arg(at("c.h5"));
+    run().ok();
+    let private: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).filter(|p| *p != at("o.h5")).collect();
+    assert!(private.len() >= 4, "{private:?}");
+    for path in private {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    // Somebody else's file is not written through a link that waits under the temporary name.
+    fs::write(at("target"), "precious").unwrap();
+    std::os::unix::fs::symlink(at("target"), at("o.h5.part")).unwrap();
+    run().arg("--resume").ok();
+    assert_eq!(fs::read(at("target")).unwrap(), b"precious");
+}
+
+#[test]
+fn private_data_leaves_no_fingerprint_and_is_compared_on_resume() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x = example();
+    annotated(&at("p0.h5ad"), &x, &["A", "B", "C", "D"]);
+    annotated(&at("p1.h5ad"), &x, &["A", "B", "C", "D"]);
+    let run = |iterations: usize| {
+        fednmf(2, &format!("--algo fnmf --parties 2 -k 2 --max-iters {iterations} --input"))
+            .arg(at("p{party}.h5ad"))
+            .arg("--checkpoint")
+            .arg(at("c.h5"))
+            .arg("--trace")
+            .arg(at("t.jsonl"))
+            .arg("--output")
+            .arg(at("o.h5"))
+    };
+    run(2).ok();
+    assert!(crate::common::events(&at("t.jsonl")).iter().all(|event| event["checksum"].is_null()));
+    assert!(!hdf5::File::open(at("o.h5")).unwrap().attr_names().unwrap().contains(&"checksum".to_string()));
+    run(3).arg("--resume").ok();
+    annotated(&at("p1.h5ad"), &(&x + 1.0), &["A", "B", "C", "D"]);
+    let changed = run(4).arg("--resume").run();
+    assert!(changed.code == Some(2) && changed.stderr.contains("party 1"), "{}", changed.stderr);
+}

@@ -11,7 +11,7 @@ use tempfile::tempdir;
 
 /// The methods whose sums tolerate drop-outs, with their shared factor.
 const METHODS: [(&str, &str); 7] = [
-    ("--algo secure-hals", "U"),
+    ("--algo secure-hals --start public", "U"),
     ("--algo syn-sd", "U"),
     ("--algo syn-ssd-u", "U"),
     ("--algo syn-ssd-u --weights equal", "U"),
@@ -54,15 +54,15 @@ fn without_drop_outs_the_sums_have_the_bits_of_pairwise_masks() {
 #[test]
 fn after_drop_outs_at_any_stage_the_result_is_that_of_the_remaining_parties() {
     let dir = tempdir().unwrap();
-    let (two, four) = (parts(dir.path(), 2), parts(dir.path(), 4));
+    let (three, five) = (parts(dir.path(), 3), parts(dir.path(), 5));
     let file = dir.path().join("o.h5");
     for (i, (algo, name)) in METHODS.iter().enumerate() {
-        let pair = run(2, algo, 2, "", &two).arg("--output").arg(&file).ok();
-        let expected = (number(&pair, "rel_error"), factor(&file, name));
+        let few = run(2, algo, 3, "", &three).arg("--output").arg(&file).ok();
+        let expected = (number(&few, "rel_error"), factor(&file, name));
         for stage in 1..=3 {
             let ranks = [1, 2, 4][(i + stage) % 3];
-            let drop = format!("2@1:{stage},3@1:{}", 1 + stage % 3);
-            let left = run(ranks, algo, 4, "--secure-threshold 2", &four).env("FEDNMF_DROP", &drop);
+            let drop = format!("3@1:{stage},4@1:{}", 1 + stage % 3);
+            let left = run(ranks, algo, 5, "--secure-threshold 3", &five).env("FEDNMF_DROP", &drop);
             let left = left.arg("--output").arg(&file).ok();
             let what = format!("{algo}, {drop} on {ranks} ranks");
             assert_eq!(number(&left, "lost_parties"), 2.0, "{what}");
@@ -79,7 +79,7 @@ fn a_party_that_drops_out_after_sending_its_values_is_in_the_sum() {
     let input = parts(dir.path(), 4);
     let file = dir.path().join("o.h5");
     // Without evaluations a round is one sum, so the last sum is the fourth.
-    let line = "--algo syn-sd --parties 4 -k 3 --max-iters 4 --eval-every 0 --secure-sum --secure-threshold 2 --input";
+    let line = "--algo syn-sd --parties 4 -k 3 --max-iters 4 --eval-every 0 --secure-sum --secure-threshold 3 --input";
     let found = |drop: &str| {
         let output = fednmf(2, line).arg(&input).arg("--output").arg(&file).env("FEDNMF_DROP", drop).run();
         assert_eq!(output.code, Some(0), "{output:?}");
@@ -114,7 +114,7 @@ fn a_rank_killed_at_any_stage_of_a_sum_ends_the_job_at_once() {
     for (stage, ranks) in [(1, 2), (2, 4), (3, 2), (4, 4)] {
         let out = dir.path().join("killed.h5");
         let start = Instant::now();
-        let output = run(ranks, "--algo secure-hals", 4, "--secure-threshold 2", &input)
+        let output = run(ranks, "--algo secure-hals", 4, "--secure-threshold 3", &input)
             .env("FEDNMF_DROP", &format!("2@5:{stage}:kill"))
             .arg("--output")
             .arg(&out)
@@ -158,7 +158,7 @@ fn the_traffic_is_in_the_message_table_and_does_not_depend_on_ranks() {
         let mut first: Option<Vec<(String, u64)>> = None;
         for ranks in [1, 2, 4] {
             let drop = if ranks == 4 { "3@9:4" } else { "" };
-            let summary = run(ranks, algo, 4, "--secure-threshold 2", input).env("FEDNMF_DROP", drop).ok();
+            let summary = run(ranks, algo, 4, "--secure-threshold 3", input).env("FEDNMF_DROP", drop).ok();
             let mut bytes = Vec::new();
             for row in summary["wire"].as_array().unwrap() {
                 let (purpose, payload) = (row["purpose"].as_str().unwrap(), row["payload"].as_str().unwrap());
@@ -183,13 +183,15 @@ fn the_traffic_is_in_the_message_table_and_does_not_depend_on_ranks() {
 #[test]
 fn contradictory_options_are_refused() {
     let line = "--algo syn-sd --parties 4 --max-iters 1";
-    fednmf(2, &format!("{line} --secure-threshold 2")).refused(&["--secure-threshold", "add --secure-sum"]);
+    fednmf(2, &format!("{line} --secure-threshold 3")).refused(&["--secure-threshold", "add --secure-sum"]);
     fednmf(2, &format!("{line} --secure-sum --secure-threshold 5")).refused(&["--secure-threshold 5", "4 parties"]);
     fednmf(2, &format!("{line} --secure-sum --secure-threshold 1")).refused(&["--secure-threshold 1", "at least 2"]);
-    fednmf(2, &format!("{line} --secure-sum --secure-threshold 2 --dp gaussian --epsilon 1 --clip 1"))
+    // Two disjoint pairs could each reconstruct a secret.
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 2")).refused(&["more than half", "from 3 to 4"]);
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 3 --dp gaussian --epsilon 1 --clip 1"))
         .refused(&["--secure-threshold", "--dp"]);
-    fednmf(2, "--algo dsanls-secure --parties 4 --secure-sum --secure-threshold 2").refused(&["--secure-threshold"]);
-    fednmf(2, &format!("{line} --secure-sum --secure-threshold 2"))
+    fednmf(2, "--algo dsanls-secure --parties 4 --secure-sum --secure-threshold 3").refused(&["--secure-threshold"]);
+    fednmf(2, &format!("{line} --secure-sum --secure-threshold 3"))
         .env("FEDNMF_DROP", "1@2")
         .refused(&["FEDNMF_DROP=1@2", "PARTY@SUM:STAGE"]);
 }

@@ -94,7 +94,7 @@ fn secure_hals_is_hals() {
             (1, "--parties 7", 1e-9),
             (3, "--parties 7 --skew 0.5", 1e-9),
             // The fixed point has about 40 bits for a sum of the expected size.
-            (2, "--parties 5 --secure-sum", 1e-7),
+            (2, "--parties 5 --secure-sum --start public", 1e-7),
         ] {
             let secure = fednmf(ranks, &format!("--algo secure-hals {line} {parties}")).arg("--output").arg(&b).ok();
             let what = format!("{line} {parties}: {} {}", secure["rel_error"], exact["rel_error"]);
@@ -144,6 +144,38 @@ fn several_sweeps_for_a_sum_save_sums() {
     assert!(five < one && exact < one, "{one} {five} {exact}");
 }
 
+/// Without this the masked run has a start of its own.
+fn start(algo: &str) -> &'static str {
+    if algo == "secure-hals" { "--start public" } else { "" }
+}
+
+/// With a start that others know, the first masked sum M V_0 is k equations for each row of the data. So every run with
+/// `--secure-sum` starts elsewhere, and no seed tells where.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_start_of_v_is_private_where_sums_are_masked() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("o.h5");
+    let start = |more: &str| {
+        let line = format!("--algo secure-hals --input {} -k 3 --parties 4 --max-iters 0 {more}", inputs()[0]);
+        fednmf(2, &line).arg("--output").arg(&file).ok();
+        factor(&file, "V")
+    };
+    let public = start("");
+    assert_eq!(start("--secure-sum --start public"), public);
+    let (first, second) = (start("--secure-sum"), start("--secure-sum"));
+    let part = |v: &ndarray::Array2<f64>, party: usize| v.slice(ndarray::s![16 * party..16 * (party + 1), ..]).to_owned();
+    for party in 0..4 {
+        assert!(part(&first, party) != part(&public, party) && part(&first, party) != part(&second, party));
+        assert!((0..party).all(|other| part(&first, party) != part(&first, other)));
+    }
+    // The scale is the public one.
+    let largest = |v: &ndarray::Array2<f64>| v.iter().copied().fold(0.0, f64::max);
+    assert!((largest(&first) / largest(&public) - 1.0).abs() < 0.1);
+    let seeded = "--secure-sum --secret-seed 5";
+    assert_eq!(start(seeded), start(seeded));
+}
+
 /// The methods with --secure-sum.
 const FAMILY: [&str; 6] = ["syn-sd", "syn-ssd-u", "syn-ssd-v", "syn-ssd-uv", "secure-hals", "dsanls-secure"];
 
@@ -157,7 +189,7 @@ fn masked_sums_do_not_depend_on_ranks_or_keys() {
             // Every run draws new keys; the two runs on one rank show that the result does not depend on them.
             for ranks in [1, 1, 2, 4] {
                 let file = dir.path().join("o.h5");
-                let line = format!("--algo {algo} --input {input} -k 4 --parties 6 --max-iters 3 --secure-sum");
+                let line = format!("--algo {algo} --input {input} -k 4 --parties 6 --max-iters 3 --secure-sum {}", start(algo));
                 let run = fednmf(ranks, &line).arg("--output").arg(&file).ok();
                 let found = (number(&run, "rel_error").to_bits(), matrix(&file, "U"), factor(&file, "V"));
                 assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{algo} {input} on {ranks} ranks");
@@ -170,7 +202,8 @@ fn masked_sums_do_not_depend_on_ranks_or_keys() {
 fn masked_runs_are_as_good_as_plain_ones() {
     for algo in FAMILY {
         let line = format!("--algo {algo} --input synthetic:planted,m=120,n=90 -k 5 --parties 4 --max-iters 8");
-        let (plain, masked) = (fednmf(0, &line).ok(), fednmf(0, &format!("{line} --secure-sum")).ok());
+        let masked = format!("{line} --secure-sum {}", start(algo));
+        let (plain, masked) = (fednmf(0, &line).ok(), fednmf(0, &masked).ok());
         let (x, y) = (number(&plain, "rel_error"), number(&masked, "rel_error"));
         assert!((x - y).abs() < 1e-6 * x, "{algo}: {x} {y}");
     }

@@ -131,8 +131,9 @@ impl<T: Real> Refitted<T> {
     }
 }
 
-/// The relative error with these rows of V for the hosted parties, over the parties that are left if some have
-/// vanished. Collective.
+/// The relative error with these rows of V for the hosted parties, over the parties that are left if some have dropped
+/// out: relative to their share of ‖M‖², as if all had alike. Their own norms stay unknown, since the difference from the
+/// norm of all would be that of the lost parties. Collective.
 fn relative_error<'a, T: Real>(
     comm: &Communicator,
     party_sum: &mut PartySum,
@@ -140,13 +141,10 @@ fn relative_error<'a, T: Real>(
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
     u: &ArrayView2<T>,
 ) -> Result<f64> {
-    let each: Vec<([f64; 1], f64)> = parts.map(|(p, v)| ([p.block.residual2(u, &v.view())], p.block.norm2())).collect();
+    let each: Vec<[f64; 1]> = parts.map(|(p, v)| [p.block.residual2(u, &v.view())]).collect();
     let mut sum = [0.0];
-    let norm2 = party_sum.over_same_parties(|party_sum| {
-        party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.0.as_slice()), &mut sum)?;
-        party_sum.norm2(comm, metrics::RESIDUAL, norm2, each.iter().map(|x| x.1))
-    })?;
-    Ok(metrics::relative(sum[0], norm2))
+    party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+    Ok(metrics::relative(sum[0], norm2 * party_sum.share_left()))
 }
 
 /// U as part of the shared result, and each hosted party's V as its own.

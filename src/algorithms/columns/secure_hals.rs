@@ -13,6 +13,7 @@
 //! it.
 
 use ndarray::Array2;
+use rand::Rng as _;
 
 use super::{
     FORMS, Facts, PAPER, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u, summed,
@@ -22,7 +23,7 @@ use crate::algorithms::columns::row_subsample::Rows;
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::parameters::{self, Auto, Sizes};
+use crate::algorithms::parameters::{self, Auto, SecretSource, Sizes};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -32,7 +33,8 @@ use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::nls::{Pivoting, Sweep, sweep};
-use crate::privacy::{KEYS, PartySum};
+use crate::privacy::{Joint, KEYS, PartySum, masked};
+use crate::random::secret_rng;
 use crate::state::{Owner, Piece, SavedState, State};
 
 /// Update of a factor from its sums.
@@ -43,6 +45,16 @@ pub enum Update {
     Hals,
     /// The exact minimiser, by block principal pivoting
     Bpp,
+}
+
+/// How a party's V starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartOfV {
+    /// Drawn by the party, unknown to the others
+    Private,
+    /// Drawn by --seed
+    Public,
 }
 
 /// The rows of U that an iteration sums for.
@@ -64,6 +76,14 @@ pub struct SecureHalsArgs {
     /// Update of a factor from its sums
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Hals)]
     pub update: Update,
+    /// Start of a party's V: private, drawn by the party, or public, drawn by --seed, with which the first sum gives k exact
+    /// equations for each row of the data. auto: private with --secure-sum
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<StartOfV>()))]
+    pub start: Auto<StartOfV>,
+    /// Where secrets (keys, masks, a private start) come from: the operating system, or a number that anybody can guess; for
+    /// tests only
+    #[arg(long, value_name = "N|os", default_value = "os", value_parser = parameters::secret_source)]
+    pub secret_seed: SecretSource,
     /// Where a factor's update starts
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
     pub extrapolation: Extrapolation,
@@ -101,8 +121,7 @@ impl Method for SecureHalsArgs {
         messages: &[
             PRODUCTS[0],
             PRODUCTS[1],
-            GRAMS[0],
-            GRAMS[1],
+            GRAM_IN_CLEAR,
             RESIDUALS[0],
             RESIDUALS[1],
             LARGEST_TERM,
@@ -159,12 +178,26 @@ impl Method for SecureHalsArgs {
     }
 }
 
+impl SecureHalsArgs {
+    /// Sums in the clear show each party's term anyway.
+    fn start(&self) -> StartOfV {
+        let hidden = if self.secure_sum.secure_sum { StartOfV::Private } else { StartOfV::Public };
+        self.start.given().unwrap_or(hidden)
+    }
+}
+
 const PRODUCT: MessageTag = MessageTag::new("sum of M_r V_r", Payload::Product);
 const GRAM: MessageTag = MessageTag::new("sum of V_r'V_r", Payload::Gram);
 
-const PRODUCTS: [MessageSpec; 2] = summed(PRODUCT, "m x k; with --sketch d_V x k", "each iteration");
-const GRAMS: [MessageSpec; 2] = summed(GRAM, "k x k", "each iteration");
+const PRODUCTS: [MessageSpec; 2] = [
+    MessageSpec::new(PRODUCT, "m x k; with --sketch d_V x k", "each iteration"),
+    MessageSpec::new(masked(PRODUCT), "the same and k x k, the Gram matrix, as one", "each iteration, with --secure-sum"),
+];
+const GRAM_IN_CLEAR: MessageSpec = MessageSpec::new(GRAM, "k x k", "each iteration");
 const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
+
+/// Distinguishes the private start from other secrets of a party.
+const START: u64 = 0x5354_4152_5400_0000;
 
 /// A party, and its terms of the sums.
 struct SecureParty<T: Real> {
@@ -235,7 +268,12 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         }
     };
     let summed_rows = rows.as_ref().map_or(facts.m, Rows::size);
-    let members = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?
+    let mut hosted = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
+    if args.start() == StartOfV::Private {
+        let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &facts, args.secret_seed));
+        comm.agree_on_error(drawn)?;
+    }
+    let members = hosted
         .into_iter()
         .map(|party| {
             let v_beyond = beyond.then(|| party.v.clone());
@@ -268,6 +306,19 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
     }))
 }
 
+/// Draws a party's start from its own secret randomness: U(0, scale), as the public one.
+fn draw_private<T: Real>(party: &mut Party<T>, facts: &Facts, source: SecretSource) -> Result<()> {
+    let mut rng = secret_rng(source.seed(), START ^ party.index as u64)?;
+    // By rows, whatever the memory order, so that it is the same for dense and sparse data.
+    for mut row in party.v.rows_mut() {
+        for x in &mut row {
+            let bits = rng.next_u64() >> 11;
+            *x = T::from_f64(facts.scale * bits as f64 / (1u64 << 53) as f64);
+        }
+    }
+    Ok(())
+}
+
 /// Expected size of an entry of M V, with V as large as at its start.
 fn product_size(facts: &Facts) -> f64 {
     let n = facts.n as f64;
@@ -288,11 +339,15 @@ fn sums<T: Real>(
     rhs: &mut Array2<T>,
     g: &mut Array2<T>,
 ) -> Result<()> {
-    party_sum.over_same_parties(|party_sum| {
-        let products = members.iter().map(|x| entries(&x.product));
-        party_sum.sum(comm, PRODUCT, product_size(facts), products, entries_mut(rhs))?;
-        party_sum.sum(comm, GRAM, gram_size(facts), members.iter().map(|x| entries(&x.gram)), entries_mut(g))
-    })
+    let product = |hosted: usize| entries(&members[hosted].product);
+    let gram = |hosted: usize| entries(&members[hosted].gram);
+    party_sum.sum_together(
+        comm,
+        &mut [
+            Joint { tag: PRODUCT, expected: product_size(facts), term: &product, out: entries_mut(rhs) },
+            Joint { tag: GRAM, expected: gram_size(facts), term: &gram, out: entries_mut(g) },
+        ],
+    )
 }
 
 /// X ← its update for the right-hand side r and the Gram matrix g.

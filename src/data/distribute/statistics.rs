@@ -25,6 +25,7 @@ pub struct Statistics {
     pub max: f64,
     /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
     /// format, dense or sparse, in any order.
+    /// Of all entries; 0 for data of parties, whose fingerprints stay with them ([`fingerprints`](Statistics::compute)).
     pub checksum: u64,
 }
 
@@ -139,7 +140,8 @@ impl<T: Real> Row<'_, T> {
 }
 
 impl Statistics {
-    /// The statistics of an m × n matrix from blocks that cover it once. Collective.
+    /// The statistics of an m × n matrix from blocks that cover it once, and a fingerprint of each block. With `private`
+    /// blocks no fingerprint leaves its rank: whoever knows all other entries could try values until it fits. Collective.
     ///
     /// # Errors
     /// If its entries are too large to be squared and added up.
@@ -148,7 +150,8 @@ impl Statistics {
         blocks: &[LocalBlock<T>],
         tiles: &[Tile],
         (m, n): (usize, usize),
-    ) -> Result<Statistics> {
+        private: bool,
+    ) -> Result<(Statistics, Vec<u64>)> {
         let (mut min, mut max) = extremes(comm, blocks);
         let largest = max.max(-min).max(0.0);
         if !(largest * largest * 4.0).is_finite() {
@@ -158,7 +161,9 @@ impl Statistics {
         }
         let (sum, norm2) = (Exact::new(largest), Exact::new(largest * largest));
         let mut totals = Totals { sum, norm2, nonzeros: 0, checksum: 0 };
+        let mut fingerprints = Vec::with_capacity(blocks.len());
         for (block, tile) in blocks.iter().zip(tiles) {
+            let before = totals.checksum;
             // Entry (a, b) of the block has index a in dimension `across` of the matrix and b in dimension `along`.
             let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
             let start = [tile.rows.start as u64, tile.cols.start as u64];
@@ -167,11 +172,12 @@ impl Statistics {
                 let first = row.wrapping_add(start[along].wrapping_mul(WEIGHTS[along]));
                 dispatch(Row { totals: &mut totals, values, places, first, step: WEIGHTS[along] });
             });
+            fingerprints.push(totals.checksum.wrapping_sub(before));
         }
         let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
         // Two's complement: a sum modulo 2⁶⁴ is that of the signed numbers.
         comm.sum(STATISTICS, bytemuck::cast_slice_mut::<i64, u64>(&mut limbs));
-        let mut counts = [totals.nonzeros, totals.checksum];
+        let mut counts = [totals.nonzeros, if private { 0 } else { totals.checksum }];
         comm.sum(STATISTICS, &mut counts);
         if u128::from(counts[0]) < m as u128 * n as u128 {
             (min, max) = (min.min(0.0), max.max(0.0));
@@ -185,7 +191,7 @@ impl Statistics {
             checksum: counts[1],
         };
         if statistics.norm2.is_finite() {
-            Ok(statistics)
+            Ok((statistics, fingerprints))
         } else {
             Err(Error::input(
                 "the sum of the squared entries exceeds the range of f64; divide the data first (--scale max)",

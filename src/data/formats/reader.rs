@@ -33,7 +33,7 @@ pub struct EntryPolicy {
 }
 
 impl EntryPolicy {
-    /// The entry in the precision of the run.
+    /// The entry in the precision of the run. No reason contains the value: errors of one party's file reach the others.
     ///
     /// # Errors
     /// The reason why it is refused, as a predicate: "is …".
@@ -64,9 +64,9 @@ impl EntryPolicy {
         } else if x.is_infinite() {
             format!("is infinite, or too large for --precision {}", T::NAME)
         } else if !T::from_f64(x).is_finite() {
-            format!("is {x:e}, too large for --precision {}", T::NAME)
+            format!("is too large for --precision {}", T::NAME)
         } else {
-            format!("is {x}: negative, but the factorisation requires a nonnegative matrix")
+            "is negative, but the factorisation requires a nonnegative matrix".to_string()
         }
     }
 }

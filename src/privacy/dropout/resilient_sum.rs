@@ -74,11 +74,14 @@ impl ResilientSum {
     /// Sums that need at least `threshold` parties.
     ///
     /// # Errors
-    /// On all ranks, if the threshold is below 2 (one party could unmask another) or above the number of parties.
+    /// On all ranks, if the threshold is above the number of parties, or not above half of it: two disjoint groups of parties
+    /// could each reconstruct a secret, of which only one must ever be.
     pub fn new(comm: &Communicator, parties: Parties, threshold: usize) -> Result<Self> {
-        if threshold < 2 || threshold > parties.count {
+        if 2 * threshold <= parties.count || threshold > parties.count {
             return Err(Error::input(format!(
-                "--secure-threshold {threshold}: must be at least 2, and no more than the {} parties",
+                "--secure-threshold {threshold}: of {} parties it must be more than half, from {} to {}",
+                parties.count,
+                parties.count / 2 + 1,
                 parties.count
             ))
             .on_all_ranks());

@@ -9,12 +9,15 @@ use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::nls::Pivoting;
-use crate::privacy::PartySum;
+use crate::privacy::{Joint, PartySum};
 
 /// Single numbers of each party, summed.
 pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
 
 const COUNT: usize = 9;
+/// Of these, the first are squared errors and the last are drifts, whose scales differ from that of the others.
+const SQUARES: usize = 1;
+const DRIFTS: usize = COUNT - 2;
 
 /// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. Collective.
 ///
@@ -35,14 +38,18 @@ pub fn measure<T: Real>(
     let mut sums = [0.0; COUNT];
     // Squares, what is as large as an entry or a norm, and the drift, which knows no bound: each kind has a scale of its own,
     // and none can swamp another.
-    let (squares, rest) = sums.split_at_mut(1);
-    let (rest, drifts) = rest.split_at_mut(COUNT - 3);
-    let norm2 = party_sum.over_same_parties(|party_sum| {
-        party_sum.sum(comm, ERRORS, norm2, own.iter().map(|o| &o[..1]), squares)?;
-        party_sum.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[1..COUNT - 2]), rest)?;
-        party_sum.sum(comm, ERRORS, norm2.sqrt(), own.iter().map(|o| &o[COUNT - 2..]), drifts)?;
-        party_sum.norm2(comm, ERRORS, norm2, clients.iter().map(|c| c.block.norm2()))
-    })?;
+    let (squares, rest) = sums.split_at_mut(SQUARES);
+    let (rest, drifts) = rest.split_at_mut(DRIFTS - SQUARES);
+    let sum = |expected, term, out| Joint { tag: ERRORS, expected, term, out };
+    party_sum.sum_together(
+        comm,
+        &mut [
+            sum(norm2, &|hosted: usize| &own[hosted][..SQUARES], squares),
+            sum(norm2.sqrt(), &|hosted: usize| &own[hosted][SQUARES..DRIFTS], rest),
+            sum(norm2.sqrt(), &|hosted: usize| &own[hosted][DRIFTS..], drifts),
+        ],
+    )?;
+    let norm2 = norm2 * party_sum.share_left();
     let [residual2, rmsd, refit, distance, gap, working, personal, drift, aligned] = sums;
     let rel_error = if norm2 > 0.0 {
         (residual2 / norm2).sqrt()
