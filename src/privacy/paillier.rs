@@ -2,11 +2,15 @@
 //! GMP: sums and integer multiples of encrypted integers, without the secret key. E(x) = (1 + n)^x rⁿ mod n².
 //!
 //! Nearly all of the time of an encryption goes into the randomness rⁿ mod n², which a table replaces: with
-//! p ≡ q ≡ 3 (mod 4), gcd(p − 1, q − 1) = 2 and a public h = (−x²)ⁿ mod n² for a secret random x, h^a serves as rⁿ for a
+//! p ≡ q ≡ 3 (mod 4), gcd(p − 1, q − 1) = 2 and h = (−x²)ⁿ mod n² for a secret random x, h^a serves as rⁿ for a
 //! random exponent a of half the length of the key. This is the scheme of Damgård, Jurik and Nielsen (A generalization of
 //! Paillier's public-key system with applications to electronic voting, Int. J. Inf. Secur. 9, 2010, section 4.2), whose
 //! security rests on the decisional composite residuosity assumption and on the indistinguishability of short and long
 //! exponents of h. h is fixed, so h^a is a product of table entries. The owner of the key computes modulo p² and q².
+//!
+//! That argument needs an honest owner: modulo primes whose p − 1 has small factors only, the owner of a key could compute a,
+//! and see through an answer to how it was made. A neighbour therefore refreshes its answers with rⁿ for a random r of full
+//! length, which hides whatever the key is made of as long as n is coprime to φ(n).
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -15,11 +19,12 @@ use rug::{Assign, Complete, Integer};
 
 use crate::error::{Error, Result};
 
-/// Bits of the exponent per multiplication: for the owner of the key, and for its neighbours, who encrypt less.
-const OWN_WINDOW: u32 = 6;
-const OTHERS_WINDOW: u32 = 4;
+/// Bits of the exponent per multiplication by the table.
+const WINDOW: u32 = 6;
 /// Rounds of the Miller-Rabin primality test.
 const ROUNDS: u32 = 30;
+/// A public modulus must have no prime factor up to this.
+const SMALL: u32 = 1 << 16;
 
 /// Randomness and scratch integers of one thread, reused between calls.
 pub struct Worker {
@@ -86,13 +91,11 @@ impl Table {
     }
 }
 
-/// A public key, with a table for the randomness of its ciphertexts.
+/// A public key: n, and n².
 pub struct PublicKey {
     pub n: Integer,
     pub nn: Integer,
     bits: u32,
-    h: Integer,
-    table: Table,
 }
 
 impl PublicKey {
@@ -101,31 +104,30 @@ impl PublicKey {
     /// # Errors
     /// If the words are no key of `bits` bits.
     pub fn from_words(words: &[u64], bits: u32) -> Result<Self> {
-        let (n, h) = words.split_at(bits as usize / 64);
-        let key = PublicKey::new(Integer::from_digits(n, Order::Lsf), Integer::from_digits(h, Order::Lsf), bits);
-        if key.n.significant_bits() != bits || key.n.is_even() || key.h.gcd_ref(&key.n).complete() != 1 {
+        let key = PublicKey::new(Integer::from_digits(words, Order::Lsf), bits);
+        let small = Integer::primorial(SMALL).complete();
+        let composite = key.n.is_probably_prime(ROUNDS) == IsPrime::No && !key.n.is_perfect_power();
+        let sound = composite && key.n.gcd_ref(&small).complete() == 1;
+        if key.n.significant_bits() != bits || !sound {
             return Err(Error::failed(format!("a neighbour sent an invalid public key of {bits} bits")));
         }
         Ok(key)
     }
 
-    fn new(n: Integer, h: Integer, bits: u32) -> Self {
+    fn new(n: Integer, bits: u32) -> Self {
         let nn = n.square_ref().complete();
-        let table = Table::new(&h, &nn, bits / 2, OTHERS_WINDOW);
-        PublicKey { n, nn, bits, h, table }
+        PublicKey { n, nn, bits }
     }
 
     /// Number of words of [`PublicKey::words`].
     pub fn length(bits: u32) -> usize {
-        3 * bits as usize / 64
+        bits as usize / 64
     }
 
-    /// n and h as words, for a message.
+    /// n as words, for a message.
     pub fn words(&self) -> Vec<u64> {
         let mut words = vec![0; PublicKey::length(self.bits)];
-        let (n, h) = words.split_at_mut(self.bits as usize / 64);
-        self.n.write_digits(n, Order::Lsf);
-        self.h.write_digits(h, Order::Lsf);
+        self.n.write_digits(&mut words, Order::Lsf);
         words
     }
 
@@ -142,14 +144,18 @@ impl PublicKey {
     /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result is distributed as a
     /// fresh encryption of its plaintext, independent of how `w.a` was computed.
     pub fn add_and_refresh(&self, w: &mut Worker) {
-        w.draw(self.bits / 2);
+        w.draw(self.bits);
         let Worker { exponent, a, b, c, .. } = w;
+        let r = Integer::from_digits(exponent, Order::Lsf) % &self.n;
         // 1 + b n
         *b *= &self.n;
         *b += 1;
         c.assign(&*a * &*b);
         a.assign(&*c % &self.nn);
-        self.table.power(exponent, b, c);
+        // rⁿ mod n²; n is positive and n² is not 0, so there is a power.
+        if let Ok(power) = r.pow_mod(&self.n, &self.nn) {
+            b.assign(power);
+        }
         c.assign(&*a * &*b);
         a.assign(&*c % &self.nn);
     }
@@ -220,9 +226,9 @@ impl PrivateKey {
                 .map_err(|_| Error::failed("two primes that are not coprime; this is a bug, please report it"))
         };
         Ok(PrivateKey {
-            modulo_pp: Table::new(&h, &pp, bits / 2, OWN_WINDOW),
-            modulo_qq: Table::new(&h, &qq, bits / 2, OWN_WINDOW),
-            public: PublicKey::new(n, h, bits),
+            modulo_pp: Table::new(&h, &pp, bits / 2, WINDOW),
+            modulo_qq: Table::new(&h, &qq, bits / 2, WINDOW),
+            public: PublicKey::new(n, bits),
             qq_inverse: inverse(&qq, &pp)?,
             q_inverse: inverse(&q, &p)?,
             p_inverse: inverse(&p, &q)?,
@@ -361,12 +367,24 @@ mod tests {
         assert!(PublicKey::from_words(&vec![2; PublicKey::length(2048)], 2048).is_err());
     }
 
-    /// h is an n-th residue.
+    /// The owner of a key gets no modulus accepted that is prime, a power, or has a small factor.
     #[test]
-    fn the_randomness_encrypts_zero() {
-        let (key, _) = key(128);
-        let mut words = vec![0; PublicKey::ciphertext_words(128)];
-        key.public.h.write_digits(&mut words, Order::Lsf);
-        assert_eq!(key.decrypt(&words).unwrap(), 0);
+    fn unsound_keys_are_refused() {
+        let mut rng = secret_rng(Some(3), 1).unwrap();
+        let accepted = |n: &Integer| {
+            let mut words = vec![0; PublicKey::length(128)];
+            n.write_digits(&mut words, Order::Lsf);
+            PublicKey::from_words(&words, 128).is_ok()
+        };
+        let sized = |mut make: Box<dyn FnMut() -> Integer>| {
+            std::iter::repeat_with(move || make()).find(|n| n.significant_bits() == 128).unwrap()
+        };
+        let half = prime(&mut rng, 64);
+        assert!(accepted(&(prime(&mut rng, 64) * &half)));
+        assert!(!accepted(&half.square()));
+        let mut other = secret_rng(Some(4), 1).unwrap();
+        assert!(!accepted(&sized(Box::new(move || prime(&mut other, 128)))));
+        let mut other = secret_rng(Some(5), 1).unwrap();
+        assert!(!accepted(&sized(Box::new(move || prime(&mut other, 112) * 65_521u32))));
     }
 }

@@ -157,7 +157,7 @@ impl Method for PpdnmfArgs {
             MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol"),
-            MessageSpec::new(encrypted::PUBLIC_KEY, "n and h to each neighbour", "once, unless --plain"),
+            MessageSpec::new(encrypted::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
             MessageSpec::new(measure::SUM_X, "m x k", "each evaluation, and for the output's U"),
             MessageSpec::new(measure::RESIDUALS, "2", "each evaluation"),
             MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation"),
