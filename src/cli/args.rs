@@ -94,7 +94,7 @@ pub enum Command {
     /// Reconstruct the data from the sketches that a dsanls-secure run released (--record-releases), as any of its parties
     /// could: Theorem 3 of the paper
     Attack(AttackArgs),
-    /// Predict memory, work, traffic and time per iteration, and how many ranks are worth using. Rates are measured on this
+    /// Predict memory, work, traffic and time per iteration, and recommend a number of ranks. Rates are measured on this
     /// machine; under mpirun -n 2 those of messages too
     Estimate(Box<EstimateArgs>),
     /// Compute the privacy loss of releases, or the noise that a budget requires; needs no data
