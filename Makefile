@@ -48,7 +48,7 @@ test: ## all tests; with MPI=none those that need no ranks
 	@$(MAKE) ready
 	@$(ENV) cargo test --no-fail-fast $(FEATURES) $(TESTS)
 
-demo: build ## dsanls on real data, with 4 ranks
+demo: build ## factorise real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'
 
 # Under sudo, install the existing build: root has another cargo and another cache.
@@ -61,7 +61,7 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## install binar
 	'$(BINARY)' completions bash >"$$d/share/bash-completion/completions/fednmf"; \
 	'$(BINARY)' completions zsh >"$$d/share/zsh/site-functions/_fednmf"; \
 	'$(BINARY)' completions fish >"$$d/share/fish/vendor_completions.d/fednmf.fish"; \
-	echo "installed $$d/bin/fednmf; try: mpirun -n $$(nproc) fednmf --algo dsanls"; \
+	echo "installed $$d/bin/fednmf; try: mpirun -n $$(nproc) fednmf"; \
 	case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "add it to the PATH:  export PATH=$(PREFIX)/bin:\$$PATH" ;; esac
 
 docs: build ## generate docs/reference.md and the table in README.md

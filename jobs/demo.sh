@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# DSANLS on real data: 1797 handwritten digits on 4 ranks (one process with MPI=none). `make demo` calls it as
+# A first run on real data: 1797 handwritten digits on 4 ranks (one process with MPI=none). `make demo` calls it as
 #
 #   jobs/demo.sh target/release/fednmf target/demo
 set -euo pipefail
@@ -16,7 +16,7 @@ launcher=("${FEDNMF_MPIRUN:-mpirun}" -n "$ranks")
 
 mkdir -p "$out"
 rm -f "$out"/digits.*
-run=("${launcher[@]}" "$binary" --algo dsanls --input "$here/tests/data/digits.npy" -k 10
+run=("${launcher[@]}" "$binary" --input "$here/tests/data/digits.npy" -k 10
     --max-iters 100 --eval-every 10 --seed 1 --trace "$out/digits.jsonl" --output "$out/digits.h5")
 printf '%s ' '$' "${run[@]}"
 echo

@@ -63,6 +63,32 @@ pub fn count(least: usize) -> impl Fn(&str) -> Parsed<usize> + Clone + Send + Sy
     }
 }
 
+/// A whole number, also as 1_000_000, 1e6 or 2.5e5.
+pub fn whole_number(text: &str) -> Parsed<usize> {
+    whole(text).ok_or_else(|| "must be a whole number as in 1000000, 1_000_000 or 1e6".into())
+}
+
+/// The whole number that is typed, by its digits: a float would round a long one.
+fn whole(text: &str) -> Option<usize> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<u32>().ok()?),
+        None => (text, 0),
+    };
+    let (before, after) = mantissa.split_once('.').map_or((mantissa, None), |(before, after)| (before, Some(after)));
+    // Underscores stand between digits.
+    let grouped =
+        |digits: &str| digits.split('_').all(|group| group.chars().all(|c| c.is_ascii_digit()) && !group.is_empty());
+    if !grouped(before) || after.is_some_and(|after| !grouped(after)) {
+        return None;
+    }
+    let digits = |text: &str| text.replace('_', "");
+    let after = digits(after.unwrap_or(""));
+    let after = after.trim_end_matches('0');
+    let zeros = exponent.checked_sub(u32::try_from(after.len()).ok()?)?;
+    let number: usize = (digits(before) + after).parse().ok()?;
+    if number == 0 { Some(0) } else { number.checked_mul(10usize.checked_pow(zeros)?) }
+}
+
 /// A number from `least` to `most`.
 pub fn number(least: f64, most: f64) -> impl Fn(&str) -> Parsed<f64> + Clone + Send + Sync + 'static {
     move |text| {
@@ -310,6 +336,29 @@ mod tests {
         }
         assert_eq!(Size::Share(0.001).of(5), 1);
         assert_eq!(serde_json::to_value(Sizes { u: Size::Share(0.1), v: Size::Count(20) }).unwrap(), "10%,20");
+    }
+
+    #[test]
+    fn whole_numbers_have_several_forms() {
+        for (text, number) in [
+            ("0", 0),
+            ("17", 17),
+            ("1_000_000", 1_000_000),
+            ("1e6", 1_000_000),
+            ("1E+2", 100),
+            ("2.5e5", 250_000),
+            ("2.50e1", 25),
+            ("3.0", 3),
+            ("1_0.5e1", 105),
+            ("9007199254740993", 9_007_199_254_740_993),
+        ] {
+            assert_eq!(whole_number(text), Ok(number), "{text}");
+        }
+        for wrong in
+            ["", "2.5", "1e-1", "-1", "1e", "e5", ".5e1", "5.", "_1", "1_", "1__0", "1e30", "x", "1e1e1", "nan", "0x10"]
+        {
+            assert!(whole_number(wrong).is_err_and(|must| must.contains("1e6")), "{wrong}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::commands::sweep::SweepArgs;
     about = "Nonnegative and Boolean matrix factorisation over MPI ranks and private parties: M (m x n) into U V' with \
              U (m x k) and V (n x k)\n\n  \
              fednmf --input counts.mtx -k 20 --output factors.h5\n  \
-             mpirun -n 16 fednmf --algo dsanls --input images.npy -k 40 --trace run.jsonl",
+             mpirun -n 16 fednmf --input images.npy -k 40 --trace run.jsonl",
     after_help = "'fednmf --algo NAME --help' shows the options of a method too, and 'fednmf list' all methods.\n\
                   Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped early with a checkpoint (continue with \
                   --resume).",
@@ -83,7 +83,7 @@ pub enum Command {
     /// Reconstruct the data from the sketches that a dsanls-secure run released (--record-releases), as any of its parties
     /// could: Theorem 3 of the paper
     Attack(AttackArgs),
-    /// Predict memory, work, traffic and time per iteration, and how many ranks are worth using. Rates are measured on this
+    /// Predict memory, work, traffic and time per iteration, and recommend a number of ranks. Rates are measured on this
     /// machine; under mpirun -n 2 those of messages too
     Estimate(Box<EstimateArgs>),
     /// Compute the privacy loss of releases, or the noise that a budget requires; needs no data

@@ -111,7 +111,7 @@ impl History {
 }
 
 /// A word quoted for a POSIX shell.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,%+@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_string()

@@ -13,11 +13,11 @@ mod svg;
 use std::path::Path;
 
 pub use factors::{Lines, Sample, spread};
-pub use history::{History, distinguish};
+pub use history::{History, distinguish, quoted};
 
 use self::factors::Factors;
-pub use self::page::Plot;
 use self::page::{Figure, RunFigures};
+pub use self::page::{Plot, Section};
 use crate::algorithms::registry;
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
@@ -79,9 +79,15 @@ pub struct Run {
     pub notes: Vec<String>,
 }
 
-/// A page of plots with an introduction; `across` is the label of the horizontal axis.
-pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> String {
-    page::plots(title, words, across, plots)
+/// A page of plots between an introduction and sections of text; `across` is the label of the horizontal axis.
+pub fn plots(
+    title: &str,
+    introduction: &[String],
+    across: &str,
+    plots: &[Plot<'_>],
+    sections: &[Section<'_>],
+) -> String {
+    page::plots(title, introduction, across, plots, sections)
 }
 
 /// Writes the page.

@@ -37,9 +37,29 @@ pub struct RunFigures {
 /// A line chart: its id, the label of its vertical axis, and the name and points of each line.
 pub type Plot<'a> = (&'a str, &'a str, &'a [(String, Vec<(f64, f64)>)]);
 
+/// A section of text.
+pub struct Section<'a> {
+    pub heading: String,
+    pub words: String,
+    /// A table, if it has rows.
+    pub head: &'a [&'a str],
+    pub rows: Vec<Vec<String>>,
+    /// A command to copy.
+    pub command: Option<String>,
+}
+
 /// A page of plots.
-pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> String {
-    let mut body = format!("<h1>{}</h1>\n<p>{}</p>\n", escape(title), escape(words));
+pub fn plots(
+    title: &str,
+    introduction: &[String],
+    across: &str,
+    plots: &[Plot<'_>],
+    sections: &[Section<'_>],
+) -> String {
+    let mut body = format!("<h1>{}</h1>\n", escape(title));
+    for words in introduction {
+        let _ = writeln!(body, "<p>{}</p>", escape(words));
+    }
     for (id, up, lines) in plots {
         let series = lines.iter().filter(|(_, points)| !points.is_empty());
         let series: Vec<Series> =
@@ -49,6 +69,15 @@ pub fn plots(title: &str, words: &str, across: &str, plots: &[Plot<'_>]) -> Stri
             &mut body,
             svg.map(|svg| Figure { id: (*id).to_string(), title: (*up).to_string(), note: String::new(), svg }),
         );
+    }
+    for Section { heading, words, head, rows, command } in sections {
+        let _ = writeln!(body, "<h2>{}</h2>\n<p>{}</p>", escape(heading), escape(words));
+        if !rows.is_empty() {
+            table(&mut body, head, rows.iter().cloned());
+        }
+        if let Some(command) = command {
+            let _ = writeln!(body, "<pre>{}</pre>", escape(command));
+        }
     }
     html(title, &body)
 }

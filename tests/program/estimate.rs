@@ -135,6 +135,15 @@ fn boolean_rounds_send_what_was_predicted() {
             }
         }
         assert!(predicted["seconds"].is_null(), "its loops are not measured");
+        assert_eq!(predicted["recommended_ranks"], 5, "one for each party");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn kl_mu_sends_what_was_predicted() {
+    for (ranks, sparse) in [(1, false), (2, true), (3, false), (4, true)] {
+        compare("kl-mu", "", sparse, ranks, false);
     }
 }
 
@@ -166,10 +175,11 @@ fn the_recommended_number_of_ranks_follows_the_predicted_time() {
     let dir = tempdir().unwrap();
     let line = "--algo hals -m 2000000 -n 20000 -k 50";
     let fast = estimate(line, dir.path());
-    let worth = fast["worth_asking_for"].as_u64().unwrap();
-    assert_eq!(fast["ranks"].as_u64(), Some(worth), "the default is the recommended number");
+    let recommended = fast["recommended_ranks"].as_u64().unwrap();
+    assert_eq!(fast["ranks"].as_u64(), Some(recommended), "the default is the recommended number");
     let slow = estimate(&format!("{line} --latency 1e-2 --bandwidth 1e8"), dir.path());
-    assert!(slow["worth_asking_for"].as_u64().unwrap() < worth && worth > 8, "{worth}");
+    let fewer = slow["recommended_ranks"].as_u64().unwrap();
+    assert!(fewer < recommended && recommended > 8, "{fewer} {recommended}");
     let scan = fast["scan"].as_array().unwrap();
     let seconds = |at: usize| scan[at]["seconds"].as_f64().unwrap();
     assert!(seconds(1) < seconds(0) / 1.9, "two ranks halve the work");
@@ -178,7 +188,72 @@ fn the_recommended_number_of_ranks_follows_the_predicted_time() {
     let (m, n, k) = (2e6, 2e4, 50.0);
     let expected = 4.0 * m * n * k / 4e10 + 2.0 * (m + n) * k * k * (1.0 / 3e10 + 1.0 / 2e10);
     assert!((seconds(0) - expected).abs() < 1e-9 * expected, "{} {expected}", seconds(0));
-    assert!(fast["sbatch"].as_str().unwrap().contains(&format!("--ntasks={worth}")), "{}", fast["sbatch"]);
+    assert!(fast["sbatch"].as_str().unwrap().contains(&format!("--ntasks={recommended}")), "{}", fast["sbatch"]);
+
+    // The most that use at least three quarters of their time.
+    for point in slow["scan"].as_array().unwrap() {
+        let (ranks, efficiency) = (point["ranks"].as_u64().unwrap(), point["efficiency"].as_f64().unwrap());
+        assert_eq!(efficiency >= 0.75, ranks <= fewer, "{ranks}: {efficiency}");
+    }
+    let limits = &slow["limits"];
+    assert_eq!((limits["ranks"].as_u64(), limits["limit"].as_str()), (Some(2 * fewer), Some("latency")), "{limits}");
+    assert!(limits["time_efficiency"].as_f64() < Some(0.75), "{limits}");
+    let lost: f64 = limits["time_lost_to"].as_object().unwrap().values().map(|x| x.as_f64().unwrap()).sum();
+    assert!((lost - 1.0).abs() < 1e-9, "{limits}");
+}
+
+#[test]
+fn a_small_matrix_does_not_get_many_ranks() {
+    let dir = tempdir().unwrap();
+    // 2.2 GiB: by time alone thousands of ranks, each of which would be little but a copy of the program.
+    let found = estimate("--algo hals -m 1e6 -n 20_000 --nnz 2e8 -k 50 --latency 1e-7", dir.path());
+    assert_eq!(
+        (found["m"].as_u64(), found["n"].as_u64(), found["stored"].as_f64()),
+        (Some(1_000_000), Some(20_000), Some(2e8))
+    );
+    let ranks = found["recommended_ranks"].as_u64().unwrap();
+    assert!((4..=512).contains(&ranks), "{ranks}");
+    assert_eq!(found["limits"]["limit"], "memory", "{}", found["limits"]);
+    assert!(found["limits"]["memory_efficiency"].as_f64() < Some(0.75), "{}", found["limits"]);
+    let text = fednmf(0, &format!("estimate -m 1e6 -n 2e4 --nnz 2e8 -k 50 --rates {}", rates(dir.path()))).run().stdout;
+    for words in ["recommended: ", "beyond them: ", "the limit is memory", "by time alone: up to "] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+}
+
+#[test]
+fn parties_are_not_split_over_ranks() {
+    let dir = tempdir().unwrap();
+    let found = estimate("--algo secure-hals -m 1e5 -n 1e4 --parties 10", dir.path());
+    assert_eq!((found["parties"].as_u64(), found["recommended_ranks"].as_u64()), (Some(10), Some(10)));
+    let ranks: Vec<u64> = found["scan"].as_array().unwrap().iter().map(|p| p["ranks"].as_u64().unwrap()).collect();
+    assert_eq!(ranks, [1, 2, 4, 8, 10]);
+    assert!(found["limits"].is_null(), "more ranks than parties have nothing to do");
+    // Without --parties one on each of the ranks; the scan keeps their number.
+    let found = estimate("--algo syn-sd -m 1e5 -n 1e4 --ranks 3", dir.path());
+    assert_eq!((found["parties"].as_u64(), found["scan"].as_array().map(Vec::len)), (Some(3), Some(3)));
+}
+
+#[test]
+fn without_a_formula_memory_and_messages_are_told() {
+    let dir = tempdir().unwrap();
+    for (algo, purpose) in [("ppdnmf", "public keys to neighbours"), ("asyn-sd", ""), ("asso", ""), ("fedavg", "")] {
+        let found = estimate(&format!("--algo {algo} -m 1e3 -n 800 -k 5 --parties 4"), dir.path());
+        assert_eq!(
+            (&found["formula"], &found["flops"], &found["seconds"]),
+            (&false.into(), &Value::Null, &Value::Null)
+        );
+        assert_eq!(found["recommended_ranks"], 4, "{algo}");
+        assert_eq!(found["memory"]["data_bytes"].as_f64(), Some(1e3 * 200.0 * 8.0), "{algo}: a quarter of the matrix");
+        let table = found["message_table"].as_array().unwrap();
+        assert!(table.iter().any(|m| m["purpose"].as_str().unwrap().contains(purpose)), "{algo}: {table:?}");
+        let text = fednmf(0, &format!("estimate --algo {algo} -m 1000 -n 800 -k 5 --parties 4")).run();
+        assert_eq!(text.code, Some(0), "{}", text.stderr);
+        for words in ["no formula", "there is a formula for dsanls, hals", "--max-iters 2", "#SBATCH --ntasks=4"] {
+            assert!(text.stdout.contains(words), "{words} in\n{}", text.stdout);
+        }
+        assert!(!text.stdout.contains("#SBATCH --time"), "{}", text.stdout);
+    }
 }
 
 #[test]
@@ -186,7 +261,7 @@ fn the_recommended_number_of_ranks_follows_the_predicted_time() {
 fn the_report_lists_measured_and_assumed_rates() {
     let output = fednmf(2, "estimate --algo dsanls -m 600 -n 400 -k 8").run();
     assert_eq!(output.code, Some(0), "{}", output.stderr);
-    for word in ["memory", "traffic", "worth asking for", "#SBATCH --ntasks", "latency"] {
+    for word in ["memory", "traffic", "recommended: ", "efficiency", "#SBATCH --ntasks", "latency"] {
         assert!(output.stdout.contains(word), "{word} in\n{}", output.stdout);
     }
     assert!(!output.stdout.contains("assumed"), "two ranks measure the network\n{}", output.stdout);
@@ -207,7 +282,11 @@ fn impossible_questions_are_refused() {
         ("estimate -m 10 -n 10 -k 11".into(), &["-k 11", "10 x 10"]),
         ("estimate -m 10 -n 10 --density 2".into(), &["--density 2"]),
         ("estimate -m 10 -n 10 --nnz 101".into(), &["--nnz 101"]),
-        ("estimate -m 10 -n 10 --algo asso".into(), &["asso", "no formula", "hals"]),
+        ("estimate -m 10 -n 10 --algo asso".into(), &["asso", "how many parties", "--parties", "--ranks"]),
+        ("estimate -m 2.5 -n 10".into(), &["--rows 2.5", "whole number", "1e6"]),
+        ("estimate -m 10 -n 1__0".into(), &["--cols 1__0", "1_000_000"]),
+        ("estimate -m 10 -n 10 --nnz 1e-1".into(), &["--nnz 1e-1", "whole number"]),
+        ("estimate -m -3 -n 10".into(), &["--rows -3", "whole number"]),
         ("estimate -m 10 -n 10 --algo nosuch".into(), &["nosuch"]),
         ("estimate -m 10 -n 10 --algo mu --sketch count".into(), &["--sketch", "mu"]),
         ("estimate -m 10 -n 10 --grid 2x2 --ranks 3".into(), &["--grid 2x2"]),

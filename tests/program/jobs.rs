@@ -134,7 +134,8 @@ fn every_option_in_the_scripts_is_known_to_fednmf() {
         let lost = "--kill-on-bad-exit=1".to_owned();
         assert!(name == "scaling.slurm" || cluster.called("srun").contains(&lost), "{name}");
         let args = cluster.fednmf_args();
-        assert_eq!(value(&args, "--algo"), Some("dsanls"), "{name}: {args:?}");
+        // What the user does not name, the program chooses.
+        assert_eq!(value(&args, "--algo"), None, "{name}: {args:?}");
         for option in args.iter().filter(|a| a.starts_with('-')) {
             assert!(known.contains(option.as_str()), "{name}: {option} is not in fednmf --help");
         }
@@ -150,7 +151,7 @@ fn arguments_after_the_script_go_to_fednmf() {
             assert_eq!(code, Some(0), "{script}: {output}");
             let args = cluster.fednmf_args();
             assert!(args.ends_with(&given.iter().map(|s| s.to_string()).collect::<Vec<_>>()), "{script}: {args:?}");
-            assert!(!args.contains(&"dsanls".to_owned()), "{script}: {args:?}");
+            assert_eq!(args.iter().filter(|a| a.starts_with("--algo")).count(), 1, "{script}: {args:?}");
         }
     }
 }
@@ -202,6 +203,7 @@ fn scaling_runs_every_number_of_ranks_as_often_as_asked() {
     let all = calls();
     let lines: Vec<&str> = all.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("m=300,") && lines[1].contains("m=1200,"), "{all}");
+    assert!(lines.iter().all(|l| l.contains("--algo hals")), "one method for all sizes: {all}");
     for (name, wrong) in [("SCALING", "wide"), ("RANKS", "8")] {
         let (code, output) = cluster.submit("scaling.slurm", "0", &[("SLURM_NTASKS", "4"), (name, wrong)], &[]);
         assert!(code == Some(2) && output.contains(name), "{name}={wrong}: {output}");

@@ -1,6 +1,8 @@
 //! The choice of k on a matrix with known k, in one job and resumed.
 
-use crate::common::fednmf;
+use crate::common::{fednmf, matrix};
+use std::path::Path;
+
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -27,6 +29,11 @@ fn a_sweep_finds_the_planted_k_and_can_be_resumed() {
     assert!(!found["reasons"].as_array().unwrap().is_empty());
     let page = std::fs::read_to_string(out.join("sweep.html")).unwrap();
     assert!(page.contains("Recommended: k = 4") && page.contains("id=\"elbow\"") && page.contains("id=\"stability\""));
+    assert_eq!(found["warnings"].as_array().map(Vec::len), Some(0), "{found:#}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&std::fs::read_to_string(out.join("sweep.json")).unwrap()).unwrap(),
+        found
+    );
 
     // A missing run is repeated by other ranks in one group with the same result; the other runs stay untouched.
     let removed = out.join("k0004-run002.h5");
@@ -39,6 +46,156 @@ fn a_sweep_finds_the_planted_k_and_can_be_resumed() {
     let error = |all: &Value| all["points"][2]["rmse"].as_f64().unwrap();
     assert!((error(&found) / error(&again) - 1.0).abs() < 1e-9);
     fednmf(2, &format!("{line} {} --seed 9", out.display())).refused(&["another sweep", "seed"]);
+}
+
+const BLOCKS: &str = "synthetic:blocks,m=90,n=60,k=4,noise=0.05,seed=3";
+
+/// The JSON of a sweep over the matrix with four blocks.
+fn swept(ranks: usize, words: &str, out: &Path) -> Value {
+    let line = format!("sweep --input {BLOCKS} --json --quiet {words} --output {}", out.display());
+    let done = fednmf(ranks, &line).run();
+    assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+    serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", done.stdout))
+}
+
+/// Whether the consensus has the components of the runs, and the U that exact least squares finds for them.
+fn check_consensus(found: &Value, k: usize, out: &Path) {
+    let consensus = &found["consensus"];
+    let file = out.join(format!("consensus-k{k:04}.h5"));
+    assert_eq!((consensus["file"].as_str(), consensus["k"].as_u64()), (file.to_str(), Some(k as u64)));
+    let numbers: Vec<u64> =
+        consensus["components"].as_array().unwrap().iter().map(|c| c["component"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..k as u64).collect::<Vec<_>>(), "numbered from 0");
+    let fitted = out.join("fitted.h5");
+    let project =
+        fednmf(0, &format!("project {} --input {BLOCKS} --json --output {}", file.display(), fitted.display()));
+    let done = project.run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let (u, exact, v) = (matrix(&file, "U"), matrix(&fitted, "U"), matrix(&file, "V"));
+    assert_eq!((u.dim(), v.dim()), ((90, k), (60, k)));
+    assert!((&u - &exact).iter().all(|e| e.abs() < 1e-7), "the U of exact nonnegative least squares");
+    assert!(v.columns().into_iter().all(|v| (v.dot(&v) - 1.0).abs() < 1e-9 && v.iter().all(|x| *x >= 0.0)));
+    // As good as the runs are: the matrix has the same components for all of them.
+    let mean = found["points"].as_array().unwrap().iter().find(|p| p["k"] == k).unwrap()["rmse"].as_f64().unwrap();
+    let rmse = consensus["rmse"].as_f64().unwrap();
+    assert!(rmse < 1.1 * mean, "{rmse} {mean}");
+    let evaluated = fednmf(0, &format!("evaluate {} --json --input {BLOCKS}", file.display())).run();
+    let error: Value = serde_json::from_str(&evaluated.stdout).unwrap();
+    let norm = matrix_norm();
+    assert!(
+        (error["rel_error"].as_f64().unwrap() * norm / f64::sqrt(90.0 * 60.0) / rmse - 1.0).abs() < 1e-6,
+        "{error}"
+    );
+}
+
+/// ‖M‖ of the matrix with four blocks, from its entries.
+fn matrix_norm() -> f64 {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("m.mtx");
+    let made =
+        fednmf(0, &format!("generate {} --output {}", BLOCKS.trim_start_matches("synthetic:"), path.display())).run();
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let entries = std::fs::read_to_string(path).unwrap();
+    let last = entries.lines().filter(|l| !l.starts_with('%')).skip(1);
+    last.map(|l| l.split_whitespace().last().unwrap().parse::<f64>().unwrap().powi(2)).sum::<f64>().sqrt()
+}
+
+#[test]
+fn the_consensus_is_written_and_leads_to_the_next_command() {
+    let dir = tempdir().unwrap();
+    // On a grid, and by rows where entries are held out.
+    for (ranks, words) in [(4, "--holdout 0 --groups 1"), (3, "--groups 1"), (2, "")] {
+        let out = dir.path().join(format!("sweep-{ranks}"));
+        let found = swept(ranks, &format!("--k 3..6 --runs 3 {words}"), &out);
+        assert_eq!(found["recommended"], 4, "{found:#}");
+        check_consensus(&found, 4, &out);
+    }
+    let out = dir.path().join("sweep-2");
+    let line = format!("sweep --input {BLOCKS} --k 3..6 --runs 3 --output {}", out.display());
+    let text = fednmf(2, &line).run().stdout;
+    let command = text.trim_end().lines().last().unwrap().to_string();
+    let start = format!("fednmf --input {BLOCKS} -k 4 --init {}/consensus-k0004.h5", out.display());
+    assert!(command.starts_with(&start), "{text}");
+    assert!(text.contains("Use 4 components. Every start finds the same ones."), "{text}");
+    let page = std::fs::read_to_string(out.join("sweep.html")).unwrap();
+    let last = page.split("<pre>").last().unwrap();
+    assert!(last.starts_with(&command), "{last}");
+    assert!(page.contains("consensus-k0004.h5 ") && page.contains("Components of k = 4"), "{page}");
+
+    // What is to be copied runs.
+    let factors = dir.path().join("f.h5");
+    let words = command.strip_prefix("fednmf ").unwrap().replace("factors-k4.h5", &factors.display().to_string());
+    let run = fednmf(2, &words).ok();
+    let rmse = run["rel_error"].as_f64().unwrap() * matrix_norm() / f64::sqrt(90.0 * 60.0);
+    let before = serde_json::from_str::<Value>(&std::fs::read_to_string(out.join("sweep.json")).unwrap()).unwrap();
+    let before = before["consensus"]["rmse"].as_f64().unwrap();
+    assert!(rmse <= before && factors.exists(), "{rmse} {before}");
+
+    // Another form of the same method is another sweep.
+    let out = dir.path().join("sweep-4");
+    let line = format!("sweep --input {BLOCKS} --k 3..6 --runs 3 --holdout 0 --algo auto --output {}", out.display());
+    fednmf(2, &line).refused(&["another sweep", "extrapolation"]);
+}
+
+#[test]
+fn every_centralised_method_can_be_swept() {
+    let dir = tempdir().unwrap();
+    for (algo, next) in [
+        ("bpp", "fednmf --algo bpp "),
+        ("kl-mu", "fednmf --algo kl-mu "),
+        ("auto", "fednmf --input"),
+        ("mu", "fednmf --algo mu "),
+        ("dsanls", "fednmf --algo dsanls "),
+    ] {
+        let out = dir.path().join(algo);
+        let found = swept(2, &format!("--k 3,4,6 --runs 3 --algo {algo}"), &out);
+        let points = found["points"].as_array().unwrap();
+        let held = matches!(algo, "auto" | "mu");
+        assert!(points.iter().all(|p| p["heldout"].is_null() != held), "{algo}: {found:#}");
+        assert!(points.iter().all(|p| p["divergence"].is_null() != (algo == "kl-mu")), "{algo}: {found:#}");
+        let k = found["recommended"].as_u64().unwrap_or_else(|| panic!("{algo}: {found:#}"));
+        assert!(algo == "dsanls" || k == 4, "{algo}: {found:#}");
+        assert!(found["next_command"].as_str().unwrap().starts_with(next), "{algo}: {found:#}");
+        let from_consensus = found["next_command"].as_str().unwrap().contains("--init");
+        assert_eq!(from_consensus, !matches!(algo, "mu" | "kl-mu"), "{found:#}");
+        if k == 4 && algo != "dsanls" && algo != "kl-mu" {
+            check_consensus(&found, 4, &out);
+        }
+    }
+    for algo in ["bpp", "kl-mu", "dsanls"] {
+        let line = format!("sweep --k 2..3 --input {BLOCKS} --algo {algo} --output {}", dir.path().join("x").display());
+        fednmf(2, &format!("{line} --holdout 0.1")).refused(&["--holdout 0.1", algo, "hals"]);
+        fednmf(2, &format!("{line} --missing nan")).refused(&["--missing", algo, "hals"]);
+    }
+    assert!(!dir.path().join("x").exists());
+}
+
+#[test]
+fn both_edges_of_the_range_are_warned_of() {
+    let dir = tempdir().unwrap();
+    for (ks, words) in [("2..4", "k = 4 is the largest"), ("4..6", "k = 4 is the smallest")] {
+        let found = swept(2, &format!("--k {ks} --runs 3"), &dir.path().join(ks));
+        assert_eq!(found["recommended"], 4, "{found:#}");
+        assert!(found["warnings"][0].as_str().is_some_and(|w| w.contains(words) && w.contains("--k")), "{found:#}");
+        let page = std::fs::read_to_string(dir.path().join(ks).join("sweep.html")).unwrap();
+        assert!(page.contains(&format!("Warning: {words}")), "{page}");
+    }
+}
+
+#[test]
+fn a_consensus_with_missing_entries_is_fitted_to_the_others() {
+    let dir = tempdir().unwrap();
+    let input = "synthetic:sparse,m=80,n=50,density=0.4,seed=2";
+    let line = format!("sweep --k 2,3 --runs 3 --missing zero-unobserved --input {input} --json --quiet");
+    let done = fednmf(2, &line).arg("--output").arg(dir.path()).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let found: Value = serde_json::from_str(&done.stdout).unwrap();
+    let next = found["next_command"].as_str().unwrap();
+    assert!(next.contains("--missing zero-unobserved"), "{next}");
+    // Beside what is not observed there is no error: below that of factors that fit the zeros too.
+    let point = |k: &Value| found["points"].as_array().unwrap().iter().find(|p| p["k"] == *k).unwrap()["rmse"].as_f64();
+    let rmse = found["consensus"]["rmse"].as_f64().unwrap();
+    assert!(rmse > 0.0 && rmse < 2.0 * point(&found["recommended"]).unwrap(), "{found:#}");
 }
 
 #[test]
@@ -60,7 +217,7 @@ fn without_held_out_entries_stability_decides() {
     let found: Value = serde_json::from_str(&done.stdout).unwrap();
     assert!(found["points"].as_array().unwrap().iter().all(|p| p["rmse"].as_f64() < Some(0.5)), "{found:#}");
     for (words, word) in
-        [("--k 0", "--k"), ("--k 99", "90 x 60"), ("--k 2 --algo bpp", "bpp"), ("--k 2 --runs 0", "--runs")]
+        [("--k 0", "--k"), ("--k 99", "90 x 60"), ("--k 2 --algo fnmf", "fnmf"), ("--k 2 --runs 0", "--runs")]
     {
         let line = format!("sweep {words} --input synthetic:planted,m=90,n=60");
         fednmf(2, &line).arg("--output").arg(dir.path()).refused(&[word]);

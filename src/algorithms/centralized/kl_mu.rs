@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use ndarray::Array2;
 
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::init::{self, InitArgs};
@@ -55,6 +56,23 @@ impl Method for KlMuArgs {
 
     fn groups(&self) -> Groups<'_> {
         Groups { init: Some(&self.init), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, stored, .. } = *workload;
+        let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
+        let (of_u, of_v) = (workload.part(rows, n), workload.part(m, cols));
+        let mut cost = Cost::default();
+        // For each entry, in either half, what the factors say of it and its share in k ratios.
+        let entry = 4.0 * k as f64;
+        cost.add(Kernel::Other, entry * (of_u + of_v), 2.0 * entry * stored);
+        for (kind, length) in [(GATHER_V.kind, n), (GATHER_U.kind, m)] {
+            cost.messages.extend(Message::shared_out(kind, Pattern::AllGather, (1, ranks), length * k, word));
+        }
+        cost.data = workload.block(rows, of_u) + workload.block(cols, of_v);
+        cost.factors = workload.bytes((rows + cols + m + n) * k);
+        cost.about = Some("the flops are those of the printed formulas; no kernel counts them");
+        Ok(Some(cost))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{Matrix, Question};
 use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::parameters::GridShape;
+use crate::algorithms::parameters::{GridShape, whole_number};
 use crate::data::InputSpec;
 use crate::driver::settings::{Kernel, Precision};
 use crate::error::{Error, Result};
@@ -19,15 +19,15 @@ pub struct EstimateArgs {
     /// Method
     #[arg(long, value_name = "NAME", default_value = "auto")]
     algo: String,
-    /// Rows of the matrix
-    #[arg(short = 'm', long, value_name = "M")]
+    /// Rows of the matrix. Whole numbers can be as in 1000000, 1_000_000 or 1e6
+    #[arg(short = 'm', long, value_name = "M", allow_negative_numbers = true, value_parser = whole_number)]
     rows: Option<usize>,
     /// Columns of the matrix
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number)]
     cols: Option<usize>,
     /// Entries that are not zero; without it and --density the matrix is dense
-    #[arg(long, value_name = "N", conflicts_with = "density")]
-    nnz: Option<u64>,
+    #[arg(long, value_name = "N", conflicts_with = "density", allow_negative_numbers = true, value_parser = whole_number)]
+    nnz: Option<usize>,
     /// Share of the entries that are not zero
     #[arg(long, allow_negative_numbers = true, value_name = "F")]
     density: Option<f64>,
@@ -35,25 +35,25 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["rows", "cols", "nnz", "density"])]
     input: Option<String>,
     /// Number of components k
-    #[arg(short = 'k', long, value_name = "K", default_value_t = 10)]
+    #[arg(short = 'k', long, value_name = "K", default_value_t = 10, value_parser = whole_number)]
     components: usize,
-    /// Tell it for so many ranks [default: as many as are worth asking for]
-    #[arg(long, value_name = "N")]
+    /// Tell it for so many ranks [default: as many as are recommended]
+    #[arg(long, value_name = "N", value_parser = whole_number)]
     ranks: Option<usize>,
-    /// Number of parties [default: one for each rank]
-    #[arg(long, value_name = "N")]
+    /// Number of parties [default: one for each of --ranks]
+    #[arg(long, value_name = "N", value_parser = whole_number)]
     parties: Option<usize>,
     /// As for a run
     #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64)]
     precision: Precision,
     /// As for a run
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     threads: usize,
     /// As for a run
     #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native)]
     sparse_kernel: Kernel,
     /// Iterations, for the time in the batch script
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number)]
     max_iters: usize,
     /// Seconds that a message between ranks takes, however short
     #[arg(long, allow_negative_numbers = true, value_name = "S")]

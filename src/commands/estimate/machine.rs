@@ -54,23 +54,24 @@ impl Rates {
         for work in cost.work.iter().filter(|w| w.rank > 0.0) {
             *parts.entry(work.kernel.name()).or_insert(0.0) += work.rank / self.of(work.kernel)?;
         }
-        parts.insert("messages", cost.messages.iter().map(|m| self.of_message(m)).sum());
+        parts.insert("messages", cost.messages.iter().flat_map(|m| self.of_message(m)).sum());
         Some(parts)
     }
 
-    /// Seconds of a message in an iteration, by the usual algorithms: halving and doubling.
-    pub fn of_message(&self, message: &Message) -> f64 {
+    /// Seconds that a message takes in an iteration by the usual algorithms, halving and doubling: for its latency, and for
+    /// its bytes.
+    pub fn of_message(&self, message: &Message) -> [f64; 2] {
         if message.group == 1 {
-            return 0.0;
+            return [0.0; 2];
         }
-        let steps = (message.group as f64).log2().ceil();
+        let latency = (message.group as f64).log2().ceil() * self.latency;
         let share = (message.group - 1) as f64 / message.group as f64 * message.vector / self.bandwidth;
-        let once = match message.pattern {
-            Pattern::AllReduce | Pattern::PartySum => 2.0 * (steps * self.latency + share),
-            Pattern::AllGather | Pattern::ReduceScatter => steps * self.latency + share,
+        let passes = match message.pattern {
+            Pattern::AllReduce | Pattern::PartySum => 2.0,
+            Pattern::AllGather | Pattern::ReduceScatter => 1.0,
             Pattern::Local => 0.0,
         };
-        message.times as f64 * once
+        [latency, share].map(|once| message.times as f64 * passes * once)
     }
 
     /// Latency and bandwidth as given, where they are.

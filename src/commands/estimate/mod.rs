@@ -3,16 +3,20 @@
 
 mod args;
 mod machine;
+mod memory;
+mod recommend;
 mod report;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::args::EstimateArgs;
 use self::machine::{Rates, Stored};
+use self::recommend::recommend;
 use self::report::Report;
 use crate::algorithms::cost::{Cost, Workload};
-use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
+use crate::algorithms::method::{ConfiguredMethod, Entry, MatrixShape};
 use crate::algorithms::registry;
 use crate::algorithms::shared::grid;
 use crate::comm::{Communicator, Parties};
@@ -28,7 +32,7 @@ pub struct Question {
     /// Shape and stored entries, or a matrix to take them from.
     pub matrix: Matrix,
     pub k: usize,
-    /// Ranks to tell the costs for; by default as many as are worth it.
+    /// Ranks to tell the costs for; by default as many as are recommended.
     pub ranks: Option<usize>,
     pub parties: Option<usize>,
     pub narrow: bool,
@@ -50,51 +54,51 @@ pub enum Matrix {
     Input(InputSpec),
 }
 
-/// A doubling of the ranks is worth it while an iteration becomes so much faster.
-pub(crate) const WORTH: f64 = 1.5;
-
 /// What is to be factorised, and by which method.
 pub(crate) struct Job {
     pub method: Arc<dyn ConfiguredMethod>,
     /// Whether `--algo auto` has chosen it.
     pub automatic: bool,
     pub workload: Workload,
+    /// Whether the method has a formula for its work and messages. Without one only its memory is predicted.
+    pub formula: bool,
 }
 
 impl Job {
-    /// What an iteration costs on `ranks` ranks.
+    /// Whether the data is that of parties, whose number the ranks do not change.
+    pub fn is_private(&self) -> bool {
+        self.method.description().partition.is_private()
+    }
+
+    /// What an iteration costs on `ranks` ranks; the memory alone where there is no formula.
     ///
     /// # Errors
-    /// When there is no formula for the method, or a parameter does not fit the shape.
+    /// When a parameter does not fit the shape.
     pub fn cost(&self, ranks: usize) -> Result<Cost> {
         let Some(mut cost) = self.method.cost(&self.workload, ranks)? else {
-            return Err(Error::input(format!(
-                "--algo {}: there is no formula for what it costs; there is one for {}",
-                self.method.description().name,
-                with_formula()?.join(", ")
-            )));
+            return Ok(memory::least(self.method.description().partition, &self.workload, ranks));
         };
         cost.add_largest_terms(self.workload.parties(ranks).0);
         Ok(cost)
     }
+
+    /// Seconds of an iteration by its parts; `None` where not all of them are known.
+    pub fn seconds(&self, cost: &Cost, rates: &Rates) -> Option<BTreeMap<&'static str, f64>> {
+        rates.seconds(cost).filter(|_| self.formula)
+    }
 }
 
 /// The methods that have a formula.
-fn with_formula() -> Result<Vec<&'static str>> {
+pub(crate) fn with_formula() -> Vec<&'static str> {
     let any = Workload { m: 8, n: 8, stored: 64.0, sparse: false, k: 2, parties: None, word: 8 };
-    let mut names = Vec::new();
-    for entry in registry::ALL {
-        if entry.defaults().cost(&any, 1)?.is_some() {
-            names.push(entry.description().name);
-        }
-    }
-    Ok(names)
+    let formula = |entry: &&&dyn Entry| matches!(entry.defaults().cost(&any, 1), Ok(Some(_)));
+    registry::ALL.iter().filter(formula).map(|entry| entry.description().name).collect()
 }
 
 /// Answers the question on stdout of rank 0. Collective: rates are measured on all ranks at once.
 ///
 /// # Errors
-/// When there is no formula for the method, or the matrix or the rates cannot be read.
+/// When a parameter does not fit the shape, or the matrix or the rates cannot be read.
 pub fn estimate(question: &Question, comm: &Communicator) -> Result<i32> {
     comm.agree_on_error(linalg::start_threads(question.threads))?;
     if question.narrow { answer::<f32>(question, comm) } else { answer::<f64>(question, comm) }
@@ -117,11 +121,12 @@ fn answer<T: Real>(question: &Question, comm: &Communicator) -> Result<i32> {
     };
     rates.set(question.latency, question.bandwidth);
     let scan = scan(&job, &rates)?;
-    let worth = worth(&scan);
-    let ranks = question.ranks.unwrap_or(worth);
+    let recommended = recommend(&job, &scan, &rates, base);
+    let ranks = question.ranks.unwrap_or(recommended.used.ranks);
     let cost = job.cost(ranks).map_err(Error::on_all_ranks)?;
     if comm.is_root() {
-        let report = Report { question, job: &job, ranks, cost: &cost, rates: &rates, scan: &scan, worth, base };
+        let recommended = &recommended;
+        let report = Report { question, job: &job, ranks, cost: &cost, rates: &rates, scan: &scan, recommended, base };
         let text = if question.json { format!("{}\n", report.json()) } else { report.text() };
         print!("{text}");
     }
@@ -135,21 +140,31 @@ fn job<T: Real>(question: &Question, comm: &Communicator) -> Result<(Job, Vec<Bl
         Some(choice) => (choice.method, true),
         None => (question.method.clone(), false),
     };
-    let (m, n, stored, (method, automatic), blocks) = match &question.matrix {
-        Matrix::Shape(m, n, stored) => (*m, *n, *stored, settle(*m, *n, stored.is_some()), Vec::new()),
+    let (m, n, stored, (method, automatic), files, blocks) = match &question.matrix {
+        Matrix::Shape(m, n, stored) => (*m, *n, *stored, settle(*m, *n, stored.is_some()), None, Vec::new()),
         Matrix::Input(spec) => {
             let input = data::open(spec, comm)?;
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
             let settled = settle(m, n, sparse);
-            let parties = Parties { count: parties.unwrap_or(comm.size()), ranks: comm.size() };
+            let files = input.header().files;
+            let parties = Parties { count: parties.or(files).unwrap_or(comm.size()), ranks: comm.size() };
             let partition = settled.0.description().partition;
             let plan = grid::plan(partition, (m, n), comm.size(), parties, PartySplit::Even, None);
             let loaded = input.load::<T>(&plan, comm, &mut |_| ())?;
-            (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), settled, loaded.blocks)
+            (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), settled, files, loaded.blocks)
         }
     };
     if *k > m.min(n) {
         return Err(Error::input(format!("-k {k}: the matrix is {m} x {n}")).on_all_ranks());
+    }
+    let private = method.description().partition.is_private();
+    let parties = parties.or(files).or(question.ranks).filter(|_| private);
+    if private && parties.is_none() {
+        return Err(Error::input(format!(
+            "--algo {}: how many parties own the data? Give --parties, or --ranks for one party on each",
+            method.description().name
+        ))
+        .on_all_ranks());
     }
     let workload = Workload {
         m,
@@ -157,10 +172,11 @@ fn job<T: Real>(question: &Question, comm: &Communicator) -> Result<(Job, Vec<Bl
         stored: stored.unwrap_or(m as f64 * n as f64),
         sparse: stored.is_some(),
         k: *k,
-        parties: *parties,
+        parties,
         word: size_of::<T>(),
     };
-    Ok((Job { method, automatic, workload }, blocks))
+    let formula = method.cost(&workload, question.ranks.unwrap_or(1)).map_err(Error::on_all_ranks)?.is_some();
+    Ok((Job { method, automatic, workload, formula }, blocks))
 }
 
 /// One number of ranks, and what an iteration then takes.
@@ -170,26 +186,24 @@ pub(crate) struct Point {
     pub seconds: Option<f64>,
 }
 
-/// The costs for 1, 2, 4, … ranks, each with the grid that suits it.
+/// Most ranks that are predicted.
+pub(crate) const MOST_RANKS: usize = 1 << 16;
+
+/// The costs for 1, 2, 4, … ranks, each with the grid that suits it, and for a rank for each party.
 fn scan(job: &Job, rates: &Rates) -> Result<Vec<Point>> {
-    let most = job.workload.m.max(job.workload.n).min(1 << 16);
+    let Workload { m, n, parties, .. } = job.workload;
+    let most = parties.unwrap_or(m.max(n)).min(MOST_RANKS);
     let powers = std::iter::successors(Some(1usize), |p| Some(2 * p)).take_while(|&p| p <= most);
-    powers
+    let mut numbers: Vec<usize> = powers.chain(parties.map(|_| most)).collect();
+    numbers.dedup();
+    numbers
+        .into_iter()
         .map(|ranks| {
             let cost = job.cost(ranks).map_err(Error::on_all_ranks)?;
-            let seconds = rates.seconds(&cost).map(|parts| parts.values().sum());
+            let seconds = job.seconds(&cost, rates).map(|parts| parts.values().sum());
             Ok(Point { ranks, cost, seconds })
         })
         .collect()
-}
-
-/// The largest number of ranks up to which every doubling was worth it; 1 where no time is predicted.
-fn worth(scan: &[Point]) -> usize {
-    let gains = scan.windows(2).take_while(|pair| match (pair[0].seconds, pair[1].seconds) {
-        (Some(before), Some(after)) => before >= WORTH * after,
-        _ => false,
-    });
-    scan[gains.count()].ranks
 }
 
 /// Bytes that this process holds, before it has done anything.

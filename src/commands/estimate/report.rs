@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::machine::Rates;
-use super::{Job, Point, Question, WORTH};
+use super::recommend::{Basis, Limit, Recommendation, Use, WELL};
+use super::{Job, MOST_RANKS, Point, Question, with_formula};
 use crate::algorithms::cost::Cost;
 use crate::units::bytes;
 
@@ -17,14 +18,14 @@ pub struct Report<'a> {
     pub cost: &'a Cost,
     pub rates: &'a Rates,
     pub scan: &'a [Point],
-    pub worth: usize,
+    pub recommended: &'a Recommendation,
     /// Bytes of the program itself.
     pub base: f64,
 }
 
 impl Report<'_> {
     fn parts(&self) -> Option<BTreeMap<&'static str, f64>> {
-        self.rates.seconds(self.cost)
+        self.job.seconds(self.cost, self.rates)
     }
 
     fn seconds(&self) -> Option<f64> {
@@ -46,7 +47,7 @@ impl Report<'_> {
     }
 
     pub fn json(&self) -> Value {
-        let Report { question, job, ranks, cost, rates, scan, worth, .. } = self;
+        let Report { question, job, ranks, cost, rates, scan, recommended, .. } = self;
         let by_kernel: Map<String, Value> = self
             .flops()
             .into_iter()
@@ -66,7 +67,8 @@ impl Report<'_> {
             .iter()
             .map(|p| {
                 json!({
-                    "ranks": p.ranks, "seconds": p.seconds, "mpi_bytes": p.cost.traffic()[0], "data_bytes": p.cost.data,
+                    "ranks": p.ranks, "seconds": p.seconds, "efficiency": self.efficiency(p),
+                    "mpi_bytes": p.cost.traffic()[0], "data_bytes": p.cost.data,
                 })
             })
             .collect();
@@ -75,55 +77,72 @@ impl Report<'_> {
             "ranks": ranks, "parties": job.workload.parties(*ranks).0, "word": job.workload.word, "params": job.method.parameters(),
             "grid": cost.grid.map(|(pr, pc)| format!("{pr}x{pc}")),
             "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "peak_bytes": self.peak()},
-            "flops": {"rank": sum(0), "total": sum(1), "by_kernel": by_kernel},
-            "traffic": {"mpi_bytes": mpi_bytes, "messages": messages, "party_bytes": party_bytes,
-                        "by_purpose": by_purpose},
+            "formula": job.formula,
+            "flops": job.formula.then(|| json!({"rank": sum(0), "total": sum(1), "by_kernel": by_kernel})),
+            "traffic": job.formula.then(|| json!({"mpi_bytes": mpi_bytes, "messages": messages,
+                                                  "party_bytes": party_bytes, "by_purpose": by_purpose})),
+            "message_table": self.message_table(),
             "seconds": self.seconds(), "parts": self.parts(), "about": cost.about,
             "rates": rates.json(), "rates_between_ranks_assumed": !rates.known,
-            "scan": scan, "worth_asking_for": worth, "sbatch": self.sbatch(),
+            "scan": scan, "recommended_ranks": recommended.used.ranks, "limits": self.limits(), "sbatch": self.sbatch(),
             "max_iters": question.max_iters,
         })
     }
 
+    /// Where the method has no formula, what the ranks or parties send, in the words of its message table.
+    fn message_table(&self) -> Vec<Value> {
+        let specs = self.job.method.description().messages.iter().filter(|_| !self.job.formula);
+        specs.map(|m| json!({"purpose": m.kind, "size": m.shape, "when": m.when})).collect()
+    }
+
+    /// The share of the ranks' time that one rank alone would need.
+    fn efficiency(&self, point: &Point) -> Option<f64> {
+        let one = self.scan.first()?.seconds?;
+        Some(one / (point.ranks as f64 * point.seconds?))
+    }
+
+    /// What more ranks than the recommended ones would run into.
+    fn limits(&self) -> Option<Value> {
+        self.recommended.beyond.as_ref().map(|beyond| {
+            let lost: Map<String, Value> =
+                beyond.lost.iter().map(|(limit, share)| (limit.name().to_string(), json!(share))).collect();
+            let Use { ranks, time, memory } = beyond.used;
+            json!({"ranks": ranks, "time_efficiency": time, "memory_efficiency": memory, "limit": beyond.limit().name(),
+                   "time_lost_to": lost})
+        })
+    }
+
     pub fn text(&self) -> String {
-        let Report { question, job, ranks, cost, rates, scan, worth, .. } = self;
+        let Report { question, job, ranks, cost, rates, .. } = self;
         let mut out = String::new();
+        let description = job.method.description();
         let kind =
             if job.workload.sparse { format!("{:.0} entries", job.workload.stored) } else { "dense".to_string() };
         let grid = cost.grid.map_or_else(String::new, |(pr, pc)| format!(" ({pr} x {pc} grid)"));
+        let parties = job.workload.parties.map_or_else(String::new, |parties| format!("{parties} parties on "));
         let _ = writeln!(
             out,
-            "{}{} of {} x {} ({kind}), k = {}, f{}, on {ranks} rank(s){grid}; each iteration:\n",
-            job.method.description().name,
+            "{}{} of {} x {} ({kind}), k = {}, f{}, on {parties}{ranks} rank(s){grid}; each iteration:\n",
+            description.name,
             if job.automatic { ", which --algo auto takes," } else { "" },
             job.workload.m,
             job.workload.n,
             job.workload.k,
             8 * job.workload.word,
         );
-        let size = |x: f64| bytes(x as u64);
+        let least = if job.formula { "" } else { "at least " };
         let _ = writeln!(
             out,
-            "memory    {} of data and {} of factors on a rank; at most {} while it loads",
+            "memory    {least}{} of data and {} of factors on a rank; {} {} while it loads",
             size(cost.data),
             size(cost.factors),
+            if job.formula { "at most" } else { "about" },
             size(self.peak())
         );
-        let flops = self.flops();
-        let total: f64 = flops.values().map(|f| f[0]).sum();
-        let list: Vec<String> = flops.iter().map(|(name, f)| format!("{name} {:.4}", f[0] / 1e9)).collect();
-        let _ = writeln!(out, "work      {:.4} Gflop on a rank: {}", total / 1e9, list.join(", "));
-        let [mpi, messages, party] = cost.traffic();
-        let _ = writeln!(out, "traffic   {} in {messages} messages, all ranks together", bytes(mpi));
-        if job.method.description().partition.is_private() {
-            let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
-        }
-        match self.parts() {
-            Some(parts) => {
-                let list: Vec<String> = parts.iter().map(|(name, s)| format!("{name} {s:.2e}")).collect();
-                let _ = writeln!(out, "time      {:.3e} s: {}", parts.values().sum::<f64>(), list.join(", "));
-            }
-            None => out.push_str("time      not predicted: some of its loops are not measured\n"),
+        if job.formula {
+            self.work_and_traffic(&mut out);
+        } else {
+            self.what_is_not_predicted(&mut out);
         }
         if let Some(about) = cost.about {
             let _ = writeln!(out, "note      {about}");
@@ -135,28 +154,114 @@ impl Report<'_> {
             rates.bandwidth,
             if rates.known { "" } else { " (assumed: start this with mpirun -n 2, or give --latency and --bandwidth)" }
         );
-        if self.seconds().is_some() {
-            out.push_str("  ranks    seconds  speedup  data on a rank  traffic of all\n");
-            let first = scan.first().and_then(|p| p.seconds).unwrap_or(0.0);
-            let shown = scan.iter().filter(|p| p.ranks <= (4 * worth).max(8));
-            for (point, seconds) in shown.filter_map(|p| p.seconds.map(|s| (p, s))) {
-                let _ = writeln!(
-                    out,
-                    "{:>7}  {seconds:>9.3e}  {:>7.1}  {:>14}  {:>14}",
-                    point.ranks,
-                    first / seconds,
-                    size(point.cost.data),
-                    bytes(point.cost.traffic()[0])
-                );
-            }
-            let _ = writeln!(
-                out,
-                "\nworth asking for: up to {worth} rank(s); from there a doubling makes an iteration less than {WORTH} times \
-                 faster"
-            );
-        }
+        self.table(&mut out);
+        self.recommendation(&mut out);
         let _ = writeln!(out, "\nto paste ({} iterations):\n{}", question.max_iters, self.sbatch());
         out
+    }
+
+    fn work_and_traffic(&self, out: &mut String) {
+        let flops = self.flops();
+        let total: f64 = flops.values().map(|f| f[0]).sum();
+        let list: Vec<String> = flops.iter().map(|(name, f)| format!("{name} {:.4}", f[0] / 1e9)).collect();
+        let _ = writeln!(out, "work      {:.4} Gflop on a rank: {}", total / 1e9, list.join(", "));
+        let [mpi, messages, party] = self.cost.traffic();
+        let _ = writeln!(out, "traffic   {} in {messages} messages, all ranks together", bytes(mpi));
+        if self.job.is_private() {
+            let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
+        }
+        match self.parts() {
+            Some(parts) => {
+                let list: Vec<String> = parts.iter().map(|(name, s)| format!("{name} {s:.2e}")).collect();
+                let _ = writeln!(out, "time      {:.3e} s: {}", parts.values().sum::<f64>(), list.join(", "));
+            }
+            None => out.push_str("time      not predicted: some of its loops are not measured\n"),
+        }
+    }
+
+    /// The message table, and where to get the rest.
+    fn what_is_not_predicted(&self, out: &mut String) {
+        let description = self.job.method.description();
+        out.push_str("messages  as its table says:\n");
+        for message in description.messages {
+            let _ = writeln!(out, "            {}: {}; {}", message.kind, message.shape, message.when);
+        }
+        let parties = self.job.workload.parties.map_or_else(String::new, |parties| format!(" --parties {parties}"));
+        let _ = writeln!(
+            out,
+            "time      not predicted: there is no formula for {0}; a short run tells it:\n            mpirun -n {1} fednmf \
+             --algo {0}{parties} -k {2} --max-iters 2 --input FILE\n          there is a formula for {3}",
+            description.name,
+            self.ranks,
+            self.job.workload.k,
+            with_formula().join(", ")
+        );
+    }
+
+    /// Time and traffic over ranks, where time is predicted.
+    fn table(&self, out: &mut String) {
+        if self.seconds().is_none() {
+            return;
+        }
+        out.push_str("  ranks    seconds  speedup  efficiency  data on a rank  traffic of all\n");
+        let shown = self.scan.iter().filter(|p| p.ranks <= (4 * self.recommended.used.ranks).max(8));
+        for (point, seconds, efficiency) in shown.filter_map(|p| Some((p, p.seconds?, self.efficiency(p)?))) {
+            let _ = writeln!(
+                out,
+                "{:>7}  {seconds:>9.3e}  {:>7.1}  {:>8.0} %  {:>14}  {:>14}",
+                point.ranks,
+                efficiency * point.ranks as f64,
+                100.0 * efficiency,
+                size(point.cost.data),
+                bytes(point.cost.traffic()[0])
+            );
+        }
+        out.push('\n');
+    }
+
+    fn recommendation(&self, out: &mut String) {
+        let Recommendation { used, basis, beyond, by_time } = self.recommended;
+        let well = match basis {
+            Basis::TimeAndMemory => "the most that use their time and their memory well",
+            Basis::Memory => "the most that use their memory well; the time is not predicted",
+            Basis::Time => "the most that use their time well",
+            Basis::Parties => "one for each party; the time is not predicted",
+        };
+        let _ = writeln!(out, "recommended: {} rank(s), {well}: {}", used.ranks, told(used));
+        match beyond {
+            Some(beyond) => {
+                let _ = writeln!(out, "beyond them: {} ranks use {}", beyond.used.ranks, told(&beyond.used));
+                if beyond.limit() == Limit::Memory {
+                    let _ = writeln!(out, "  the limit is {}", Limit::Memory.words());
+                } else {
+                    for (limit, share) in beyond.lost.iter().filter(|(_, share)| *share >= 0.005) {
+                        let _ = writeln!(out, "  {:.0} % of the loss is to {}", 100.0 * share, limit.words());
+                    }
+                }
+            }
+            None => {
+                let _ = writeln!(out, "beyond them: {}", self.end());
+            }
+        }
+        if let Some((used, beyond)) = by_time {
+            let limit =
+                beyond.as_ref().map_or_else(|| self.end(), |b| format!("then the limit is {}", b.limit().words()));
+            let _ = writeln!(out, "by time alone: up to {} ranks, with {}; {limit}", used.ranks, told(used));
+        }
+        let _ = writeln!(
+            out,
+            "(Well used is at least {:.0} %: the time, or memory, of one rank alone over that of all ranks together.)",
+            100.0 * WELL
+        );
+    }
+
+    /// Why no more ranks are predicted.
+    fn end(&self) -> String {
+        match self.scan.last() {
+            Some(last) if last.ranks == MOST_RANKS => format!("nothing is predicted for more than {MOST_RANKS} ranks"),
+            _ if self.job.is_private() => "more ranks than parties have nothing to do".to_string(),
+            _ => "more ranks than rows or columns have nothing to do".to_string(),
+        }
     }
 
     /// The head of a batch script: memory with a tenth to spare, time with as much again and ten minutes.
@@ -173,4 +278,14 @@ impl Report<'_> {
         }
         out
     }
+}
+
+/// `82 % of their time and 76 % of their memory`.
+fn told(used: &Use) -> String {
+    let time = used.time.map_or_else(String::new, |time| format!("{:.0} % of their time and ", 100.0 * time));
+    format!("{time}{:.0} % of their memory", 100.0 * used.memory)
+}
+
+fn size(x: f64) -> String {
+    bytes(x as u64)
 }

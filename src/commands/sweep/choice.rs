@@ -9,35 +9,108 @@ pub struct Point {
     pub runs: usize,
     /// Mean over the runs of the root mean squared error on observed entries.
     pub rmse: f64,
+    /// That of the Kullback-Leibler divergence, where the method is about it.
+    pub divergence: Option<f64>,
     /// Mean over the runs of the same error on held-out entries, and its standard error.
     pub heldout: Option<(f64, f64)>,
     pub stability: Option<Stability>,
 }
 
 /// Components with at least this mean silhouette are called stable.
-const STABLE: f64 = 0.75;
+pub const STABLE: f64 = 0.75;
 /// A stable k is preferred to an unstable better one if its error is at most this multiple of the smallest.
 const NEAR: f64 = 1.05;
 
-/// A recommendation and its reasons; `None` if nothing supports one.
-pub fn choose(points: &[Point]) -> Option<(usize, Vec<String>)> {
-    let stable = |p: &&Point| p.stability.is_some_and(|s| s.mean >= STABLE);
-    let describe = |p: &Point| match p.stability {
-        Some(s) => format!(
-            "its components are {} (mean silhouette {:.2}, the least {:.2})",
-            if s.mean >= STABLE { "stable" } else { "not stable" },
-            s.mean,
-            s.least
-        ),
-        None => "its stability is not known: it takes at least two runs".to_string(),
-    };
+/// Without held-out entries, a smaller stable k is preferred if its error is at most this multiple of the smallest.
+const AS_GOOD: f64 = 1.01;
+
+/// A recommendation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    pub k: usize,
+    pub reasons: Vec<String>,
+    /// Why to look at other k too.
+    pub warnings: Vec<String>,
+}
+
+impl Point {
+    /// The measure that the method makes small.
+    fn error(&self) -> f64 {
+        self.divergence.unwrap_or(self.rmse)
+    }
+
+    fn is_stable(&self) -> bool {
+        self.stability.is_some_and(|s| s.mean >= STABLE)
+    }
+
+    fn describe(&self) -> String {
+        match self.stability {
+            Some(s) => format!(
+                "its components are {} (mean silhouette {:.2}, the least {:.2})",
+                if s.mean >= STABLE { "stable" } else { "not stable" },
+                s.mean,
+                s.least
+            ),
+            None => "its stability is not known: it takes at least two runs".to_string(),
+        }
+    }
+}
+
+/// Chooses among the points, in ascending order of k; `None` if nothing supports a choice. `most` is the largest k that the
+/// matrix allows.
+pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     let known: Vec<(&Point, f64, f64)> = points.iter().filter_map(|p| p.heldout.map(|(e, se)| (p, e, se))).collect();
-    let best = known.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
-    let Some((best, least, deviation)) = best else {
-        let chosen = points.iter().filter(stable).max_by_key(|p| p.k)?;
-        let reason = format!("k = {} is the largest whose components are stable; nothing was held out", chosen.k);
-        return Some((chosen.k, vec![reason, describe(chosen)]));
-    };
+    let (chosen, reasons, best) = if known.is_empty() { by_stability(points)? } else { by_held_out(&known)? };
+    let mut warnings = Vec::new();
+    match points {
+        [_] => warnings.push(format!("only k = {} was tried: it takes several to choose from", chosen.k)),
+        [first, .., last] => {
+            if chosen.k == last.k && chosen.k < most {
+                warnings.push(format!(
+                    "k = {0} is the largest that was tried, and larger ones may be better: try --k {0}..{1} too",
+                    chosen.k,
+                    (2 * chosen.k).min(most)
+                ));
+            } else if best.k == last.k && best.k < most {
+                warnings.push(format!(
+                    "the least error is at k = {0}, the largest that was tried: try larger ones too (--k {0}..{1})",
+                    best.k,
+                    (2 * best.k).min(most)
+                ));
+            }
+            if chosen.k == first.k && chosen.k > 1 {
+                warnings.push(format!(
+                    "k = {0} is the smallest that was tried, and smaller ones may be as good: try --k {1}..{0} too",
+                    chosen.k,
+                    (chosen.k / 2).max(1)
+                ));
+            }
+        }
+        [] => {}
+    }
+    Some(Choice { k: chosen.k, reasons, warnings })
+}
+
+/// A chosen point, the reasons, and the point that the warnings are about beside it.
+type Chosen<'a> = (&'a Point, Vec<String>, &'a Point);
+
+/// Of the stable points the one with the least error, or a smaller one that is as good.
+fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
+    let stable = || points.iter().filter(|p| p.is_stable());
+    let best = stable().min_by(|a, b| a.error().total_cmp(&b.error()))?;
+    let chosen = stable().find(|p| p.error() <= AS_GOOD * best.error())?;
+    let mut reasons =
+        vec![format!("nothing was held out, and k = {} has the least error of those with stable components", best.k)];
+    if chosen.k != best.k {
+        reasons.push(format!("k = {} is the smallest of them within {:.0} % of it", chosen.k, 100.0 * (AS_GOOD - 1.0)));
+    }
+    reasons.push(format!("k = {}: {}", chosen.k, chosen.describe()));
+    Some((chosen, reasons, chosen))
+}
+
+/// The smallest k within one standard error of the least error on held-out entries, or a smaller stable one nearby.
+fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
+    let (best, least, deviation) = known.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let mut reasons = vec![format!("the error on held-out entries is least at k = {}: {least:.6}", best.k)];
     let (simplest, error, _) = known.iter().copied().filter(|p| p.1 <= least + deviation).min_by_key(|p| p.0.k)?;
     if simplest.k != best.k {
@@ -46,20 +119,16 @@ pub fn choose(points: &[Point]) -> Option<(usize, Vec<String>)> {
             simplest.k
         ));
     }
-    reasons.push(format!("k = {}: {}", simplest.k, describe(simplest)));
+    reasons.push(format!("k = {}: {}", simplest.k, simplest.describe()));
     let mut chosen = simplest;
-    if !stable(&simplest) {
-        let near = known.iter().filter(|p| p.0.k < simplest.k && p.1 <= NEAR * least && stable(&p.0));
+    if !simplest.is_stable() {
+        let near = known.iter().filter(|p| p.0.k < simplest.k && p.1 <= NEAR * least && p.0.is_stable());
         if let Some(other) = near.max_by_key(|p| p.0.k) {
             chosen = other.0;
-            reasons.push(format!("k = {} is nearly as good ({:.6}), and {}", chosen.k, other.1, describe(chosen)));
+            reasons.push(format!("k = {} is nearly as good ({:.6}), and {}", chosen.k, other.1, chosen.describe()));
         }
     }
-    let last = points.iter().map(|p| p.k).max();
-    if points.len() > 1 && Some(best.k) == last {
-        reasons.push("the least error is at the largest k that was tried: try larger ones too".to_string());
-    }
-    Some((chosen.k, reasons))
+    Some((chosen, reasons, best))
 }
 
 #[cfg(test)]
@@ -68,7 +137,7 @@ mod tests {
 
     fn point(k: usize, heldout: Option<(f64, f64)>, mean: f64) -> Point {
         let stability = Some(Stability { mean, least: mean - 0.1, cosine: mean });
-        Point { k, runs: 5, rmse: 1.0 / k as f64, heldout, stability }
+        Point { k, runs: 5, rmse: 1.0 / k as f64, divergence: None, heldout, stability }
     }
 
     #[test]
@@ -76,13 +145,45 @@ mod tests {
         let errors = |list: &[(usize, f64, f64)]| -> Vec<Point> {
             list.iter().map(|&(k, error, mean)| point(k, Some((error, 0.02)), mean)).collect()
         };
-        let chosen = |points: &[Point]| choose(points).unwrap();
-        assert_eq!(chosen(&errors(&[(2, 2.0, 1.0), (4, 1.01, 0.9), (6, 1.0, 0.5), (8, 1.5, 0.2)])).0, 4);
-        let (k, reasons) = chosen(&errors(&[(2, 2.0, 1.0), (3, 1.04, 0.9), (4, 1.0, 0.5), (5, 1.3, 0.2)]));
-        assert!(k == 3 && reasons.iter().any(|r| r.contains("k = 4: its components are not stable")), "{reasons:?}");
-        let (k, reasons) = chosen(&errors(&[(2, 2.0, 0.3), (3, 1.0, 0.3)]));
-        assert!(k == 3 && reasons.iter().any(|r| r.contains("larger ones")), "{reasons:?}");
-        assert_eq!(chosen(&[point(2, None, 0.9), point(3, None, 0.8), point(4, None, 0.4)]).0, 3);
-        assert_eq!(choose(&[]), None);
+        let chosen = |points: &[Point]| choose(points, 90).unwrap();
+        let found = chosen(&errors(&[(2, 2.0, 1.0), (4, 1.01, 0.9), (6, 1.0, 0.5), (8, 1.5, 0.2)]));
+        assert!(found.k == 4 && found.warnings.is_empty(), "{found:?}");
+        let found = chosen(&errors(&[(2, 2.0, 1.0), (3, 1.04, 0.9), (4, 1.0, 0.5), (5, 1.3, 0.2)]));
+        let unstable = "k = 4: its components are not stable";
+        assert!(found.k == 3 && found.reasons.iter().any(|r| r.contains(unstable)), "{found:?}");
+        assert_eq!(chosen(&[point(2, None, 0.9), point(3, None, 0.8), point(4, None, 0.4)]).k, 3);
+        assert_eq!(choose(&[], 90), None);
+        assert_eq!(choose(&[point(2, None, 0.1), point(3, None, 0.1)], 90), None);
+    }
+
+    #[test]
+    fn both_edges_of_the_range_are_warned_of() {
+        let warnings = |list: &[(usize, f64)], most: usize| {
+            let points: Vec<Point> = list.iter().map(|&(k, error)| point(k, Some((error, 0.0)), 0.9)).collect();
+            choose(&points, most).unwrap().warnings.join("; ")
+        };
+        assert_eq!(warnings(&[(2, 2.0), (3, 1.0), (4, 2.0)], 9), "");
+        let upper = warnings(&[(2, 2.0), (3, 1.5), (4, 1.0)], 7);
+        assert!(upper.contains("k = 4 is the largest") && upper.contains("--k 4..7"), "{upper}");
+        assert_eq!(warnings(&[(2, 2.0), (4, 1.0)], 4), "", "the matrix allows no more");
+        let lower = warnings(&[(4, 1.0), (5, 1.5), (6, 2.0)], 9);
+        assert!(lower.contains("k = 4 is the smallest") && lower.contains("--k 2..4"), "{lower}");
+        assert_eq!(warnings(&[(1, 1.0), (2, 1.5)], 9), "", "there is none below");
+        assert!(warnings(&[(4, 1.0)], 9).contains("only k = 4"));
+        // The least error is at the edge, and a smaller stable k is chosen.
+        let points =
+            [point(2, Some((2.0, 0.0)), 0.9), point(3, Some((1.04, 0.0)), 0.9), point(4, Some((1.0, 0.0)), 0.3)];
+        let found = choose(&points, 9).unwrap();
+        assert!(found.k == 3 && found.warnings[0].contains("larger ones"), "{found:?}");
+    }
+
+    #[test]
+    fn without_held_out_entries_the_error_decides_among_the_stable() {
+        let with = |k, rmse, mean| Point { rmse, ..point(k, None, mean) };
+        let points = [with(3, 2.0, 0.9), with(4, 1.0, 0.9), with(5, 0.995, 0.8), with(6, 0.5, 0.4)];
+        assert_eq!(choose(&points, 9).map(|c| c.k), Some(4));
+        // What the method makes small is its error.
+        let other = points.map(|p| Point { divergence: Some(p.rmse / p.k as f64), ..p });
+        assert_eq!(choose(&other, 9).map(|c| c.k), Some(5));
     }
 }

@@ -3,9 +3,13 @@
 //! a sweep that was stopped continues where it was, and several jobs may share a directory.
 
 mod choice;
+mod consensus;
+mod method;
 mod stability;
+mod summary;
 
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -13,12 +17,13 @@ use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use self::choice::{Point, choose};
+use self::consensus::Observed;
+use self::method::SweepMethod;
 use self::stability::stability;
+use self::summary::Summary;
 use crate::algorithms::Problem;
-use crate::algorithms::centralized::hals::HalsArgs;
-use crate::algorithms::centralized::mu::MuArgs;
-use crate::algorithms::method::{ConfiguredMethod, Precision, defaults};
-use crate::algorithms::parameters::{self, Auto, Missing};
+use crate::algorithms::method::{ConfiguredMethod, Precision};
+use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{CONTROL, Communicator, Parties};
@@ -32,14 +37,6 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
-use crate::report;
-
-/// The methods that a sweep can run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum SweepMethod {
-    Hals,
-    Mu,
-}
 
 /// The entries that a sweep can leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -71,20 +68,20 @@ pub struct SweepArgs {
     /// Matrix: any input that a run takes
     #[arg(long, value_name = "PATH")]
     pub input: String,
-    /// Directory for the results: the factors of each run, sweep.json and sweep.html. What is there already is not done
-    /// again
+    /// Directory for the results: the factors of each run, the consensus of those with the recommended k, sweep.json and
+    /// sweep.html. What is there already is not done again
     #[arg(long, value_name = "DIR")]
     pub output: PathBuf,
     /// Runs for each k, with different starts and entries held out
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub runs: usize,
-    /// Method: a sweep holds entries out, which these can do
+    /// Method. hals, mu and auto can hold entries out
     #[arg(long, value_name = "NAME", value_enum, default_value_t = SweepMethod::Hals)]
     pub algo: SweepMethod,
-    /// Share of the observed entries that a run does not see; 0: none, and each run is faster
-    #[arg(long, value_name = "SHARE", default_value = "0.05", allow_hyphen_values = true,
-          value_parser = parameters::number(0.0, 0.9))]
-    pub holdout: f64,
+    /// Share of the observed entries that a run does not see; 0: none, each run is faster, and k is chosen by stability and
+    /// error [default: 0.05; 0 where the method cannot hold entries out]
+    #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
+    pub holdout: Option<f64>,
     /// Missing entries
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = SweepMissing::None)]
     pub missing: SweepMissing,
@@ -124,7 +121,10 @@ struct Task {
 /// What all runs have in common.
 struct Sweep<'a> {
     args: &'a SweepArgs,
-    method: Arc<dyn ConfiguredMethod>,
+    /// The entries that do not count.
+    left_out: MissingArgs,
+    /// The method of each k, as soon as the shape of the matrix is known.
+    methods: BTreeMap<usize, Arc<dyn ConfiguredMethod>>,
     input: InputSpec,
     ks: Vec<usize>,
 }
@@ -132,11 +132,7 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     /// Checks what was typed.
     fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
-        let missing = MissingArgs { missing: args.missing.into(), holdout: args.holdout };
-        let method: Arc<dyn ConfiguredMethod> = match args.algo {
-            SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps: Auto::Given(2), missing, ..defaults::<HalsArgs>() }),
-            SweepMethod::Mu => Arc::new(MuArgs { missing, ..defaults::<MuArgs>() }),
-        };
+        let left_out = args.algo.left_out(args.missing.into(), args.holdout)?;
         if args.runs == 0 || args.max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));
         }
@@ -146,11 +142,20 @@ impl Sweep<'_> {
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
         input.allow_nan = args.missing == SweepMissing::Nan;
-        Ok(Sweep { args, method, input, ks: numbers(&args.components)? })
+        Ok(Sweep { args, left_out, methods: BTreeMap::new(), input, ks: numbers(&args.components)? })
     }
 
-    fn has_missing(&self) -> bool {
-        self.method.groups().missing.is_some_and(MissingArgs::any)
+    fn method(&self, k: usize) -> &dyn ConfiguredMethod {
+        &*self.methods[&k]
+    }
+
+    /// The entries that count, whatever single runs hold out of them.
+    fn observed(&self) -> Observed {
+        match self.args.missing {
+            SweepMissing::None => Observed::All,
+            SweepMissing::Nan => Observed::Finite,
+            SweepMissing::ZeroUnobserved => Observed::Nonzero,
+        }
     }
 
     fn file(&self, task: Task) -> PathBuf {
@@ -161,9 +166,10 @@ impl Sweep<'_> {
     fn identity(&self, task: Task, checksum: u64) -> Map<String, Value> {
         let args = self.args;
         let all = json!({
-            "algo": self.method.description().name, "k": task.k, "seed": args.seed + task.run as u64, "holdout": args.holdout,
-            "missing": args.missing, "max_iters": args.max_iters, "tol": args.tol, "transpose": u8::from(args.transpose),
-            "checksum": format!("{checksum:016x}"),
+            "algo": self.method(task.k).description().name, "k": task.k, "seed": args.seed + task.run as u64,
+            "holdout": self.left_out.holdout, "missing": args.missing, "max_iters": args.max_iters, "tol": args.tol,
+            "transpose": u8::from(args.transpose), "checksum": format!("{checksum:016x}"),
+            "params": self.method(task.k).parameters(),
         });
         all.as_object().cloned().unwrap_or_default()
     }
@@ -180,7 +186,7 @@ impl Sweep<'_> {
         let stored = Stored::open(&path)?;
         for (name, value) in self.identity(task, checksum) {
             let found = stored.attributes().get(&name).cloned().unwrap_or(Value::Null);
-            if found != value && found.as_f64().zip(value.as_f64()).is_none_or(|(a, b)| a != b) {
+            if let Some((name, found, value)) = difference(&name, &found, &value) {
                 return Err(Error::input(format!(
                     "{}: belongs to another sweep: its {name} is {found}, not {value}; give another directory with --output",
                     path.display()
@@ -206,7 +212,7 @@ impl Sweep<'_> {
         };
         let mut driver = Driver {
             comm: group.clone(),
-            algorithm: group.agree_on_error(f64::build(&*self.method, problem))?,
+            algorithm: group.agree_on_error(f64::build(self.method(task.k), problem))?,
             trajectory: Trajectory::default(),
             limits: Limits {
                 max_iters: self.args.max_iters,
@@ -225,7 +231,7 @@ impl Sweep<'_> {
         let Driver { algorithm, trajectory, .. } = driver;
         let statistics = &loaded.statistics;
         let mut all = self.identity(task, statistics.checksum);
-        if !self.has_missing() {
+        if !self.left_out.any() {
             let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
             all.insert(
                 "rmse".into(),
@@ -238,9 +244,20 @@ impl Sweep<'_> {
         matrices::write(group, &self.file(task), &algorithm.factors(), &all)
     }
 
+    /// V of every run with k components.
+    fn components(&self, k: usize) -> Result<Vec<Array2<f64>>> {
+        let read = |run| {
+            let stored = Stored::open(&self.file(Task { k, run }))?;
+            let mut v = Array2::zeros(stored.matrix("V")?);
+            stored.as_f64("V", 0, v.view_mut())?;
+            Ok(v)
+        };
+        (0..self.args.runs).map(read).collect()
+    }
+
     /// Error and stability of one k, from the files of its runs.
     fn point(&self, k: usize, checksum: u64) -> Result<Point> {
-        let (mut seen, mut held, mut factors) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut seen, mut held, mut divergences) = (Vec::new(), Vec::new(), Vec::new());
         for run in 0..self.args.runs {
             let task = Task { k, run };
             let Some(found) = self.done(task, checksum)? else {
@@ -249,10 +266,7 @@ impl Sweep<'_> {
             let value = |name: &str| found.get(name).and_then(Value::as_f64);
             seen.extend(value("rmse"));
             held.extend(value("heldout_rmse"));
-            let stored = Stored::open(&self.file(task))?;
-            let mut v = Array2::zeros(stored.matrix("V")?);
-            stored.as_f64("V", 0, v.view_mut())?;
-            factors.push(v);
+            divergences.extend(value("kl_divergence"));
         }
         let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
         let heldout = (!held.is_empty()).then(|| {
@@ -260,8 +274,22 @@ impl Sweep<'_> {
             let squares: f64 = held.iter().map(|x| (x - mean).powi(2)).sum();
             (mean, if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
         });
-        Ok(Point { k, runs: self.args.runs, rmse: mean(&seen), heldout, stability: stability(&factors) })
+        let divergence = (!divergences.is_empty()).then(|| mean(&divergences));
+        let stability = stability(&self.components(k)?);
+        Ok(Point { k, runs: self.args.runs, rmse: mean(&seen), divergence, heldout, stability })
     }
+}
+
+/// The first difference of two values by name; of parameters that of a single one.
+fn difference(name: &str, found: &Value, value: &Value) -> Option<(String, Value, Value)> {
+    if let (Some(found), Some(value)) = (found.as_object(), value.as_object()) {
+        let null = Value::Null;
+        let names: BTreeSet<&String> = found.keys().chain(value.keys()).collect();
+        let of = |all: &'_ Map<String, Value>, name: &str| all.get(name).unwrap_or(&null).clone();
+        return names.into_iter().find_map(|name| difference(name, &of(found, name), &of(value, name)));
+    }
+    let equal = found == value || found.as_f64().zip(value.as_f64()).is_some_and(|(a, b)| a == b);
+    (!equal).then(|| (name.to_string(), found.clone(), value.clone()))
 }
 
 /// `5..50`, `5..50:5`, `4,8,12`: numbers of components, ascending.
@@ -302,7 +330,7 @@ fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {
 /// # Errors
 /// On all ranks, if arguments, data or the files of earlier runs are wrong.
 pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
-    let sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
+    let mut sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
     let made = if comm.is_root() { std::fs::create_dir_all(&args.output) } else { Ok(()) };
     let made = made.map_err(|e| {
         Error::input(format!(
@@ -316,8 +344,9 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let number = comm.rank() * groups / comm.size();
     let group = comm.split(number);
     let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
-    let loaded = load(&sweep, &group, &mut progress);
-    let loaded = comm.agree_on_error(loaded)?;
+    let loaded = load(&mut sweep, &group, &mut progress);
+    let (loaded, layout) = comm.agree_on_error(loaded)?;
+    let sweep = sweep;
     let checksum = loaded.statistics.checksum;
 
     // Tasks are dealt before any run starts: files that other jobs write meanwhile change nothing.
@@ -353,85 +382,34 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut points: Vec<Point> =
         comm.all_gather_value(CONTROL, &comm.agree_on_error(points)?).into_iter().flatten().collect();
     points.sort_by_key(|p| p.k);
+    let choice = choose(&points, loaded.header.rows.min(loaded.header.cols));
+    let consensus = choice.as_ref().filter(|_| number == 0);
+    let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &layout, &group)).transpose();
+    let consensus = comm.agree_on_error(consensus)?;
     progress.finish();
-    comm.agree_on_error(if comm.is_root() { print_summary(args, &points) } else { Ok(()) })?;
+    let summary = Summary { sweep: &sweep, points: &points, choice, consensus };
+    comm.agree_on_error(if comm.is_root() { summary.write() } else { Ok(()) })?;
     Ok(EXIT_DONE)
 }
 
-/// Loads the whole matrix into each group. Collective in the group.
-fn load(sweep: &Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<Loaded<f64>> {
+/// Settles the methods and loads the whole matrix into each group, in the layout that they need. Collective in the group.
+fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<(Loaded<f64>, Layout)> {
     let input = data::open(&sweep.input, group)?;
-    let (m, n) = (input.header().rows, input.header().cols);
+    let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     if let Some(k) = sweep.ks.iter().find(|&&k| k > m.min(n)) {
         return Err(Error::input(format!(
             "--k: {k} components are more than the {m} x {n} matrix has rows or columns"
         )));
     }
-    let partition = sweep.method.description().partition;
-    let plan = if sweep.has_missing() {
+    sweep.methods = sweep.args.algo.configure(&sweep.ks, (m, n, sparse), &sweep.left_out);
+    let partition = sweep.method(sweep.ks[0]).description().partition;
+    let plan = if sweep.left_out.any() {
         Layout::RowsAndColumns { ranks: group.size() }
     } else {
         grid::plan(partition, (m, n), group.size(), Parties { count: 1, ranks: 1 }, PartySplit::Even, None)
     };
-    input.load::<f64>(&plan, group, &mut |part| progress.loading(part))
-}
-
-/// Writes the table, the files and the recommendation.
-fn print_summary(args: &SweepArgs, points: &[Point]) -> Result<()> {
-    let chosen = choose(points);
-    let (recommended, reasons) = chosen.clone().unzip();
-    let summary = json!({"points": points, "recommended": recommended, "reasons": reasons});
-    let write = |name: &str, text: &str| -> Result<()> {
-        let path = args.output.join(name);
-        std::fs::write(&path, text).map_err(|e| Error::failed(format!("{}: cannot be written ({e})", path.display())))
-    };
-    write("sweep.json", &format!("{summary:#}\n"))?;
-    write("sweep.html", &page(points, &args.input, chosen.as_ref()))?;
-    if args.json {
-        println!("{summary}");
-        return Ok(());
-    }
-    println!("{:>6}  {:>12}  {:>12}  {:>10}  {:>10}", "k", "rmse", "held out", "silhouette", "cosine");
-    let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.6}"));
-    for p in points {
-        println!(
-            "{:>6}  {:>12}  {:>12}  {:>10.8}  {:>10.8}",
-            p.k,
-            number(Some(p.rmse)),
-            number(p.heldout.map(|h| h.0)),
-            number(p.stability.map(|s| s.mean)),
-            number(p.stability.map(|s| s.cosine))
-        );
-    }
-    match chosen {
-        Some((k, reasons)) => println!("\nrecommended: k = {k}, since {}.", reasons.join("; ")),
-        None => println!("\nno recommendation: nothing was held out, and no k is stable."),
-    }
-    println!("The page with the plots is {}.", Path::new(&args.output).join("sweep.html").display());
-    Ok(())
-}
-
-fn page(points: &[Point], input: &str, chosen: Option<&(usize, Vec<String>)>) -> String {
-    let line = |name: &str, of: &dyn Fn(&Point) -> Option<f64>| {
-        let points = points.iter().filter_map(|p| Some((p.k as f64, of(p)?))).collect();
-        (name.to_string(), points)
-    };
-    let errors = [line("seen", &|p| Some(p.rmse)), line("held out", &|p| p.heldout.map(|h| h.0))];
-    let stable = [
-        line("mean silhouette", &|p| p.stability.map(|s| s.mean)),
-        line("least stable component", &|p| p.stability.map(|s| s.least)),
-        line("mean cosine", &|p| p.stability.map(|s| s.cosine)),
-    ];
-    let words = chosen.map_or_else(
-        || "No recommendation: nothing was held out, and no k is stable.".to_string(),
-        |(k, reasons)| format!("Recommended: k = {k}, since {}.", reasons.join("; ")),
-    );
-    report::plots(
-        &format!("How many components for {input}?"),
-        &words,
-        "components k",
-        &[("elbow", "Root mean squared error", &errors), ("stability", "Stability over the runs", &stable)],
-    )
+    let loaded = input.load::<f64>(&plan, group, &mut |part| progress.loading(part))?;
+    Ok((loaded, plan))
 }
 
 #[cfg(test)]

@@ -19,43 +19,97 @@ pub struct Stability {
 /// Largest number of rounds of matching.
 const ROUNDS: usize = 20;
 
-/// The stability of factors V (n × k each) of at least two runs; `None` for fewer.
-pub fn stability(runs: &[Array2<f64>]) -> Option<Stability> {
-    let first = runs.first().filter(|_| runs.len() > 1)?;
-    let (n, k) = first.dim();
-    let total = runs.len() * k;
-    // All components side by side, normalised.
-    let mut all = Array2::<f64>::zeros((n, total));
-    for (r, v) in runs.iter().enumerate() {
-        for j in 0..k {
-            let norm = v.column(j).dot(&v.column(j)).sqrt();
-            if norm > 0.0 {
-                all.column_mut(r * k + j).assign(&(&v.column(j) / norm));
+/// How often one component was found again: a cluster with one component of every run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Repeated {
+    /// Mean silhouette of the cluster.
+    pub silhouette: f64,
+    /// Mean cosine between two of its components.
+    pub cosine: f64,
+}
+
+/// The components of several runs, normalised and matched one to one.
+pub struct Matched {
+    /// Those of one run after the other (n × runs·k).
+    components: Array2<f64>,
+    cosines: Array2<f64>,
+    /// The cluster of each.
+    clusters: Vec<usize>,
+    runs: usize,
+    k: usize,
+}
+
+impl Matched {
+    /// Matches the components of factors V (n × k each); `None` without any.
+    pub fn new(runs: &[Array2<f64>]) -> Option<Self> {
+        let (n, k) = runs.first()?.dim();
+        let mut components = Array2::<f64>::zeros((n, runs.len() * k));
+        for (r, v) in runs.iter().enumerate() {
+            for j in 0..k {
+                components.column_mut(r * k + j).assign(&v.column(j));
             }
         }
+        normalise(&mut components);
+        let cosines = components.t().dot(&components);
+        let clusters = matched(&cosines, runs.len(), k);
+        Some(Matched { components, cosines, clusters, runs: runs.len(), k })
     }
-    let cosines = all.t().dot(&all);
-    let clusters = matched(&cosines, runs.len(), k);
-    let (mut own, mut worth) = (0.0, vec![0.0; k]);
-    for c in 0..total {
-        let mut sums = vec![0.0; k];
-        for d in (0..total).filter(|&d| d != c) {
-            sums[clusters[d]] += 1.0 - cosines[[c, d]];
+
+    /// Each component, by cluster; `None` for a single run.
+    pub fn repeated(&self) -> Option<Vec<Repeated>> {
+        let Matched { cosines, clusters, runs, k, .. } = self;
+        if *runs < 2 {
+            return None;
         }
-        let mine = clusters[c];
-        let within = sums[mine] / (runs.len() - 1) as f64;
-        own += 1.0 - within;
-        let other = (0..k).filter(|&q| q != mine).map(|q| sums[q] / runs.len() as f64).fold(f64::INFINITY, f64::min);
-        // With one component there is no other cluster: the largest possible distance stands in.
-        let other = if other.is_finite() { other } else { 1.0 };
-        let larger = within.max(other);
-        worth[mine] += if larger > 0.0 { (other - within) / larger } else { 0.0 };
+        let mut all = vec![Repeated { silhouette: 0.0, cosine: 0.0 }; *k];
+        for c in 0..runs * k {
+            let mut sums = vec![0.0; *k];
+            for d in (0..runs * k).filter(|&d| d != c) {
+                sums[clusters[d]] += 1.0 - cosines[[c, d]];
+            }
+            let mine = clusters[c];
+            let within = sums[mine] / (runs - 1) as f64;
+            let other = (0..*k).filter(|&q| q != mine).map(|q| sums[q] / *runs as f64).fold(f64::INFINITY, f64::min);
+            // With one component there is no other cluster: the largest possible distance stands in.
+            let other = if other.is_finite() { other } else { 1.0 };
+            let larger = within.max(other);
+            let silhouette = if larger > 0.0 { (other - within) / larger } else { 0.0 };
+            all[mine].silhouette += silhouette / *runs as f64;
+            all[mine].cosine += (1.0 - within) / *runs as f64;
+        }
+        Some(all)
     }
-    worth.iter_mut().for_each(|w| *w /= runs.len() as f64);
+
+    /// The mean of every cluster, normalised (n × k): the components that the runs agree on.
+    pub fn means(&self) -> Array2<f64> {
+        let mut means = Array2::zeros((self.components.nrows(), self.k));
+        for (component, &cluster) in self.components.columns().into_iter().zip(&self.clusters) {
+            let mut mean = means.column_mut(cluster);
+            mean += &component;
+        }
+        normalise(&mut means);
+        means
+    }
+}
+
+/// Divides every column by its norm; a column of zeros stays.
+fn normalise(columns: &mut Array2<f64>) {
+    for mut column in columns.columns_mut() {
+        let norm = column.dot(&column).sqrt();
+        if norm > 0.0 {
+            column /= norm;
+        }
+    }
+}
+
+/// The stability of factors V (n × k each) of at least two runs; `None` for fewer.
+pub fn stability(runs: &[Array2<f64>]) -> Option<Stability> {
+    let all = Matched::new(runs)?.repeated()?;
+    let mean = |of: fn(&Repeated) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
     Some(Stability {
-        mean: worth.iter().sum::<f64>() / k as f64,
-        least: worth.iter().copied().fold(f64::INFINITY, f64::min),
-        cosine: own / total as f64,
+        mean: mean(|c| c.silhouette),
+        least: all.iter().map(|c| c.silhouette).fold(f64::INFINITY, f64::min),
+        cosine: mean(|c| c.cosine),
     })
 }
 
@@ -122,5 +176,21 @@ mod tests {
         assert!((found.cosine - 2.0 / 3.0).abs() < 1e-12);
         let one = stability(&[v.slice(s![.., ..1]).to_owned(), v.slice(s![.., ..1]).to_owned()]).unwrap();
         assert_eq!((one.mean, one.least), (1.0, 1.0));
+    }
+
+    #[test]
+    fn the_consensus_is_the_mean_of_each_cluster() {
+        let v = random(5, 40, 3);
+        let turned = v.select(Axis(1), &[2, 0, 1]) * 3.0;
+        let means = Matched::new(&[v.clone(), turned]).unwrap().means();
+        for j in 0..3 {
+            let expected = &v.column(j) / v.column(j).dot(&v.column(j)).sqrt();
+            assert!((&means.column(j) - &expected).iter().all(|e| e.abs() < 1e-12), "in the order of the first run");
+        }
+        // Two members at a right angle: half way between them.
+        let eye = Array2::<f64>::eye(2);
+        let [a, b] = [0, 1].map(|j| eye.slice(s![.., j..=j]).to_owned());
+        assert!((Matched::new(&[a, b]).unwrap().means()[[0, 0]] - 0.5f64.sqrt()).abs() < 1e-12);
+        assert!(Matched::new(std::slice::from_ref(&v)).unwrap().repeated().is_none() && Matched::new(&[]).is_none());
     }
 }

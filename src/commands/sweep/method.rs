@@ -1,0 +1,136 @@
+//! The methods that a sweep can run, and what they leave out of the fit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::algorithms::centralized::auto::AutoArgs;
+use crate::algorithms::centralized::bpp::BppArgs;
+use crate::algorithms::centralized::dsanls::DsanlsArgs;
+use crate::algorithms::centralized::hals::HalsArgs;
+use crate::algorithms::centralized::kl_mu::KlMuArgs;
+use crate::algorithms::centralized::mu::MuArgs;
+use crate::algorithms::method::{ConfiguredMethod, MatrixShape, defaults};
+use crate::algorithms::parameters::{Auto, Missing};
+use crate::algorithms::shared::missing::MissingArgs;
+use crate::error::{Error, Result};
+
+/// The methods that a sweep can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SweepMethod {
+    Hals,
+    Mu,
+    Auto,
+    #[value(aliases = ["anls-bpp", "anls"])]
+    Bpp,
+    #[value(alias = "mu-kl")]
+    KlMu,
+    #[value(alias = "sanls")]
+    Dsanls,
+}
+
+/// The share that is held out where a method can and nothing else is asked for.
+const HELD_OUT: f64 = 0.05;
+
+impl SweepMethod {
+    /// As typed.
+    fn name(self) -> &'static str {
+        match self {
+            SweepMethod::Hals => "hals",
+            SweepMethod::Mu => "mu",
+            SweepMethod::Auto => "auto",
+            SweepMethod::Bpp => "bpp",
+            SweepMethod::KlMu => "kl-mu",
+            SweepMethod::Dsanls => "dsanls",
+        }
+    }
+
+    /// Whether it can leave entries out of the fit.
+    fn leaves_out(self) -> bool {
+        matches!(self, SweepMethod::Hals | SweepMethod::Mu | SweepMethod::Auto)
+    }
+
+    /// The entries that do not count, by what was typed.
+    ///
+    /// # Errors
+    /// If the method fits all entries and some are to be left out.
+    pub fn left_out(self, missing: Missing, holdout: Option<f64>) -> Result<MissingArgs> {
+        if self.leaves_out() {
+            return Ok(MissingArgs { missing, holdout: holdout.unwrap_or(HELD_OUT) });
+        }
+        if let Some(share) = holdout.filter(|&share| share > 0.0) {
+            return Err(Error::input(format!(
+                "--holdout {share}: {} fits all entries and can hold none out; leave --holdout out, and k is chosen by \
+                 stability and error, or take --algo hals, mu or auto",
+                self.name()
+            )));
+        }
+        if missing != Missing::None {
+            return Err(Error::input(format!(
+                "--missing: {} fits all entries and knows no missing ones; take --algo hals, mu or auto",
+                self.name()
+            )));
+        }
+        Ok(MissingArgs { missing, holdout: 0.0 })
+    }
+
+    /// The method of each k for an m × n matrix. All are of one kind, so that their errors can be compared: `auto` takes for
+    /// all what it chooses for the largest.
+    pub fn configure(
+        self,
+        ks: &[usize],
+        (m, n, sparse): (usize, usize, bool),
+        missing: &MissingArgs,
+    ) -> BTreeMap<usize, Arc<dyn ConfiguredMethod>> {
+        let missing = missing.clone();
+        // Where entries are left out sweeps are cheap, as a row and what it is fitted to are at hand.
+        let inner_sweeps = Auto::Given(2);
+        let one: Arc<dyn ConfiguredMethod> = match self {
+            SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps, missing, ..defaults::<HalsArgs>() }),
+            SweepMethod::Mu => Arc::new(MuArgs { missing, ..defaults::<MuArgs>() }),
+            SweepMethod::Auto if missing.any() => {
+                Arc::new(AutoArgs { inner_sweeps, missing, ..defaults::<AutoArgs>() })
+            }
+            SweepMethod::Auto => Arc::new(defaults::<AutoArgs>()),
+            SweepMethod::Bpp => Arc::new(defaults::<BppArgs>()),
+            SweepMethod::KlMu => Arc::new(defaults::<KlMuArgs>()),
+            SweepMethod::Dsanls => Arc::new(defaults::<DsanlsArgs>()),
+        };
+        let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse })) {
+            Some(choice) => choice.method,
+            None => one.clone(),
+        };
+        let largest = of(ks.iter().copied().max().unwrap_or(1));
+        let alike = |method: &Arc<dyn ConfiguredMethod>| method.description().name == largest.description().name;
+        ks.iter().map(|&k| (k, Some(of(k)).filter(alike).unwrap_or_else(|| largest.clone()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_that_fit_all_entries_hold_none_out() {
+        let share = |method: SweepMethod, holdout| method.left_out(Missing::None, holdout).map(|left| left.holdout);
+        for method in [SweepMethod::Hals, SweepMethod::Mu, SweepMethod::Auto] {
+            assert_eq!((share(method, None), share(method, Some(0.2))), (Ok(HELD_OUT), Ok(0.2)));
+        }
+        for method in [SweepMethod::Bpp, SweepMethod::KlMu, SweepMethod::Dsanls] {
+            assert_eq!((share(method, None), share(method, Some(0.0))), (Ok(0.0), Ok(0.0)));
+            let refused = share(method, Some(0.2)).unwrap_err();
+            assert!(refused.message.contains("--holdout 0.2") && refused.message.contains(method.name()), "{refused}");
+            assert!(method.left_out(Missing::Nan, None).is_err_and(|e| e.message.contains("--missing")));
+        }
+    }
+
+    #[test]
+    fn all_k_have_one_method() {
+        let names = |ks: &[usize]| -> Vec<&str> {
+            let none = MissingArgs { missing: Missing::None, holdout: 0.0 };
+            let all = SweepMethod::Auto.configure(ks, (2000, 2000, false), &none);
+            all.values().map(|method| method.description().name).collect()
+        };
+        assert_eq!(names(&[2, 4]), ["dsanls", "dsanls"]);
+        assert_eq!(names(&[2, 4, 40]), ["hals", "hals", "hals"], "for the largest, sketches do not pay");
+    }
+}

@@ -1,0 +1,238 @@
+//! What a sweep tells: sweep.json, the page sweep.html, and the text on stdout.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::choice::{Choice, Point, STABLE};
+use super::consensus::{Component, Consensus};
+use super::{Sweep, SweepMissing};
+use crate::error::{Error, Result};
+use crate::report;
+
+/// The results of a sweep.
+pub struct Summary<'a> {
+    pub sweep: &'a Sweep<'a>,
+    pub points: &'a [Point],
+    pub choice: Option<Choice>,
+    /// Of the runs with the k that was chosen.
+    pub consensus: Option<Consensus>,
+}
+
+/// The head of the table of components.
+const COMPONENTS: [&str; 5] = ["component", "silhouette", "cosine", "share", "largest columns"];
+
+impl Summary<'_> {
+    /// Writes sweep.json and sweep.html, and prints.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&self) -> Result<()> {
+        let all = self.json();
+        let write = |name: &str, text: &str| -> Result<()> {
+            let path = self.path(name);
+            std::fs::write(&path, text)
+                .map_err(|e| Error::failed(format!("{}: cannot be written ({e})", path.display())))
+        };
+        write("sweep.json", &format!("{all:#}\n"))?;
+        write("sweep.html", &self.page())?;
+        if self.sweep.args.json {
+            println!("{all}");
+        } else {
+            print!("{}", self.text());
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.sweep.args.output.join(name)
+    }
+
+    fn json(&self) -> Value {
+        let choice = self.choice.as_ref();
+        json!({
+            "points": self.points, "recommended": choice.map(|c| c.k), "reasons": choice.map(|c| &c.reasons),
+            "warnings": choice.map(|c| &c.warnings), "recommendation": self.recommendation(),
+            "consensus": self.consensus, "next_command": self.next(),
+        })
+    }
+
+    /// Why this k, in a sentence.
+    fn reasons(&self) -> String {
+        match &self.choice {
+            Some(choice) => format!("k = {}, since {}.", choice.k, choice.reasons.join("; ")),
+            None => "none: nothing was held out, and no k is stable.".to_string(),
+        }
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.choice.as_ref().map_or(&[], |choice| &choice.warnings)
+    }
+
+    /// The last words: what to do with all this.
+    fn recommendation(&self) -> String {
+        let Some(choice) = &self.choice else {
+            return "No k can be recommended. Try smaller ones, more --max-iters, or a method that holds entries out \
+                    (--algo hals)."
+                .to_string();
+        };
+        let stable = self.points.iter().find(|p| p.k == choice.k).and_then(|p| p.stability);
+        let found = match stable {
+            Some(s) if s.least >= STABLE => "Every start finds the same ones.",
+            Some(s) if s.mean >= STABLE => "Most of them are found by every start; be careful with the others.",
+            Some(_) => "They depend on the start: do not read much into single ones.",
+            None => "Whether other starts find the same ones is not known.",
+        };
+        let warned =
+            if choice.warnings.is_empty() { "" } else { " Other k should be tried first, as the warning says." };
+        let count = if choice.k == 1 { "1 component".to_string() } else { format!("{} components", choice.k) };
+        format!("Use {count}. {found}{warned} The next command computes the final factors:")
+    }
+
+    /// The run with the recommended k, or without one the sweep to try next.
+    fn next(&self) -> String {
+        let args = self.sweep.args;
+        let mut words = vec!["fednmf".to_string()];
+        let mut add = |more: &[&str]| words.extend(more.iter().map(|word| report::quoted(word)));
+        let input = args.input.as_str();
+        let missing = match args.missing {
+            SweepMissing::None => &[][..],
+            SweepMissing::Nan => &["--missing", "nan"],
+            SweepMissing::ZeroUnobserved => &["--missing", "zero-unobserved"],
+        };
+        let transpose = if args.transpose { &["--transpose"][..] } else { &[] };
+        let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
+            let output = format!("{}-2", args.output.display());
+            add(&["sweep", "--input", input, "--k", &args.components, "--algo", "hals", "--holdout", "0.05"]);
+            add(&["--output", &output]);
+            add(missing);
+            add(transpose);
+            return words.join(" ");
+        };
+        // The program's own choice is a faster form of the hals that was swept.
+        let algo = self.sweep.method(k).description().name;
+        if algo != "hals" {
+            add(&["--algo", algo]);
+        }
+        add(&["--input", input, "-k", &k.to_string()]);
+        add(missing);
+        add(transpose);
+        // Multiplicative updates would keep the zeros of the consensus for ever.
+        if let Some(consensus) = self.consensus.as_ref().filter(|_| !matches!(algo, "mu" | "kl-mu")) {
+            add(&["--init", &consensus.file.display().to_string()]);
+        }
+        add(&["--output", &format!("factors-k{k}.h5")]);
+        words.join(" ")
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        let divergence = self.points.iter().any(|p| p.divergence.is_some());
+        let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.6}"));
+        let _ = write!(out, "{:>6}  {:>12}", "k", "rmse");
+        if divergence {
+            let _ = write!(out, "  {:>14}", "divergence");
+        }
+        let _ = writeln!(out, "  {:>12}  {:>10}  {:>10}", "held out", "silhouette", "cosine");
+        for p in self.points {
+            let _ = write!(out, "{:>6}  {:>12}", p.k, number(Some(p.rmse)));
+            if divergence {
+                let _ = write!(out, "  {:>14}", number(p.divergence));
+            }
+            let _ = writeln!(
+                out,
+                "  {:>12}  {:>10}  {:>10}",
+                number(p.heldout.map(|h| h.0)),
+                number(p.stability.map(|s| s.mean)),
+                number(p.stability.map(|s| s.cosine))
+            );
+        }
+        let _ = writeln!(out, "\nrecommended: {}", self.reasons());
+        for warning in self.warnings() {
+            let _ = writeln!(out, "warning: {warning}");
+        }
+        if let Some(consensus) = &self.consensus {
+            let _ = writeln!(out, "\n{}", told(consensus));
+            let row = |cells: &[String]| {
+                format!("{:>9}  {:>10}  {:>8}  {:>7}  {}", cells[0], cells[1], cells[2], cells[3], cells[4])
+            };
+            let _ = writeln!(out, "{}", row(&COMPONENTS.map(str::to_string)));
+            for component in &consensus.components {
+                let _ = writeln!(out, "{}", row(&cells(component)));
+            }
+        }
+        let _ = writeln!(out, "\nThe page with the plots is {}.", self.path("sweep.html").display());
+        let _ = writeln!(out, "\n{}\n\n{}", self.recommendation(), self.next());
+        out
+    }
+
+    fn page(&self) -> String {
+        let line = |name: &str, of: &dyn Fn(&Point) -> Option<f64>| {
+            let points = self.points.iter().filter_map(|p| Some((p.k as f64, of(p)?))).collect();
+            (name.to_string(), points)
+        };
+        let errors = [line("seen", &|p| Some(p.rmse)), line("held out", &|p| p.heldout.map(|h| h.0))];
+        let divergence = [line("Kullback-Leibler divergence", &|p| p.divergence)];
+        let stable = [
+            line("mean silhouette", &|p| p.stability.map(|s| s.mean)),
+            line("least stable component", &|p| p.stability.map(|s| s.least)),
+            line("mean cosine", &|p| p.stability.map(|s| s.cosine)),
+        ];
+        let mut introduction = vec![format!("Recommended: {}", self.reasons())];
+        introduction.extend(self.warnings().iter().map(|warning| format!("Warning: {warning}.")));
+        let mut sections = Vec::new();
+        if let Some(consensus) = &self.consensus {
+            sections.push(report::Section {
+                heading: format!("Components of k = {}", consensus.k),
+                words: told(consensus),
+                rows: consensus.components.iter().map(cells).map(Vec::from).collect(),
+                head: &COMPONENTS,
+                command: None,
+            });
+        }
+        sections.push(report::Section {
+            heading: "Recommendation".to_string(),
+            words: self.recommendation(),
+            head: &[],
+            rows: Vec::new(),
+            command: Some(self.next()),
+        });
+        report::plots(
+            &format!("How many components for {}?", self.sweep.args.input),
+            &introduction,
+            "components k",
+            &[
+                ("elbow", "Root mean squared error", &errors),
+                ("divergence", "Divergence", &divergence),
+                ("stability", "Stability over the runs", &stable),
+            ],
+            &sections,
+        )
+    }
+}
+
+/// Where the consensus is, and how well it fits.
+fn told(consensus: &Consensus) -> String {
+    format!(
+        "The consensus of {} run(s) with k = {} is in {}: V has the mean of each component over the runs, U is fitted to it \
+         exactly (rmse {:.6}). Components and columns are numbered from 0.",
+        consensus.runs,
+        consensus.k,
+        consensus.file.display(),
+        consensus.rmse
+    )
+}
+
+/// A row of the table of components.
+fn cells(component: &Component) -> [String; 5] {
+    let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.4}"));
+    let columns: Vec<String> = component.columns.iter().map(ToString::to_string).collect();
+    [
+        component.component.to_string(),
+        number(component.silhouette),
+        number(component.cosine),
+        format!("{:.1} %", 100.0 * component.share),
+        columns.join(" "),
+    ]
+}
