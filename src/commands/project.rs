@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Layout};
+use crate::data::{InputSpec, Layout, TableOptions};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::gram;
 use crate::metrics;
@@ -34,6 +34,8 @@ pub struct ProjectArgs {
     /// Transpose the new matrix
     #[arg(long)]
     pub transpose: bool,
+    #[command(flatten)]
+    pub table: TableOptions,
     /// No progress on stderr
     #[arg(long, short = 'q')]
     pub quiet: bool,
@@ -53,6 +55,7 @@ const STEP: usize = 4096;
 pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
+    spec.table = args.table;
     let opened = match &args.output {
         Some(path) if comm.is_root() => {
             matrices::Format::of(path).and_then(|_| matrices::check_writable(path)).map_err(|e| e.at("--output"))
@@ -75,6 +78,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut v = Array2::<f64>::zeros((n, k));
     comm.agree_on_error(stored.as_f64("V", 0, v.view_mut()))?;
     let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
+    progress.notes(&input.header().notes);
     if let Some(Value::Object(params)) = stored.attributes().get("params")
         && params.get("scale").is_some_and(|s| s == "max")
     {

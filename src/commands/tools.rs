@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Layout, Source};
+use crate::data::{InputSpec, Layout, Source, TableOptions};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::metrics;
 use crate::output::matrices::Stored;
@@ -31,15 +31,22 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
+/// The matrix that the arguments of `inspect` and `evaluate` name.
+///
+/// # Errors
+/// When the name makes no sense.
+pub fn matrix(input: &str, transpose: bool, table: TableOptions) -> Result<InputSpec> {
+    Ok(InputSpec { transpose, table, ..InputSpec::parse(input)? })
+}
+
 /// `fednmf inspect`: what a matrix is.
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn inspect(input: &str, transpose: bool, as_json: bool, comm: &Communicator) -> Result<i32> {
-    let mut spec = InputSpec::parse(input).map_err(Error::on_all_ranks)?;
-    spec.transpose = transpose;
+pub fn inspect(spec: &InputSpec, as_json: bool, comm: &Communicator) -> Result<i32> {
     let mut progress = Progress::new(comm.is_root(), None);
-    let summary = data::inspect(&spec, comm, &mut |part| progress.loading(part))?;
+    let summary = data::inspect(spec, comm, &mut |part| progress.loading(part))?;
+    progress.notes(&summary.notes);
     progress.finish();
     if comm.is_root() {
         let value = json!(summary);
@@ -59,15 +66,14 @@ pub fn inspect(input: &str, transpose: bool, as_json: bool, comm: &Communicator)
 ///
 /// # Errors
 /// When factors or data cannot be read, or their shapes do not fit.
-pub fn evaluate(factors: &Path, input: &str, transpose: bool, as_json: bool, comm: &Communicator) -> Result<i32> {
-    let mut spec = InputSpec::parse(input).map_err(Error::on_all_ranks)?;
-    spec.transpose = transpose;
-    spec.allow_negative = true;
+pub fn evaluate(factors: &Path, spec: &InputSpec, as_json: bool, comm: &Communicator) -> Result<i32> {
+    let spec = InputSpec { allow_negative: true, ..spec.clone() };
     let stored = comm.agree_on_error(Stored::open(factors))?;
     let input = data::open(&spec, comm)?;
     let (m, n) = (input.header().rows, input.header().cols);
     let k = comm.agree_on_error(fitting(&stored, factors, (m, n)))?;
     let mut progress = Progress::new(comm.is_root(), None);
+    progress.notes(&input.header().notes);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();

@@ -23,6 +23,7 @@ mod split;
 mod synthetic;
 
 pub use distribute::statistics::Statistics;
+pub use formats::options::{Labels, Presence, TableFormat, TableOptions};
 pub use generate::generate;
 pub use header::Header;
 pub use inspect::{Summary, inspect};

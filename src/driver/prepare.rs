@@ -68,6 +68,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let settings = settings.settled(header.rows, header.cols, header.sparse);
     let mut progress = Progress::new(comm.is_root() && !settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
+    progress.notes(&header.notes);
     let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
 
     watchdog::enter("preparing");
