@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use fednmf::comm::Communicator;
 use fednmf::data;
-use fednmf::data::{InputSpec, Layout};
+use fednmf::data::{InputSpec, Layout, TableFormat};
 
 /// Of a matrix with more rows or columns than this, only the header is read: the memory for so many would be legitimate,
 /// but would stop the fuzzer.
 const MOST: usize = 200_000;
 /// Likewise for the entries of a dense matrix.
 const ENTRIES: usize = 4_000_000;
+/// The extension of files that are read as triples.
+pub const TRIPLES: &str = "data";
 
 thread_local! {
     static COMM: Communicator = Communicator::local();
@@ -35,6 +37,9 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
         COMM.with(|comm| {
             let Ok(mut spec) = InputSpec::parse(path) else { return };
             spec.transpose = transpose;
+            if ending == TRIPLES {
+                spec.table.format = TableFormat::Triples;
+            }
             spec.allow_negative = narrow;
             let Ok(input) = data::open(&spec, comm) else { return };
             let header = input.header().clone();

@@ -87,8 +87,19 @@ pub const LARGEST_TERM: MessageSpec =
     MessageSpec::new(LARGEST, "1 for each party", "each sum over parties that is not masked");
 
 /// What leaves a rank or party with every method, while the data is loaded.
-pub static COMMON_MESSAGES: &[MessageSpec] =
-    &[MessageSpec::new(data::STATISTICS, "sum, norm, range, number and hash of the entries", "once, while loading")];
+pub static COMMON_MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(
+        data::STATISTICS,
+        "sum, norm, range and number of the entries; without private data their hash too",
+        "once, while loading",
+    ),
+    MessageSpec::new(data::MEMORY, "name, and memory needed and free", "twice, before loading"),
+    MessageSpec::new(
+        data::NAMES,
+        "names of the common rows or columns, if the input has them; without private data all names",
+        "once, with --output",
+    ),
+];
 
 /// Whether a method offers `--dp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

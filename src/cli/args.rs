@@ -12,6 +12,7 @@ use crate::commands::factorize::RunArgs;
 use crate::commands::project::ProjectArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
+use crate::data::TableOptions;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -67,6 +68,8 @@ pub enum Command {
         /// Look at the transposed matrix
         #[arg(long)]
         transpose: bool,
+        #[command(flatten)]
+        table: TableOptions,
         /// Print JSON
         #[arg(long)]
         json: bool,

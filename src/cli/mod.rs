@@ -224,7 +224,10 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
         }
         Request::Other(command) => match command {
             Command::Generate { spec, output } => tools::generate(&spec, &output, comm),
-            Command::Inspect { input, transpose, json } => tools::inspect(&input, transpose, json, comm),
+            Command::Inspect { input, transpose, table, json } => {
+                let spec = tools::matrix(&input, transpose, table).map_err(Error::on_all_ranks)?;
+                tools::inspect(&spec, json, comm)
+            }
             Command::Evaluate(args) => evaluate::evaluate(&args, comm),
             Command::Attack(args) => attack::attack(&args, comm),
             Command::Project(args) => project::project(&args, comm),

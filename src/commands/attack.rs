@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Layout, Scale, Stack, Threshold};
+use crate::data::formats::detect::is_table_name;
+use crate::data::{InputSpec, Layout, Scale, Stack, TableOptions, Threshold};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Order;
 use crate::output::matrices;
@@ -142,6 +143,10 @@ fn matrix(
     let truth = |value: &Value| value.as_bool().unwrap_or(value == 1);
     let mut spec = InputSpec::parse(input)?;
     spec.transpose = param("transpose").is_some_and(truth);
+    // A matrix that is named now may be in another format.
+    if args.input.as_deref().is_none_or(is_table_name) {
+        spec.table = about.get("params").map(TableOptions::from_json).unwrap_or_default();
+    }
     spec.scale = if param("scale").is_some_and(|s| s == "max") { Scale::Max } else { Scale::None };
     spec.binarize = param("binarize").and_then(Threshold::from_json);
     spec.parties = about.get("parties").and_then(Value::as_u64).map(|p| p as usize);

@@ -13,7 +13,7 @@ use crate::algorithms::parameters::Missing;
 use crate::algorithms::shared::missing::Observed;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
-use crate::data::{InputSpec, Layout, names};
+use crate::data::{InputSpec, Layout, TableOptions, names};
 use crate::driver::missing;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
@@ -33,6 +33,8 @@ pub struct EvaluateArgs {
     /// Compare with the transposed matrix
     #[arg(long)]
     pub transpose: bool,
+    #[command(flatten)]
+    pub table: TableOptions,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -48,6 +50,7 @@ const FIT: MessageTag = MessageTag::new("evaluation: fit", Payload::Scalar);
 pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
+    spec.table = args.table;
     let stored = comm.agree_on_error(Stored::open(&args.factors))?;
     let provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;
     provenance.apply(&mut spec);
@@ -58,6 +61,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let orders = if comm.is_root() { orders(&stored, &args.factors, &spec) } else { Ok([None, None]) };
     let [of_rows, of_columns] = comm.broadcast_value(FIT, comm.agree_on_error(orders)?);
     let mut progress = Progress::new(comm.is_root(), None);
+    progress.notes(&input.header().notes);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();

@@ -10,7 +10,7 @@ use super::report::DisplayArgs;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{Missing, count};
-use crate::data::{self, InputSpec, Stack, Threshold};
+use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
 use crate::driver::settings::{Every, Kernel, OnLostParty, Precision, SAMPLE_INPUT, Scale, Settings};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
@@ -39,6 +39,9 @@ pub struct RunArgs {
     /// Factorise the transposed matrix
     #[arg(long, help_heading = "What to factorise, and how")]
     pub transpose: bool,
+
+    #[command(flatten)]
+    pub table: TableOptions,
 
     /// Divide the data by its largest entry
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None, help_heading = "What to factorise, and how")]
@@ -246,6 +249,7 @@ impl RunArgs {
         }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
+        input.table = args.table;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.allow_negative = description.allows_negative;
         input.binarize = args.binarize;

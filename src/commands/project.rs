@@ -11,7 +11,7 @@ use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::shared::missing::Observed;
 use crate::comm::{CONTROL, Communicator};
 use crate::data;
-use crate::data::{InputSpec, Layout, names};
+use crate::data::{InputSpec, Layout, TableOptions, names};
 use crate::driver::metadata::Destination;
 use crate::driver::{metadata, missing};
 use crate::error::{EXIT_DONE, Error, Result};
@@ -47,6 +47,8 @@ pub struct ProjectArgs {
     /// Transpose the new matrix
     #[arg(long)]
     pub transpose: bool,
+    #[command(flatten)]
+    pub table: TableOptions,
     /// No progress on stderr
     #[arg(long, short = 'q')]
     pub quiet: bool,
@@ -67,6 +69,7 @@ const STEP: usize = 4096;
 pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
+    spec.table = args.table;
     let checked = if comm.is_root() { check_files(args, &spec) } else { Ok(()) };
     let stored = comm.agree_on_error(checked.and_then(|()| Stored::open(&args.factors)))?;
     let provenance = comm.agree_on_error(provenance(args, &stored))?;
@@ -88,6 +91,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut v = Array2::<f64>::zeros((n, k));
     comm.agree_on_error(stored.as_f64("V", 0, v.view_mut()))?;
     let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
+    progress.notes(&input.header().notes);
     if let Some(order) = &order {
         v = v.select(Axis(0), order);
         progress.note(

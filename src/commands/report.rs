@@ -9,7 +9,8 @@ use crate::algorithms::description::Partition;
 use crate::algorithms::registry;
 use crate::comm::{CONTROL, Communicator};
 use crate::data;
-use crate::data::{InputSpec, Layout, Source, Stack, Threshold, names};
+use crate::data::formats::detect::is_table_name;
+use crate::data::{InputSpec, Layout, Source, Stack, TableOptions, Threshold, names};
 use crate::driver::report::{sample, with_names};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::matrices::Stored;
@@ -27,7 +28,7 @@ pub struct DisplayArgs {
     pub image: Option<String>,
 
     /// Report: show components by their top terms, with the names in this file, one a line (FILE:2: its second column,
-    /// between tabs); AnnData and 10x files bring names along
+    /// between tabs); AnnData and 10x files and tables in text bring names along
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub terms: Option<String>,
 
@@ -80,6 +81,10 @@ fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
     let params = &start["params"];
     let mut spec = InputSpec::parse(typed.or(params["input"].as_str()).unwrap_or_default())?;
     spec.transpose = params["transpose"] == json!(true);
+    // A matrix that is named now may be in another format.
+    if typed.is_none_or(is_table_name) {
+        spec.table = TableOptions::from_json(params);
+    }
     spec.scale = if params["scale"] == "max" { data::Scale::Max } else { data::Scale::None };
     spec.binarize = Threshold::from_json(&params["binarize"]);
     spec.allow_negative = true;
@@ -206,7 +211,9 @@ fn lines_of(
 ) -> Result<Sample> {
     let spec = input_of(&task.start, typed).map_err(Error::on_all_ranks)?;
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
-    let loaded = data::open(&spec, comm)?.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
+    let input = data::open(&spec, comm)?;
+    progress.notes(&input.header().notes);
+    let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     if task.start["m"].as_u64() != Some(m as u64) || task.start["n"].as_u64() != Some(n as u64) {
         return Err(Error::input(format!(

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Source};
+use crate::data::{InputSpec, Source, TableOptions};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::progress::Progress;
 
@@ -28,15 +28,22 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
+/// The matrix that the arguments of `inspect` and `evaluate` name.
+///
+/// # Errors
+/// When the name makes no sense.
+pub fn matrix(input: &str, transpose: bool, table: TableOptions) -> Result<InputSpec> {
+    Ok(InputSpec { transpose, table, ..InputSpec::parse(input)? })
+}
+
 /// `fednmf inspect`: what a matrix is.
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn inspect(input: &str, transpose: bool, as_json: bool, comm: &Communicator) -> Result<i32> {
-    let mut spec = InputSpec::parse(input).map_err(Error::on_all_ranks)?;
-    spec.transpose = transpose;
+pub fn inspect(spec: &InputSpec, as_json: bool, comm: &Communicator) -> Result<i32> {
     let mut progress = Progress::new(comm.is_root(), None);
-    let summary = data::inspect(&spec, comm, &mut |part| progress.loading(part))?;
+    let summary = data::inspect(spec, comm, &mut |part| progress.loading(part))?;
+    progress.notes(&summary.notes);
     progress.finish();
     if comm.is_root() {
         let value = json!(summary);

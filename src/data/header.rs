@@ -1,5 +1,7 @@
 //! Shape and format of the input, known before its entries are read.
 
+use crate::data::formats::options::Labels;
+
 /// Shape and format of the input, after `--transpose`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Header {
@@ -13,4 +15,8 @@ pub struct Header {
     pub format: String,
     /// Number of `{party}` files, if the input consists of such files.
     pub files: Option<usize>,
+    /// Whether a table in text has a header and an index column (of several files, the first).
+    pub labels: Option<Labels>,
+    /// What was concluded about tables in text that the user should know, with the name of the file.
+    pub notes: Vec<String>,
 }

@@ -1,6 +1,7 @@
 //! Describes an input, for `fednmf inspect`.
 
 use crate::comm::Communicator;
+use crate::data::formats::options::Labels;
 use crate::data::layout::Layout;
 use crate::data::messages::COUNTS;
 use crate::data::open::open;
@@ -14,6 +15,12 @@ pub struct Summary {
     pub rows: usize,
     pub cols: usize,
     pub format: String,
+    /// Of a table in text: whether it has a header and an index column.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Labels>,
+    /// What was concluded about a table in text, and which option says otherwise.
+    #[serde(skip)]
+    pub notes: Vec<String>,
     /// Whether blocks of it are stored sparse.
     pub sparse: bool,
     pub nonzeros: u64,
@@ -73,6 +80,8 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         rows: m,
         cols: n,
         format: loaded.header.format,
+        labels: loaded.header.labels,
+        notes: loaded.header.notes,
         sparse: loaded.header.sparse,
         nonzeros: statistics.nonzeros,
         density: statistics.nonzeros as f64 / (m as f64 * n as f64),

@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::comm::{Communicator, MessageTag, Payload};
+use crate::comm::Communicator;
+use crate::data::messages::MEMORY;
 use crate::error::{Error, Result};
 use crate::units::bytes;
-
-const MEMORY: MessageTag = MessageTag::new("memory of the nodes", Payload::Control);
 
 /// Refuses work that needs more memory than its nodes have. `need` is a lower bound of what this rank will hold, in bytes;
 /// `limit` replaces what is free on a node. Collective.

@@ -5,5 +5,9 @@ use crate::comm::{MessageTag, Payload};
 pub const ENTRIES: MessageTag = MessageTag::new("load entries", Payload::Data);
 pub const COUNTS: MessageTag = MessageTag::new("load counts", Payload::Control);
 pub const HEADERS: MessageTag = MessageTag::new("load headers", Payload::Control);
+/// What each rank will need, and what its node has.
+pub const MEMORY: MessageTag = MessageTag::new("memory of the nodes", Payload::Control);
+/// Names of rows and columns on their way to rank 0's output.
+pub const NAMES: MessageTag = MessageTag::new("names for the output", Payload::Control);
 /// Sum, norm, range, number of nonzeros and checksum of the matrix, to which every rank contributes while loading.
 pub const STATISTICS: MessageTag = MessageTag::new("statistics of the matrix", Payload::Scalar);

@@ -24,12 +24,13 @@ mod split;
 mod synthetic;
 
 pub use distribute::statistics::Statistics;
+pub use formats::options::{Labels, Presence, TableFormat, TableOptions};
 pub use generate::generate;
 pub use header::Header;
 pub use inspect::{Summary, inspect};
 pub use layout::{Cuts, Layout, Tile};
 pub use load::Loaded;
-pub use messages::STATISTICS;
+pub use messages::{MEMORY, NAMES, STATISTICS};
 pub use open::{Input, open};
 pub use spec::{InputSpec, Scale, Source, Stack, Threshold};
 pub use split::PartySplit;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
 
+use crate::data::formats::detect;
 use crate::data::formats::hdf5::is_hdf5_name;
 use crate::data::spec::{InputSpec, Source, party_path};
 use crate::error::{Error, Result};
@@ -49,27 +50,35 @@ pub fn list(text: &str) -> Result<Vec<String>> {
     lines.lines().enumerate().map(name).collect()
 }
 
-/// The names in the input, which AnnData and 10x files contain. It is not an error if there are none.
+/// The names in the input, which AnnData and 10x files and tables in text contain. It is not an error if there are none.
 pub fn of_input(spec: &InputSpec) -> Names {
     let Source::File { path, .. } = &spec.source else { return Names::default() };
-    if spec.by_party() { Names::default() } else { of_path(path, spec.transpose) }
+    if spec.by_party() { Names::default() } else { of_path(path, spec) }
 }
 
 /// The names in one file of an input, after `--transpose`.
-pub fn of_path(path: &str, transpose: bool) -> Names {
+pub fn of_path(path: &str, spec: &InputSpec) -> Names {
     let Names { columns, rows, turned } = if Path::new(path).is_dir() {
         of_directory(Path::new(path))
-    } else if is_hdf5_name(path) && hdf5_probe::run(Content::Names, path, None).is_ok() {
+    } else if !is_hdf5_name(path) {
+        let (columns, rows) = detect::names(path, spec.table);
+        // Of a table it is not known what its rows are: those of the matrix are the observations, transposed or not.
+        Names { columns, rows, turned: spec.transpose }
+    } else if hdf5_probe::run(Content::Names, path, None).is_ok() {
         of_file(path)
     } else {
         Names::default()
     };
-    if transpose { Names { columns: rows, rows: columns, turned: !turned } } else { Names { columns, rows, turned } }
+    if spec.transpose {
+        Names { columns: rows, rows: columns, turned: !turned }
+    } else {
+        Names { columns, rows, turned }
+    }
 }
 
 /// The names in the `{party}` file of a party; none if it has no file.
-pub fn of_party(pattern: &str, party: usize, transpose: bool) -> Names {
-    party_path(pattern, party).map_or_else(Names::default, |path| of_path(&path, transpose))
+pub fn of_party(pattern: &str, party: usize, spec: &InputSpec) -> Names {
+    party_path(pattern, party).map_or_else(Names::default, |path| of_path(&path, spec))
 }
 
 /// How two lists of names of the same items relate.
@@ -171,6 +180,7 @@ fn strings(data: &hdf5::Dataset) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::formats::options::TableFormat;
 
     fn file(name: &str) -> String {
         format!("{}/tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -214,6 +224,27 @@ mod tests {
         let names = of_input(&InputSpec::parse(&file("counts-10x.h5")).unwrap());
         assert_eq!(names.columns.map(|n| n[7].clone()), Some("cell-7".into()));
         assert!(names.turned);
-        assert_eq!(of_input(&InputSpec::parse(&file("table.csv")).unwrap()), Names::default());
+        assert_eq!(of_input(&InputSpec::parse(&file("counts.mtx")).unwrap()), Names::default());
+    }
+
+    #[test]
+    fn tables_and_triples_have_names() {
+        let mut spec = InputSpec::parse(&file("table.csv")).unwrap();
+        let names = of_input(&spec);
+        assert_eq!(names.columns.as_ref().map(|n| (n.len(), n[1].as_str())), Some((7, "gene 1, 'x'")));
+        assert_eq!(names.rows.as_ref().map(|n| (n.len(), n[11].as_str())), Some((12, "cell11")));
+        spec.transpose = true;
+        let Names { columns, rows, turned } = of_input(&spec);
+        assert_eq!((columns, rows, turned), (names.rows, names.columns, false));
+        let zipped = of_input(&InputSpec::parse(&file("table.tsv.gz")).unwrap());
+        assert_eq!(zipped.columns.map(|n| n.len()), Some(7));
+        assert_eq!(of_input(&InputSpec::parse(&file("table-plain.csv")).unwrap()), Names::default());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ratings.csv");
+        std::fs::write(&path, "user,item,value\n20,x,1\n3,y,2\n").unwrap();
+        spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
+        spec.table.format = TableFormat::Triples;
+        let Names { columns, rows, .. } = of_input(&spec);
+        assert_eq!((columns.unwrap(), rows.unwrap()), (vec!["x".into(), "y".into()], vec!["3".into(), "20".into()]));
     }
 }

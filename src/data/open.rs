@@ -53,7 +53,9 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
             let &Synthetic { m, n, .. } = synthetic;
             let (rows, cols) = if spec.transpose { (n, m) } else { (m, n) };
             let format = format!("synthetic {}", synthetic.name());
-            let header = Header { rows, cols, sparse: synthetic.sparse(), stored: None, format, files: None };
+            let sparse = synthetic.sparse();
+            let header =
+                Header { rows, cols, sparse, stored: None, format, files: None, labels: None, notes: Vec::new() };
             return Ok(Input { spec: spec.clone(), header, origin: Origin::Synthetic(synthetic.clone()) });
         }
         Source::File { path, dataset } => (path, dataset.as_deref()),
@@ -61,14 +63,14 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
     let files = if spec.by_party() {
         party_files(spec, path, dataset, comm)?
     } else {
-        vec![(single_file(path, dataset, comm)?, None)]
+        vec![(single_file(spec, path, dataset, comm)?, None)]
     };
     let (placed, header) = stack(spec, files)?;
     Ok(Input { spec: spec.clone(), header, origin: Origin::Files(placed) })
 }
 
-fn single_file(path: &str, dataset: Option<&str>, comm: &Communicator) -> Result<MatrixFile> {
-    let found = if comm.is_root() { read_header(path, dataset).map(Some) } else { Ok(None) };
+fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> Result<MatrixFile> {
+    let found = if comm.is_root() { read_header(path, dataset, spec.table).map(Some) } else { Ok(None) };
     let Some(mut file) = comm.broadcast_value(HEADERS, comm.agree_on_error(found)?) else {
         return Err(Error::failed("rank 0 did not read the header"));
     };
@@ -100,7 +102,7 @@ fn party_files(
                     parties.count
                 )));
             };
-            let mut file = read_header(&path, dataset)?;
+            let mut file = read_header(&path, dataset, spec.table)?;
             if file.needs_counts() {
                 let count = file.count(0, 1)?;
                 file.set_counts(vec![count])?;
@@ -146,7 +148,7 @@ fn count_of_files(spec: &InputSpec, comm: &Communicator) -> usize {
 
 /// The names of the dimension that all parties have in common: those of the columns if each has rows of its own.
 fn shared_names(spec: &InputSpec, path: &str) -> Option<Vec<String>> {
-    let names = names::of_path(path, spec.transpose);
+    let names = names::of_path(path, spec);
     if spec.stack == Stack::Rows { names.columns } else { names.rows }
 }
 
@@ -205,6 +207,8 @@ fn stack(spec: &InputSpec, files: Vec<(MatrixFile, Option<usize>)>) -> Result<(V
         stored,
         format: first.content.format.clone(),
         files: count,
+        labels: first.content.labels(),
+        notes: notes(spec, &placed),
     };
     if header.sparse && rows.max(cols) > i32::MAX as usize {
         return Err(Error::input(format!(
@@ -212,4 +216,19 @@ fn stack(spec: &InputSpec, files: Vec<(MatrixFile, Option<usize>)>) -> Result<(V
         )));
     }
     Ok((placed, header))
+}
+
+/// What was concluded about tables in text. What holds for all `{party}` files is told once.
+fn notes(spec: &InputSpec, files: &[PlacedFile]) -> Vec<String> {
+    let all: Vec<Option<&str>> = files.iter().map(|file| file.content.note()).collect();
+    match (&spec.source, all.first()) {
+        (Source::File { path, .. }, Some(Some(note))) if all.iter().all(|other| *other == Some(*note)) => {
+            vec![format!("{path}: {note}")]
+        }
+        _ => files
+            .iter()
+            .zip(all)
+            .filter_map(|(file, note)| Some(format!("{}: {}", file.content.path(), note?)))
+            .collect(),
+    }
 }

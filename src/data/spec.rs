@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use crate::data::formats::hdf5::is_hdf5_name;
+use crate::data::formats::options::{TableFormat, TableOptions};
 use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
 
@@ -97,6 +98,8 @@ pub struct InputSpec {
     pub allow_nan: bool,
     /// Memory in bytes that all ranks of a node may use; by default what is free there.
     pub memory: Option<u64>,
+    /// How a table in text is to be read; other inputs are refused with anything but the defaults.
+    pub table: TableOptions,
     /// Number of `{party}` files; by default the number of ranks.
     pub parties: Option<usize>,
     /// How `{party}` files are combined.
@@ -126,6 +129,7 @@ impl InputSpec {
             allow_negative: false,
             allow_nan: false,
             memory: None,
+            table: TableOptions::default(),
             parties: None,
             stack: Stack::Rows,
         })
@@ -149,6 +153,16 @@ impl InputSpec {
     pub(super) fn check(&self) -> Result<()> {
         if self.parties == Some(0) {
             return Err(Error::input("--parties 0: there must be at least one party"));
+        }
+        if let (Source::Synthetic(_), Some(option)) = (&self.source, self.table.first_given()) {
+            return Err(Error::input(format!(
+                "{option} is for tables in text (.csv, .tsv, .txt), and the matrix is generated; leave the option out"
+            )));
+        }
+        if self.by_party() && self.table.format == TableFormat::Triples {
+            return Err(Error::input(
+                "--format triples: not with {party} files, since each party would number users and items in its own way;                  give one file, or each party's matrix as .mtx",
+            ));
         }
         Ok(())
     }

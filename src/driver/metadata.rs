@@ -6,17 +6,13 @@ use serde_json::{Map, Value};
 
 use super::report;
 use super::settings::Settings;
-use crate::comm::{CONTROL, Communicator, MessageTag, Parties, Payload};
+use crate::comm::{CONTROL, Communicator, Parties};
 use crate::data::names::{Match, Names};
-use crate::data::{InputSpec, Source, Stack, names};
+use crate::data::{InputSpec, NAMES, Source, Stack, names};
 use crate::error::{Error, Result};
 use crate::output::matrices;
 use crate::output::matrices::{Annotations, Format};
 use crate::output::trace::Trace;
-
-/// Names of rows and columns on their way to rank 0's output: those of the common dimension, and of methods without
-/// privacy those of the others.
-const NAMES: MessageTag = MessageTag::new("output: names", Payload::Control);
 
 /// Where factors go, and what becomes known of their names.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +60,7 @@ fn names_of(input: &InputSpec, private: bool, comm: &Communicator) -> Names {
     }
     let parties = Parties { count: input.parties.unwrap_or(comm.size()), ranks: comm.size() };
     let own = |party| {
-        let Names { columns, rows, turned } = names::of_party(path, party, input.transpose);
+        let Names { columns, rows, turned } = names::of_party(path, party, input);
         let (common, parts) = if input.stack == Stack::Rows { (columns, rows) } else { (rows, columns) };
         (common.filter(|_| party == 0), parts.filter(|_| !private), turned)
     };

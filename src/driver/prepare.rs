@@ -34,15 +34,7 @@ use crate::state::{Owner, ReadRows, SavedState};
 /// What stays the same during a run and goes into its results.
 pub struct Run {
     pub settings: Settings,
-    /// The fingerprints of the hosted parties' data, which each party compares with its own checkpoint.
-fn own_fingerprints<T: Real>(settings: &Settings, comm: &Communicator, divided: &Divided<T>) -> Vec<(usize, u64)> {
-    if !settings.description().partition.is_private() {
-        return Vec::new();
-    }
-    divided.parties.hosted(comm.rank()).zip(divided.loaded.fingerprints.iter().copied()).collect()
-}
-
-/// The trace's start event.
+    /// The trace's start event.
     pub start: Value,
     pub annotations: Annotations,
     /// Lines of the matrix for the report.
@@ -77,6 +69,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     settings.input.parties = header.files.or(settings.input.parties);
     let mut progress = Progress::quiet(comm.is_root(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
+    progress.notes(&header.notes);
     let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
 
     watchdog::enter("preparing");

@@ -152,6 +152,7 @@ impl Settings {
         let mut all = self.deciding();
         all.extend(self.method.parameters());
         all.insert("input".into(), self.input_text.clone().into());
+        all.extend(self.input.table.to_json());
         all.insert("max_iters".into(), self.max_iters.into());
         all.insert("tol".into(), json!(self.tol));
         all.insert("target_error".into(), json!(self.target_error));

@@ -114,6 +114,11 @@ impl Progress {
         }
     }
 
+    /// Prints several lines at once.
+    pub fn notes(&mut self, texts: &[String]) {
+        texts.iter().for_each(|text| self.note(text));
+    }
+
     /// Shows what is still waiting, and ends.
     pub fn finish(&mut self) {
         match &mut self.to {

@@ -107,7 +107,7 @@ fn annotated(path: &Path, x: &Array2<f64>, genes: &[&str]) {
     let file = hdf5::File::create(path).unwrap();
     let text = |s: &str| s.parse::<VarLenUnicode>().unwrap();
     file.new_attr::<VarLenUnicode>().create("encoding-type").unwrap().write_scalar(&text("anndata")).unwrap();
-    file.new_dataset_builder().with_data(x).create("X").unwrap();
+    file.new_dataset_builder().with_data(&x.as_standard_layout()).create("X").unwrap();
     let cells: Vec<String> = (0..x.nrows()).map(|i| format!("cell{i}")).collect();
     for (frame, names) in [("obs", cells.iter().map(String::as_str).collect::<Vec<_>>()), ("var", genes.to_vec())] {
         let group = file.create_group(frame).unwrap();

@@ -52,4 +52,6 @@ mod starts;
 #[cfg(feature = "mpi")]
 mod sweep;
 #[cfg(feature = "mpi")]
+mod tables;
+#[cfg(feature = "mpi")]
 mod theory;

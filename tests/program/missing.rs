@@ -102,6 +102,19 @@ fn updates_equal_loops_over_the_observed_entries() {
             check(&expected, &line, &file("m.npy"), listed, &[0, 2, 3]);
         }
     }
+    // The same in a table in text, where they are empty or NA.
+    let m = data(37, 26, 0.15);
+    let field = |((_, j), x): ((usize, usize), &f64)| match (x.is_nan(), j % 2) {
+        (false, _) => format!("{x:?}"),
+        (true, 0) => String::new(),
+        (true, _) => "NA".to_string(),
+    };
+    let fields: Vec<String> = m.indexed_iter().map(field).collect();
+    let lines: Vec<String> = fields.chunks(26).map(|line| line.join(",")).collect();
+    std::fs::write(file("m.csv"), lines.join("\n")).unwrap();
+    let expected = naive(false, &m, 3, 5, 8);
+    check(&expected, "--algo hals --missing nan -k 3 --seed 5 --max-iters 8", &file("m.csv"), "missing", &[0, 3]);
+    fednmf(2, "--algo hals --input").arg(file("m.csv")).refused(&["m.csv", "line 1", "--missing nan"]);
     // A row and a column without observed entries: their rows of the factors stay at the start.
     let mut m = data(20, 12, 0.1);
     m.row_mut(3).fill(f64::NAN);

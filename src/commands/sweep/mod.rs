@@ -28,7 +28,7 @@ use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{CONTROL, Communicator, Parties};
 use crate::data;
-use crate::data::{InputSpec, Layout, Loaded, PartySplit};
+use crate::data::{InputSpec, Layout, Loaded, PartySplit, TableOptions};
 use crate::driver::{Checkpointer, Driver, Limits, Trajectory};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::SparseKernel;
@@ -100,6 +100,8 @@ pub struct SweepArgs {
     /// Factorise the transposed matrix
     #[arg(long)]
     pub transpose: bool,
+    #[command(flatten)]
+    pub table: TableOptions,
     /// No progress on stderr
     #[arg(long, short = 'q')]
     pub quiet: bool,
@@ -141,6 +143,7 @@ impl Sweep<'_> {
         }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
+        input.table = args.table;
         input.allow_nan = args.missing == SweepMissing::Nan;
         Ok(Sweep { args, left_out, methods: BTreeMap::new(), input, ks: numbers(&args.components)? })
     }
@@ -395,6 +398,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
 /// Settles the methods and loads the whole matrix into each group, in the layout that they need. Collective in the group.
 fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<(Loaded<f64>, Layout)> {
     let input = data::open(&sweep.input, group)?;
+    progress.notes(&input.header().notes);
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     if let Some(k) = sweep.ks.iter().find(|&&k| k > m.min(n)) {
         return Err(Error::input(format!(

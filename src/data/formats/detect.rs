@@ -3,13 +3,15 @@
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
+use crate::data::formats::fields::FirstLines;
 use crate::data::formats::file::{Encoding, MatrixFile};
 use crate::data::formats::fimi::Transactions;
 use crate::data::formats::hdf5::Hdf5Matrix;
 use crate::data::formats::io::{InputFile, io_error, open, read_full};
 use crate::data::formats::limits::{check_shape, unpacked_bytes};
+use crate::data::formats::options::{Names, TableFormat, TableOptions};
 use crate::data::formats::raw::RawArray;
-use crate::data::formats::{hdf5, idx, mtx, npy, npz, table};
+use crate::data::formats::{hdf5, idx, mtx, npy, npz, table, triples};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,6 +22,7 @@ enum Format {
     Npz,
     Hdf5,
     Table { tabs: bool },
+    Triples { tabs: bool },
     Fimi,
 }
 
@@ -68,12 +71,16 @@ pub fn matrix_of_directory(path: &str) -> String {
     found.map_or_else(|| path.to_string(), |file| file.to_string_lossy().into_owned())
 }
 
-/// Reads the header of a file of any supported format: that of its extension, or else that of its first bytes. `dataset`
-/// names the matrix in an HDF5 file.
-///
-/// # Errors
-/// If the file is missing, empty, of no supported format, or promises more than it can hold.
-pub fn read_header(path: &str, dataset: Option<&str>) -> Result<MatrixFile> {
+/// A file and its format.
+struct Identified {
+    file: InputFile,
+    format: Format,
+    /// In bytes.
+    size: u64,
+}
+
+/// Finds out the format: that of the extension, or else that of the first bytes.
+fn identify(path: &str, options: TableOptions) -> Result<Identified> {
     let path = &*matrix_of_directory(path);
     let wrong = |what: &str| Error::input(format!("{path}: {what}"));
     let mut handle = open(path)?;
@@ -94,14 +101,55 @@ pub fn read_header(path: &str, dataset: Option<&str>) -> Result<MatrixFile> {
         return Err(wrong("is named .gz but is not compressed by gzip"));
     }
     let file = InputFile { path: path.to_string(), gz };
-    let format = match Format::by_name(name) {
-        Some(format) => format,
-        None => {
-            let got = read_full(&mut file.stream()?, &mut lead).map_err(|e| file.io_error(&e))?;
-            let found = Format::by_content(&lead[..got]);
-            found.ok_or_else(|| wrong(&format!("is of no known format; {SUPPORTED}")))?
-        }
+    let by_content = || -> Result<Option<Format>> {
+        let mut lead = [0u8; 16];
+        let got = read_full(&mut file.stream()?, &mut lead).map_err(|e| file.io_error(&e))?;
+        Ok(Format::by_content(&lead[..got]))
     };
+    let triples = options.format == TableFormat::Triples;
+    let format = match Format::by_name(name) {
+        Some(Format::Table { tabs }) if triples => Format::Triples { tabs },
+        // Ratings come under any name.
+        Some(Format::Fimi) | None if triples => by_content()?.unwrap_or(Format::Triples { tabs: false }),
+        Some(format) => format,
+        None => by_content()?.ok_or_else(|| wrong(&format!("is of no known format; {SUPPORTED}")))?,
+    };
+    match options.first_given() {
+        Some(option) if !matches!(format, Format::Table { .. } | Format::Triples { .. }) => Err(wrong(&format!(
+            "{option} is for tables in text (.csv, .tsv, .txt), and this file is none; leave the option out"
+        ))),
+        _ => Ok(Identified { file, format, size }),
+    }
+}
+
+/// Whether the name is that of a table in text.
+pub fn is_table_name(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    matches!(Format::by_name(lower.strip_suffix(".gz").unwrap_or(&lower)), Some(Format::Table { .. }))
+}
+
+/// The names of columns and rows in a table in text, or of items and users in triples; none in other formats, and none if
+/// the file cannot be read.
+pub fn names(path: &str, options: TableOptions) -> Names {
+    let Ok(Identified { file, format, .. }) = identify(path, options) else { return (None, None) };
+    let names = match format {
+        Format::Table { tabs } => table::names(&file, tabs, options),
+        Format::Triples { tabs } => triples::names(&file, tabs, options),
+        _ => return (None, None),
+    };
+    names.unwrap_or_default()
+}
+
+/// Reads the header of a file of any supported format: that of its extension, or else that of its first bytes. `dataset`
+/// names the matrix in an HDF5 file; `options` say how a table in text is to be read. Of triples the whole file is read.
+///
+/// # Errors
+/// If the file is missing, empty, of no supported format, or promises more than it can hold, or if it is no table and
+/// `options` are not the defaults.
+pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions) -> Result<MatrixFile> {
+    let wrong = |what: &str| Error::input(format!("{path}: {what}"));
+    let Identified { file, format, size } = identify(path, options)?;
+    let gz = file.gz;
     if dataset.is_some() && format != Format::Hdf5 {
         return Err(wrong("only an HDF5 file contains datasets"));
     }
@@ -138,13 +186,17 @@ pub fn read_header(path: &str, dataset: Option<&str>) -> Result<MatrixFile> {
             }
         },
         Format::Table { tabs } => {
-            let table = table::header(&file, tabs)?;
+            let table = table::header(&file, tabs, options)?;
             let format = match table.separator {
                 b' ' => "numbers separated by blanks".to_string(),
-                b'\t' => "TSV".to_string(),
-                other => format!("CSV ({})", char::from(other)),
+                separator => FirstLines::format(separator),
             };
             ((0, table.cols), None, format, Encoding::Table(table))
+        }
+        Format::Triples { tabs } => {
+            let triples::Header { triples, shape, entries } = triples::header(&file, tabs, options)?;
+            let format = format!("triples, {}", FirstLines::format(triples.separator));
+            (shape, Some(entries), format, Encoding::Triples(triples))
         }
         Format::Fimi => {
             let encoding = Encoding::Transactions(Transactions::EMPTY);

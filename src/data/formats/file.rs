@@ -10,11 +10,13 @@ use crate::data::formats::hdf5::DatasetReader;
 use crate::data::formats::io::InputFile;
 use crate::data::formats::limits::check_shape;
 use crate::data::formats::mtx::{ArrayReader, Market};
+use crate::data::formats::options::Labels;
 use crate::data::formats::raw::{RawArray, RawReader};
 use crate::data::formats::reader::{BlockResult, DenseReader, EntryPolicy, EntrySink};
 use crate::data::formats::table::{Table, TableReader};
 use crate::data::formats::text::{TextBlocks, error_at};
-use crate::data::formats::{fimi, hdf5, mtx, npz, table};
+use crate::data::formats::triples::{Triples, TriplesReader};
+use crate::data::formats::{fields, fimi, hdf5, mtx, npz, triples};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, even_part};
 
@@ -40,6 +42,7 @@ pub enum Encoding {
     Raw(RawArray),
     Market(Market),
     Table(Table),
+    Triples(Triples),
     Transactions(Transactions),
     Npz(Compressed, npz::Arrays),
     /// A sparse HDF5 group and its name.
@@ -82,12 +85,30 @@ impl MatrixFile {
         &self.file.path
     }
 
+    /// Whether a table in text has a header and an index column; `None` for other formats.
+    pub fn labels(&self) -> Option<Labels> {
+        match &self.encoding {
+            Encoding::Table(table) => Some(table.labels),
+            Encoding::Triples(triples) => Some(triples.labels),
+            _ => None,
+        }
+    }
+
+    /// What was concluded about a table in text that the user should know.
+    pub fn note(&self) -> Option<&str> {
+        match &self.encoding {
+            Encoding::Table(table) => table.note.as_deref(),
+            Encoding::Triples(triples) => triples.note.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Whether its blocks are stored sparse.
     pub fn sparse(&self) -> bool {
         match &self.encoding {
             Encoding::Raw(_) | Encoding::Table(_) | Encoding::Hdf5Dataset(_) => false,
             Encoding::Market(market) => market.coordinate,
-            Encoding::Transactions(_) | Encoding::Npz(..) | Encoding::Hdf5Group(..) => true,
+            Encoding::Triples(_) | Encoding::Transactions(_) | Encoding::Npz(..) | Encoding::Hdf5Group(..) => true,
         }
     }
 
@@ -99,7 +120,12 @@ impl MatrixFile {
 
     /// Whether several ranks can each read a part.
     pub fn divisible(&self) -> bool {
-        !self.file.gz && !matches!(&self.encoding, Encoding::Npz(_, arrays) if !arrays.divisible())
+        let whole = match &self.encoding {
+            Encoding::Triples(_) => true,
+            Encoding::Npz(_, arrays) => !arrays.divisible(),
+            _ => self.file.gz,
+        };
+        !whole
     }
 
     /// Whether the parts of the text must be counted before it is known which entries they contain.
@@ -159,7 +185,7 @@ impl MatrixFile {
     /// Counts the lines of a block of text that hold entries.
     fn count_lines(&self, text: &[u8]) -> u64 {
         match &self.encoding {
-            Encoding::Table(_) => table::count_rows(text),
+            Encoding::Table(_) => fields::count_lines(text),
             Encoding::Transactions(_) => fimi::count_lines(text),
             Encoding::Market(market) if !market.coordinate => mtx::count_lines(text),
             _ => 0,
@@ -262,6 +288,15 @@ impl MatrixFile {
         if let Some((matrix, mut reader)) = self.compressed_reader()? {
             return reader.entries(matrix.share(part, parts), sink, progress);
         }
+        if let Encoding::Triples(triples) = &self.encoding {
+            let mut reader = TriplesReader::open(&self.file, triples)?;
+            let mut found = 0;
+            while let Some(chunk) = reader.next_chunk()? {
+                found += triples::decode(&self.file, &chunk, sink)?;
+                progress(reader.done());
+            }
+            return Ok(found);
+        }
         let mut blocks = self.blocks(part, parts)?;
         let (mut before, mut found) = (self.lines_before(part), 0);
         while let Some((text, offset)) = blocks.next_block()? {
@@ -312,9 +347,10 @@ impl MatrixFile {
     /// # Errors
     /// If it cannot be opened.
     pub fn chunk_reader(&self) -> Result<ChunkReader<'_>> {
-        Ok(match self.compressed_reader()? {
-            Some((matrix, reader)) => ChunkReader::Compressed(reader, matrix.share(0, 1)),
-            None => ChunkReader::Text(self, self.blocks(0, 1)?, 0),
+        Ok(match (self.compressed_reader()?, &self.encoding) {
+            (Some((matrix, reader)), _) => ChunkReader::Compressed(reader, matrix.share(0, 1)),
+            (None, Encoding::Triples(triples)) => ChunkReader::Triples(TriplesReader::open(&self.file, triples)?),
+            (None, _) => ChunkReader::Text(self, self.blocks(0, 1)?, 0),
         })
     }
 
@@ -323,17 +359,20 @@ impl MatrixFile {
     /// # Errors
     /// If the file cannot be opened.
     pub fn chunk_decoder(&self) -> Result<ChunkDecoder<'_>> {
-        Ok(match self.compressed_reader()? {
-            Some((_, reader)) => ChunkDecoder::Compressed(reader),
-            None => ChunkDecoder::Text(self),
+        Ok(match (self.compressed_reader()?, &self.encoding) {
+            (Some((_, reader)), _) => ChunkDecoder::Compressed(reader),
+            (None, Encoding::Triples(_)) => ChunkDecoder::Triples(&self.file),
+            (None, _) => ChunkDecoder::Text(self),
         })
     }
 }
 
-/// Cuts a file into chunks: undecoded entries, preceded by two numbers that tell their place in the file.
+/// Cuts a file into chunks: undecoded entries, preceded by two numbers that tell their place in the file. Triples are
+/// decoded already, since only the rank that reads them knows the names in them.
 pub enum ChunkReader<'a> {
     /// The text, and the number of lines read so far.
     Text(&'a MatrixFile, TextBlocks, u64),
+    Triples(TriplesReader<'a>),
     /// The entries that are left.
     Compressed(CompressedReader<'a>, Range<u64>),
 }
@@ -343,6 +382,7 @@ impl ChunkReader<'_> {
     pub fn done(&self) -> f64 {
         match self {
             ChunkReader::Text(_, blocks, _) => blocks.done(),
+            ChunkReader::Triples(reader) => reader.done(),
             ChunkReader::Compressed(reader, left) => reader.done(left.start),
         }
     }
@@ -361,6 +401,7 @@ impl ChunkReader<'_> {
                 chunk.extend_from_slice(text);
                 Ok(Some(chunk))
             }
+            ChunkReader::Triples(reader) => reader.next_chunk(),
             ChunkReader::Compressed(_, left) if left.start >= left.end => Ok(None),
             ChunkReader::Compressed(reader, left) => {
                 let (step, indices, values) = reader.step(left)?;
@@ -376,6 +417,7 @@ impl ChunkReader<'_> {
 /// Decodes chunks.
 pub enum ChunkDecoder<'a> {
     Text(&'a MatrixFile),
+    Triples(&'a InputFile),
     Compressed(CompressedReader<'a>),
 }
 
@@ -385,16 +427,19 @@ impl ChunkDecoder<'_> {
     /// # Errors
     /// With the line or position of what is wrong.
     pub fn decode(&self, chunk: &[u8], sink: &mut impl EntrySink) -> Result<u64> {
-        let Some((place, rest)) = chunk.split_first_chunk::<16>() else { return Ok(0) };
-        let numbers = place.as_chunks::<8>().0;
-        let (a, b) = (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]));
-        match self {
-            ChunkDecoder::Text(file) => file.text_entries(rest, a, b, sink),
-            ChunkDecoder::Compressed(reader) => {
+        let place = chunk.split_first_chunk::<16>().map(|(place, rest)| {
+            let numbers = place.as_chunks::<8>().0;
+            (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]), rest)
+        });
+        match (self, place) {
+            (ChunkDecoder::Triples(file), _) => triples::decode(file, chunk, sink),
+            (ChunkDecoder::Text(file), Some((offset, lines, text))) => file.text_entries(text, offset, lines, sink),
+            (ChunkDecoder::Compressed(reader), Some((first, count, rest))) => {
                 let numbers: Vec<f64> = rest.as_chunks::<8>().0.iter().map(|&x| f64::from_le_bytes(x)).collect();
-                let (indices, values) = numbers.split_at(b as usize);
-                reader.emit(a, indices, values, sink)
+                let (indices, values) = numbers.split_at(count as usize);
+                reader.emit(first, indices, values, sink)
             }
+            (_, None) => Ok(0),
         }
     }
 }

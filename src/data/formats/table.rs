@@ -4,8 +4,11 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::formats::fields::{
+    FirstLines, counts_from, fields, integer, is_missing, is_name, names_an_index, next_line, number, text_of,
+};
 use crate::data::formats::io::InputFile;
-use crate::data::formats::number::float;
+use crate::data::formats::options::{Labels, Names, Presence, TableOptions};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::data::formats::text::{LineCursor, TextBlocks, quote};
 use crate::error::Result;
@@ -16,108 +19,168 @@ use crate::linalg::Real;
 pub struct Table {
     /// The byte between fields; a blank stands for any run of blanks.
     pub separator: u8,
-    /// Whether each row begins with a name.
-    pub names: bool,
+    /// Whether there is a header, and whether each row begins with a name.
+    pub labels: Labels,
     /// Position of the first row of numbers in the (uncompressed) text.
     pub start: u64,
     pub cols: usize,
+    /// What was concluded from the first lines, and which option says otherwise.
+    pub note: Option<String>,
 }
 
-/// Derives the layout from the first two lines; `tabs` fixes the separator.
+/// Derives the layout from the first lines; `tabs` fixes the separator.
 ///
 /// # Errors
-/// If the file cannot be read, or has no row of numbers.
-pub fn header(file: &InputFile, tabs: bool) -> Result<Table> {
-    let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
-    let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
-    'all: while let Some((text, offset)) = blocks.next_block()? {
-        let mut at = 0;
-        while let Some(row) = next_row(text, &mut at) {
-            lines.push((offset + row.start as u64, text[row].to_vec()));
-            if lines.len() == 2 {
-                break 'all;
+/// If the file cannot be read, or has no row of numbers, or not the header or index column that `options` promise.
+pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Table> {
+    let lines = FirstLines::read(file, tabs)?;
+    let all = lines.fields();
+    let header = find_header(&all, options);
+    let titled = header == Found::Yes;
+    let rows = &all[usize::from(titled)..];
+    let (Some(row), Some(start)) = (rows.first(), lines.offset(usize::from(titled))) else {
+        return Err(file.error(format!("line 1: expected numbers, found {}", quote(lines.first()))));
+    };
+    let index = find_index(titled.then_some(&*all[0]), rows, options);
+    let named = index == Found::Yes;
+    if named && row.len() == 1 {
+        return Err(file.error("--index-col yes: the table has one column only; leave the option out"));
+    }
+    let note = note(&all[0], row, (options, header, index));
+    let labels = Labels { header: titled, index_col: named };
+    Ok(Table { separator: lines.separator, labels, start, cols: row.len() - usize::from(named), note })
+}
+
+/// Whether a table has a header or an index column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Yes,
+    No,
+    /// It may be one, but numbers are as likely.
+    Unsure,
+}
+
+/// Whether the first line is a header.
+fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
+    let Some((first, below)) = lines.split_first() else { return Found::No };
+    let may_have_index = options.index_col != Presence::No && first.len() > 1;
+    // A first line of numbers is a row; its first field may be the row's name.
+    let labels = if may_have_index { &first[1..] } else { &first[..] };
+    let shorter_by_one = first.len() > 1 && below.first().is_some_and(|row| row.len() == first.len() + 1);
+    let leaves_out_index = shorter_by_one && find_index(None, below, options) == Found::Yes;
+    match options.header {
+        Presence::Yes => return Found::Yes,
+        Presence::No => return Found::No,
+        Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
+        Presence::Auto if names_an_index(first[0]) => return Found::Yes,
+        // R leaves out the name of the index column.
+        Presence::Auto if leaves_out_index => return Found::Yes,
+        Presence::Auto => {}
+    }
+    // pandas numbers the columns of a table without names.
+    let skipped = usize::from(may_have_index && (is_name(first[0]) || options.index_col == Presence::Yes));
+    let labels = &first[skipped..];
+    let count = labels.len() as i64;
+    let Some(from) = counts(labels.iter().copied()).filter(|_| count > 1) else { return Found::No };
+    let next_counts_on = below.first().is_some_and(|row| {
+        let row = row.get(skipped..).unwrap_or_default();
+        counts_from(row.iter().copied()) == Some(from + count)
+    });
+    // 0,1 is a likely row of a table of zeros and ones, but not of one in which all else has decimals.
+    let decimals = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(|field| integer(field).is_none());
+    let differs = count > 2 || below.len() >= FEWEST && below.iter().all(decimals);
+    if differs && !next_counts_on && !below.is_empty() { Found::Yes } else { Found::Unsure }
+}
+
+/// Whether the first column of `rows` is an index, below the `header`, if there is one.
+fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptions) -> Found {
+    match options.index_col {
+        Presence::Yes => return Found::Yes,
+        Presence::No => return Found::No,
+        Presence::Auto => {}
+    }
+    let Some(width) = rows.first().map(Vec::len).filter(|&width| width > 1) else { return Found::No };
+    if header.is_some_and(|header| header.len() + 1 == width || header.first().is_some_and(|name| names_an_index(name)))
+    {
+        return Found::Yes;
+    }
+    let column = |j: usize| rows.iter().map(move |row| row.get(j).copied().unwrap_or_default());
+    // A value may be missing in the first rows.
+    if column(0).find(|field| !is_missing(field)).is_some_and(is_name) {
+        return Found::Yes;
+    }
+    let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else { return Found::No };
+    let next_counts_on = counts_from(column(1)).is_some_and(|next| next >= from + rows.len() as i64);
+    if rows.len() >= FEWEST && !next_counts_on { Found::Yes } else { Found::Unsure }
+}
+
+/// Fewest rows from which is concluded that a column counts.
+const FEWEST: usize = 3;
+
+/// Whether fields are 0, 1, 2, … or 1, 2, 3, …, and at which of these they start.
+fn counts<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64> {
+    counts_from(fields).filter(|from| (0..=1).contains(from))
+}
+
+/// What was concluded and not asked for, for the user.
+fn note(first: &[&[u8]], row: &[&[u8]], (options, header, index): (TableOptions, Found, Found)) -> Option<String> {
+    let concluded = |asked: Presence, found: Found| asked == Presence::Auto && found == Found::Yes;
+    let (titled, named) = (concluded(options.header, header), concluded(options.index_col, index));
+    // Names cannot be read as data.
+    let title = first.iter().skip(usize::from(index == Found::Yes));
+    let title_is_number = titled && title.into_iter().all(|field| !is_name(field));
+    let name_is_number = named && !is_name(row[0]);
+    let mut parts = Vec::new();
+    parts.extend(match (titled, named) {
+        (true, true) => Some("the first line is taken as a header and the first column as row names"),
+        (true, false) => Some("the first line is taken as a header"),
+        (false, true) => Some("the first column is taken as row names"),
+        (false, false) => None,
+    });
+    parts.extend(match (title_is_number, name_is_number) {
+        (true, true) => Some("--header no, --index-col no to read them as data"),
+        (true, false) => Some("--header no to read the line as data"),
+        (false, true) => Some("--index-col no to read the column as data"),
+        (false, false) => None,
+    });
+    if header == Found::Unsure {
+        parts.push("the first line counts, but is taken as data; --header yes if it names the columns");
+    }
+    if index == Found::Unsure {
+        parts.push("the first column counts, but is taken as data; --index-col yes if it names the rows");
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// The names in the header and those in the index column, where there are such.
+///
+/// # Errors
+/// As [`header`].
+pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Names> {
+    let table = header(file, tabs, options)?;
+    let lines = FirstLines::read(file, tabs)?;
+    let columns = table.labels.header.then(|| {
+        let first = fields(lines.first(), table.separator);
+        let all: Vec<String> = first.map(text_of).collect();
+        // The name of the index column may be there or not.
+        let extra = all.len().saturating_sub(table.cols);
+        if all.len() == table.cols || extra == usize::from(table.labels.index_col) {
+            all.into_iter().skip(extra).collect()
+        } else {
+            Vec::new()
+        }
+    });
+    let mut rows = table.labels.index_col.then(Vec::new);
+    if let Some(rows) = &mut rows {
+        let mut blocks = TextBlocks::open(file, table.start, 0, 1)?;
+        while let Some((text, _)) = blocks.next_block()? {
+            let mut at = 0;
+            while let Some(line) = next_line(text, &mut at) {
+                rows.extend(fields(&text[line], table.separator).next().map(text_of));
             }
         }
     }
-    let Some((first_offset, first)) = lines.first() else {
-        return Err(file.error("holds no line with numbers"));
-    };
-    let separator = if tabs { b'\t' } else { guess_separator(first) };
-    let first: Vec<&[u8]> = fields(first, separator).collect();
-    // A first line of numbers is a row; only its first field may be a name.
-    let titled = first.len() > 1 && first[1..].iter().any(|f| number(f).is_none())
-        || first.len() == 1 && number(first[0]).is_none()
-        || first[0].is_empty();
-    let (start, row) = match lines.get(1) {
-        Some((offset, row)) if titled => (*offset, fields(row, separator).collect()),
-        None if titled => {
-            return Err(file.error(format!("line 1: expected numbers, found {}", quote(&lines[0].1))));
-        }
-        _ => (*first_offset, first.clone()),
-    };
-    let named = number(row[0]).is_none();
-    let names = row.len() > 1 && (named || titled && (first[0].is_empty() || first.len() + 1 == row.len()));
-    let cols = row.len() - usize::from(names);
-    Ok(Table { separator, names, start, cols })
-}
-
-/// The separator that splits the line into most fields.
-fn guess_separator(line: &[u8]) -> u8 {
-    let count = |separator: u8| fields(line, separator).count();
-    let best = [b',', b';', b'\t'].into_iter().max_by_key(|&s| (count(s), s == b',')).unwrap_or(b',');
-    if count(best) == 1 && count(b' ') > 1 { b' ' } else { best }
-}
-
-/// The next line at or after `at` that is neither blank nor a comment (`#`), without its line end.
-fn next_row(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
-    loop {
-        if *at >= text.len() {
-            return None;
-        }
-        let start = *at;
-        let end = memchr::memchr(b'\n', &text[start..]).map_or(text.len(), |end| start + end);
-        *at = end + 1;
-        let end = if text[..end].ends_with(b"\r") && end > start { end - 1 } else { end };
-        let line = &text[start..end];
-        if line.first() != Some(&b'#') && !line.trim_ascii().is_empty() {
-            return Some(start..end);
-        }
-    }
-}
-
-/// The fields of a line, without surrounding blanks and quotation marks. A quoted field may contain the separator.
-fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
-    let mut rest = Some(if separator == b' ' { line.trim_ascii() } else { line });
-    std::iter::from_fn(move || {
-        let line = rest?;
-        let quoted = line.first() == Some(&b'"');
-        let from = if quoted { 1 + closing(&line[1..]) } else { 0 };
-        let other = if separator == b' ' { b'\t' } else { separator };
-        let end = memchr::memchr2(separator, other, &line[from..]).map(|end| from + end);
-        rest = end.map(|end| {
-            let rest = &line[end + 1..];
-            if separator == b' ' { rest.trim_ascii_start() } else { rest }
-        });
-        let field = line[..end.unwrap_or(line.len())].trim_ascii();
-        Some(field.strip_prefix(b"\"").and_then(|f| f.strip_suffix(b"\"")).unwrap_or(field))
-    })
-}
-
-/// The position after the closing quotation mark; a doubled mark is part of the field.
-fn closing(text: &[u8]) -> usize {
-    let mut at = 0;
-    loop {
-        match memchr::memchr(b'"', &text[at..]) {
-            Some(mark) if text.get(at + mark + 1) == Some(&b'"') => at += mark + 2,
-            Some(mark) => return at + mark + 1,
-            None => return text.len(),
-        }
-    }
-}
-
-/// A field that is a number as a whole.
-fn number(field: &[u8]) -> Option<f64> {
-    float(field).filter(|(_, used)| *used == field.len()).map(|(value, _)| value)
+    Ok((columns.filter(|names| !names.is_empty()), rows))
 }
 
 impl Table {
@@ -130,14 +193,10 @@ impl Table {
         out: &mut [T],
     ) -> std::result::Result<(), String> {
         let mut count = 0;
-        for field in fields(line, self.separator).skip(usize::from(self.names)) {
+        for field in fields(line, self.separator).skip(usize::from(self.labels.index_col)) {
             if let Some(out) = out.get_mut(count) {
                 let wrong = |why| format!("the entry in {} {why}", position(row, count));
-                let Some(value) = number(field) else {
-                    let what = if field.is_empty() { "empty".to_string() } else { quote(field) };
-                    return Err(wrong(format!("is {what}, not a number")));
-                };
-                *out = policy.check(value).map_err(wrong)?;
+                *out = entry(field, policy).map_err(wrong)?;
             }
             count += 1;
         }
@@ -146,6 +205,21 @@ impl Table {
         } else {
             Err(format!("has {count} numbers, but the first row has {}", self.cols))
         }
+    }
+}
+
+/// The value of a field: NaN if it is missing, and missing values are accepted.
+///
+/// # Errors
+/// The reason why it is refused, as a predicate: "is …".
+pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, String> {
+    let remedy = "if that marks a missing value, use --missing nan (with hals and mu)";
+    match number(field) {
+        Some(value) => policy.check(value),
+        None if is_missing(field) && policy.allow_nan => policy.check(f64::NAN),
+        None if field.is_empty() => Err(format!("is empty; {remedy}")),
+        None if is_missing(field) => Err(format!("is {}, not a number; {remedy}", quote(field))),
+        None => Err(format!("is {}, not a number", quote(field))),
     }
 }
 
@@ -169,7 +243,7 @@ impl<'a> TableReader<'a> {
 
     fn next_row<T: Real>(&mut self, out: &mut [T]) -> Result<()> {
         self.next += 1;
-        self.lines.parse(next_row, |line| self.table.parse(line, self.next - 1, self.policy, out))
+        self.lines.parse(next_line, |line| self.table.parse(line, self.next - 1, self.policy, out))
     }
 }
 
@@ -198,47 +272,185 @@ impl<T: Real> DenseReader<T> for TableReader<'_> {
     }
 }
 
-/// Counts rows.
-pub fn count_rows(text: &[u8]) -> u64 {
-    let mut at = 0;
-    std::iter::from_fn(|| next_row(text, &mut at)).count() as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::formats::options::TableFormat;
     use std::io::Write;
 
-    fn head(text: &str) -> Result<Table> {
+    const AUTO: TableOptions =
+        TableOptions { header: Presence::Auto, index_col: Presence::Auto, format: TableFormat::Auto };
+
+    fn with_file<R>(text: &str, f: impl FnOnce(&InputFile) -> R) -> R {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        header(&InputFile { path: file.path().to_str().unwrap().to_string(), gz: false }, false)
+        f(&InputFile { path: file.path().to_str().unwrap().to_string(), gz: false })
+    }
+
+    fn head(text: &str, options: TableOptions) -> Result<Table> {
+        with_file(text, |file| header(file, false, options))
+    }
+
+    /// Whether a header and an index column are found, and how many columns of numbers.
+    fn found(text: &str, options: TableOptions) -> (bool, bool, usize) {
+        let table = head(text, options).unwrap_or_else(|e| panic!("{text:?}: {e}"));
+        (table.labels.header, table.labels.index_col, table.cols)
     }
 
     #[test]
     fn headers_and_names_are_distinguished_from_numbers() {
-        for (text, separator, names, start, cols) in [
-            ("1,2,3\n4,5,6\n", b',', false, 0, 3),
-            ("a,b,c\n1,2,3\n", b',', false, 6, 3),
-            ("# note\n\n,a,b\ncell1,1,2\n", b',', true, 13, 2),
-            (",0,1\n0,5,6\n", b',', true, 5, 2),
-            ("a b\nr1 5 6\n", b' ', true, 4, 2),
-            ("gene;x;y\n\"one; two\";1;2\n", b';', true, 9, 2),
-            ("g1\t1\t2\ng2\t3\t4\n", b'\t', true, 0, 2),
-            ("1.5\n2.5\n", b',', false, 0, 1),
-            ("  1.0e+00   2.0e+00\n", b' ', false, 0, 2),
-            ("a,b\r\n1,2\r\n", b',', false, 5, 2),
+        for (text, separator, labels, start, cols) in [
+            ("1,2,3\n4,5,6\n", b',', (false, false), 0, 3),
+            ("a,b,c\n1,2,3\n", b',', (true, false), 6, 3),
+            ("# note\n\n,a,b\ncell1,1,2\n", b',', (true, true), 13, 2),
+            (",0,1\n0,5,6\n", b',', (true, true), 5, 2),
+            ("a b\nr1 5 6\n", b' ', (true, true), 4, 2),
+            ("gene;x;y\n\"one; two\";1;2\n", b';', (true, true), 9, 2),
+            ("g1\t1\t2\ng2\t3\t4\n", b'\t', (false, true), 0, 2),
+            ("1.5\n2.5\n", b',', (false, false), 0, 1),
+            ("  1.0e+00   2.0e+00\n", b' ', (false, false), 0, 2),
+            ("a,b\r\n1,2\r\n", b',', (true, false), 5, 2),
+            ("\u{feff}1,2\n3,4\n", b',', (false, false), 3, 2),
         ] {
-            let table = head(text).unwrap();
-            assert_eq!(table, Table { separator, names, start, cols }, "{text:?}");
+            let table = head(text, AUTO).unwrap();
+            let labels = Labels { header: labels.0, index_col: labels.1 };
+            assert_eq!(Table { note: None, ..table }, Table { separator, labels, start, cols, note: None }, "{text:?}");
         }
-        assert!(head("").unwrap_err().message.contains("no line"));
-        assert!(head("a,b,c\n").unwrap_err().message.contains("expected numbers"));
+        assert!(head("", AUTO).unwrap_err().message.contains("no line"));
+        assert!(head("a,b,c\n", AUTO).unwrap_err().message.contains("expected numbers"));
+    }
+
+    #[test]
+    fn a_first_line_that_counts_is_a_header() {
+        for (text, header) in [
+            ("0,1,2\n5,6,7\n", true),
+            ("1,2,3\n5,6,7\n", true),
+            ("0,1,2\n0,1,2\n3,4,5\n", true),
+            ("g,0,1,2\ng1,5,6,7\n", true),
+            ("0,1\n5.5,6.5\n7.5,1.0\n0.0,1.5\n", true),
+            // A table that counts on, as a range of numbers does.
+            ("0,1,2\n3,4,5\n6,7,8\n", false),
+            // Zeros and ones, too few rows, and what does not count.
+            ("0,1\n1,0\n0,0\n1,1\n", false),
+            ("0,1\n5.5,6.5\n", false),
+            ("0,1,3\n5,6,7\n", false),
+            ("2,3,4\n5,6,7\n", false),
+            ("0.0,1.0,2.0\n5.0,6.0,7.0\n", false),
+            ("0,1,2\n", false),
+            ("0\n5.5\n6.5\n7.5\n", false),
+        ] {
+            assert_eq!(found(text, AUTO).0, header, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_with_a_missing_value_is_no_header() {
+        for (text, cols) in [("5,NA,3\n1,2,4\n", 3), ("5,,3\n1,2,4\n", 3), ("NA,5,3\n1,2,4\n2,5,5\n", 3)] {
+            assert_eq!(found(text, AUTO), (false, false, cols), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_may_leave_out_the_index_column() {
+        assert_eq!(found("2001 2004\n1 5 6\n2 8 9\n3 8 9\n", AUTO), (true, true, 2));
+        assert_eq!(found("2001 2004\nr 5 6\n", AUTO), (true, true, 2));
+        // Without names or a count below it, a line is too long.
+        assert_eq!(found("2001 2004\n7 5 6\n7 8 9\n7 8 9\n", AUTO), (false, false, 2));
+        assert_eq!(found("2001 2004\n1 5\n7 8\n", AUTO), (false, false, 2));
+    }
+
+    #[test]
+    fn a_first_column_that_counts_is_an_index() {
+        for (text, index) in [
+            ("0,5\n1,6\n2,6\n", true),
+            ("1,5\n2,6\n3,6\n", true),
+            ("x,y\n1,5\n2,6\n3,6\n", true),
+            // Beyond the lines that are looked at, it may do what it wants.
+            (&((0..25).map(|i| format!("{},5\n", i % 22)).collect::<String>()), true),
+            ("0,5\n1,6\n", false),
+            ("0,5\n1,6\n3,7\n", false),
+            ("5,5\n6,6\n7,6\n", false),
+            ("0\n1\n2\n", false),
+            // A range of numbers, by columns.
+            ("0,3,6\n1,4,7\n2,5,8\n", false),
+        ] {
+            assert_eq!(found(text, AUTO).1, index, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_first_column_called_an_index_is_one() {
+        for (name, index) in [("", true), ("index", true), ("Unnamed: 0", true), ("ID", true), ("x", false)] {
+            let text = format!("{name},y\n17,5\n4,6\n");
+            assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
+            // The name alone makes a header of it.
+            let text = format!("{name},2001\n17,5\n4,6\n");
+            assert_eq!(found(&text, AUTO).1, index || name == "x", "{text:?}");
+        }
+    }
+
+    #[test]
+    fn options_decide() {
+        let options = |header, index_col| TableOptions { header, index_col, ..AUTO };
+        use Presence::{Auto, No, Yes};
+        let text = "0,1,2\n1,5,6\n2,7,8\n3,9,9\n";
+        for (header, index, expected) in [
+            (Auto, Auto, (true, true, 2)),
+            (No, Auto, (false, true, 2)),
+            (Auto, No, (true, false, 3)),
+            (No, No, (false, false, 3)),
+            (Yes, Yes, (true, true, 2)),
+        ] {
+            assert_eq!(found(text, options(header, index)), expected, "{header:?} {index:?}");
+        }
+        assert_eq!(found("7,8\n9,9\n", options(Yes, Yes)), (true, true, 1));
+        assert_eq!(found("a,1,2\nb,3,4\n", options(Auto, No)), (true, false, 3));
+        assert!(head("7\n8\n", options(No, Yes)).unwrap_err().message.contains("one column"));
+        assert!(head("7,8\n", options(Yes, Auto)).unwrap_err().message.contains("expected numbers"));
+    }
+
+    #[test]
+    fn conclusions_are_told_with_the_option_against_them() {
+        let note = |text: &str, options| head(text, options).unwrap().note.unwrap_or_default();
+        assert_eq!(
+            note(",0,1\n0,5,6\n", AUTO),
+            "the first line is taken as a header and the first column as row names; --header no, --index-col no to read them as \
+             data"
+        );
+        assert_eq!(note("a,b\nr,5\n", AUTO), "the first line is taken as a header and the first column as row names");
+        assert_eq!(note("a,b\n7,5\n", AUTO), "the first line is taken as a header");
+        assert_eq!(note("a\n7\n", AUTO), "the first line is taken as a header");
+        assert!(note("0,5\n1,6\n2,6\n", AUTO).ends_with("--index-col no to read the column as data"));
+        assert!(note("0,1,2\n5,6,7\n", AUTO).ends_with("--header no to read the line as data"));
+        assert!(note("0,1\n1,1\n1,0\n", AUTO).contains("--header yes"));
+        assert!(note("0,5\n1,6\n", AUTO).contains("--index-col yes"));
+        let asked = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
+        assert_eq!(note(",0,1\n0,5,6\n", asked), "");
+        assert_eq!(note("7,5\n3,2\n", AUTO), "");
+    }
+
+    #[test]
+    fn names_are_those_of_the_numbers() {
+        let read = |text: &str| with_file(text, |file| names(file, false, AUTO)).unwrap();
+        let list = |names: Option<Vec<String>>| names.map(|names| names.join("|"));
+        for (text, columns, rows) in [
+            (",\"a \"\"x\"\"\",b\nr,1,2\n# no row\n\ns,3,4\n", Some("a \"x\"|b"), Some("r|s")),
+            ("a b\nr 1 2\n", Some("a|b"), Some("r")),
+            ("a,b\n7,2\n", Some("a|b"), None),
+            ("r,1,2\ns,3,4\n", None, Some("r|s")),
+            ("7,1,2\n", None, None),
+            // A title, not names.
+            ("My measurements\n7,1\n8,9\n", None, None),
+        ] {
+            let (found_columns, found_rows) = read(text);
+            assert_eq!((list(found_columns).as_deref(), list(found_rows).as_deref()), (columns, rows), "{text:?}");
+        }
     }
 
     #[test]
     fn rows_are_parsed_or_refused() {
-        let table = Table { separator: b',', names: true, start: 0, cols: 3 };
+        let labels = Labels { header: false, index_col: true };
+        let table = Table { separator: b',', labels, start: 0, cols: 3, note: None };
         let policy = EntryPolicy { allow_negative: false, allow_nan: false };
         let mut out = [0.0f64; 3];
         table.parse(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, policy, &mut out).unwrap();
@@ -246,13 +458,25 @@ mod tests {
         for (line, names) in [
             ("a,1,2", "has 2 numbers, but the first row has 3"),
             ("a,1,2,3,4", "has 4 numbers"),
-            ("a,1,,3", "row 5, column 2 is empty"),
-            ("a,1,NA,3", "'NA', not a number"),
+            ("a,1,,3", "row 5, column 2 is empty; if that marks a missing value, use --missing nan"),
+            ("a,1,NA,3", "'NA', not a number; if that marks a missing value, use --missing nan"),
+            ("a,1,x,3", "'x', not a number"),
             ("a,1,nan,3", "NaN"),
             ("a,1,-2,3", "negative"),
         ] {
             let message = table.parse(line.as_bytes(), 4, policy, &mut out).unwrap_err();
             assert!(message.contains(names), "{line}: {message}");
         }
+    }
+
+    #[test]
+    fn missing_values_are_read_where_they_are_accepted() {
+        let labels = Labels { header: false, index_col: false };
+        let table = Table { separator: b',', labels, start: 0, cols: 8, note: None };
+        let policy = EntryPolicy { allow_negative: false, allow_nan: true };
+        let mut out = [0.0f32; 8];
+        table.parse(b"1,,NA,NaN,nan,null,N/A,\"\"", 0, policy, &mut out).unwrap();
+        assert!(out[0] == 1.0 && out[1..].iter().all(|x| x.is_nan()), "{out:?}");
+        assert!(table.parse(b"1,x,1,1,1,1,1,1", 0, policy, &mut out).is_err());
     }
 }

@@ -9,9 +9,14 @@ use super::good::npy;
 
 /// The input must be refused with a message that contains `names`, the same on all ranks.
 pub fn refused(comm: &Communicator, path: &str, names: &str) {
-    let spec = InputSpec::parse(path).unwrap();
+    refused_input(comm, &InputSpec::parse(path).unwrap(), names);
+}
+
+/// As [`refused`], with the options of the specification.
+pub fn refused_input(comm: &Communicator, spec: &InputSpec, names: &str) {
+    let path = format!("{:?}", spec.source);
     let plan = Layout::RowsAndColumns { ranks: comm.size() };
-    let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
+    let result = open(spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
     let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
     assert_eq!(error.kind, ErrorKind::Input, "{path}: {error}");
     assert!(error.everywhere, "{path}: {error}");

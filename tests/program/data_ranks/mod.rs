@@ -4,6 +4,7 @@
 mod bad;
 mod foreign;
 mod good;
+mod tables;
 
 use std::path::Path;
 
@@ -23,6 +24,9 @@ on_ranks! {
     files_of_parties_stay_with_their_owners: party_files,
     wrong_files_are_refused_alike_on_all_ranks: bad_files,
     files_of_other_programs_are_read: foreign_files,
+    tables_with_index_and_header_are_their_numbers: tables,
+    tables_with_missing_values_are_read: missing_values,
+    triples_are_a_sparse_matrix: triples,
     damaged_files_do_not_crash_a_reader: damaged_files,
 }
 
@@ -63,6 +67,18 @@ fn bad_files(comm: &Communicator) {
 
 fn foreign_files(comm: &Communicator) {
     in_shared_directory(comm, |dir| foreign::foreign_files(comm, dir));
+}
+
+fn tables(comm: &Communicator) {
+    in_shared_directory(comm, |dir| tables::tables(comm, dir));
+}
+
+fn missing_values(comm: &Communicator) {
+    in_shared_directory(comm, |dir| tables::missing_values(comm, dir));
+}
+
+fn triples(comm: &Communicator) {
+    with_files(comm, |dir, _| tables::triples(comm, dir));
 }
 
 /// Each rank damages files of its own, so one number of ranks is enough.

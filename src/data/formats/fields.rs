@@ -1,0 +1,210 @@
+//! Lines and fields of tables in text, and what a field can be: a number, the mark of a missing value, or a name.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::data::formats::io::InputFile;
+use crate::data::formats::number::float;
+use crate::data::formats::text::TextBlocks;
+use crate::error::Result;
+
+/// Lines at the start of a file by which its layout is judged.
+const LOOK: usize = 20;
+/// Bytes kept of the lines after the second: their first few fields.
+const KEPT: usize = 1 << 12;
+/// Some programs begin a text in UTF-8 with this mark.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The first lines of a table, at most twenty, that are neither blank nor comments.
+pub struct FirstLines {
+    /// The byte between fields; a blank stands for any run of blanks.
+    pub separator: u8,
+    /// Positions and texts. The first two are whole; of the others there are at least the first fields.
+    lines: Vec<(u64, Vec<u8>)>,
+}
+
+impl FirstLines {
+    /// Reads the lines; `tabs` fixes the separator.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has no such line.
+    pub fn read(file: &InputFile, tabs: bool) -> Result<Self> {
+        let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
+        let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
+        'all: while let Some((text, offset)) = blocks.next_block()? {
+            let mut at = if offset == 0 && text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+            while let Some(line) = next_line(text, &mut at) {
+                let most = if lines.len() < 2 { usize::MAX } else { KEPT };
+                lines.push((offset + line.start as u64, text[line].iter().copied().take(most).collect()));
+                if lines.len() == LOOK {
+                    break 'all;
+                }
+            }
+        }
+        let Some((_, first)) = lines.first() else {
+            return Err(file.error("holds no line with numbers"));
+        };
+        let separator = if tabs { b'\t' } else { guess_separator(first) };
+        Ok(FirstLines { separator, lines })
+    }
+
+    /// The fields of each line.
+    pub fn fields(&self) -> Vec<Vec<&[u8]>> {
+        self.lines.iter().map(|(_, line)| fields(line, self.separator).collect()).collect()
+    }
+
+    /// The position of a line in the (uncompressed) text, if there is such a line.
+    pub fn offset(&self, line: usize) -> Option<u64> {
+        self.lines.get(line).map(|(offset, _)| *offset)
+    }
+
+    /// The text of the first line.
+    pub fn first(&self) -> &[u8] {
+        self.lines.first().map_or(&[], |(_, text)| text)
+    }
+
+    /// The separator for the user.
+    pub fn format(separator: u8) -> String {
+        match separator {
+            b' ' => "separated by blanks".to_string(),
+            b'\t' => "TSV".to_string(),
+            other => format!("CSV ({})", char::from(other)),
+        }
+    }
+}
+
+/// The separator that splits the line into most fields.
+fn guess_separator(line: &[u8]) -> u8 {
+    let count = |separator: u8| fields(line, separator).count();
+    let best = [b',', b';', b'\t'].into_iter().max_by_key(|&s| (count(s), s == b',')).unwrap_or(b',');
+    if count(best) == 1 && count(b' ') > 1 { b' ' } else { best }
+}
+
+/// The next line at or after `at` that is neither blank nor a comment (`#`), without its line end.
+pub fn next_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
+    loop {
+        if *at >= text.len() {
+            return None;
+        }
+        let start = *at;
+        let end = memchr::memchr(b'\n', &text[start..]).map_or(text.len(), |end| start + end);
+        *at = end + 1;
+        let end = if text[..end].ends_with(b"\r") && end > start { end - 1 } else { end };
+        let line = &text[start..end];
+        if line.first() != Some(&b'#') && !line.trim_ascii().is_empty() {
+            return Some(start..end);
+        }
+    }
+}
+
+/// Counts the lines that [`next_line`] finds.
+pub fn count_lines(text: &[u8]) -> u64 {
+    let mut at = 0;
+    std::iter::from_fn(|| next_line(text, &mut at)).count() as u64
+}
+
+/// The fields of a line, without surrounding blanks and quotation marks. A quoted field may contain the separator.
+pub fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(if separator == b' ' { line.trim_ascii() } else { line });
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let quoted = line.first() == Some(&b'"');
+        let from = if quoted { 1 + closing(&line[1..]) } else { 0 };
+        let other = if separator == b' ' { b'\t' } else { separator };
+        let end = memchr::memchr2(separator, other, &line[from..]).map(|end| from + end);
+        rest = end.map(|end| {
+            let rest = &line[end + 1..];
+            if separator == b' ' { rest.trim_ascii_start() } else { rest }
+        });
+        let field = line[..end.unwrap_or(line.len())].trim_ascii();
+        Some(field.strip_prefix(b"\"").and_then(|f| f.strip_suffix(b"\"")).unwrap_or(field))
+    })
+}
+
+/// The position after the closing quotation mark; a doubled mark is part of the field.
+fn closing(text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        match memchr::memchr(b'"', &text[at..]) {
+            Some(mark) if text.get(at + mark + 1) == Some(&b'"') => at += mark + 2,
+            Some(mark) => return at + mark + 1,
+            None => return text.len(),
+        }
+    }
+}
+
+/// A field that is a number as a whole.
+pub fn number(field: &[u8]) -> Option<f64> {
+    float(field).filter(|(_, used)| *used == field.len()).map(|(value, _)| value)
+}
+
+/// Whether a field marks a missing value, as pandas, R and spreadsheets write it.
+pub fn is_missing(field: &[u8]) -> bool {
+    field.is_empty() || [&b"na"[..], b"nan", b"null", b"n/a"].iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// Whether a field can only be a name.
+pub fn is_name(field: &[u8]) -> bool {
+    number(field).is_none() && !is_missing(field)
+}
+
+/// A field that is a whole number as programs write it: without a plus sign or leading zeros.
+pub fn integer(field: &[u8]) -> Option<i64> {
+    let digits = field.strip_prefix(b"-").unwrap_or(field);
+    let plain = digits == b"0" && field.len() == 1 || digits.first().is_some_and(|d| (b'1'..=b'9').contains(d));
+    if plain { std::str::from_utf8(field).ok()?.parse().ok() } else { None }
+}
+
+/// The number at which fields start that count upwards one by one; `None` if they do not count, or there are none.
+pub fn counts_from<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64> {
+    let mut fields = fields.into_iter();
+    let start = integer(fields.next()?)?;
+    let follows = |(i, field): (i64, &[u8])| integer(field).is_some_and(|x| x.checked_sub(start) == Some(i));
+    (1..).zip(fields).all(follows).then_some(start)
+}
+
+/// Whether a header calls the column with this name an index: pandas, R and most databases do so.
+pub fn names_an_index(field: &[u8]) -> bool {
+    field.is_empty()
+        || field.starts_with(b"Unnamed: 0")
+        || [&b"index"[..], b"id"].iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// A name for the user: a doubled quotation mark stands for one.
+pub fn text_of(field: &[u8]) -> String {
+    let text = String::from_utf8_lossy(field);
+    if text.contains("\"\"") { text.replace("\"\"", "\"") } else { Cow::into_owned(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_numbers_missing_or_names() {
+        assert!(["", "NA", "NaN", "nan", "null", "N/A"].iter().all(|word| is_missing(word.as_bytes())));
+        assert!(["a", "NAN1", "1a", "-", "none"].iter().all(|word| is_name(word.as_bytes())));
+        assert!(["1", "-2.5", "1e3", "inf"].iter().all(|word| number(word.as_bytes()).is_some()));
+        for (text, value) in [("0", 0), ("-3", -3), ("120", 120)] {
+            assert_eq!(integer(text.as_bytes()), Some(value));
+        }
+        // The name 007 is not 7.
+        assert!(
+            ["007", "+5", "-0", "1.0", "", "-", "99999999999999999999"].iter().all(|t| integer(t.as_bytes()).is_none())
+        );
+    }
+
+    #[test]
+    fn counting_is_one_by_one() {
+        let from = |text: &str| counts_from(fields(text.as_bytes(), b','));
+        assert_eq!([from("0,1,2"), from("1,2"), from("7,8,9")], [Some(0), Some(1), Some(7)]);
+        assert_eq!([from("0,2"), from("0,1,x"), from("0,1.0"), from("a")], [None; 4]);
+        assert_eq!(from("9223372036854775807"), Some(i64::MAX));
+    }
+
+    #[test]
+    fn quotation_marks_are_not_part_of_a_name() {
+        let all: Vec<String> = fields(b"\"a \"\"x\"\", b\", c ,\"\"", b',').map(text_of).collect();
+        assert_eq!(all, ["a \"x\", b", "c", ""]);
+    }
+}

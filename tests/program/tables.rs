@@ -1,0 +1,123 @@
+//! Tables in text on the command line: what is concluded is told, options decide otherwise, and names reach the outputs.
+
+use std::path::Path;
+
+use crate::common::{fednmf, matrix};
+use hdf5::types::VarLenUnicode;
+use serde_json::Value;
+use tempfile::tempdir;
+
+/// A table with an index and a header that only count, as pandas writes it.
+fn counting(path: &Path) {
+    let mut text = format!(",{}\n", (0..6).map(|j| j.to_string()).collect::<Vec<_>>().join(","));
+    for i in 0..12 {
+        let fields: Vec<String> = (0..6).map(|j| format!("{}.5", (i * 5 + j * 7) % 11)).collect();
+        text += &format!("{i},{}\n", fields.join(","));
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+/// Ratings of users 10, 20, … for items a, b, … .
+fn ratings(path: &Path) {
+    let mut text = String::from("user,item,rating\n");
+    for i in (1..15).rev() {
+        for j in (0..8).filter(|j| (i + j) % 3 > 0) {
+            text += &format!("{},{},{}\n", 10 * i, ["a", "b", "c", "d", "e", "f", "g", "h"][j], 1 + (i * j) % 5);
+        }
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+fn inspect(words: &str, path: &Path) -> (Value, String) {
+    let output = fednmf(0, &format!("inspect --json {words}")).arg(path).run();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    (serde_json::from_str(&output.stdout).unwrap(), output.stderr)
+}
+
+#[test]
+fn conclusions_are_told() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("t.csv");
+    counting(&path);
+    let note =
+        "t.csv: the first line is taken as a header and the first column as row names; --header no, --index-col no";
+    let (summary, told) = inspect("", &path);
+    assert!(told.contains(note), "{told}");
+    assert_eq!([&summary["rows"], &summary["cols"]], [12, 6]);
+    assert_eq!([&summary["header"], &summary["index_col"]], [true, true]);
+    let (summary, told) = inspect("--index-col no --header yes", &path);
+    assert_eq!((&summary["cols"], &summary["index_col"], told.as_str()), (&7.into(), &false.into(), ""));
+    let (summary, _) = inspect("", Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats/counts.mtx")));
+    assert_eq!(summary.get("header"), None);
+
+    // Rank 0 tells it, once.
+    let output = fednmf(2, "--algo hals -k 2 --max-iters 2 --input").arg(&path).run();
+    assert_eq!((output.code, output.stderr.matches(note).count()), (Some(0), 1), "{output:?}");
+    let factors = dir.path().join("f.h5");
+    fednmf(0, "--algo hals -k 2 --max-iters 2 --input").arg(&path).arg("--output").arg(&factors).ok();
+    for words in ["evaluate --input", "project --input"] {
+        let output = fednmf(0, words).arg(&path).arg(&factors).run();
+        assert_eq!((output.code, output.stderr.matches(note).count()), (Some(0), 1), "{words}: {output:?}");
+    }
+}
+
+#[test]
+fn options_hold_for_every_command_that_reads_a_matrix() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    ratings(&file("r.csv"));
+    let triples = "--format triples --input";
+    let run = fednmf(0, &format!("--algo hals -k 2 --max-iters 5 {triples}")).arg(file("r.csv")).arg("--output");
+    let run = run.arg(file("f.h5")).arg("--trace").arg(file("t.jsonl")).ok();
+    assert_eq!([&run["m"], &run["n"], &run["params"]["format"]], [&14.into(), &8.into(), &Value::from("triples")]);
+    let error = run["rel_error"].as_f64().unwrap();
+    let evaluated = fednmf(2, &format!("evaluate --json {triples}")).arg(file("r.csv")).arg(file("f.h5")).run();
+    let evaluated: Value = serde_json::from_str(&evaluated.stdout).unwrap();
+    assert!((evaluated["rel_error"].as_f64().unwrap() - error).abs() < 1e-9);
+    let projected = fednmf(2, &format!("project --json {triples}")).arg(file("r.csv")).arg(file("f.h5")).run();
+    assert!(serde_json::from_str::<Value>(&projected.stdout).is_ok_and(|p| p["m"] == 14), "{projected:?}");
+    let swept = fednmf(2, &format!("sweep -k 1,2 --runs 1 --max-iters 10 --json {triples}")).arg(file("r.csv"));
+    let swept = swept.arg("--output").arg(file("sweep")).run();
+    assert_eq!(swept.code, Some(0), "{swept:?}");
+    // The trace says how the matrix was read.
+    let report = fednmf(0, "report").arg(file("t.jsonl")).arg("--output").arg(file("r.html")).run();
+    assert_eq!(report.code, Some(0), "{report:?}");
+
+    fednmf(2, "--format triples --input").arg(file("r-{party}.csv")).refused(&["--format triples", "{party}"]);
+    fednmf(2, "--header yes").refused(&["--header", "generated"]);
+    fednmf(2, "--index-col no --input").arg(file("f.h5")).refused(&["--index-col", "f.h5", "leave the option out"]);
+    fednmf(0, "--header maybe").refused(&["--header maybe: must be one of auto, yes, no"]);
+}
+
+#[test]
+fn names_reach_the_outputs() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let names = |name: &str, frame: &str| -> Vec<String> {
+        let file = hdf5::File::open(file(name)).unwrap();
+        let index = file.dataset(&format!("{frame}/_index")).unwrap();
+        index.read_raw::<VarLenUnicode>().unwrap().iter().map(ToString::to_string).collect()
+    };
+    ratings(&file("r.csv"));
+    let run = |words: &str, output: &str| {
+        let run = fednmf(2, &format!("--algo hals -k 2 --max-iters 5 {words} --input"));
+        let words = if output == "r.h5ad" { "r.csv" } else { "t.csv" };
+        run.arg(file(words)).arg("--output").arg(file(output)).ok();
+    };
+    run("--format triples", "r.h5ad");
+    assert_eq!((names("r.h5ad", "obs")[0].as_str(), names("r.h5ad", "obs").len()), ("10", 14));
+    // The items of the first user in the file, 140, come first.
+    assert_eq!(names("r.h5ad", "var").concat(), "acdfgbeh");
+    std::fs::write(file("t.csv"), "gene,x,y,z\ng1,1,2,3\ng2,3,2,2\ng3,4,1,1\n").unwrap();
+    run("", "t.h5ad");
+    assert_eq!(
+        (names("t.h5ad", "obs"), names("t.h5ad", "var").concat()),
+        (["g1", "g2", "g3"].map(String::from).into(), "xyz".into())
+    );
+    assert_eq!(matrix(&file("t.h5ad"), "obsm/X_nmf").dim(), (3, 2));
+    run("--transpose", "turned.h5ad");
+    assert_eq!(
+        (names("turned.h5ad", "obs").concat(), names("turned.h5ad", "var").concat()),
+        ("xyz".into(), "g1g2g3".into())
+    );
+}
