@@ -194,6 +194,13 @@ fn data_of_the_readme(work: &Path) {
     std::fs::write(work.join("patients.dat"), baskets.collect::<String>()).unwrap();
 }
 
+/// Creates the files that the guide's commands use and do not make.
+fn data_of_the_guide(work: &Path) {
+    std::fs::write(work.join("table.csv"), ",0,1\n0,5.5,1\n1,2,3.5\n2,4,4\n").unwrap();
+    let ratings = "user,item,rating\nann,tea,5\nbob,tea,3\nbob,milk,4\nann,rice,1\n";
+    std::fs::write(work.join("ratings.csv"), ratings).unwrap();
+}
+
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_command_of_the_readme_runs() {
@@ -210,7 +217,7 @@ fn every_command_of_the_guide_runs() {
     std::thread::scope(|scope| {
         for part in 0..4 {
             let mine = all.iter().skip(part).step_by(4);
-            scope.spawn(move || mine.for_each(|path| run(path, |_| ())));
+            scope.spawn(move || mine.for_each(|path| run(path, data_of_the_guide)));
         }
     });
 }
