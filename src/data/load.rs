@@ -113,7 +113,17 @@ impl Input {
         let (statistics, fingerprints) = Statistics::compute(comm, &blocks[..once], &tiles[..once], shape, private)?;
         let signal = self.signal();
         let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
-        Ok(Loaded { header: self.header, statistics, duplicates, cuts, blocks, signal, threshold, divisor, fingerprints })
+        Ok(Loaded {
+            header: self.header,
+            statistics,
+            duplicates,
+            cuts,
+            blocks,
+            signal,
+            threshold,
+            divisor,
+            fingerprints,
+        })
     }
 
     /// Bytes that the blocks of a rank take at least, if they are alike.

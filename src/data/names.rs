@@ -121,7 +121,8 @@ pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
 /// The names in a directory as 10x writes it: genes × cells.
 fn of_directory(path: &Path) -> Names {
     let list = |names: &[&str], column: usize| {
-        let files = names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]).map(|f| path.join(f));
+        let files =
+            names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]).map(|f| path.join(f));
         let file = files.into_iter().find(|file| file.is_file())?;
         // Older files of genes have two columns, identifier and name; a list may lack the second one.
         [column, 1].iter().find_map(|column| list(&format!("{}:{column}", file.display())).ok())

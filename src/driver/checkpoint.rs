@@ -120,7 +120,16 @@ impl<T: Real> Checkpointer<T> {
         remembers: bool,
     ) -> Self {
         let (comm, schedule) = (comm.clone(), Schedule::new(every));
-        Checkpointer { comm, checkpoint, identity, schedule, unsaved: None, remembers, last_good: None, fingerprints: Vec::new() }
+        Checkpointer {
+            comm,
+            checkpoint,
+            identity,
+            schedule,
+            unsaved: None,
+            remembers,
+            last_good: None,
+            fingerprints: Vec::new(),
+        }
     }
 
     /// With the fingerprints of the hosted parties' data, which are kept in those parties' files.
@@ -173,9 +182,7 @@ impl<T: Real> Checkpointer<T> {
             Err(e) if !e.everywhere => return Err(e),
             Err(e) => {
                 if self.comm.is_root() {
-                    eprintln!(
-                        "fednmf: warning: no checkpoint: {e}; the last good one is unchanged, the run continues"
-                    );
+                    eprintln!("fednmf: warning: no checkpoint: {e}; the last good one is unchanged, the run continues");
                 }
                 Some(e)
             }

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use super::checks::{before_reading, check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
+use super::checks::{
+    before_reading, check_form, check_grid, check_quantile, check_shape, check_size, share, split_name,
+};
 use super::init_file::Initial;
 use super::settings::{SAMPLE_INPUT, Settings};
 use super::{kernels, metadata, missing, report};

@@ -242,14 +242,11 @@ fn exists(file: &File, path: &str) -> bool {
 pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
     let shown = path.display();
     hdf5_probe::run(Content::Factors, &path.to_string_lossy(), None)?;
-    let open = || -> Outcome<(Map<String, Value>, bool, [Option<usize>; 2])> {
-        let file = File::open(path)?;
-        let lengths = ["obs", "var"].map(|frame| length_of(&file, frame));
-        Ok((about(&file)?, [OBS, VAR].iter().any(|place| exists(&file, place)), lengths))
-    };
-    let (about, has_factors, lengths) = open()
+    let open = || File::open(path).and_then(|file| about(&file).map(|about| (file, about)));
+    let (file, about) = open()
         .map_err(|e| Error::input(format!("{shown}: cannot be opened as an AnnData file ({e}); check the name")))?;
-    let [Some(observations), Some(variables)] = lengths else {
+    let has_factors = [OBS, VAR].iter().any(|place| exists(&file, place));
+    let [Some(observations), Some(variables)] = ["obs", "var"].map(|frame| length_of(&file, frame)) else {
         return Err(Error::input(format!(
             "{shown}: is no AnnData file: it lacks obs or var; use --output for a file of its own"
         )));

@@ -154,7 +154,9 @@ impl Writer {
     /// If it cannot be copied or opened.
     pub(super) fn copy(path: &Path) -> Result<Self> {
         let part = Part::new(path);
-        create_part(path, Access::OwnerOnly).and_then(|_| fs::copy(path, part_of(path))).map_err(|e| unwritten(path, e))?;
+        create_part(path, Access::OwnerOnly)
+            .and_then(|_| fs::copy(path, part_of(path)))
+            .map_err(|e| unwritten(path, e))?;
         let file = hdf5::File::open_rw(part_of(path)).map_err(|e| unwritten(path, e))?;
         Ok(Writer { file, part })
     }

@@ -72,12 +72,7 @@ impl<'a> Sink<'a> {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn create(
-        encoding: Encoding<'a>,
-        path: &Path,
-        attributes: Map<String, Value>,
-        access: Access,
-    ) -> Result<Self> {
+    pub fn create(encoding: Encoding<'a>, path: &Path, attributes: Map<String, Value>, access: Access) -> Result<Self> {
         Ok(match encoding {
             Encoding::Hdf5 => {
                 let writer = Writer::create(path, access)?;

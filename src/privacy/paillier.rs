@@ -376,8 +376,8 @@ mod tests {
             n.write_digits(&mut words, Order::Lsf);
             PublicKey::from_words(&words, 128).is_ok()
         };
-        let sized = |mut make: Box<dyn FnMut() -> Integer>| {
-            std::iter::repeat_with(move || make()).find(|n| n.significant_bits() == 128).unwrap()
+        let sized = |make: Box<dyn FnMut() -> Integer>| {
+            std::iter::repeat_with(make).find(|n| n.significant_bits() == 128).unwrap()
         };
         let half = prime(&mut rng, 64);
         assert!(accepted(&(prime(&mut rng, 64) * &half)));

@@ -205,7 +205,7 @@ impl PartySum {
         let hosted = self.hosted.len();
         let Some(masked) = &mut self.masked else {
             return sums.iter_mut().try_for_each(|Joint { tag, term, out, .. }| {
-                comm.sum_parties(*tag, self.parties, (0..hosted).map(|place| term(place)), out)
+                comm.sum_parties(*tag, self.parties, (0..hosted).map(*term), out)
             });
         };
         let Some(tag) = sums.first().map(|sum| sum.tag) else { return Ok(()) };

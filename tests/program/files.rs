@@ -223,7 +223,8 @@ fn secrets_are_readable_by_their_owner_alone() {
     let line = "--algo syn-sd --parties 2 -k 2 --max-iters 2 --input synthetic:planted,m=20,n=16,k=2";
     let run = || fednmf(1, line).arg("--output").arg(at("o.h5")).arg("--checkpoint").arg(at("c.h5"));
     run().ok();
-    let private: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).filter(|p| *p != at("o.h5")).collect();
+    let private: Vec<_> =
+        fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).filter(|p| *p != at("o.h5")).collect();
     assert!(private.len() >= 4, "{private:?}");
     for path in private {
         assert_eq!(mode(&path), 0o600, "{}", path.display());

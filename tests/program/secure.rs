@@ -164,7 +164,8 @@ fn the_start_of_v_is_private_where_sums_are_masked() {
     let public = start("");
     assert_eq!(start("--secure-sum --start public"), public);
     let (first, second) = (start("--secure-sum"), start("--secure-sum"));
-    let part = |v: &ndarray::Array2<f64>, party: usize| v.slice(ndarray::s![16 * party..16 * (party + 1), ..]).to_owned();
+    let part =
+        |v: &ndarray::Array2<f64>, party: usize| v.slice(ndarray::s![16 * party..16 * (party + 1), ..]).to_owned();
     for party in 0..4 {
         assert!(part(&first, party) != part(&public, party) && part(&first, party) != part(&second, party));
         assert!((0..party).all(|other| part(&first, party) != part(&first, other)));
@@ -189,7 +190,10 @@ fn masked_sums_do_not_depend_on_ranks_or_keys() {
             // Every run draws new keys; the two runs on one rank show that the result does not depend on them.
             for ranks in [1, 1, 2, 4] {
                 let file = dir.path().join("o.h5");
-                let line = format!("--algo {algo} --input {input} -k 4 --parties 6 --max-iters 3 --secure-sum {}", start(algo));
+                let line = format!(
+                    "--algo {algo} --input {input} -k 4 --parties 6 --max-iters 3 --secure-sum {}",
+                    start(algo)
+                );
                 let run = fednmf(ranks, &line).arg("--output").arg(&file).ok();
                 let found = (number(&run, "rel_error").to_bits(), matrix(&file, "U"), factor(&file, "V"));
                 assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{algo} {input} on {ranks} ranks");

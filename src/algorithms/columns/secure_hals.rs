@@ -191,7 +191,11 @@ const GRAM: MessageTag = MessageTag::new("sum of V_r'V_r", Payload::Gram);
 
 const PRODUCTS: [MessageSpec; 2] = [
     MessageSpec::new(PRODUCT, "m x k; with --sketch d_V x k", "each iteration"),
-    MessageSpec::new(masked(PRODUCT), "the same and k x k, the Gram matrix, as one", "each iteration, with --secure-sum"),
+    MessageSpec::new(
+        masked(PRODUCT),
+        "the same and k x k, the Gram matrix, as one",
+        "each iteration, with --secure-sum",
+    ),
 ];
 const GRAM_IN_CLEAR: MessageSpec = MessageSpec::new(GRAM, "k x k", "each iteration");
 const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");

@@ -63,7 +63,11 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
             npy("<f8", false, (2, 2), [1.0, f64::NAN, 1.0, 2.0].iter().map(|x| x.to_le_bytes().to_vec())),
             "row 1, column 2",
         ),
-        ("negative.npy", npy("<i1", true, (2, 2), [1, 2, 255, 4].iter().map(|x| vec![*x])), "row 1, column 2 is negative"),
+        (
+            "negative.npy",
+            npy("<i1", true, (2, 2), [1, 2, 255, 4].iter().map(|x| vec![*x])),
+            "row 1, column 2 is negative",
+        ),
         ("none.npy", npy("<f8", false, (0, 2), std::iter::empty()), "empty: 0 × 2"),
         ("text.npy", b"1 2 3".to_vec(), "NumPy"),
         ("named.mtx.gz", b"%%MatrixMarket".to_vec(), "not compressed"),
