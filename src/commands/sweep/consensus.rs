@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use ndarray::{Array2, ArrayView2, Axis, s};
 use serde_json::json;
 
-use super::Sweep;
+use super::args::SweepMissing;
+use super::runs::Sweep;
 use super::stability::{Matched, Repeated};
 use crate::algorithms::shared::grid::{self, Grid};
 use crate::comm::{Communicator, MessageTag, Payload, even_part};
@@ -26,16 +27,6 @@ const SUMS: MessageTag = MessageTag::new("consensus: error and weights", Payload
 const STEP: usize = 4096;
 /// Columns named for each component.
 const COLUMNS: usize = 8;
-
-/// The entries of the matrix that count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Observed {
-    All,
-    /// All but NaN.
-    Finite,
-    /// Those that are not zero.
-    Nonzero,
-}
 
 /// One component of the consensus.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -87,7 +78,7 @@ pub fn make(
     group.sum(MEANS, v.as_slice_mut().expect("made in row order"));
 
     let fit = match layout {
-        Layout::RowsAndColumns { .. } => fit_rows(loaded, sweep.observed(), &v, group)?,
+        Layout::RowsAndColumns { .. } => fit_rows(loaded, sweep.args.missing, &v, group)?,
         _ => fit_grid(loaded, &v, group)?,
     };
     let mut sums = vec![fit.squared, fit.count];
@@ -173,14 +164,14 @@ fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Resu
 }
 
 /// Where each rank has rows of its own, whole.
-fn fit_rows(loaded: &Loaded<f64>, observed: Observed, v: &Array2<f64>, group: &Communicator) -> Result<Fit> {
+fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group: &Communicator) -> Result<Fit> {
     let k = v.ncols();
     let mut block = loaded.blocks[0].transposed();
     let rows = loaded.cuts.rows[group.rank()].clone();
     let mut u = Array2::zeros((rows.len(), k));
     let g = gram_of(v);
-    if observed != Observed::All {
-        let (squared, count) = fit_observed(&block, observed, v, &g, &mut u);
+    if missing != SweepMissing::None {
+        let (squared, count) = fit_observed(&block, missing, v, &g, &mut u);
         return Ok(Fit { first: rows.start, u, squared, count });
     }
     block.prepare(SparseKernel::Native, k)?;
@@ -197,7 +188,7 @@ fn fit_rows(loaded: &Loaded<f64>, observed: Observed, v: &Array2<f64>, group: &C
 /// number of these entries.
 fn fit_observed(
     block: &Block<f64>,
-    observed: Observed,
+    which: SweepMissing,
     v: &Array2<f64>,
     whole: &Array2<f64>,
     u: &mut Array2<f64>,
@@ -217,8 +208,8 @@ fn fit_observed(
                 rhs.row_mut(0).scaled_add(x, &v.row(j));
             }
         });
-        let (g, entries) = match observed {
-            Observed::Nonzero => (gram_of(&v.select(Axis(0), &stored)), stored.len()),
+        let (g, entries) = match which {
+            SweepMissing::ZeroUnobserved => (gram_of(&v.select(Axis(0), &stored)), stored.len()),
             _ if 2 * missing.len() <= n => (whole - &gram_of(&v.select(Axis(0), &missing)), n - missing.len()),
             _ => {
                 // Few are left: a difference of nearly equal matrices would be mostly rounding.
@@ -274,12 +265,12 @@ mod tests {
         }
         let mut found = Array2::zeros((6, 3));
         let whole = gram_of(&v);
-        let (squared, count) = fit_observed(&Block::Dense(m.clone()), Observed::Finite, &v, &whole, &mut found);
+        let (squared, count) = fit_observed(&Block::Dense(m.clone()), SweepMissing::Nan, &v, &whole, &mut found);
         assert!((&found - &u).iter().all(|e| e.abs() < 1e-6), "exact where the entries are");
         assert!(squared < 1e-9 && count == (6 * 20 - 29) as f64, "{squared} {count}");
 
         let zeros = m.mapv(|x| if x.is_nan() { 0.0 } else { x });
-        let (squared, count) = fit_observed(&Block::Dense(zeros), Observed::Nonzero, &v, &whole, &mut found);
+        let (squared, count) = fit_observed(&Block::Dense(zeros), SweepMissing::ZeroUnobserved, &v, &whole, &mut found);
         assert!((&found - &u).iter().all(|e| e.abs() < 1e-6) && squared < 1e-9 && count == 91.0, "{squared} {count}");
     }
 

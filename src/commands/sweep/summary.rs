@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::args::SweepMissing;
 use super::choice::{Choice, Point, STABLE};
 use super::consensus::{Component, Consensus};
-use super::{Sweep, SweepMissing};
+use super::runs::Sweep;
 use crate::error::{Error, Result};
 use crate::report;
 

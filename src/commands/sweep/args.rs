@@ -1,0 +1,120 @@
+//! The arguments of `fednmf sweep`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::method::SweepMethod;
+use crate::algorithms::parameters::{self, Missing};
+use crate::data::TableOptions;
+use crate::error::{Error, Result};
+
+/// The entries that a sweep can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SweepMissing {
+    None,
+    /// NaN
+    Nan,
+    /// Zeros: only stored entries count
+    ZeroUnobserved,
+}
+
+impl From<SweepMissing> for Missing {
+    fn from(missing: SweepMissing) -> Missing {
+        match missing {
+            SweepMissing::None => Missing::None,
+            SweepMissing::Nan => Missing::Nan,
+            SweepMissing::ZeroUnobserved => Missing::ZeroUnobserved,
+        }
+    }
+}
+
+/// `fednmf sweep`.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Numbers of components: 5..50, 5..50:5 (in steps of 5) or 4,8,12
+    #[arg(long = "k", short = 'k', value_name = "KS")]
+    pub components: String,
+    /// Matrix: any input that a run takes
+    #[arg(long, value_name = "PATH")]
+    pub input: String,
+    /// Directory for the results: the factors of each run, the consensus of those with the recommended k, sweep.json and
+    /// sweep.html. What is there already is not done again
+    #[arg(long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Runs for each k, with different starts and entries held out
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub runs: usize,
+    /// Method. hals, mu and auto can hold entries out
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = SweepMethod::Hals)]
+    pub algo: SweepMethod,
+    /// Share of the observed entries that a run does not see; 0: none, each run is faster, and k is chosen by stability and
+    /// error [default: 0.05; 0 where the method cannot hold entries out]
+    #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
+    pub holdout: Option<f64>,
+    /// Missing entries
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = SweepMissing::None)]
+    pub missing: SweepMissing,
+    /// Most iterations of a run
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub max_iters: usize,
+    /// A run ends when in ten iterations the error falls by less than X times the first error
+    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    pub tol: f64,
+    /// Seed of the first run; the next ones count on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Groups of ranks, each with the whole matrix and one run at a time [default: one for each rank]
+    #[arg(long, value_name = "N")]
+    pub groups: Option<usize>,
+    /// Factorise the transposed matrix
+    #[arg(long)]
+    pub transpose: bool,
+    #[command(flatten)]
+    pub table: TableOptions,
+    /// No progress on stderr
+    #[arg(long, short = 'q')]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `5..50`, `5..50:5`, `4,8,12`: numbers of components, ascending.
+///
+/// # Errors
+/// If the text has another form.
+pub fn numbers(text: &str) -> Result<Vec<usize>> {
+    let wrong = || Error::input(format!("--k {text}: must be as 5..50, 5..50:5 (in steps of 5) or 4,8,12"));
+    let count = |t: &str| t.trim().parse::<usize>().ok().filter(|&k| k > 0).ok_or_else(wrong);
+    let mut all = match text.split_once("..") {
+        Some((from, rest)) => {
+            let (to, step) = rest.split_once(':').unwrap_or((rest, "1"));
+            let (from, to, step) = (count(from)?, count(to)?, count(step)?);
+            if to - from.min(to) > 100_000 {
+                return Err(wrong());
+            }
+            (from..=to).step_by(step).collect()
+        }
+        None => text.split(',').map(count).collect::<Result<Vec<usize>>>()?,
+    };
+    all.sort_unstable();
+    all.dedup();
+    if all.is_empty() { Err(wrong()) } else { Ok(all) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_components() {
+        assert_eq!(numbers("5..8"), Ok(vec![5, 6, 7, 8]));
+        assert_eq!(numbers("2..9:3"), Ok(vec![2, 5, 8]));
+        assert_eq!(numbers("8, 4,4"), Ok(vec![4, 8]));
+        for wrong in ["", "0..3", "5..", "5..3", "a", "3..9:0", "1..999999999"] {
+            assert!(numbers(wrong).is_err_and(|e| e.exit_code() == 2 && e.message.contains("--k")), "{wrong}");
+        }
+    }
+}

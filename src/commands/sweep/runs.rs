@@ -1,0 +1,214 @@
+//! The runs of a sweep: one for each k and seed, with a file of its own, which says what it belongs to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ndarray::Array2;
+use serde_json::{Map, Value, json};
+
+use super::args::{SweepArgs, SweepMissing, numbers};
+use super::choice::Point;
+use super::stability::stability;
+use crate::algorithms::Problem;
+use crate::algorithms::method::{ConfiguredMethod, Precision};
+use crate::algorithms::shared::missing::MissingArgs;
+use crate::comm::{Communicator, Parties};
+use crate::data::{InputSpec, Loaded};
+use crate::driver::{Checkpointer, Driver, Limits, Trajectory};
+use crate::error::{Error, Result};
+use crate::linalg::SparseKernel;
+use crate::metrics::Measure;
+use crate::output::matrices;
+use crate::output::matrices::Stored;
+use crate::output::progress::Progress;
+use crate::output::trace::Trace;
+
+/// Iterations between two evaluations.
+const EVAL_EVERY: usize = 10;
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    pub k: usize,
+    pub run: usize,
+}
+
+/// What all runs have in common.
+pub struct Sweep<'a> {
+    pub args: &'a SweepArgs,
+    /// The entries that do not count.
+    pub left_out: MissingArgs,
+    /// The method of each k, as soon as the shape of the matrix is known.
+    pub methods: BTreeMap<usize, Arc<dyn ConfiguredMethod>>,
+    pub input: InputSpec,
+    pub ks: Vec<usize>,
+}
+
+impl Sweep<'_> {
+    /// Checks what was typed.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    pub fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
+        let left_out = args.algo.left_out(args.missing.into(), args.holdout)?;
+        if args.runs == 0 || args.max_iters == 0 {
+            return Err(Error::input("--runs and --max-iters: must be at least 1"));
+        }
+        if !(args.tol >= 0.0 && args.tol.is_finite()) {
+            return Err(Error::input(format!("--tol {}: must be a number of at least 0", args.tol)));
+        }
+        let mut input = InputSpec::parse(&args.input)?;
+        input.transpose = args.transpose;
+        input.table = args.table;
+        input.allow_nan = args.missing == SweepMissing::Nan;
+        Ok(Sweep { args, left_out, methods: BTreeMap::new(), input, ks: numbers(&args.components)? })
+    }
+
+    /// The method of the runs with k components.
+    pub fn method(&self, k: usize) -> &dyn ConfiguredMethod {
+        &*self.methods[&k]
+    }
+
+    fn file(&self, task: Task) -> PathBuf {
+        self.args.output.join(format!("k{:04}-run{:03}.h5", task.k, task.run))
+    }
+
+    /// Everything that determines the results of a run.
+    fn identity(&self, task: Task, checksum: u64) -> Map<String, Value> {
+        let args = self.args;
+        let all = json!({
+            "algo": self.method(task.k).description().name, "k": task.k, "seed": args.seed + task.run as u64,
+            "holdout": self.left_out.holdout, "missing": args.missing, "max_iters": args.max_iters, "tol": args.tol,
+            "transpose": u8::from(args.transpose), "checksum": format!("{checksum:016x}"),
+            "params": self.method(task.k).parameters(),
+        });
+        all.as_object().cloned().unwrap_or_default()
+    }
+
+    /// The attributes of a finished run; `None` if it is still to do.
+    ///
+    /// # Errors
+    /// If its file belongs to another sweep.
+    pub fn done(&self, task: Task, checksum: u64) -> Result<Option<Map<String, Value>>> {
+        let path = self.file(task);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let stored = Stored::open(&path)?;
+        for (name, value) in self.identity(task, checksum) {
+            let found = stored.attributes().get(&name).cloned().unwrap_or(Value::Null);
+            if let Some((name, found, value)) = difference(&name, &found, &value) {
+                return Err(Error::input(format!(
+                    "{}: belongs to another sweep: its {name} is {found}, not {value}; give another directory with --output",
+                    path.display()
+                )));
+            }
+        }
+        Ok(Some(stored.attributes().clone()))
+    }
+
+    /// Performs one run and writes its file. Collective in the group.
+    ///
+    /// # Errors
+    /// If the run fails, or its file cannot be written.
+    pub fn run(&self, task: Task, loaded: &Loaded<f64>, group: &Communicator) -> Result<()> {
+        let problem = Problem {
+            data: loaded.copy(),
+            k: task.k,
+            seed: self.args.seed + task.run as u64,
+            kernel: SparseKernel::Native.into(),
+            parties: Parties { count: group.size(), ranks: group.size() },
+            max_iters: self.args.max_iters,
+            initial: None,
+            missing: None,
+            carry_on: false,
+            comm: group.clone(),
+        };
+        let mut driver = Driver {
+            comm: group.clone(),
+            algorithm: group.agree_on_error(f64::build(self.method(task.k), problem))?,
+            trajectory: Trajectory::default(),
+            limits: Limits {
+                max_iters: self.args.max_iters,
+                tol: Some(self.args.tol),
+                target_error: None,
+                time_limit: None,
+                eval_every: EVAL_EVERY,
+            },
+            leading: Measure::RelativeError,
+            signals: None,
+            trace: Trace::default(),
+            progress: Progress::new(false, None),
+            checkpointer: Checkpointer::none(group),
+        };
+        driver.iterate()?;
+        let Driver { algorithm, trajectory, .. } = driver;
+        let statistics = &loaded.statistics;
+        let mut all = self.identity(task, statistics.checksum);
+        if !self.left_out.any() {
+            let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
+            all.insert(
+                "rmse".into(),
+                json!(trajectory.error().unwrap_or(f64::NAN) * (statistics.norm2 / entries).sqrt()),
+            );
+        }
+        all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+        all.insert("iterations".into(), trajectory.iteration.into());
+        all.insert("input".into(), self.args.input.clone().into());
+        matrices::write(group, &self.file(task), &algorithm.factors(), &all)
+    }
+
+    /// V (n × k) of every run with k components.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn components(&self, k: usize) -> Result<Vec<Array2<f64>>> {
+        let read = |run| {
+            let stored = Stored::open(&self.file(Task { k, run }))?;
+            let mut v = Array2::zeros(stored.matrix("V")?);
+            stored.as_f64("V", 0, v.view_mut())?;
+            Ok(v)
+        };
+        (0..self.args.runs).map(read).collect()
+    }
+
+    /// Error and stability of one k, from the files of its runs.
+    ///
+    /// # Errors
+    /// If a file is gone, cannot be read, or belongs to another sweep.
+    pub fn point(&self, k: usize, checksum: u64) -> Result<Point> {
+        let (mut seen, mut held, mut divergences) = (Vec::new(), Vec::new(), Vec::new());
+        for run in 0..self.args.runs {
+            let task = Task { k, run };
+            let Some(found) = self.done(task, checksum)? else {
+                return Err(Error::failed(format!("{}: is no longer there", self.file(task).display())));
+            };
+            let value = |name: &str| found.get(name).and_then(Value::as_f64);
+            seen.extend(value("rmse"));
+            held.extend(value("heldout_rmse"));
+            divergences.extend(value("kl_divergence"));
+        }
+        let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
+        let heldout = (!held.is_empty()).then(|| {
+            let (mean, n) = (mean(&held), held.len() as f64);
+            let squares: f64 = held.iter().map(|x| (x - mean).powi(2)).sum();
+            (mean, if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
+        });
+        let divergence = (!divergences.is_empty()).then(|| mean(&divergences));
+        let stability = stability(&self.components(k)?);
+        Ok(Point { k, runs: self.args.runs, rmse: mean(&seen), divergence, heldout, stability })
+    }
+}
+
+/// The first difference of two values by name; of parameters that of a single one.
+fn difference(name: &str, found: &Value, value: &Value) -> Option<(String, Value, Value)> {
+    if let (Some(found), Some(value)) = (found.as_object(), value.as_object()) {
+        let null = Value::Null;
+        let names: BTreeSet<&String> = found.keys().chain(value.keys()).collect();
+        let of = |all: &'_ Map<String, Value>, name: &str| all.get(name).unwrap_or(&null).clone();
+        return names.into_iter().find_map(|name| difference(name, &of(found, name), &of(value, name)));
+    }
+    let equal = found == value || found.as_f64().zip(value.as_f64()).is_some_and(|(a, b)| a == b);
+    (!equal).then(|| (name.to_string(), found.clone(), value.clone()))
+}
