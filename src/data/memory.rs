@@ -26,7 +26,7 @@ pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
     };
     let size = |x: f64| bytes(x as u64);
     let (what, raise) = if limit.is_some() {
-        ("--memory allows", "raise --memory")
+        ("--memory allows", "or raise --memory")
     } else {
         ("are free", "or set --memory if more can be used")
     };

@@ -103,7 +103,7 @@ fn write_order(path: &Path, order: &[usize]) -> Result<()> {
 
 /// What leaves a party without noise.
 fn not_covered(settings: &Settings, trajectory: &Trajectory) -> Vec<String> {
-    let mut all = vec!["sum, norm, range, number and hash of all entries, once while loading".to_string()];
+    let mut all = vec!["sum, norm, range and number of all entries, once while loading".to_string()];
     if trajectory.evaluations > 0 {
         let whose = if settings.method.groups().secure_sum.is_some_and(|sum| sum.secure_sum) {
             "sums of the parties'"

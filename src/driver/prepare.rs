@@ -166,6 +166,8 @@ fn note_choices<T: Real>(settings: &Settings, algorithm: &dyn Algorithm<T>, prog
     for (name, chosen) in algorithm.decisions() {
         if let (Some(Value::String(word)), Value::String(chosen)) = (asked.get(name), &chosen)
             && word == "auto"
+            // A word is a choice of the method; a size is a detail.
+            && !chosen.contains(|c: char| c.is_ascii_digit())
         {
             progress.note(&format!("--{} auto: {chosen}", name.replace('_', "-")));
         }
