@@ -55,3 +55,5 @@ mod sweep;
 mod tables;
 #[cfg(feature = "mpi")]
 mod theory;
+#[cfg(feature = "mpi")]
+mod usability;

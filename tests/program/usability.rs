@@ -1,0 +1,152 @@
+//! What a new user meets: which measure a run goes by, what it warns of, and what wrong options are told.
+
+use tempfile::tempdir;
+
+use crate::common::{data, events, fednmf, number};
+
+/// Values of a measure at the evaluations of a trace.
+fn trajectory(trace: &std::path::Path, measure: &str) -> Vec<f64> {
+    events(trace).iter().filter(|e| e["event"] == "iter").map(|e| e[measure].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn the_tolerance_watches_what_the_method_minimises() {
+    let dir = tempdir().unwrap();
+    let trace = dir.path().join("t.jsonl");
+    for (algo, measure, loss) in [
+        (
+            "kl-mu --input synthetic:sparse,m=60,n=40,density=0.3,values=counts",
+            "kl_divergence",
+            (|x| x) as fn(f64) -> f64,
+        ),
+        ("felb --input synthetic:tiles,m=60,n=40,k=4,noise=0.02", "f1", |f1| 1.0 - f1),
+    ] {
+        let line = format!("--algo {algo} -k 4 --max-iters 400 --eval-every 5 --tol 1e-3 --trace");
+        let end = fednmf(0, &line).arg(&trace).ok();
+        let loss: Vec<f64> = trajectory(&trace, measure).into_iter().map(loss).collect();
+        let falls = |i: usize| loss[i - 1] - loss[i] >= 1e-3 * loss[0];
+        let last = loss.len() - 1;
+        assert_eq!(end["stopped_by"], "tol", "{algo}: {end}");
+        assert!(!falls(last) && (1..last).all(falls), "{algo}: {loss:?}");
+    }
+}
+
+#[test]
+fn held_out_ratings_lead_and_warn_when_they_rise() {
+    let dir = tempdir().unwrap();
+    let ratings = dir.path().join("ratings.csv");
+    // No structure at all: whatever more is learnt of the observed ratings is noise.
+    let line =
+        |i: u64| format!("u{},i{},{}\n", i * 7919 % 37, i * 104_729 % 23, (i * 2_654_435_761 % 1000) as f64 / 1000.0);
+    std::fs::write(&ratings, (0..400).map(line).collect::<String>()).unwrap();
+    let run = "--format triples --missing zero-unobserved --holdout 0.1 -k 8 --max-iters 300 --input";
+    let done = fednmf(0, run).arg(&ratings).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("held-out RMSE rose"), "{}", done.stderr);
+    let place = |word: &str| done.stdout.find(word).unwrap_or_else(|| panic!("{word}: {}", done.stdout));
+    assert!(place("held-out RMSE") < place("relative error"));
+}
+
+#[test]
+fn noise_leaves_factors_that_fit_the_released_ones() {
+    let run = |epsilon: f64| {
+        let line =
+            format!("--algo fnmf --parties 3 --dp gaussian --epsilon {epsilon} -k 4 --max-iters 3 --quiet --input");
+        fednmf(0, &line).arg(data("digits.npy")).run()
+    };
+    // The factor of zeros has an error of 1.
+    let good = run(8.0);
+    let error = good.stdout.split("relative error ").nth(1).unwrap().split_whitespace().next().unwrap();
+    assert!(error.parse::<f64>().unwrap() < 1.0, "{}", good.stdout);
+    assert!(!good.stderr.contains("nearly nothing"), "{}", good.stderr);
+    let lost = run(0.001);
+    assert!(lost.stderr.contains("nearly nothing") || lost.stdout.contains("relative error 0.8"), "{lost:?}");
+    // Warnings of privacy are not silenced.
+    assert!(good.stderr.contains("--eval-every 0 sends none"), "{}", good.stderr);
+}
+
+#[test]
+fn what_does_not_fit_into_memory_is_refused_before_it_is_read() {
+    let line = "--input synthetic:planted,m=200000,n=200000 -k 5 --memory";
+    for ranks in [0, 2] {
+        fednmf(ranks, &format!("{line} 4G")).refused(&["298.", "4.0 GiB", "--memory"]);
+    }
+    fednmf(0, &format!("{line} 4Q")).refused(&["--memory 4Q", "4G"]);
+    let dir = tempdir().unwrap();
+    let output = dir.path().join("m.npy");
+    let done = fednmf(0, "generate planted,m=1000000,n=1000000000 --output").arg(&output).run();
+    assert!(done.code == Some(2) && done.stderr.contains("memory") && !output.exists(), "{}", done.stderr);
+}
+
+#[test]
+fn phases_are_shown_on_request_and_party_bytes_always() {
+    let line = "--algo syn-sd --parties 4 -k 2 --max-iters 2 --quiet --input synthetic:planted,m=30,n=20";
+    let short = fednmf(0, line).run().stdout;
+    assert!(!short.contains("seconds max") && short.contains("The parties exchanged"), "{short}");
+    assert!(fednmf(0, &format!("{line} --verbose")).run().stdout.contains("seconds max"));
+}
+
+#[test]
+fn options_of_other_programs_are_explained() {
+    for (typed, meant) in [
+        ("--rank 5", "-k"),
+        ("--n-iter 5", "--max-iters"),
+        ("--np 4", "mpirun -n"),
+        ("--random-state 1", "--seed"),
+        ("-k -3", "at least 1"),
+        ("--clients 3", "--parties"),
+    ] {
+        fednmf(0, typed).refused(&[meant]);
+    }
+    let k = |option: &str| number(&fednmf(0, &format!("--algo hals {option} 3 --max-iters 1")).ok(), "k");
+    for option in ["-k", "--k", "--components", "--n-components"] {
+        assert_eq!(k(option), 3.0, "{option}");
+    }
+    let dir = tempdir().unwrap();
+    let output = dir.path().join("o.h5");
+    fednmf(0, "-k 2 --max-iters 1 -i").arg(data("digits.npy")).arg("-o").arg(&output).ok();
+    assert!(output.exists());
+    let layer = format!("{}:layers/counts", data("formats/counts.h5ad").display());
+    let wrong = fednmf(0, "inspect").arg(&layer).run();
+    assert!(wrong.code == Some(0) || wrong.stderr.contains("layers/counts"), "{}", wrong.stderr);
+}
+
+#[test]
+fn a_masked_sum_of_fnmf_needs_no_further_options() {
+    let run = fednmf(2, "--algo fnmf --parties 3 --secure-sum -k 3 --max-iters 3 --input").arg(data("digits.npy"));
+    let params = run.ok()["params"].clone();
+    assert_eq!((params["barycenter"].as_str(), params["start"].as_str()), (Some("mean"), Some("shared")));
+    let two =
+        fednmf(2, "--algo fnmf --parties 2 --secure-sum -k 3 --max-iters 1 --quiet --input").arg(data("digits.npy"));
+    assert!(two.run().stderr.contains("of two parties each learns the other's term"));
+}
+
+#[test]
+fn a_directory_of_10x_is_a_matrix_with_names() {
+    use std::io::Write as _;
+    let dir = tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = std::fs::File::create(dir.path().join(name)).unwrap();
+        flate2::write::GzEncoder::new(file, flate2::Compression::fast()).write_all(text.as_bytes()).unwrap();
+    };
+    write(
+        "matrix.mtx.gz",
+        "%%MatrixMarket matrix coordinate integer general\n3 4 5\n1 1 2\n2 2 1\n3 3 4\n1 4 1\n2 1 3\n",
+    );
+    write("features.tsv.gz", "E1\tActin\tGene\nE2\tMyosin\tGene\nE3\tTitin\tGene\n");
+    write("barcodes.tsv.gz", "AA\nCC\nGG\nTT\n");
+    let output = dir.path().join("o.h5ad");
+    fednmf(0, "--transpose -k 2 --max-iters 2 --input").arg(dir.path()).arg("--output").arg(&output).ok();
+    let file = hdf5::File::open(&output).unwrap();
+    let index = |frame: &str| {
+        let names = file.dataset(&format!("{frame}/_index")).unwrap().read_raw::<hdf5::types::VarLenUnicode>().unwrap();
+        names.iter().map(|name| name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (index("obs"), index("var")),
+        (
+            vec!["AA".into(), "CC".into(), "GG".into(), "TT".into()],
+            vec!["Actin".into(), "Myosin".into(), "Titin".into()]
+        )
+    );
+}
