@@ -223,8 +223,8 @@ impl PartySum {
                 for (x, word) in values.iter().zip(&mut words) {
                     *word = fixed.encode(x.as_f64()).ok_or_else(|| {
                         Error::failed(format!(
-                            "party {}: its share of '{}' has an entry that the fixed point of --secure-sum, up to {:e}, does \
-                             not hold; try --scale max, or a --headroom of more than {headroom} bits",
+                            "party {}: its share of '{}' has an entry above what the fixed point of --secure-sum carries, \
+                             {:e}; try --scale max, or a --headroom of more than {headroom} bits",
                             first + place,
                             sum.tag.kind,
                             fixed.limit()

@@ -306,10 +306,13 @@ fn many_runs_leak_nothing() {
     let rounds: usize = std::env::var("FEDNMF_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name).display().to_string();
-    let (out, checkpoint, trace) = (file("o.h5"), file("c.h5"), file("t.jsonl"));
+    let (out, trace) = (file("o.h5"), file("t.jsonl"));
     let round: Vec<String> = lines()
         .iter()
-        .map(|(method, words)| {
+        .enumerate()
+        .map(|(i, (method, words))| {
+            // The checkpoint of one run is not replaced by that of another.
+            let checkpoint = file(&format!("c{i}.h5"));
             let input = "--input synthetic:planted,m=300,n=200 -k 5 --max-iters 6 --eval-every 2 --checkpoint-every 2";
             let files = format!("--output {out} --checkpoint {checkpoint} --trace {trace}");
             format!("--algo {} {words} {input} {files}", method.name)
