@@ -43,10 +43,12 @@ ready:
 build: ready ## target/release/fednmf
 	@$(ENV) cargo build --release $(FEATURES)
 
+# Most tests wait for other processes, so one more runs than there are cores.
 test: ## all tests; with MPI=none those that need no ranks
 	@FEDNMF_QUIET=1 jobs/setup.sh --tests
 	@$(MAKE) ready
-	@$(ENV) cargo test --no-fail-fast $(FEATURES) $(TESTS)
+	@$(ENV) export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))}; \
+	cargo test --no-fail-fast $(FEATURES) $(TESTS)
 
 demo: build ## factorise real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'

@@ -18,7 +18,7 @@ use crate::algorithms::{Algorithm, Problem};
 use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
 use crate::data;
-use crate::data::{Header, Input, Layout, Loaded, PartySplit, memory};
+use crate::data::{Header, Input, Layout, Loaded, PartySplit, Source, memory};
 use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
 use crate::error::{Error, Result};
@@ -189,6 +189,13 @@ fn load<T: Real>(
     let parties = Parties { count, ranks: comm.size() };
     check_quantile(settings, count).map_err(Error::on_all_ranks)?;
     note_few_parties(settings, count, progress);
+    let one_file = matches!(settings.input.source, Source::File { .. }) && !settings.input.by_party();
+    if one_file && settings.description().partition.is_private() && count > 1 && comm.size() > 1 {
+        progress.warn(
+            "the parties' data are one file, which all ranks read: entries pass between them in the clear; with {party} in \
+             --input each party's file is read by its own rank alone",
+        );
+    }
     let partition = settings.description().partition;
     let (items, what) = if partition == Partition::PartyRows { (m, "rows") } else { (n, "columns") };
     share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;

@@ -93,6 +93,30 @@ fn a_party_that_drops_out_after_sending_its_values_is_in_the_sum() {
     assert_ne!(found("1@3:4"), all);
 }
 
+/// A sum that is repeated over fewer parties gives away, by its difference, the term of the party that dropped out.
+#[test]
+fn nothing_is_summed_again_after_a_drop_out() {
+    let dir = tempdir().unwrap();
+    let input = parts(dir.path(), 5);
+    for algo in ["--algo secure-hals --start public", "--algo fnmf --local-iters 1"] {
+        let sums = |drop: &str| {
+            let line = format!(
+                "{algo} --parties 5 -k 3 --max-iters 4 --eval-every 1 --secure-sum --secure-threshold 3 --input"
+            );
+            let summary = fednmf(1, &line).arg(&input).env("FEDNMF_DROP", drop).ok();
+            let rows = summary["wire"].as_array().unwrap().iter();
+            let masked = rows.filter(|row| row["payload"] == "Masked");
+            masked
+                .map(|row| summary["phases"][row["purpose"].as_str().unwrap()]["calls"].as_u64().unwrap())
+                .sum::<u64>()
+        };
+        let undisturbed = sums("");
+        for stage in 1..=4 {
+            assert_eq!(sums(&format!("4@3:{stage}")), undisturbed, "{algo}, stage {stage}");
+        }
+    }
+}
+
 #[test]
 fn too_few_remaining_parties_are_an_error() {
     let dir = tempdir().unwrap();
