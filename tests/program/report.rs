@@ -92,7 +92,7 @@ fn terms_are_listed_by_name_and_private_data_stays_private() {
     run.arg("--report").arg(file("p.html")).ok();
     let text = page(&file("p.html"));
     assert!(text.contains("parties&#39; own") && !ids(&text).contains(&"reconstruction-0"));
-    assert!(ids(&text).contains(&"components-0") && text.contains("What left a party"));
+    assert!(ids(&text).contains(&"components-0") && text.contains("What each party sent"));
     fednmf(0, "--max-iters 1 --image 5x5 --report")
         .arg(file("x.html"))
         .arg("--input")
