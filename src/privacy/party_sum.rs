@@ -191,8 +191,8 @@ impl PartySum {
         terms: impl Iterator<Item = &'a [T]> + Clone,
         out: &mut [T],
     ) -> Result<()> {
-        let terms: Vec<&[T]> = terms.collect();
-        self.sum_together(comm, &mut [Joint { tag, expected, term: &|hosted| terms[hosted], out }])
+        let term = |hosted| terms.clone().nth(hosted).unwrap_or_default();
+        self.sum_together(comm, &mut [Joint { tag, expected, term: &term, out }])
     }
 
     /// As [`PartySum::sum`], for several sums over the same parties: masked, they are one message, whose name is that of

@@ -98,6 +98,8 @@ fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, rele
          --max-releases {releases} --max-iters {releases} --i-know-this-leaks --checkpoint",
         rows / 2
     );
+    // A checkpoint of another run is not replaced.
+    let _ = std::fs::remove_file(&seen);
     fednmf(2, &line).arg(&seen).arg("--record-releases").arg(&kept).ok();
     let released = matrix(&seen, "released");
     assert_eq!(released, matrix(&kept, "released"));
