@@ -236,6 +236,9 @@ pub fn init(text: &str) -> Parsed<Init> {
     Ok(match text {
         "random" => Init::Random,
         "nndsvd" => Init::Nndsvd,
+        "nndsvda" | "nndsvdar" => {
+            return Err("must be nndsvd: methods that keep zeros get small numbers in their place anyway".into());
+        }
         _ => Init::File(file(text).map_err(|must| format!("{must}, random or nndsvd"))?),
     })
 }

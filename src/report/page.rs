@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::charts;
 use crate::algorithms::description::COMMON_MESSAGES;
 use crate::algorithms::registry;
+use crate::metrics::Measure;
 use crate::output::targets::REPORT_START;
 use crate::report::axis::{Axis, number};
 use crate::report::charts::Series;
@@ -92,8 +93,14 @@ pub fn page(histories: &[History], shown: &[RunFigures]) -> String {
     overview(&mut body, histories);
     body.push_str("<h2>Error</h2>\n");
     let before = body.len();
+    let leading = leading(histories);
+    if leading != Measure::RelativeError {
+        let title = format!("{} over iterations", capitalised(leading.label()));
+        let along: Along = |e| finite(e, "iter");
+        write_figures(&mut body, over(histories, ("measure-over-iterations", &title, "iterations", along), leading));
+    }
     for (id, title, across, of) in ERRORS {
-        write_figures(&mut body, over(histories, id, title, across, *of));
+        write_figures(&mut body, over(histories, (id, title, across, *of), Measure::RelativeError));
     }
     if body.len() == before {
         body.push_str("<p>Nothing was evaluated (<code>--eval-every 0</code>).</p>\n");
@@ -140,11 +147,33 @@ const ERRORS: &[(&str, &str, &str, Along)] = &[
     }),
 ];
 
-fn over(histories: &[History], id: &str, title: &str, across: &str, of: Along) -> Option<Figure> {
+/// The measure that all runs are about, if it is the same one: that of the method, or the error on held-out entries.
+fn leading(histories: &[History]) -> Measure {
+    let of = |history: &History| {
+        let held_out = history.evaluations.iter().any(|e| finite(e, Measure::HeldoutRmse.key()).is_some());
+        let method = registry::find(&text(&history.start["algo"])).map(|entry| entry.description().measure);
+        if held_out { Measure::HeldoutRmse } else { method.unwrap_or(Measure::RelativeError) }
+    };
+    let mut all = histories.iter().map(of);
+    let first = all.next().unwrap_or(Measure::RelativeError);
+    if all.all(|other| other == first) { first } else { Measure::RelativeError }
+}
+
+/// The text with its first letter in upper case.
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn over(
+    histories: &[History],
+    (id, title, across, of): (&str, &str, &str, Along),
+    measure: Measure,
+) -> Option<Figure> {
     let series: Vec<Series> = histories
         .iter()
         .map(|history| {
-            let point = |e: &Value| of(e).zip(finite(e, "rel_error"));
+            let point = |e: &Value| of(e).zip(finite(e, measure.key()));
             Series { name: history.name.clone(), points: history.evaluations.iter().filter_map(point).collect() }
         })
         .filter(|s| !s.points.is_empty())
@@ -153,7 +182,7 @@ fn over(histories: &[History], id: &str, title: &str, across: &str, of: Along) -
         let values: Vec<f64> = values.collect();
         Axis::of_errors(values.into_iter())
     };
-    let svg = charts::lines(title, (across, "relative error"), &series, errors)?;
+    let svg = charts::lines(title, (across, measure.label()), &series, errors)?;
     Some(Figure { id: id.into(), title: title.into(), note: String::new(), svg })
 }
 

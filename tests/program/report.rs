@@ -66,6 +66,8 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
     let done = both.arg("--output").arg(file("both.html")).run();
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     let text = page(&file("both.html"));
+    // The measure of the methods is the relative error, so there is no other chart.
+    assert!(!ids(&text).contains(&"measure-over-iterations"));
     // The run without --output saved no factors.
     assert!(ids(&text).contains(&"components-1") && !ids(&text).contains(&"components-0"));
     assert!(text.contains("kept no factors") && ids(&text).contains(&"reconstruction-1"));
@@ -100,4 +102,16 @@ fn terms_are_listed_by_name_and_private_data_stays_private() {
         .refused(&["5x5", "64"]);
     fednmf(0, "report --output").arg(file("x.html")).arg(data("digits.npy")).refused(&["digits.npy", "line 1"]);
     assert!(!file("x.html").exists());
+}
+
+#[test]
+fn the_measure_of_the_method_leads_its_report() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("felb.html");
+    let run = fednmf(0, "--algo felb --input synthetic:tiles,m=40,n=30,k=3 -k 3 --max-iters 20 --report");
+    run.arg(&path).ok();
+    let text = page(&path);
+    let place = |id: &str| ids(&text).iter().position(|found| *found == id).unwrap_or_else(|| panic!("no {id}"));
+    assert!(place("measure-over-iterations") < place("error-over-iterations"));
+    assert!(text.contains("F1 over iterations"));
 }
