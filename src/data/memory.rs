@@ -15,13 +15,14 @@ use crate::units::bytes;
 /// # Errors
 /// On all ranks, naming the node.
 pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
-    let own = (hostname(), need, limit.map_or_else(free, |limit| limit as f64));
-    let mut nodes = BTreeMap::<String, (f64, f64, usize)>::new();
+    let own = ((boot(), hostname()), need, limit.map_or_else(free, |limit| limit as f64));
+    // Nodes may share a name, but not a start of the system.
+    let mut nodes = BTreeMap::<(String, String), (f64, f64, usize)>::new();
     for (name, need, free) in comm.all_gather_value(MEMORY, &own) {
         let node = nodes.entry(name).or_insert((0.0, f64::INFINITY, 0));
         *node = (node.0 + need, node.1.min(free), node.2 + 1);
     }
-    let Some((name, (need, free, ranks))) = nodes.into_iter().find(|(_, (need, free, _))| need > free) else {
+    let Some(((_, name), (need, free, ranks))) = nodes.into_iter().find(|(_, (need, free, _))| need > free) else {
         return Ok(());
     };
     let size = |x: f64| bytes(x as u64);
@@ -38,6 +39,11 @@ pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
         if ranks == 1 { "" } else { "s" },
     ))
     .on_all_ranks())
+}
+
+/// A number drawn when this node's system started.
+fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 /// The name of this node.
