@@ -165,11 +165,7 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn over(
-    histories: &[History],
-    (id, title, across, of): (&str, &str, &str, Along),
-    measure: Measure,
-) -> Option<Figure> {
+fn over(histories: &[History], (id, title, across, of): (&str, &str, &str, Along), measure: Measure) -> Option<Figure> {
     let series: Vec<Series> = histories
         .iter()
         .map(|history| {
