@@ -81,7 +81,7 @@ fn on_rank_0(args: &AttackArgs, alone: &Communicator) -> Result<String> {
     if let Some(path) = &args.output {
         let mut sources = vec![("RELEASES", args.releases.clone())];
         sources.extend(args.input.iter().map(|path| ("--input", PathBuf::from(path))));
-        targets::check(&[Target { option: "--output", path, content: Content::Other }], &sources)?;
+        targets::check(&[Target { option: "--output", path, content: Content::Matrices }], &sources)?;
     }
     let stored = Stored::open(&args.releases)?;
     let about = stored.attributes();

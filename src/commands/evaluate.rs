@@ -58,6 +58,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let input = data::open(&spec, comm)?;
     let (m, n) = (input.header().rows, input.header().cols);
     let k = comm.agree_on_error(fitting(&stored, &args.factors, (m, n)))?;
+    comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
     let orders = if comm.is_root() { orders(&stored, &args.factors, &spec) } else { Ok([None, None]) };
     let [of_rows, of_columns] = comm.broadcast_value(FIT, comm.agree_on_error(orders)?);
     let mut progress = Progress::new(comm.is_root(), None);

@@ -47,7 +47,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None, help_heading = "What to factorise, and how")]
     pub scale: Scale,
 
-    /// Set entries of at least T, or of at least the quantile q0.95 (say) of all entries, to 1, and the others to 0
+    /// Set entries of at least T to 1 and the others to 0; q0.95 (say): the upper 5 % of all entries, or fewer where equal ones
+    /// would exceed them
     #[arg(long, allow_negative_numbers = true, value_name = "T", help_heading = "What to factorise, and how")]
     pub binarize: Option<Threshold>,
 
@@ -227,7 +228,9 @@ impl RunArgs {
             ));
         }
         let option = if args.add_to.is_some() { "--add-to" } else { "--output" };
-        let output = args.output.or(args.add_to.clone());
+        // A link is followed, so that the file gets the factors and stays where it is.
+        let add_to = args.add_to.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+        let output = args.output.or(add_to);
         if let Some(path) = &args.add_to
             && Format::of(path)? != Format::AnnData
         {

@@ -86,6 +86,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         ))
         .on_all_ranks());
     }
+    comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
     let order = if comm.is_root() { order_of_columns(&stored, args, &spec) } else { Ok(None) };
     let order = comm.broadcast_value(CONTROL, comm.agree_on_error(order)?);
     let mut v = Array2::<f64>::zeros((n, k));
@@ -101,7 +102,9 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if !provenance.note().is_empty() {
         progress.note(&provenance.note());
     }
-    let destination = args.output.as_deref().or(args.add_to.as_deref());
+    // A link is followed, so that the file gets the factors and stays where it is.
+    let add_to = args.add_to.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    let destination = args.output.as_deref().or(add_to.as_deref());
     let destination = destination.map(|path| Destination { path, add: args.add_to.is_some(), private: false });
     let annotations = metadata::annotations(destination, &spec, (m, n), comm)?;
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
@@ -135,7 +138,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             Piece::shared("U", m, own.start, u.view()),
             Piece::shared("V", n, own_v.start, v.slice(ndarray::s![own_v, ..])),
         ];
-        let about = attributes_of(args, &stored, (m, n), k, error);
+        let about = attributes_of(args, &stored, &provenance, (m, n), k, error);
         matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
     }
     if comm.is_root() {
@@ -202,6 +205,7 @@ fn provenance(args: &ProjectArgs, stored: &Stored) -> Result<Provenance> {
     }
     if let Some(missing) = &args.missing {
         provenance.missing = missing.clone();
+        provenance.own_missing = true;
     } else if let Some(file) = provenance.missing.marks() {
         return Err(Error::input(format!(
             "{}: the run left out the entries that {file} marks; say which ones are missing in the new matrix: --missing FILE, \
@@ -222,14 +226,18 @@ fn order_of_columns(stored: &Stored, args: &ProjectArgs, spec: &InputSpec) -> Re
 fn attributes_of(
     args: &ProjectArgs,
     stored: &Stored,
+    provenance: &Provenance,
     (m, n): (usize, usize),
     k: usize,
     error: f64,
 ) -> Map<String, Value> {
+    let mut params = stored.attributes().get("params").cloned().unwrap_or_else(|| json!({}));
+    params["missing"] = json!(provenance.missing);
+    params["transpose"] = args.transpose.into();
     let mut all = attributes::provenance();
     let more = json!({
         "algo": "project", "factors": args.factors, "input": args.input, "m": m, "n": n, "k": k, "rel_error": error,
-        "params": stored.attributes().get("params"),
+        "params": params,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
     all

@@ -19,6 +19,9 @@ pub struct Provenance {
     scale: Scale,
     binarize: Option<Threshold>,
     pub missing: Missing,
+    transpose: bool,
+    /// Whether the user said which entries are missing.
+    pub own_missing: bool,
 }
 
 impl Provenance {
@@ -45,7 +48,8 @@ impl Provenance {
                 .map_err(|must| Error::input(format!("{}: its --missing {text} must be {must}", path.display())))?,
             None => Missing::None,
         };
-        Ok(Provenance { method, scale, binarize, missing })
+        let transpose = parameter("transpose").is_some_and(|value| value == true || value == 1);
+        Ok(Provenance { method, scale, binarize, missing, transpose, own_missing: false })
     }
 
     /// Prepares the matrix as that of the run was.
@@ -63,6 +67,21 @@ impl Provenance {
         if self.scale == Scale::Max {
             return Err(Error::input(format!(
                 "{}: the factors were made with --scale max by a version that did not keep the divisor; factorise again",
+                path.display()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses a square matrix in another orientation than that of the run, which no shape tells.
+    ///
+    /// # Errors
+    /// If `--transpose` (`typed`) is missing, or too much.
+    pub fn check_orientation(&self, path: &Path, (m, n): (usize, usize), typed: bool) -> Result<()> {
+        if m == n && self.transpose != typed {
+            let (was, now) = if self.transpose { ("with", "add") } else { ("without", "omit") };
+            return Err(Error::input(format!(
+                "{}: the factors were made {was} --transpose; {now} it, since a square matrix fits either way",
                 path.display()
             )));
         }
@@ -90,7 +109,8 @@ impl Provenance {
             Missing::ZeroUnobserved => applied.push("zeros taken as missing".into()),
             Missing::Marks(file) => applied.push(format!("entries marked in {file} taken as missing")),
         }
-        if applied.is_empty() { String::new() } else { format!("as in the run: {}", applied.join("; ")) }
+        let from = if self.own_missing { "" } else { "as in the run: " };
+        if applied.is_empty() { String::new() } else { format!("{from}{}", applied.join("; ")) }
     }
 }
 

@@ -148,12 +148,23 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
+/// The factors, unless a later run has replaced them.
+fn of_this_run(stored: Stored, history: &History, name: &str) -> std::result::Result<Stored, String> {
+    let same = |key: &str| stored.attributes().get(key).is_none_or(|found| *found == history.start[key]);
+    if same("args") && same("k") && same("seed") {
+        return Ok(stored);
+    }
+    Err(format!("The components are not shown: {name} was written by another run since."))
+}
+
 /// A run, with its factors if they are found.
 fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> {
     let factors = match (&args.factors, history.start["output"].as_str()) {
         (Some(path), _) => Ok(Stored::open(path)?),
         (None, Some(name)) => match history.find(name) {
-            Some(path) => Stored::open(&path).map_err(|e| format!("The components are not shown: {e}.")),
+            Some(path) => Stored::open(&path)
+                .map_err(|e| format!("The components are not shown: {e}."))
+                .and_then(|stored| of_this_run(stored, &history, name)),
             None => {
                 Err(format!("The components are not shown: {name} no longer exists; give its path with --factors."))
             }

@@ -43,7 +43,7 @@ pub struct Summary {
 /// # Errors
 /// As [`crate::data::Input::load`].
 pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
-    let spec = InputSpec { allow_negative: true, ..spec.clone() };
+    let spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
     let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let input = open(&spec, comm)?;
     let loaded = input.load_any::<f64>(&layout, comm, progress)?;

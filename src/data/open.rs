@@ -1,5 +1,7 @@
 //! Opens an input: reads its header, with the same result on all ranks.
 
+use std::path::Path;
+
 use sha2::{Digest, Sha256};
 
 use crate::comm::{Communicator, Parties};
@@ -90,7 +92,7 @@ fn party_files(
     dataset: Option<&str>,
     comm: &Communicator,
 ) -> Result<Vec<(MatrixFile, Option<usize>)>> {
-    let parties = Parties { count: count_of_files(spec, comm), ranks: comm.size() };
+    let parties = Parties { count: count_of_files(spec, pattern, comm)?, ranks: comm.size() };
     let read_own = || {
         let mut files = Vec::new();
         for party in parties.hosted(comm.rank()) {
@@ -141,9 +143,35 @@ fn party_files(
 }
 
 /// The number of `{party}` files: as given, or those that rank 0 sees; where it sees its own alone, one for each rank.
-fn count_of_files(spec: &InputSpec, comm: &Communicator) -> usize {
-    let seen = if comm.is_root() && spec.parties.is_none() { spec.files().len() } else { 0 };
-    spec.parties.unwrap_or_else(|| comm.broadcast_value(HEADERS, seen).max(comm.size()))
+fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Result<usize> {
+    if let Some(given) = spec.parties {
+        return Ok(given);
+    }
+    let seen = if comm.is_root() { spec.files().len() } else { 0 };
+    let count = comm.broadcast_value(HEADERS, seen).max(comm.size());
+    let beyond = if comm.is_root() { highest_party(pattern) } else { None };
+    let beyond = comm.broadcast_value(HEADERS, beyond);
+    match beyond.filter(|&last| last >= count) {
+        Some(last) => Err(Error::input(format!(
+            "{pattern}: there is a file for party {last}, but none for party {count}; number the files from 0 without gaps, or give \
+             their number (--parties)"
+        ))),
+        None => Ok(count),
+    }
+}
+
+/// The largest number that stands for `{party}` in the name of an existing file.
+fn highest_party(pattern: &str) -> Option<usize> {
+    let path = Path::new(pattern);
+    let name = path.file_name()?.to_str()?;
+    let (before, after) = name.split_once(PARTY)?;
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let number = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let digits = name.strip_prefix(before)?.strip_suffix(after)?.to_string();
+        if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
+    };
+    std::fs::read_dir(directory).ok()?.flatten().filter_map(number).max()
 }
 
 /// The names of the dimension that all parties have in common: those of the columns if each has rows of its own.

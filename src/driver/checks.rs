@@ -36,8 +36,8 @@ fn check_files(settings: &Settings) -> Result<()> {
         ("--checkpoint", settings.checkpoint.as_deref(), Content::Checkpoint),
         ("--trace", settings.trace.as_deref(), Content::Trace),
         ("--report", settings.report.as_ref().map(|(path, _)| path.as_path()), Content::Report),
-        ("--record-releases", groups.record_releases, Content::Other),
-        ("--record-order", groups.record_order, Content::Other),
+        ("--record-releases", groups.record_releases, Content::Matrices),
+        ("--record-order", groups.record_order, Content::Order),
     ];
     let outputs =
         outputs.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));

@@ -98,7 +98,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
             trajectory
         }
         None => {
-            comm.agree_on_error(check_replaced(&settings, comm, &identity))?;
+            comm.agree_on_error(check_replaced(&settings, comm, &identity, &mut progress))?;
             Trajectory::default()
         }
     };
@@ -355,19 +355,31 @@ fn resume<T: Real>(
     Ok(trajectory)
 }
 
-/// Refuses to replace a checkpoint of another run. Rank 0 checks.
-fn check_replaced(settings: &Settings, comm: &Communicator, identity: &Map<String, Value>) -> Result<()> {
+/// Refuses to replace a checkpoint of another run, and warns of replacing one of this run. Rank 0 checks.
+fn check_replaced(
+    settings: &Settings,
+    comm: &Communicator,
+    identity: &Map<String, Value>,
+    progress: &mut Progress,
+) -> Result<()> {
     let Some(path) = settings.checkpoint.as_ref().filter(|path| comm.is_root() && checkpoint::has_content(path)) else {
         return Ok(());
     };
-    let differs = Checkpoint::resume(path).and_then(|(_, found)| checkpoint::compare(&found, identity)).err();
-    differs.map_or(Ok(()), |why| {
-        Err(Error::input(format!(
+    let found = Checkpoint::resume(path).and_then(|(_, found)| checkpoint::compare(&found, identity).map(|()| found));
+    let found = found.map_err(|why| {
+        Error::input(format!(
             "--checkpoint {}: exists and is not replaced ({}); give another name, or remove it",
             path.display(),
             why.message
-        )))
-    })
+        ))
+    })?;
+    if let Some(iteration) = found.get("iteration").and_then(Value::as_u64) {
+        progress.warn(&format!(
+            "--checkpoint {}: the checkpoint of this run at iteration {iteration} will be replaced; --resume continues it",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Opens the trace on rank 0 and writes its start event. Collective.

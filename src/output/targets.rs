@@ -24,8 +24,10 @@ pub enum Content {
     Checkpoint,
     Trace,
     Report,
-    /// A file that no other program's could be confused with by mistake.
-    Other,
+    /// Matrices with provenance: recorded releases, or what an attack reconstructed.
+    Matrices,
+    /// The order of merges, a number on each line.
+    Order,
 }
 
 /// A file that a command writes.
@@ -48,7 +50,11 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     for (i, target) in targets.iter().enumerate() {
         let Target { option, path, content } = target;
         check_writable(path).map_err(|e| e.at(option))?;
-        for (other, source) in sources.iter().filter(|_| *content != Content::AddedFactors) {
+        for (other, source) in sources {
+            // Factors may be added to the matrix that they are of.
+            if *content == Content::AddedFactors && *other == "--input" {
+                continue;
+            }
             if same(path, source) || target.has_party_file(source) {
                 return Err(Error::input(format!(
                     "{option} {}: would overwrite {}, which {other} reads; choose another name{}",
@@ -71,6 +77,14 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 )));
             }
         }
+        let own_files = if *content == Content::Factors { target.party_files() } else { Vec::new() };
+        if let Some(path) = own_files.iter().find(|path| foreign(path, Content::Factors).is_some()) {
+            return Err(Error::input(format!(
+                "{option}: {} would be a party's file, but exists and was not written by fednmf; remove it or choose another \
+                 name",
+                path.display()
+            )));
+        }
         if let Some(kind) = foreign(path, *content) {
             return Err(Error::input(format!(
                 "{option} {}: exists and is not {kind} written by fednmf, so it is not replaced; remove it or choose another \
@@ -83,6 +97,12 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
 }
 
 impl Target<'_> {
+    /// Existing files with the names of parties' files.
+    fn party_files(&self) -> Vec<PathBuf> {
+        let all = fs::read_dir(directory(self.path)).into_iter().flatten().flatten();
+        all.map(|entry| entry.path()).filter(|path| self.has_party_file(path)).collect()
+    }
+
     /// Whether `path` has the name of a party's file beside this one: `F.party-03.h5`, of a checkpoint
     /// `F.party-03.g17.h5`.
     fn has_party_file(&self, path: &Path) -> bool {
@@ -122,9 +142,16 @@ fn foreign(path: &Path, content: Content) -> Option<&'static str> {
         Content::Factors => (Stored::open(path).is_ok_and(|stored| stored.is_output()), "an output"),
         Content::Trace => (begins_with(path, b"{\"event\":\"start\""), "a trace"),
         Content::Report => (begins_with(path, REPORT_START.as_bytes()), "a report"),
-        Content::AddedFactors | Content::Checkpoint | Content::Other => (true, ""),
+        Content::Matrices => (Stored::open(path).is_ok(), "a file of matrices"),
+        Content::Order => (is_order(path), "an order of merges"),
+        Content::AddedFactors | Content::Checkpoint => (true, ""),
     };
     (!own).then_some(kind)
+}
+
+fn is_order(path: &Path) -> bool {
+    let digits = |text: String| text.bytes().all(|b| b.is_ascii_digit() || b == b'\n');
+    fs::read_to_string(path).is_ok_and(digits)
 }
 
 fn begins_with(path: &Path, bytes: &[u8]) -> bool {

@@ -261,3 +261,72 @@ fn private_data_leaves_no_fingerprint_and_is_compared_on_resume() {
     let changed = run(4).arg("--resume").run();
     assert!(changed.code == Some(2) && changed.stderr.contains("party 1"), "{}", changed.stderr);
 }
+
+#[test]
+fn other_files_under_the_names_of_outputs_are_kept() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["o.party-01.h5", "r.h5", "order.csv", "m.npy"] {
+        fs::write(at(name), "my own, and older").unwrap();
+    }
+    let private =
+        |more: &str| fednmf(0, &format!("{more} --parties 3 -k 2 --max-iters 2 --input")).arg(data("digits.npy"));
+    private("--algo syn-sd").arg("--output").arg(at("o.h5")).refused(&["o.party-01.h5"]);
+    private("--algo dsanls-secure").arg("--record-releases").arg(at("r.h5")).refused(&["--record-releases", "r.h5"]);
+    private("--algo asyn-sd").arg("--record-order").arg(at("order.csv")).refused(&["--record-order", "order.csv"]);
+    fednmf(0, "generate planted,m=9,n=5 --output").arg(at("m.npy")).refused(&["m.npy", "not replaced"]);
+    for name in ["o.party-01.h5", "r.h5", "order.csv", "m.npy"] {
+        assert_eq!(fs::read(at(name)).unwrap(), b"my own, and older");
+    }
+    let factors = at("f.h5ad");
+    fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(data("digits.npy")).arg("--output").arg(&factors).ok();
+    let onto = fednmf(0, "project").arg(&factors).arg("--input").arg(data("digits.npy")).arg("--add-to").arg(&factors);
+    onto.refused(&["--add-to", "FACTORS"]);
+}
+
+#[test]
+fn factors_are_added_through_a_link_to_the_file_behind_it() {
+    let dir = tempdir().unwrap();
+    let input = copied(dir.path(), "formats/counts.h5ad");
+    let link = dir.path().join("link.h5ad");
+    std::os::unix::fs::symlink(&input, &link).unwrap();
+    fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(&input).arg("--add-to").arg(&link).ok();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(hdf5::File::open(&input).unwrap().link_exists("obsm/X_nmf"));
+}
+
+#[test]
+fn a_missing_party_and_another_orientation_are_noticed() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for party in [0, 2] {
+        annotated(&at(&format!("p{party}.h5ad")), &example(), &["A", "B", "C", "D"]);
+    }
+    for algo in ["hals", "fnmf"] {
+        let run = fednmf(0, &format!("--algo {algo} -k 2 --max-iters 1 --input")).arg(at("p{party}.h5ad"));
+        run.refused(&["party 2", "party 1"]);
+    }
+    // No shape tells how a square matrix was turned.
+    let square = at("square.npy");
+    assert_eq!(fednmf(0, "generate planted,m=12,n=12 --output").arg(&square).run().code, Some(0));
+    let run = fednmf(0, "--algo hals --transpose -k 2 --max-iters 3 --input").arg(&square);
+    run.arg("--output").arg(at("f.h5")).ok();
+    for command in ["evaluate", "project"] {
+        let wrong = fednmf(0, command).arg(at("f.h5")).arg("--input").arg(&square);
+        wrong.refused(&["--transpose"]);
+    }
+    summary(&format!("evaluate {} --transpose --json --input {}", at("f.h5").display(), square.display()));
+}
+
+#[test]
+fn a_projection_keeps_what_was_missing() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let digits = data("digits.npy").display().to_string();
+    summary(&format!("--algo hals -k 3 --max-iters 9 --json --quiet --input {digits} --output {}", at("f.h5")));
+    let line =
+        format!("project {} --missing zero-unobserved --json --input {digits} --output {}", at("f.h5"), at("p.h5"));
+    let projected = number(&summary(&line), "rel_error");
+    let evaluated = number(&summary(&format!("evaluate {} --json --input {digits}", at("p.h5"))), "rel_error");
+    assert!((projected - evaluated).abs() < 1e-9 * projected, "{projected} {evaluated}");
+}
