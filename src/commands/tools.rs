@@ -21,8 +21,14 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
         return Err(Error::input(format!("{spec}: no kind of synthetic matrix")).on_all_ranks());
     };
     let mut progress = Progress::new(comm.is_root(), None);
-    let written =
-        if comm.is_root() { data::generate(made, output, &mut |part| progress.loading(part)) } else { Ok(()) };
+    let generate = |progress: &mut Progress| {
+        if std::fs::metadata(output).is_ok_and(|file| file.is_file() && file.len() > 0) {
+            let shown = output.display();
+            return Err(Error::input(format!("{shown}: exists and is not replaced; remove it or choose another name")));
+        }
+        data::generate(made, output, &mut |part| progress.loading(part))
+    };
+    let written = if comm.is_root() { generate(&mut progress) } else { Ok(()) };
     comm.agree_on_error(written)?;
     progress.finish();
     Ok(EXIT_DONE)

@@ -63,12 +63,6 @@ pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) 
         }
     };
     check_memory(spec, by_columns)?;
-    if std::fs::metadata(output).is_ok_and(|file| file.is_file() && file.len() > 0) {
-        return Err(Error::input(format!(
-            "{}: exists and is not replaced; remove it or choose another name",
-            output.display()
-        )));
-    }
     let unfinished = PathBuf::from(format!("{}.unfinished", output.display()));
     let result = File::create(&unfinished).and_then(|file| {
         let to = write(spec, BufWriter::with_capacity(1 << 20, file), progress)?;

@@ -177,6 +177,12 @@ impl Stored {
     }
 
     fn lacks(&self, name: &str) -> Error {
+        if let Some(files) = self.attributes.get(PARTY_FILES).and_then(Value::as_str) {
+            return Error::input(format!(
+                "{}: its {name} is private and in the files of the parties ({files}); this needs both factors in one file",
+                self.path.display()
+            ));
+        }
         Error::input(format!(
             "{}: has no matrix {name}; was it written by this program and algorithm?",
             self.path.display()

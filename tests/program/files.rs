@@ -278,6 +278,10 @@ fn other_files_under_the_names_of_outputs_are_kept() {
     for name in ["o.party-01.h5", "r.h5", "order.csv", "m.npy"] {
         assert_eq!(fs::read(at(name)).unwrap(), b"my own, and older");
     }
+    fs::create_dir(at("sweep")).unwrap();
+    fs::write(at("sweep/sweep.json"), "my own, and older").unwrap();
+    let sweep = fednmf(0, "sweep -k 2 --runs 1 --max-iters 1 --input").arg(data("digits.npy"));
+    sweep.arg("--output").arg(at("sweep")).refused(&["sweep.json", "not replaced"]);
     let factors = at("f.h5ad");
     fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(data("digits.npy")).arg("--output").arg(&factors).ok();
     let onto = fednmf(0, "project").arg(&factors).arg("--input").arg(data("digits.npy")).arg("--add-to").arg(&factors);
@@ -329,4 +333,14 @@ fn a_projection_keeps_what_was_missing() {
     let projected = number(&summary(&line), "rel_error");
     let evaluated = number(&summary(&format!("evaluate {} --json --input {digits}", at("p.h5"))), "rel_error");
     assert!((projected - evaluated).abs() < 1e-9 * projected, "{projected} {evaluated}");
+}
+
+#[test]
+fn private_factors_are_said_to_be_in_the_files_of_the_parties() {
+    let dir = tempdir().unwrap();
+    let output = dir.path().join("o.h5");
+    let run = fednmf(0, "--algo fnmf --parties 2 -k 2 --max-iters 1 --input").arg(data("digits.npy"));
+    run.arg("--output").arg(&output).ok();
+    let evaluated = fednmf(0, "evaluate").arg(&output).arg("--input").arg(data("digits.npy"));
+    evaluated.refused(&["U is private", "o.party-{party}.h5"]);
 }

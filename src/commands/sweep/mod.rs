@@ -20,6 +20,8 @@ use crate::data;
 use crate::data::{Layout, Loaded, PartySplit};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::progress::Progress;
+use crate::output::targets;
+use crate::output::targets::{Content, Target};
 
 /// The tasks of each group: the largest first, each to the group with the least work so far. The same on all ranks.
 fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {
@@ -47,7 +49,8 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
             args.output.display()
         ))
     });
-    comm.agree_on_error(made)?;
+    let checked = made.and_then(|()| if comm.is_root() { check_results(args) } else { Ok(()) });
+    comm.agree_on_error(checked)?;
     let tasks: Vec<Task> = sweep.ks.iter().flat_map(|&k| (0..args.runs).map(move |run| Task { k, run })).collect();
     let groups = args.groups.unwrap_or(comm.size()).clamp(1, comm.size().min(tasks.len()));
     let number = comm.rank() * groups / comm.size();
@@ -99,6 +102,19 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let summary = Summary { sweep: &sweep, points: &points, choice, consensus };
     comm.agree_on_error(if comm.is_root() { summary.write() } else { Ok(()) })?;
     Ok(EXIT_DONE)
+}
+
+/// Refuses to replace results that are not a sweep's: the page is recognised, and its numbers stand beside it.
+fn check_results(args: &SweepArgs) -> Result<()> {
+    let [page, numbers] = ["sweep.html", "sweep.json"].map(|name| args.output.join(name));
+    targets::check(&[Target { option: "--output", path: &page, content: Content::Report }], &[])?;
+    if numbers.exists() && !page.exists() {
+        return Err(Error::input(format!(
+            "--output: {} exists and is not a sweep's, so it is not replaced; choose another directory",
+            numbers.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Settles the methods and loads the whole matrix into each group, in the layout that they need. Collective in the group.
