@@ -10,6 +10,7 @@ use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
 use super::settings::Settings;
 use super::{metadata, report};
+use crate::algorithms::description::Partition;
 use crate::algorithms::shared::dp;
 use crate::comm::{Communicator, end_without_lost_ranks, watchdog};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
@@ -142,17 +143,29 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
         ));
     }
     let nothing = match leading {
-        Measure::F1 => value(leading).is_some_and(|f1| f1 < 0.1),
-        _ => value(Measure::RelativeError).is_some_and(|error| error > 0.95),
+        Measure::F1 => !end["privacy"].is_null() && value(leading).is_some_and(|f1| f1 < 0.1),
+        _ => noise_over_signal(run, &end["privacy"]).is_some_and(|ratio| ratio > 1.0),
     };
-    if nothing && !end["privacy"].is_null() {
+    if nothing {
         all.push(
-            "--dp: the noise leaves nearly nothing of the components (factors of zeros have a relative error of 1); use a \
-             larger --epsilon, fewer releases (--dp-releases), fewer components or more data"
+            "--dp: the noise is larger than all that parties may release, so the components are mostly noise; use a larger \
+             --epsilon, fewer releases (--dp-releases), fewer components or more parties"
                 .to_string(),
         );
     }
     all
+}
+
+/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release.
+fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
+    let count = |name: &str| run.start[name].as_f64();
+    let across = if run.settings.description().partition == Partition::PartyColumns { "m" } else { "n" };
+    let length = count(across)? * run.settings.k as f64;
+    // Two releases are at most twice the largest norm apart.
+    let (noise, largest) = (privacy["noise"].as_f64()?, privacy["sensitivity"].as_f64()? / 2.0);
+    let parties = count("parties")?;
+    let averaged = if privacy["noise_on"].as_str()?.contains("sum") { parties } else { parties.sqrt() };
+    Some(noise * length.sqrt() / averaged / largest)
 }
 
 /// Prints the summary on stdout.

@@ -63,9 +63,9 @@ fn noise_leaves_factors_that_fit_the_released_ones() {
     let good = run(8.0);
     let error = good.stdout.split("relative error ").nth(1).unwrap().split_whitespace().next().unwrap();
     assert!(error.parse::<f64>().unwrap() < 1.0, "{}", good.stdout);
-    assert!(!good.stderr.contains("nearly nothing"), "{}", good.stderr);
-    let lost = run(0.001);
-    assert!(lost.stderr.contains("nearly nothing") || lost.stdout.contains("relative error 0.8"), "{lost:?}");
+    // Three parties with 256 numbers each cannot hide in so much noise, and the run says so.
+    assert!(good.stderr.contains("mostly noise"), "{}", good.stderr);
+    assert!(!run(1e6).stderr.contains("mostly noise"));
     // Warnings of privacy are not silenced.
     assert!(good.stderr.contains("--eval-every 0 sends none"), "{}", good.stderr);
 }
