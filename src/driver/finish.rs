@@ -10,7 +10,6 @@ use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
 use super::settings::Settings;
 use super::{metadata, report};
-use crate::algorithms::description::Partition;
 use crate::algorithms::shared::dp;
 use crate::comm::{Communicator, end_without_lost_ranks, watchdog};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
@@ -158,12 +157,9 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
 
 /// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release.
 fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
-    let count = |name: &str| run.start[name].as_f64();
-    let across = if run.settings.description().partition == Partition::PartyColumns { "m" } else { "n" };
-    let length = count(across)? * run.settings.k as f64;
     // Two releases are at most twice the largest norm apart.
     let (noise, largest) = (privacy["noise"].as_f64()?, privacy["sensitivity"].as_f64()? / 2.0);
-    let parties = count("parties")?;
+    let (parties, length) = (run.start["parties"].as_f64()?, privacy["entries"].as_f64()?);
     let averaged = if privacy["noise_on"].as_str()?.contains("sum") { parties } else { parties.sqrt() };
     Some(noise * length.sqrt() / averaged / largest)
 }
