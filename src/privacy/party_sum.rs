@@ -119,7 +119,7 @@ impl PartySum {
     /// As [`PartySum::masked`], for sums that continue without parties that drop out as long as `threshold` are left.
     ///
     /// # Errors
-    /// On all ranks, if the threshold is below 2 or above the number of parties.
+    /// On all ranks, if the threshold is not more than half of the parties, or above their number.
     pub fn dropout_resilient(comm: &Communicator, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
         let protocol = Protocol::Resilient(ResilientSum::new(comm, parties, threshold)?);
         Ok(PartySum::with(protocol, comm, parties, headroom))

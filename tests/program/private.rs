@@ -274,3 +274,21 @@ fn membership_of_a_row_is_inferred_without_noise_but_not_with_it() {
     let guessed = right("--dp gaussian --epsilon 0.5 --clip 1");
     assert!(guessed < 39, "{guessed} of {trials} guesses were right");
 }
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn values_of_several_parties_are_not_counted_or_moved_without_a_word() {
+    let quantile = "--algo felb -k 2 --max-iters 1 --binarize q0.9 --input synthetic:planted,m=30,n=20";
+    for ranks in [1, 3] {
+        fednmf(ranks, &format!("{quantile} --parties 3")).refused(&["--binarize", "quantile", "several parties"]);
+    }
+    fednmf(1, &format!("{quantile} --parties 1")).ok();
+    // One file for all parties is read by all ranks, whatever the verbosity.
+    let one = "--algo syn-sd --parties 2 -k 2 --max-iters 1 --quiet --input";
+    let warned = |ranks: usize| {
+        let done = fednmf(ranks, one).arg(data("digits.npy")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        done.stderr.contains("entries pass between them in the clear")
+    };
+    assert!(warned(2) && !warned(1));
+}
