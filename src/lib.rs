@@ -15,6 +15,7 @@ pub mod linalg;
 pub mod metrics;
 pub mod nls;
 pub mod output;
+pub mod party_sum;
 pub mod privacy;
 pub mod random;
 pub mod report;

@@ -1,6 +1,6 @@
 //! A factorisation in progress ([`Algorithm`]), and what it is built from ([`Problem`]).
 
-use crate::comm::{Communicator, Parties};
+use crate::comm::{Communicator, Parties, PartyCommunicator};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Real, SparseKernels};
@@ -110,5 +110,5 @@ pub trait Asynchronous {
     fn order(&self) -> &[usize];
 
     /// The communicator of the surviving ranks once some rank was lost: from then on only these meet.
-    fn survivors(&self) -> Option<&Communicator>;
+    fn survivors(&self) -> Option<&PartyCommunicator>;
 }

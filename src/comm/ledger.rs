@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::privacy::Protection;
+
 /// What a message carries. Every method's message table assigns one to each message kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum Payload {
@@ -27,16 +29,28 @@ pub enum Payload {
     Control,
 }
 
-/// The kind of a message, as profile and audit name it, and what it carries.
+/// The kind of a message, as profile and audit name it, what it carries and how it is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageTag {
     pub kind: &'static str,
     pub payload: Payload,
+    protection: Protection,
 }
 
 impl MessageTag {
+    /// For a message in the clear, unless the type of what is sent says more.
     pub const fn new(kind: &'static str, payload: Payload) -> Self {
-        MessageTag { kind, payload }
+        MessageTag { kind, payload, protection: Protection::Declared }
+    }
+
+    /// How the message is protected.
+    pub const fn protection(self) -> Protection {
+        self.protection
+    }
+
+    /// The tag of a message whose type protects it so.
+    pub(super) const fn under(self, protection: Protection) -> Self {
+        MessageTag { protection, ..self }
     }
 }
 

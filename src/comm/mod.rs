@@ -12,6 +12,7 @@ mod collective;
 mod exit;
 mod ledger;
 mod parties;
+mod party_communicator;
 mod party_reductions;
 mod point_to_point;
 mod reproducible;
@@ -34,6 +35,7 @@ pub use collective::Parts;
 pub use exit::{Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use ledger::{Entry, Ledger, MessageTag, Payload};
 pub use parties::Parties;
+pub use party_communicator::PartyCommunicator;
 pub use party_reductions::LARGEST;
 pub use point_to_point::Backoff;
 

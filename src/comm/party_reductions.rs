@@ -7,6 +7,7 @@ use super::{Communicator, MessageTag, Payload, Volume, watchdog};
 use crate::comm::reproducible::Bins;
 use crate::error::Result;
 use crate::linalg::Real;
+use crate::privacy::Release;
 
 /// What an unmasked exact sum reveals beside its result: the bins depend on the largest magnitude of all terms.
 pub const LARGEST: MessageTag = MessageTag::new("largest term of an exact sum", Payload::Scalar);
@@ -17,23 +18,25 @@ impl Communicator {
     ///
     /// # Errors
     /// On all ranks, if a value is not finite or too large to be summed.
-    pub fn sum_parties<'a, T: Real>(
+    pub fn sum_parties<T: Real, R: Release<T>>(
         &self,
         tag: MessageTag,
         parties: usize,
-        terms: impl Iterator<Item = &'a [T]> + Clone,
+        terms: impl Iterator<Item = R> + Clone,
         out: &mut [T],
     ) -> Result<()> {
         let hosted = terms.clone().count();
         let party = |elements: usize, size: usize| 2 * hosted * elements * size;
         let mut largest = [0.0f64];
-        for x in terms.clone().flatten() {
-            // NaN must win, and f64::max would drop it.
-            let x = x.as_f64().abs();
-            largest[0] = if x.is_nan() { f64::INFINITY } else { largest[0].max(x) };
+        for term in terms.clone() {
+            for x in term.values() {
+                // NaN must win, and f64::max would drop it.
+                let x = x.as_f64().abs();
+                largest[0] = if x.is_nan() { f64::INFINITY } else { largest[0].max(x) };
+            }
         }
         let volume = Volume { party: party(1, size_of::<f64>()), rank: 2 * size_of::<f64>(), messages: 1 };
-        self.timed(LARGEST, volume, || self.reduce_in_pieces(Op::Max, &mut largest));
+        self.timed(LARGEST.under(R::PROTECTION), volume, || self.reduce_in_pieces(Op::Max, &mut largest));
         let bins = Bins::new(largest[0], parties).map_err(|e| e.at(tag.kind).on_all_ranks())?;
 
         let start = Instant::now();
@@ -41,8 +44,8 @@ impl Communicator {
         sums.clear();
         sums.resize(2 * out.len(), 0.0);
         for term in terms {
-            assert_eq!(term.len(), out.len(), "the term of a party");
-            for (pair, x) in sums.chunks_exact_mut(2).zip(term) {
+            assert_eq!(term.values().len(), out.len(), "the term of a party");
+            for (pair, x) in sums.chunks_exact_mut(2).zip(term.values()) {
                 let [high, low] = bins.split(x.as_f64());
                 pair[0] += high;
                 pair[1] += low;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::algorithms::{Algorithm, Asynchronous, Measures};
-use crate::comm::{CONTROL, Communicator, Signals, watchdog};
+use crate::comm::{CONTROL, Communicator, PartyCommunicator, Signals, watchdog};
 use crate::driver::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -196,7 +196,7 @@ impl<T: Real> Driver<T> {
 
     /// The communicator of the surviving ranks, if some were lost.
     pub fn survivors(&self) -> Option<&Communicator> {
-        self.algorithm.asynchronous().and_then(Asynchronous::survivors)
+        self.algorithm.asynchronous().and_then(Asynchronous::survivors).map(PartyCommunicator::ranks)
     }
 
     /// Runs at most `block` iterations, none beyond the next point at which something is due; returns seconds per

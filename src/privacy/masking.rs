@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 use super::key_agreement::{KEY, shared_key};
+use super::released::{MaskedWords, PublicKeys};
 use crate::error::Result;
 
 /// A party's secret key with its public key.
@@ -34,8 +35,7 @@ impl KeyPair {
         KeyPair { secret, public }
     }
 
-    /// The public key, for the other parties.
-    pub fn public(&self) -> &[u8; KEY] {
+    fn public(&self) -> &[u8; KEY] {
         self.public.as_bytes()
     }
 }
@@ -78,14 +78,25 @@ impl Masks {
         Ok(Masks { streams: streams.collect::<Result<_>>()? })
     }
 
-    /// Masks a term in place. `number` identifies the sum: unique per sum, equal for all parties.
-    pub fn apply(&mut self, number: u64, term: &mut [u64]) {
+    /// Adds a term to the sum, with its masks. `number` identifies the sum: unique per sum, equal for all parties. The term
+    /// is masked in place.
+    pub fn add(&mut self, number: u64, term: &mut [u64], sum: &mut MaskedWords) {
+        self.apply(number, term);
+        sum.add(term);
+    }
+
+    fn apply(&mut self, number: u64, term: &mut [u64]) {
         for (stream, subtract) in &mut self.streams {
             stream.set_stream(number);
             stream.set_word_pos(0);
             add_stream(term, stream, *subtract);
         }
     }
+}
+
+/// The public keys of the hosted parties, for the others.
+pub fn public_keys(own: &[KeyPair]) -> PublicKeys<u8> {
+    PublicKeys::new(own.iter().flat_map(|pair| *pair.public()).collect())
 }
 
 /// The masks of all hosted parties, for the public keys of all parties in order.

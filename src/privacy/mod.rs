@@ -1,20 +1,23 @@
-//! Protection of the parties' data: masked sums, encryption, and differential privacy.
+//! Protection of the parties' data: masks, encryption, differential privacy. Nothing here communicates.
 //!
-//! - [`PartySum`]: sums over parties, in the clear or masked (`masking`, in the `fixed_point` numbers modulo 2⁶⁴), and
-//!   masked with tolerance of parties that drop out (`dropout`).
+//! - [`released`]: the types of what may leave a party; each protection makes its own.
+//! - [`masking`]: pairwise masks for sums, in the [`fixed_point`] numbers modulo 2⁶⁴; [`dropout`] tolerates parties that drop
+//!   out.
 //! - [`dp`]: noise on what a party releases, and the privacy loss of a run.
 //! - [`paillier`]: additively homomorphic encryption.
 //! - [`attack`]: what sketches of a matrix reveal about it.
 
 pub mod attack;
 pub mod dp;
-mod dropout;
-mod fixed_point;
-mod key_agreement;
-mod masking;
+pub mod dropout;
+pub mod fixed_point;
+pub mod key_agreement;
+pub mod masking;
 pub mod paillier;
-mod party_sum;
+pub mod released;
 
 pub use dp::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
-pub use dropout::{ANSWERS, ROUND_KEYS, SEALED_SHARES};
-pub use party_sum::{Joint, KEYS, PartySum, masked};
+pub use released::{
+    Ciphertexts, Declared, DeclaredMut, MaskedWords, Noised, Private, Protection, PublicKeys, Release, SealedShares,
+    Transfer, UnmaskShares,
+};

@@ -17,6 +17,7 @@ use rand::rngs::StdRng;
 use rug::integer::{IsPrime, Order};
 use rug::{Assign, Complete, Integer};
 
+use super::released::{Ciphertexts, PublicKeys};
 use crate::error::{Error, Result};
 
 /// Bits of the exponent per multiplication by the table.
@@ -125,10 +126,10 @@ impl PublicKey {
     }
 
     /// n as words, for a message.
-    pub fn words(&self) -> Vec<u64> {
+    pub fn words(&self) -> PublicKeys<u64> {
         let mut words = vec![0; PublicKey::length(self.bits)];
         self.n.write_digits(&mut words, Order::Lsf);
-        words
+        PublicKeys::new(words)
     }
 
     /// Bits of a nonnegative integer that always fits into one plaintext.
@@ -141,9 +142,9 @@ impl PublicKey {
         2 * bits as usize / 64
     }
 
-    /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result is distributed as a
-    /// fresh encryption of its plaintext, independent of how `w.a` was computed.
-    pub fn add_and_refresh(&self, w: &mut Worker) {
+    /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result, in `w.a`, is distributed as
+    /// a fresh encryption of its plaintext, independent of how `w.a` was computed.
+    pub fn add_and_refresh(&self, w: &mut Worker) -> Fresh {
         w.draw(self.bits);
         let Worker { exponent, a, b, c, .. } = w;
         let r = Integer::from_digits(exponent, Order::Lsf) % &self.n;
@@ -158,6 +159,33 @@ impl PublicKey {
         }
         c.assign(&*a * &*b);
         a.assign(&*c % &self.nn);
+        Fresh(())
+    }
+}
+
+/// Says that a worker's `a` is a fresh ciphertext, which may leave the party.
+pub struct Fresh(());
+
+impl Ciphertexts {
+    /// Fills parts of `width` words, distributed over the workers' threads: `encrypt(worker, i)` makes part i in the worker's
+    /// `a`.
+    pub fn fill(&mut self, workers: &mut [Worker], width: usize, encrypt: impl Fn(&mut Worker, usize) -> Fresh + Sync) {
+        let run = |worker: &mut Worker, first: usize, out: &mut [u64]| {
+            for (i, part) in out.chunks_exact_mut(width).enumerate() {
+                let Fresh(()) = encrypt(worker, first + i);
+                worker.a.write_digits(part, Order::Lsf);
+            }
+        };
+        let out = self.words_mut();
+        let each = (out.len() / width).div_ceil(workers.len().max(1)).max(1);
+        match workers {
+            [worker] => run(worker, 0, out),
+            _ => std::thread::scope(|scope| {
+                for (t, (worker, out)) in workers.iter_mut().zip(out.chunks_mut(each * width)).enumerate() {
+                    scope.spawn(move || run(worker, t * each, out));
+                }
+            }),
+        }
     }
 }
 
@@ -238,8 +266,8 @@ impl PrivateKey {
         })
     }
 
-    /// Encrypts the plaintext `w.x` modulo n into `out` ([`PublicKey::ciphertext_words`] long).
-    pub fn encrypt(&self, w: &mut Worker, out: &mut [u64]) {
+    /// Encrypts the plaintext `w.x` modulo n, into `w.a`.
+    pub fn encrypt(&self, w: &mut Worker) -> Fresh {
         w.draw(self.public.bits / 2);
         let Worker { exponent, a, b, c, x, .. } = w;
         self.modulo_pp.power(exponent, a, c);
@@ -258,7 +286,7 @@ impl PrivateKey {
         if *a >= self.public.nn {
             *a -= &self.public.nn;
         }
-        a.write_digits(out, Order::Lsf);
+        Fresh(())
     }
 
     /// Decrypts a ciphertext to a plaintext in (−n/2, n/2).
@@ -305,13 +333,15 @@ mod tests {
             for x in [0, 1, -1, 123_456_789, -987_654_321, i64::MAX, i64::MIN + 1] {
                 let mut c = vec![0; PublicKey::ciphertext_words(bits)];
                 w.x.assign(x);
-                key.encrypt(&mut w, &mut c);
+                key.encrypt(&mut w);
+                w.a.write_digits(&mut c, Order::Lsf);
                 assert_eq!(key.decrypt(&c).unwrap(), x);
                 seen.push(c);
             }
             let mut again = vec![0; PublicKey::ciphertext_words(bits)];
             w.x.assign(0);
-            key.encrypt(&mut w, &mut again);
+            key.encrypt(&mut w);
+            w.a.write_digits(&mut again, Order::Lsf);
             assert!(!seen.contains(&again), "equal plaintexts have equal ciphertexts");
         }
     }
@@ -353,11 +383,10 @@ mod tests {
     #[test]
     fn a_neighbour_adds_without_the_key() {
         let (key, mut w) = key(2048);
-        let public = PublicKey::from_words(&key.public.words(), 2048).unwrap();
+        let public = PublicKey::from_words(key.public.words().as_slice(), 2048).unwrap();
         let mut c = vec![0; PublicKey::ciphertext_words(2048)];
         w.x.assign(-40);
-        key.encrypt(&mut w, &mut c);
-        w.a.assign_digits(&c, Order::Lsf);
+        key.encrypt(&mut w);
         w.b.assign(100);
         public.add_and_refresh(&mut w);
         w.a.write_digits(&mut c, Order::Lsf);

@@ -5,11 +5,11 @@ use ndarray::Array2;
 use crate::algorithms::Measures;
 use crate::algorithms::boolean::cover::{Components, Counts, Signal, rounded};
 use crate::algorithms::boolean::party_block::Ones;
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
-use crate::privacy::PartySum;
+use crate::party_sum::PartySum;
 
 /// Rows of U for the shared components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -36,7 +36,7 @@ pub struct Client<T: Real> {
 ///
 /// # Errors
 /// When an entry is neither 0 nor 1.
-pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &Communicator) -> Result<Vec<Client<T>>> {
+pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunicator) -> Result<Vec<Client<T>>> {
     let hosted = parties.hosted(comm.rank());
     let n = data.header.cols;
     let mut all = Vec::with_capacity(hosted.len());
@@ -123,7 +123,7 @@ impl<T: Real> Outcome<T> {
     ///
     /// # Errors
     /// As [`PartySum::sum`].
-    pub fn measures(&self, party_sum: &mut PartySum, comm: &Communicator, parties: usize) -> Result<Measures> {
+    pub fn measures(&self, party_sum: &mut PartySum, comm: &PartyCommunicator, parties: usize) -> Result<Measures> {
         let shares: Vec<[f64; 9]> = self.fits.iter().zip(&self.u).map(|(f, u)| self.share(f, u.nrows())).collect();
         let mut sum = [0.0; 9];
         // No party's statistics are larger than the number of entries: no room is needed above it.
@@ -166,7 +166,7 @@ impl<T: Real> Outcome<T> {
     }
 
     /// `V` (n × k) shared, `U` (rows × k) each party's own.
-    pub fn factors(&self, clients: &[Client<T>], comm: &Communicator) -> Vec<Piece<'_, T>> {
+    pub fn factors(&self, clients: &[Client<T>], comm: &PartyCommunicator) -> Vec<Piece<'_, T>> {
         pieces(clients, comm, &self.v, self.u.iter())
     }
 }
@@ -174,7 +174,7 @@ impl<T: Real> Outcome<T> {
 /// Pieces of a shared `V`, which every rank has whole and rank 0 gives, and of the parties' own `U`.
 pub fn pieces<'a, T: Real>(
     clients: &[Client<T>],
-    comm: &Communicator,
+    comm: &PartyCommunicator,
     v: &'a Array2<T>,
     u: impl Iterator<Item = &'a Array2<T>>,
 ) -> Vec<Piece<'a, T>> {

@@ -13,11 +13,12 @@ use crate::algorithms::method::Groups;
 use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
 use crate::algorithms::shared::secure_sum::{self, SecureSumArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Payload};
+use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Bits, Real};
 use crate::metrics::Measure;
-use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
+use crate::party_sum::{KEYS, PartySum, masked};
+use crate::privacy::{Bound, Releases};
 use crate::state::{Owner, Piece, SavedState, State};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
@@ -135,7 +136,7 @@ impl Aggregate {
 }
 
 struct Vote<T: Real, L> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     parties: usize,
     party_sum: PartySum,
     releases: Option<Releases>,
@@ -164,6 +165,7 @@ pub fn build<T: Real, L: Local<T> + 'static>(
     mut local: impl FnMut(&Client<T>, usize) -> L,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, max_iters, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     let messages = Messages { max_iters, once: true, length: n * k, natural: Some(Bound::Box), boolean: true };
     let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
@@ -212,11 +214,15 @@ impl<T: Real, L: Local<T>> Vote<T, L> {
             })
             .collect();
         let mut sum = vec![0.0f32; k * n];
-        if let Some(releases) = &mut self.releases {
-            releases.open()?;
-            votes.iter_mut().enumerate().for_each(|(hosted, votes)| releases.release(hosted, votes, None));
+        match &mut self.releases {
+            Some(releases) => {
+                releases.open()?;
+                let votes = votes.iter_mut().enumerate();
+                let noised: Vec<_> = votes.map(|(hosted, votes)| releases.release(hosted, votes, None)).collect();
+                self.party_sum.sum_noised(&self.comm, VOTES, 1.0, &noised, &mut sum)?;
+            }
+            None => self.party_sum.sum(&self.comm, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?,
         }
-        self.party_sum.sum(&self.comm, VOTES, 1.0, votes.iter().map(Vec::as_slice), &mut sum)?;
         let mut shared = Bits::zeros(k, n);
         for (at, _) in sum.iter().enumerate().filter(|(_, votes)| self.aggregate.accepts(**votes, self.parties)) {
             shared.set(at / n, at % n);

@@ -24,12 +24,13 @@ use crate::algorithms::shared::init;
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
+use crate::comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gemm, gram};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::privacy::{KEYS, PartySum};
+use crate::party_sum::{KEYS, PartySum};
+use crate::privacy::Declared;
 use crate::random::Stream;
 use crate::sketch::{self, Sketch, SketchKind};
 use crate::state::{Owner, Piece, SavedState, State};
@@ -153,7 +154,7 @@ struct SecureParty<T: Real> {
 }
 
 struct DsanlsSecure<T: Real> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     party_sum: PartySum,
     facts: Facts,
     draws: Draws,
@@ -208,6 +209,7 @@ fn sizes(args: &DsanlsSecureArgs, facts: &Facts) -> Result<(usize, usize, usize)
 
 fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let facts = Facts::of(&data, k);
     let (d_u, d_v, limit) = sizes(args, &facts)?;
     let Facts { m, n, order, .. } = facts;
@@ -385,7 +387,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
             own.slice_mut(s![rows.start - first..rows.end - first, ..]).assign(u);
         }
         let mut whole = Array2::zeros((m, k));
-        self.comm.all_gather(GATHER_U, entries(&own), &self.u_parts, entries_mut(&mut whole));
+        self.comm.gather(GATHER_U, Declared(entries(&own)), &self.u_parts, entries_mut(&mut whole));
         let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
         let error = relative_error(&self.comm, &mut self.party_sum, norm2, parts, &whole.view())?;
         Ok(vec![("rel_error", error)])

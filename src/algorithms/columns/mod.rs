@@ -23,13 +23,13 @@ use ndarray::{Array2, ArrayView2};
 
 use crate::algorithms::description::{Form, MessageSpec};
 use crate::algorithms::shared::init;
-use crate::comm::{Communicator, MessageTag};
+use crate::comm::{MessageTag, PartyCommunicator};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Block, Order, Real, SparseKernels, gram};
 use crate::metrics;
 use crate::nls::Pivoting;
-use crate::privacy::{PartySum, masked};
+use crate::party_sum::{PartySum, masked};
 use crate::state::{Owner, Piece, SavedState};
 
 const PAPER: &str =
@@ -135,7 +135,7 @@ impl<T: Real> Refitted<T> {
 /// out: relative to their share of ‖M‖², as if all had alike. Their own norms stay unknown, since the difference from the
 /// norm of all would be that of the lost parties. Collective.
 fn relative_error<'a, T: Real>(
-    comm: &Communicator,
+    comm: &PartyCommunicator,
     party_sum: &mut PartySum,
     norm2: f64,
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,

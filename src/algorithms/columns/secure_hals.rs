@@ -27,13 +27,13 @@ use crate::algorithms::parameters::{self, Auto, SecretSource, Sizes};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Payload};
+use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::nls::{Pivoting, Sweep, sweep};
-use crate::privacy::{Joint, KEYS, PartySum, masked};
+use crate::party_sum::{Joint, KEYS, PartySum, masked};
 use crate::random::secret_rng;
 use crate::state::{Owner, Piece, SavedState, State};
 
@@ -215,7 +215,7 @@ struct SecureParty<T: Real> {
 }
 
 struct SecureHals<T: Real> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     party_sum: PartySum,
     facts: Facts,
     passes: usize,
@@ -257,6 +257,7 @@ impl<T: Real> Extrapolated<T> {
 
 fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
     let beyond = args.extrapolation == Extrapolation::Restart;
@@ -336,7 +337,7 @@ fn gram_size(facts: &Facts) -> f64 {
 
 /// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, both over the same parties.
 fn sums<T: Real>(
-    comm: &Communicator,
+    comm: &PartyCommunicator,
     party_sum: &mut PartySum,
     facts: &Facts,
     members: &[SecureParty<T>],

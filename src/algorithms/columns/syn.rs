@@ -29,12 +29,13 @@ use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Payload};
+use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::privacy::{KEYS, PartySum, Releases};
+use crate::party_sum::{KEYS, PartySum};
+use crate::privacy::Releases;
 use crate::sketch;
 use crate::sketch::Sketch;
 use crate::state::{Piece, SavedState, State};
@@ -352,7 +353,7 @@ struct Exchange<T: Real> {
 }
 
 struct Syn<T: Real> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     party_sum: PartySum,
     releases: Option<Releases>,
     /// The first hosted party.
@@ -380,6 +381,7 @@ fn build<T: Real>(
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
     let sizes = sketches.exchanged.or(sketches.own).and_then(|args| args.sketch_size.given());
@@ -491,19 +493,12 @@ impl<T: Real> Syn<T> {
             let sum = party_sum.sum_words(comm, AVERAGE_U, u.len(), fill);
             entries_mut(u).iter_mut().zip(sum).for_each(|(x, sum)| *x += T::from_f64(releases.decode(*sum)));
         } else {
-            comm.work("noise", || {
-                for (hosted, member) in members.iter_mut().enumerate() {
-                    releases.release(hosted, entries_mut(&mut member.u), None);
-                }
+            let noised: Vec<_> = comm.work("noise", || {
+                let members = members.iter_mut().enumerate();
+                members.map(|(hosted, x)| releases.release(hosted, entries_mut(&mut x.u), None)).collect()
             });
             let mut moved = u.clone();
-            party_sum.sum(
-                comm,
-                AVERAGE_U,
-                facts.scale,
-                members.iter().map(|x| entries(&x.u)),
-                entries_mut(&mut moved),
-            )?;
+            party_sum.sum_noised(comm, AVERAGE_U, facts.scale, &noised, entries_mut(&mut moved))?;
             *u += &moved;
         }
         u.mapv_inplace(|x| x.max(T::zero()));

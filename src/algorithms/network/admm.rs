@@ -11,10 +11,11 @@ use crate::algorithms::method::Method;
 use crate::algorithms::network::ppdnmf::local::{Agent, InnerAdmmArgs, Inverse, Penalties, Split};
 use crate::algorithms::network::ppdnmf::{common_start, measure, penalties};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::metrics::Measure;
+use crate::privacy::Declared;
 use crate::state::{Owner, Piece, SavedState, State};
 
 /// Parameters of the centralised ADMM.
@@ -56,7 +57,7 @@ impl Method for AdmmArgs {
 const PRODUCTS: MessageTag = MessageTag::new("sum of ZY' and YY'", Payload::Product);
 
 struct Central<T: Real> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     parties: Parties,
     /// The parties, of which the hub uses data and Y only.
     agents: Vec<Agent<T>>,
@@ -78,6 +79,7 @@ struct Central<T: Real> {
 
 fn build<T: Real>(args: &InnerAdmmArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
     let penalties = penalties(&data, k, parties, args, Some(0.0));
     let mut first = Array2::zeros((shape.0, k));
@@ -122,7 +124,7 @@ impl<T: Real> Central<T> {
             gram(&agent.y.x.view(), &mut h.view_mut());
             share.iter_mut().zip(agent.x.product.iter().chain(&*h)).for_each(|(out, &x)| *out = x);
         }
-        comm.sum_parties(PRODUCTS, parties.count, shares.iter().map(Vec::as_slice), sum)?;
+        comm.sum_parties(PRODUCTS, parties.count, shares.iter().map(|share| Declared(share.as_slice())), sum)?;
         x.product.iter_mut().zip(&sum[..words]).for_each(|(out, &x)| *out = x);
         inverse.of_gram(&sum[words..], penalties.mu)?;
         for _ in 0..self.admm_iters {

@@ -5,9 +5,10 @@ use serde_json::Value;
 use crate::algorithms::Measures;
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Auto, SecretSource};
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
-use crate::privacy::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PartySum, Releases, masked};
+use crate::party_sum::{PartySum, masked};
+use crate::privacy::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, Releases};
 use crate::random::secret_rng;
 use crate::state::{Owner, SavedState, State};
 use rand::Rng;
@@ -151,7 +152,7 @@ pub fn releases(
     masked: bool,
     messages: Messages,
     parties: Parties,
-    comm: &Communicator,
+    comm: &PartyCommunicator,
 ) -> Result<Option<Releases>> {
     let Some(mechanism) = args.mechanism() else { return Ok(None) };
     let clip = args.clip.given();
@@ -210,7 +211,7 @@ const NOISE: u64 = 0x6e6f_6973_6500_0000;
 pub fn measure(
     releases: Option<&Releases>,
     party_sum: &mut PartySum,
-    comm: &Communicator,
+    comm: &PartyCommunicator,
     measures: &mut Measures,
 ) -> Result<()> {
     let Some(releases) = releases else { return Ok(()) };

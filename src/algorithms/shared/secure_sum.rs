@@ -2,9 +2,9 @@
 
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, OrNone};
-use crate::comm::{Communicator, Parties};
+use crate::comm::{Parties, PartyCommunicator};
 use crate::error::{Error, Result};
-use crate::privacy::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
+use crate::party_sum::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
 
 /// Whether sums over parties are masked.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -59,7 +59,7 @@ pub const SURVIVING: [MessageSpec; 3] = [
 /// # Errors
 /// As [`PartySum::masked`].
 pub fn party_sum(
-    comm: &Communicator,
+    comm: &PartyCommunicator,
     parties: Parties,
     args: &SecureSumArgs,
     threshold: Option<&ThresholdArgs>,

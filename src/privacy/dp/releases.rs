@@ -7,6 +7,7 @@ use super::noise_plan::{Bound, Mechanism, NoisePlan};
 use super::sampler::{NOISE_KEY, NoiseSampler};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::privacy::released::Noised;
 
 /// The releases of the hosted parties in a run.
 pub struct Releases {
@@ -63,12 +64,18 @@ impl Releases {
         Ok(())
     }
 
-    /// Makes a message private in place, with noise of its own. `hosted` is the place of its party among the hosted ones,
+    /// Makes a message private, in place, with noise of its own. `hosted` is the place of its party among the hosted ones,
     /// `reference` a public message that [`Bound::Ball`] is centred at.
-    pub fn release<T: Real>(&mut self, hosted: usize, message: &mut [T], reference: Option<&[T]>) {
+    pub fn release<'m, T: Real>(
+        &mut self,
+        hosted: usize,
+        message: &'m mut [T],
+        reference: Option<&[T]>,
+    ) -> Noised<'m, T> {
         let mut noise = NoiseSampler::new(&self.keys[hosted], self.done);
         if self.plan.mechanism() == Mechanism::Xor {
-            return self.flip(hosted, message, &mut noise);
+            self.flip(hosted, message, &mut noise);
+            return Noised::new(message);
         }
         let clipping = Clipping::new(&self.plan, message, reference);
         self.clipped[hosted] += u64::from(clipping.clips);
@@ -78,6 +85,7 @@ impl Releases {
             let word = steps(clipping.entry(at, *x, known), grid).wrapping_add(self.plan.draw(&mut noise));
             *x = T::from_f64(if relative { known } else { 0.0 } + word as f64 * grid);
         }
+        Noised::new(message)
     }
 
     /// A message with its share of the noise, as numbers modulo 2⁶⁴ for a sum over all parties (see [`Releases::decode`]).

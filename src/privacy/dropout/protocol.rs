@@ -15,6 +15,7 @@
 //! With fewer than `threshold` parties at any stage the round ends with an error and reveals nothing.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use chacha20::ChaCha20Rng;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -26,6 +27,7 @@ use super::shamir::{self, SECRET, SHARE};
 use crate::error::{Error, Result};
 use crate::privacy::key_agreement::{KEY, shared_key};
 use crate::privacy::masking::add_stream;
+use crate::privacy::released::{MaskedWords, PublicKeys, SealedShares, UnmaskShares};
 
 /// The public keys of a party in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,11 +212,19 @@ impl PartyRound {
         Ok(out)
     }
 
-    /// Stage 3: takes the shares that others sent this party and masks `term` in place, for pairs with those parties.
+    /// Stage 3: takes the shares that others sent this party and adds its term to the sum, masked (in place) for pairs with
+    /// those parties.
     ///
     /// # Errors
     /// If fewer parties than the threshold are left, or a message is not from the party that it claims.
-    pub fn mask(&mut self, sealed: &BTreeMap<usize, Sealed>, term: &mut [u64]) -> Result<()> {
+    pub fn add(&mut self, sealed: &BTreeMap<usize, Sealed>, term: &mut [u64], sum: &mut MaskedWords) -> Result<()> {
+        self.mask(sealed, term)?;
+        sum.include(self.index);
+        sum.add(term);
+        Ok(())
+    }
+
+    pub(super) fn mask(&mut self, sealed: &BTreeMap<usize, Sealed>, term: &mut [u64]) -> Result<()> {
         enough(sealed.len() + 1, self.threshold, "shared their secrets")?;
         let own = self.keys().sealing;
         for (&other, sealed) in sealed {
@@ -250,6 +260,62 @@ impl PartyRound {
             keys: request.lost.iter().map(|p| Ok((*p, held(p)?[0]))).collect::<Result<_>>()?,
         })
     }
+}
+
+/// Stage 1, for the other parties: for each of the `hosted` parties a flag and its keys, if it takes part.
+pub fn publish(hosted: &Range<usize>, rounds: &BTreeMap<usize, PartyRound>) -> PublicKeys<u8> {
+    let mut keys = vec![0u8; (1 + ROUND_KEYS) * hosted.len()];
+    for (slot, party) in keys.chunks_exact_mut(1 + ROUND_KEYS).zip(hosted.clone()) {
+        if let Some(round) = rounds.get(&party) {
+            slot[0] = 1;
+            slot[1..].copy_from_slice(&round.keys().to_bytes());
+        }
+    }
+    PublicKeys::new(keys)
+}
+
+/// Stage 2, for the other parties: for each rank, which hosts the parties `to`, and each of the `hosted` parties a flag and
+/// its shares, those for parties of its own rank included.
+pub fn address(
+    hosted: &Range<usize>,
+    sealed: &BTreeMap<usize, BTreeMap<usize, Sealed>>,
+    to: impl Iterator<Item = Range<usize>>,
+) -> SealedShares {
+    let by_rank = to.map(|to| {
+        let mut bytes = Vec::with_capacity(hosted.len() * (1 + SEALED * to.len()));
+        for from in hosted.clone() {
+            let shares = sealed.get(&from);
+            bytes.push(u8::from(shares.is_some()));
+            for party in to.clone() {
+                bytes.extend(shares.and_then(|s| s.get(&party)).unwrap_or(&[0; SEALED]));
+            }
+        }
+        bytes
+    });
+    SealedShares::new(by_rank.collect())
+}
+
+/// Stage 4, for the server: for each of the `hosted` parties a flag and a share for every one of `all` parties.
+///
+/// # Errors
+/// As [`PartyRound::answer`].
+pub fn answer(
+    hosted: &Range<usize>,
+    staying: impl Iterator<Item = usize>,
+    rounds: &BTreeMap<usize, PartyRound>,
+    request: &UnmaskRequest,
+    all: usize,
+) -> Result<UnmaskShares> {
+    let slot = 1 + SHARE * all;
+    let mut words = vec![0u64; slot * hosted.len()];
+    for party in staying {
+        if let Some(round) = rounds.get(&party) {
+            let mine = &mut words[(party - hosted.start) * slot..][..slot];
+            mine[0] = 1;
+            mine[1..].copy_from_slice(&round.answer(request)?.to_words(all));
+        }
+    }
+    Ok(UnmaskShares::new(words))
 }
 
 /// # Errors

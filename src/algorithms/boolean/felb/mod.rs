@@ -31,11 +31,12 @@ use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
 use crate::algorithms::shared::init;
 use crate::algorithms::shared::secure_sum::{self, SecureSumArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Payload};
+use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
-use crate::privacy::{Bound, KEYS, Mechanism, PartySum, Releases, masked};
+use crate::party_sum::{KEYS, PartySum, masked};
+use crate::privacy::{Bound, Mechanism, Releases};
 use crate::state::{Owner, Piece, SavedState, State};
 
 const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
@@ -205,7 +206,7 @@ struct Work<T> {
 }
 
 struct Felb<T: Real> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     parties: usize,
     party_sum: PartySum,
     releases: Option<Releases>,
@@ -234,6 +235,7 @@ struct FelbState {
 
 fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: ProximalRule) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     let local_iters = args.local_iters;
     let boolean = args.dp.dp == Noise::Xor;
@@ -351,14 +353,15 @@ impl<T: Real> Felb<T> {
                 }
                 return Ok(());
             }
-            comm.work("noise", || {
-                for (hosted, v) in v.iter_mut().enumerate() {
-                    releases.release(hosted, slice_mut(v), Some(slice(shared)));
-                    if *clamp {
-                        v.mapv_inplace(|x| x.max(T::zero()).min(T::one()));
-                    }
-                }
+            let (low, high) = if *clamp { (T::zero(), T::one()) } else { (T::neg_infinity(), T::infinity()) };
+            let noised: Vec<_> = comm.work("noise", || {
+                let noised = v.iter_mut().enumerate().map(|(hosted, v)| {
+                    let release = releases.release(hosted, slice_mut(v), Some(slice(shared)));
+                    release.map(|x| x.max(low).min(high))
+                });
+                noised.collect()
             });
+            return party_sum.sum_noised(comm, SUM_V, 1.0, &noised, slice_mut(shared));
         }
         party_sum.sum(comm, SUM_V, 1.0, v.iter().map(slice), slice_mut(shared))
     }

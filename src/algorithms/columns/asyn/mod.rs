@@ -31,12 +31,13 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, OrNone};
 use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep};
 use crate::algorithms::{Algorithm, Asynchronous, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
+use crate::comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::privacy::PartySum;
+use crate::party_sum::PartySum;
+use crate::privacy::{Declared, DeclaredMut};
 use crate::state::{Owner, Piece, SavedState, State};
 use serde::{Deserialize, Serialize};
 
@@ -196,9 +197,9 @@ impl Method for AsynSsdVArgs {
 const SERVER: usize = 0;
 
 struct Asyn<T: Real> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     /// All ranks, or those that are left.
-    survivors: Communicator,
+    survivors: PartyCommunicator,
     who: Parties,
     /// By rank: whether it hosts a party with data.
     busy: Vec<bool>,
@@ -233,6 +234,7 @@ fn build<T: Real>(
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, carry_on, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let facts = Facts::of(&data, k);
     let u = start_u(&facts, seed);
     let (d_u, _) = sketch_sizes(sketch.and_then(|args| args.sketch_size.given()), &facts)?;
@@ -299,8 +301,8 @@ struct TurnState {
 }
 
 /// Books a transfer between the server and a party on its own rank, which needs no message.
-fn book_own<T: Real>(comm: &Communicator, tag: MessageTag, elements: &[T]) {
-    comm.record_local::<T>(tag, 2 * elements.len());
+fn book_own<T: Real>(comm: &PartyCommunicator, tag: MessageTag, elements: &[T]) {
+    comm.hand_over(tag, [Declared(elements); 2].into_iter());
 }
 
 impl<T: Real> Asyn<T> {
@@ -323,13 +325,13 @@ impl<T: Real> Asyn<T> {
             self.iteration += 1;
             return true;
         }
-        comm.transfer(TO_SERVER, host, SERVER, sent);
+        comm.transfer(TO_SERVER, host, SERVER, &mut DeclaredMut(sent));
         if here == SERVER {
             self.blend(party);
         } else {
             self.iteration += 1;
         }
-        self.comm.transfer(FROM_SERVER, SERVER, host, &mut self.sent);
+        self.comm.transfer(FROM_SERVER, SERVER, host, &mut DeclaredMut(&mut self.sent));
         if let Some(i) = local {
             entries_mut(&mut self.members[i].u).copy_from_slice(&self.sent);
         }
@@ -368,7 +370,7 @@ impl<T: Real> Asyn<T> {
         let rows: Vec<_> = (0..self.survivors.size()).map(|r| if r == SERVER { 0..m } else { m..m }).collect();
         let own = if self.comm.rank() == SERVER { entries(&self.u) } else { &[] };
         let mut all = self.facts.order.zeros(m, k);
-        self.survivors.all_gather(tag, own, &Parts::new(&rows, k), entries_mut(&mut all));
+        self.survivors.gather(tag, Declared(own), &Parts::new(&rows, k), entries_mut(&mut all));
         self.u = all;
         self.shown = true;
         self.refitted.forget();
@@ -495,7 +497,7 @@ impl<T: Real> Asynchronous for Asyn<T> {
         self.order.as_deref().unwrap_or_default()
     }
 
-    fn survivors(&self) -> Option<&Communicator> {
+    fn survivors(&self) -> Option<&PartyCommunicator> {
         self.live.as_ref().and_then(Live::left).map(|_| &self.survivors)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 
 const FILE: MessageTag = MessageTag::new("order of merges", Payload::Control);
@@ -92,9 +92,9 @@ impl Schedule {
 ///
 /// # Errors
 /// When the file cannot be read, or as [`Schedule::parse`].
-pub fn replay(comm: &Communicator, path: &Path, who: Parties) -> Result<Schedule> {
+pub fn replay(comm: &PartyCommunicator, path: &Path, who: Parties) -> Result<Schedule> {
     let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
-    let text = comm.broadcast_value(FILE, if comm.is_root() { read() } else { Ok(String::new()) });
+    let text = comm.broadcast_settings(FILE, if comm.is_root() { read() } else { Ok(String::new()) });
     let parsed = text.map_err(Error::input).and_then(|text| Schedule::parse(&text, who.count));
     parsed.map_err(|e| e.at(format!("--replay {}", path.display())))
 }

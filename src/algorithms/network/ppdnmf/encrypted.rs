@@ -11,9 +11,10 @@ use rug::integer::Order;
 use rug::{Assign, Integer};
 
 use crate::algorithms::network::ppdnmf::fixed_point::Fixed;
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::privacy::paillier::{PrivateKey, PublicKey, Worker};
+use crate::privacy::{Ciphertexts, PublicKeys};
 use crate::random::{mix, secret_rng};
 
 pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
@@ -72,22 +73,22 @@ impl Vault {
     ///
     /// # Errors
     /// When a neighbour sent no valid key.
-    pub fn exchange_keys(&mut self, comm: &Communicator, ways: &[(usize, usize, usize)]) -> Result<()> {
+    pub fn exchange_keys(&mut self, comm: &PartyCommunicator, ways: &[(usize, usize, usize)]) -> Result<()> {
         for &(party, from, to) in ways {
             let mut words = match from == comm.rank() {
                 true => self.public_words(party),
-                false => vec![0; PublicKey::length(self.bits)],
+                false => PublicKeys::room(PublicKey::length(self.bits)),
             };
             comm.transfer(PUBLIC_KEY, from, to, &mut words);
             if to == comm.rank() {
-                self.learn(party, &words)?;
+                self.learn(party, words.as_slice())?;
             }
         }
         Ok(())
     }
 
     /// The public key of a hosted party.
-    pub fn public_words(&self, party: usize) -> Vec<u64> {
+    pub fn public_words(&self, party: usize) -> PublicKeys<u64> {
         self.own[party - self.first].public.words()
     }
 
@@ -119,26 +120,33 @@ impl Vault {
     }
 
     /// E(−û) of every entry, for the party itself, or E(Σ_s −û_s 2^(ws)) for each pack of them.
-    pub fn seal(&mut self, party: usize, u: &[i64], message: &mut [u64]) {
+    pub fn seal(&mut self, party: usize, u: &[i64], message: &mut Ciphertexts) {
         let key = &self.own[party - self.first];
         let words = PublicKey::ciphertext_words(self.bits);
         let (together, slot) = (self.together, self.slot);
-        spread(&mut self.workers, message, words, |worker, pack, out| {
+        message.fill(&mut self.workers, words, |worker, pack| {
             worker.x.assign(0);
             for u in u[pack * together..].iter().take(together).rev() {
                 worker.x <<= slot;
                 worker.x -= *u;
             }
-            key.encrypt(worker, out);
+            key.encrypt(worker)
         });
     }
 
     /// The answer to a neighbour's message: E(offset − G û_i) for the own weights and offsets.
-    pub fn answer(&mut self, neighbour: usize, message: &[u64], weights: &[u64], offsets: &[i64], reply: &mut [u64]) {
+    pub fn answer(
+        &mut self,
+        neighbour: usize,
+        message: &[u64],
+        weights: &[u64],
+        offsets: &[i64],
+        reply: &mut Ciphertexts,
+    ) {
         let key = self.public[neighbour].as_ref().expect("keys were handed over at the start");
         let words = PublicKey::ciphertext_words(self.bits);
         let (slots, slot, together) = (self.slots, self.slot, self.together);
-        spread(&mut self.workers, reply, words, |worker, pack, out| {
+        reply.fill(&mut self.workers, words, |worker, pack| {
             let entries = pack * slots..((pack + 1) * slots).min(weights.len());
             // Square and multiply through the bits of all exponents at once, from the highest.
             worker.a.assign(1);
@@ -162,8 +170,7 @@ impl Vault {
                 worker.b <<= slot;
                 worker.b += i128::from(offsets[entry]) + (1i128 << (slot - 1));
             }
-            key.add_and_refresh(worker);
-            worker.a.write_digits(out, Order::Lsf);
+            key.add_and_refresh(worker)
         });
     }
 
@@ -203,21 +210,5 @@ fn power_of_two(worker: &mut Worker, times: u32, key: &PublicKey) {
         worker.a.square_mut();
         worker.b.assign(&worker.a % &key.nn);
         std::mem::swap(&mut worker.a, &mut worker.b);
-    }
-}
-
-/// Calls f(worker, i, part i of `out`) for every part of `width` words, distributed over the workers' threads.
-fn spread(workers: &mut [Worker], out: &mut [u64], width: usize, f: impl Fn(&mut Worker, usize, &mut [u64]) + Sync) {
-    let run = |worker: &mut Worker, first: usize, out: &mut [u64]| {
-        out.chunks_exact_mut(width).enumerate().for_each(|(i, part)| f(worker, first + i, part));
-    };
-    let each = (out.len() / width).div_ceil(workers.len().max(1)).max(1);
-    match workers {
-        [worker] => run(worker, 0, out),
-        _ => std::thread::scope(|scope| {
-            for (t, (worker, out)) in workers.iter_mut().zip(out.chunks_mut(each * width)).enumerate() {
-                scope.spawn(move || run(worker, t * each, out));
-            }
-        }),
     }
 }

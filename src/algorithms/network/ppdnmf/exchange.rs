@@ -19,8 +19,9 @@ use rand::rngs::StdRng;
 use crate::algorithms::network::ppdnmf::encrypted::Vault;
 use crate::algorithms::network::ppdnmf::fixed_point::Fixed;
 use crate::algorithms::network::ppdnmf::topology::Graph;
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::Result;
+use crate::privacy::{Ciphertexts, DeclaredMut};
 use crate::random::{mix, secret_rng};
 
 pub const FORWARD: MessageTag = MessageTag::new("encrypted U to neighbours", Payload::Ciphertext);
@@ -50,6 +51,41 @@ pub struct Terms {
     pub secret_seed: Option<u64>,
 }
 
+/// A message to a neighbour, or its answer.
+enum Wire {
+    Encrypted(Ciphertexts),
+    /// With `--plain`.
+    Plain(Vec<u64>),
+}
+
+impl Wire {
+    fn new(encrypted: bool, words: usize) -> Self {
+        if encrypted { Wire::Encrypted(Ciphertexts::room(words)) } else { Wire::Plain(vec![0; words]) }
+    }
+
+    fn words(&self) -> &[u64] {
+        match self {
+            Wire::Encrypted(ciphertexts) => ciphertexts.words(),
+            Wire::Plain(words) => words,
+        }
+    }
+
+    fn copy_from(&mut self, other: &Wire) {
+        match (self, other) {
+            (Wire::Encrypted(own), Wire::Encrypted(other)) => own.copy_from(other),
+            (Wire::Plain(own), Wire::Plain(other)) => own.copy_from_slice(other),
+            _ => unreachable!("all messages of a run are encrypted, or none"),
+        }
+    }
+
+    fn transfer(&mut self, comm: &PartyCommunicator, [encrypted, plain]: [MessageTag; 2], way: &Way) {
+        match self {
+            Wire::Encrypted(ciphertexts) => comm.transfer_on_edge(encrypted, way.from, way.to, ciphertexts),
+            Wire::Plain(words) => comm.transfer_on_edge(plain, way.from, way.to, &mut DeclaredMut(words)),
+        }
+    }
+}
+
 /// One end of an edge: what a hosted party draws, receives and sends.
 struct End {
     /// Index among the hosted parties.
@@ -61,10 +97,11 @@ struct End {
     /// What is added to −û_i times the weight.
     offsets: Vec<i64>,
     /// Received from the neighbour: its message, and its answer.
-    message: Vec<u64>,
-    answer: Vec<u64>,
+    message: Wire,
+    answer: Wire,
     /// Sent to the neighbour.
-    reply: Vec<u64>,
+    reply: Wire,
+    flag: u64,
 }
 
 /// One direction of an edge.
@@ -80,7 +117,7 @@ struct Way {
 
 /// The edges of this rank's parties.
 pub struct Network {
-    comm: Communicator,
+    comm: PartyCommunicator,
     hosted: std::ops::Range<usize>,
     ends: Vec<End>,
     ways: Vec<Way>,
@@ -88,7 +125,7 @@ pub struct Network {
     vault: Option<Vault>,
     /// For each hosted party: û, its message, and Σ_j G_ij G_ji (û_j − û_i).
     quantised: Vec<Vec<i64>>,
-    messages: Vec<Vec<u64>>,
+    messages: Vec<Wire>,
     sums: Vec<Vec<i128>>,
     /// Decrypted answers of one neighbour.
     opened: Vec<i64>,
@@ -100,7 +137,7 @@ impl Network {
     /// # Errors
     /// When a neighbour sends no valid key, or there is no randomness.
     pub fn new(
-        comm: &Communicator,
+        comm: &PartyCommunicator,
         parties: Parties,
         graph: &Graph,
         terms: Terms,
@@ -138,14 +175,14 @@ impl Network {
             None => (entries, entries),
         };
         for end in &mut ends {
-            end.message = vec![0; message];
-            end.answer = vec![0; answer];
-            end.reply = vec![0; answer];
+            end.message = Wire::new(vault.is_some(), message);
+            end.answer = Wire::new(vault.is_some(), answer);
+            end.reply = Wire::new(vault.is_some(), answer);
         }
         Ok(Network {
             comm: comm.clone(),
             quantised: hosted.clone().map(|_| vec![0; entries]).collect(),
-            messages: hosted.clone().map(|_| vec![0; message]).collect(),
+            messages: hosted.clone().map(|_| Wire::new(vault.is_some(), message)).collect(),
             sums: hosted.clone().map(|_| vec![0; entries]).collect(),
             opened: vec![0; entries],
             hosted,
@@ -185,56 +222,53 @@ impl Network {
     /// When an answer cannot be decrypted.
     pub fn exchange(&mut self) -> Result<()> {
         let Network { comm, hosted, ends, ways, terms, vault, quantised, messages, sums, opened, .. } = self;
-        let (forward, answer) = if vault.is_some() { (FORWARD, ANSWER) } else { (PLAIN_FORWARD, PLAIN_ANSWER) };
-        match vault {
-            Some(vault) => comm.work("encrypt", || {
-                for ((party, u), message) in hosted.clone().zip(&*quantised).zip(&mut *messages) {
-                    vault.seal(party, u, message);
-                }
-            }),
-            None => {
-                for (u, message) in quantised.iter().zip(&mut *messages) {
-                    message.iter_mut().zip(u).for_each(|(word, &u)| *word = u as u64);
+        comm.work("encrypt", || {
+            for ((party, u), message) in hosted.clone().zip(&*quantised).zip(&mut *messages) {
+                match (&mut *vault, message) {
+                    (Some(vault), Wire::Encrypted(message)) => vault.seal(party, u, message),
+                    (_, Wire::Plain(message)) => message.iter_mut().zip(u).for_each(|(word, &u)| *word = u as u64),
+                    _ => {}
                 }
             }
-        }
+        });
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
-                    comm.transfer_on_edge(forward, way.from, way.to, &mut messages[ends[s].local]);
+                    messages[ends[s].local].transfer(comm, [FORWARD, PLAIN_FORWARD], way);
                     let local = ends[s].local;
-                    ends[r].message.copy_from_slice(&messages[local]);
+                    ends[r].message.copy_from(&messages[local]);
                 }
                 (Some(s), None) => {
-                    comm.transfer_on_edge(forward, way.from, way.to, &mut messages[ends[s].local]);
+                    messages[ends[s].local].transfer(comm, [FORWARD, PLAIN_FORWARD], way);
                 }
-                (None, Some(r)) => comm.transfer_on_edge(forward, way.from, way.to, &mut ends[r].message),
+                (None, Some(r)) => ends[r].message.transfer(comm, [FORWARD, PLAIN_FORWARD], way),
                 (None, None) => {}
             }
         }
         for end in &mut *ends {
             end.prepare(terms.weights, terms.fixed.g_max, &quantised[end.local]);
-            match vault {
-                Some(vault) => comm.work("answer", || {
-                    vault.answer(end.neighbour, &end.message, &end.weights, &end.offsets, &mut end.reply);
+            match (&mut *vault, &mut end.reply) {
+                (Some(vault), Wire::Encrypted(reply)) => comm.work("answer", || {
+                    vault.answer(end.neighbour, end.message.words(), &end.weights, &end.offsets, reply);
                 }),
-                None => {
+                (_, Wire::Plain(reply)) => {
                     let ours = end.weights.iter().zip(&end.offsets);
-                    for ((reply, &theirs), (&g, &offset)) in end.reply.iter_mut().zip(&end.message).zip(ours) {
+                    for ((reply, &theirs), (&g, &offset)) in reply.iter_mut().zip(end.message.words()).zip(ours) {
                         *reply = (offset - theirs as i64 * g as i64) as u64;
                     }
                 }
+                _ => {}
             }
         }
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
-                    comm.transfer_on_edge(answer, way.from, way.to, &mut ends[s].reply);
-                    let reply = std::mem::take(&mut ends[s].reply);
+                    ends[s].reply.transfer(comm, [ANSWER, PLAIN_ANSWER], way);
+                    let reply = std::mem::replace(&mut ends[s].reply, Wire::Plain(Vec::new()));
                     ends[s].reply = std::mem::replace(&mut ends[r].answer, reply);
                 }
-                (Some(s), None) => comm.transfer_on_edge(answer, way.from, way.to, &mut ends[s].reply),
-                (None, Some(r)) => comm.transfer_on_edge(answer, way.from, way.to, &mut ends[r].answer),
+                (Some(s), None) => ends[s].reply.transfer(comm, [ANSWER, PLAIN_ANSWER], way),
+                (None, Some(r)) => ends[r].answer.transfer(comm, [ANSWER, PLAIN_ANSWER], way),
                 (None, None) => {}
             }
         }
@@ -242,10 +276,10 @@ impl Network {
         for end in &*ends {
             match vault {
                 Some(vault) => {
-                    comm.work("decrypt", || vault.open(end.party, &end.answer, opened))
+                    comm.work("decrypt", || vault.open(end.party, end.answer.words(), opened))
                         .map_err(|e| e.at(format!("party {}, from party {}", end.party, end.neighbour)))?;
                 }
-                None => opened.iter_mut().zip(&end.answer).for_each(|(d, &word)| *d = word as i64),
+                None => opened.iter_mut().zip(end.answer.words()).for_each(|(d, &word)| *d = word as i64),
             }
             for ((sum, &d), &g) in sums[end.local].iter_mut().zip(&*opened).zip(&end.weights) {
                 *sum += i128::from(d) * i128::from(g);
@@ -263,10 +297,10 @@ impl Network {
     pub fn flood(&mut self, flags: &mut [u64]) {
         let Network { comm, ends, ways, .. } = self;
         // Flags received in this call are not passed on in it.
-        ends.iter_mut().for_each(|end| end.reply[0] = flags[end.local]);
+        ends.iter_mut().for_each(|end| end.flag = flags[end.local]);
         for way in &*ways {
-            let mut flag = [way.sender.map_or(0, |s| ends[s].reply[0])];
-            comm.transfer_on_edge(FLAG, way.from, way.to, &mut flag);
+            let mut flag = [way.sender.map_or(0, |s| ends[s].flag)];
+            comm.transfer_on_edge(FLAG, way.from, way.to, &mut DeclaredMut(&mut flag));
             if let Some(r) = way.receiver {
                 let local = ends[r].local;
                 flags[local] = flags[local].min(flag[0]);
@@ -289,9 +323,10 @@ impl End {
             rng,
             weights: vec![0; entries],
             offsets: vec![0; entries],
-            message: Vec::new(),
-            answer: Vec::new(),
-            reply: Vec::new(),
+            message: Wire::Plain(Vec::new()),
+            answer: Wire::Plain(Vec::new()),
+            reply: Wire::Plain(Vec::new()),
+            flag: 0,
         }
     }
 
@@ -333,18 +368,18 @@ mod tests {
         let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 2, ranks: 1 };
         let mut vault = Vault::new(parties, 0, bits, fixed, draw == Weights::Scalar, (Some(3), 2)).unwrap();
-        vault.learn(0, &vault.public_words(0)).unwrap();
+        vault.learn(0, vault.public_words(0).as_slice()).unwrap();
         let mut end = End::new(1, (1, 0), secret_rng(Some(1), 2).unwrap(), ENTRIES);
-        let mut message = vec![0; vault.message_words(ENTRIES)];
-        let mut reply = vec![0; vault.answer_words(ENTRIES)];
-        assert_eq!(message.len() == reply.len(), draw == Weights::Scalar, "one weight packs both ways");
+        let mut message = Ciphertexts::room(vault.message_words(ENTRIES));
+        let mut reply = Ciphertexts::room(vault.answer_words(ENTRIES));
+        assert_eq!(message.words().len() == reply.words().len(), draw == Weights::Scalar, "one weight packs both ways");
         let mut out = vec![0; ENTRIES];
         (0..4)
             .map(|_| {
                 vault.seal(0, own, &mut message);
                 end.prepare(draw, fixed.g_max, theirs);
-                vault.answer(0, &message, &end.weights, &end.offsets, &mut reply);
-                vault.open(0, &reply, &mut out).unwrap();
+                vault.answer(0, message.words(), &end.weights, &end.offsets, &mut reply);
+                vault.open(0, reply.words(), &mut out).unwrap();
                 let expected = end.offsets.iter().zip(own).zip(&end.weights).map(|((o, u), &g)| o - u * g as i64);
                 assert!(out.iter().copied().eq(expected), "the decrypted numbers are not the plain ones");
                 out.clone()

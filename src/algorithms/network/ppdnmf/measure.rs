@@ -4,10 +4,11 @@
 use ndarray::Array2;
 
 use crate::algorithms::network::ppdnmf::local::Agent;
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::nls::Pivoting;
+use crate::privacy::{Declared, DeclaredMut};
 
 pub const SUM_X: MessageTag = MessageTag::new("evaluation and output: sum of X", Payload::SharedFactor);
 pub const RESIDUALS: MessageTag = MessageTag::new("evaluation: squared residual and NMSE", Payload::Scalar);
@@ -18,7 +19,7 @@ pub const DISAGREEMENT: MessageTag = MessageTag::new("evaluation: largest disagr
 /// # Errors
 /// When an entry is not finite.
 pub fn mean_x<T: Real>(
-    comm: &Communicator,
+    comm: &PartyCommunicator,
     parties: Parties,
     agents: &[Agent<T>],
     m: usize,
@@ -27,7 +28,7 @@ pub fn mean_x<T: Real>(
     // In row order, whatever the order of the blocks: ranks without a party have no block.
     let shares: Vec<Vec<T>> = agents.iter().map(|agent| agent.x.x.iter().copied().collect()).collect();
     let mut sum = vec![T::zero(); m * k];
-    comm.sum_parties(SUM_X, parties.count, shares.iter().map(Vec::as_slice), &mut sum)?;
+    comm.sum_parties(SUM_X, parties.count, shares.iter().map(|share| Declared(share.as_slice())), &mut sum)?;
     let scale = T::from_f64(1.0 / parties.count as f64);
     let mean = Array2::from_shape_vec((m, k), sum.into_iter().map(|x| x * scale).collect()).expect("m k numbers");
     let Some(agent) = agents.first() else { return Ok(mean) };
@@ -59,9 +60,9 @@ pub fn refitted<T: Real>(agent: &Agent<T>, x: &Array2<T>, solver: &mut Pivoting)
 ///
 /// # Errors
 /// When a value is not finite.
-pub fn errors(comm: &Communicator, parties: Parties, pairs: &[[f64; 2]], norm2: f64) -> Result<(f64, f64)> {
+pub fn errors(comm: &PartyCommunicator, parties: Parties, pairs: &[[f64; 2]], norm2: f64) -> Result<(f64, f64)> {
     let mut sums = [0.0; 2];
-    comm.sum_parties(RESIDUALS, parties.count, pairs.iter().map(<[f64; 2]>::as_slice), &mut sums)?;
+    comm.sum_parties(RESIDUALS, parties.count, pairs.iter().map(|pair| Declared(pair.as_slice())), &mut sums)?;
     let relative = match (norm2 > 0.0, sums[0] > 0.0) {
         (true, _) => (sums[0] / norm2).sqrt(),
         (false, true) => f64::INFINITY,
@@ -71,7 +72,7 @@ pub fn errors(comm: &Communicator, parties: Parties, pairs: &[[f64; 2]], norm2: 
 }
 
 /// max |X_i − X̄| / max X, over all agents. Collective.
-pub fn disagreement<T: Real>(comm: &Communicator, agents: &[Agent<T>], mean: &Array2<T>) -> f64 {
+pub fn disagreement<T: Real>(comm: &PartyCommunicator, agents: &[Agent<T>], mean: &Array2<T>) -> f64 {
     let mut largest = [0.0, 0.0];
     for agent in agents {
         for (x, mean) in agent.x.x.iter().zip(mean) {
@@ -79,6 +80,6 @@ pub fn disagreement<T: Real>(comm: &Communicator, agents: &[Agent<T>], mean: &Ar
             largest[1] = f64::max(largest[1], x.as_f64());
         }
     }
-    comm.max(DISAGREEMENT, &mut largest);
+    comm.max(DISAGREEMENT, DeclaredMut(&mut largest));
     if largest[1] > 0.0 { largest[0] / largest[1] } else { 0.0 }
 }

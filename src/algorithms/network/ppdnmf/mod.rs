@@ -37,7 +37,7 @@ use crate::algorithms::method::Method;
 use crate::algorithms::parameters::{self, Auto, Parsed, SecretSource};
 use crate::algorithms::shared::init;
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::data::Loaded;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -182,7 +182,7 @@ impl Method for PpdnmfArgs {
 const LISTING: MessageTag = MessageTag::new("edges of the graph", Payload::Control);
 
 struct Ppdnmf<T: Real> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     parties: Parties,
     agents: Vec<Agent<T>>,
     network: Network,
@@ -228,12 +228,12 @@ pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: 
 }
 
 /// The graph of a topology; rank 0 alone reads the file. Collective.
-fn graph(comm: &Communicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
+fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
     let listing = match topology {
         Topology::File(path) => {
             let read = || std::fs::read_to_string(path).map_err(|e| e.to_string());
             let listing = if comm.is_root() { read() } else { Ok(String::new()) };
-            comm.broadcast_value(LISTING, listing).map_err(|e| {
+            comm.broadcast_settings(LISTING, listing).map_err(|e| {
                 Error::input(format!(
                     "--topology {topology}: {e}; must be ring, grid, complete, random:degree=D or a file with edges"
                 ))
@@ -246,6 +246,7 @@ fn graph(comm: &Communicator, topology: &Topology, parties: Parties, seed: u64) 
 
 fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
     let graph = graph(&comm, &args.topology, parties, seed)?;
     let penalties = penalties(&data, k, parties, &args.inner, args.g_max.given());

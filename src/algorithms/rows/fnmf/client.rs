@@ -5,7 +5,7 @@ use std::ops::Range;
 use ndarray::{Array1, Array2};
 
 use crate::algorithms::rows::fnmf::align::Aligner;
-use crate::comm::Communicator;
+use crate::comm::PartyCommunicator;
 use crate::linalg::{Block, Order, Real, gram};
 use crate::nls::{Sweep, gradient_step, multiply, spectral_bound, sweep};
 
@@ -131,7 +131,7 @@ impl<T: Real> Client<T> {
     }
 
     /// `local.steps` alternating updates of U_j and V_j, those of V_j with the pull.
-    pub fn run(&mut self, comm: &Communicator, local: Local, work: &mut Work<T>, pull: Option<&Pull<'_, T>>) {
+    pub fn run(&mut self, comm: &PartyCommunicator, local: Local, work: &mut Work<T>, pull: Option<&Pull<'_, T>>) {
         work.aligner.reset();
         for _ in 0..local.steps {
             self.age += 1;

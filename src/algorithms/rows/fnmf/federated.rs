@@ -15,11 +15,12 @@ use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::init;
 use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, ThresholdArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, Parties};
+use crate::comm::{Parties, PartyCommunicator};
 use crate::error::{Error, Result};
 use crate::linalg::{Order, Real, gram};
 use crate::nls::Pivoting;
-use crate::privacy::{Bound, KEYS, PartySum, Releases, masked};
+use crate::party_sum::{KEYS, PartySum, masked};
+use crate::privacy::{Bound, Releases};
 use crate::random::{Purpose, Stream, uniform_rows};
 use crate::state::{Owner, Piece, SavedState, State};
 
@@ -190,7 +191,7 @@ impl FederatedSettings {
 const SAME: f64 = 0.75;
 
 struct Federated<T: Real> {
-    comm: Communicator,
+    comm: PartyCommunicator,
     parties: Parties,
     party_sum: PartySum,
     releases: Option<Releases>,
@@ -251,6 +252,7 @@ pub fn build<T: Real>(
     args: &FederatedArgs,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, max_iters, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     check_masked(&method, args.sum.secure_sum)?;
     let natural = method.unit.then_some(Bound::Units(k));
@@ -412,16 +414,12 @@ impl<T: Real> Federated<T> {
         if party_sum.is_masked() {
             return server.masked_mean(comm, party_sum, releases, relative, *scale);
         }
-        if let Some(releases) = releases {
-            comm.work("noise", || server.noise(releases, relative));
-        }
-        let words = server.mean.len();
-        comm.record_local::<T>(UPLOAD, hosted * words);
+        let protection = server.upload(comm, releases, relative);
         server.aggregate(kind, *iteration)?;
         if self.releases.is_some() {
             server.cut_below_zero();
         }
-        comm.record_local::<T>(DOWNLOAD, hosted * words);
+        comm.hand_back::<T>(DOWNLOAD, protection, hosted * server.mean.len());
         Ok(())
     }
 

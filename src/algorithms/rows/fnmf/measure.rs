@@ -5,11 +5,11 @@ use ndarray::Array2;
 use crate::algorithms::Measures;
 use crate::algorithms::rows::fnmf::align::Aligner;
 use crate::algorithms::rows::fnmf::client::Client;
-use crate::comm::{Communicator, MessageTag, Payload};
+use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::nls::Pivoting;
-use crate::privacy::{Joint, PartySum};
+use crate::party_sum::{Joint, PartySum};
 
 /// Single numbers of each party, summed.
 pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
@@ -24,7 +24,7 @@ const DRIFTS: usize = COUNT - 2;
 /// # Errors
 /// When an error is no number any more.
 pub fn measure<T: Real>(
-    comm: &Communicator,
+    comm: &PartyCommunicator,
     party_sum: &mut PartySum,
     norm2: f64,
     clients: &[Client<T>],

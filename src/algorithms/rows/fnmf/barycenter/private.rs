@@ -2,12 +2,13 @@
 
 use ndarray::ArrayViewMut2;
 
-use super::server::{SUM_V, Server};
+use super::server::{SUM_V, Server, UPLOAD};
 use crate::algorithms::rows::fnmf::align::Aligner;
-use crate::comm::Communicator;
+use crate::comm::PartyCommunicator;
 use crate::error::Result;
 use crate::linalg::Real;
-use crate::privacy::{PartySum, Releases};
+use crate::party_sum::PartySum;
+use crate::privacy::{Declared, Protection, Releases};
 
 impl<T: Real> Server<T> {
     /// The place of a hosted party among those of this rank, and what it hands over ← P_j V_j, aligned to V̄ by the party
@@ -23,11 +24,19 @@ impl<T: Real> Server<T> {
         }
     }
 
-    /// Puts noise on what was taken; `relative` to V̄, where it is known to what is near it.
-    pub fn noise(&mut self, releases: &mut Releases, relative: bool) {
+    /// What the parties hand over leaves them: with noise, if there are `releases`, `relative` to V̄ where it is known to
+    /// what is near it. Returns how it is protected.
+    pub fn upload(&mut self, comm: &PartyCommunicator, releases: Option<&mut Releases>, relative: bool) -> Protection {
         let known = relative.then(|| self.mean.as_slice().expect("in row order"));
-        for (hosted, upload) in self.uploads.iter_mut().enumerate().filter(|(_, u)| u.active) {
-            releases.release(hosted, upload.values.as_slice_mut().expect("in row order"), known);
+        let active = self.uploads.iter_mut().enumerate().filter(|(_, upload)| upload.active);
+        let values = active.map(|(hosted, upload)| (hosted, upload.values.as_slice_mut().expect("in row order")));
+        match releases {
+            Some(releases) => {
+                let noised: Vec<_> = comm
+                    .work("noise", || values.map(|(hosted, values)| releases.release(hosted, values, known)).collect());
+                comm.hand_over(UPLOAD, noised.iter())
+            }
+            None => comm.hand_over(UPLOAD, values.map(|(_, values)| Declared(values))),
         }
     }
 
@@ -43,7 +52,7 @@ impl<T: Real> Server<T> {
     /// As [`PartySum::sum`].
     pub fn masked_mean(
         &mut self,
-        comm: &Communicator,
+        comm: &PartyCommunicator,
         party_sum: &mut PartySum,
         releases: Option<&mut Releases>,
         relative: bool,

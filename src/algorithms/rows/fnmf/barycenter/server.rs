@@ -3,9 +3,10 @@
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use crate::algorithms::rows::fnmf::align::{Aligner, How};
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::comm::{Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::Real;
+use crate::privacy::Declared;
 
 /// A party hands V_j to the server.
 pub const UPLOAD: MessageTag = MessageTag::new("V_j to the server", Payload::SharedFactor);
@@ -29,6 +30,7 @@ pub(super) struct Upload<T> {
 
 /// One rank's part of the server.
 pub struct Server<T: Real> {
+    /// The ranks as the server: what they exchange has left the parties before.
     pub(super) comm: Communicator,
     pub(super) parties: Parties,
     pub(super) seed: u64,
@@ -47,7 +49,13 @@ pub struct Server<T: Real> {
 
 impl<T: Real> Server<T> {
     /// The part of `comm`'s rank, for k components over n columns.
-    pub fn new(comm: &Communicator, parties: Parties, seed: u64, (k, n): (usize, usize), aligner: Aligner<T>) -> Self {
+    pub fn new(
+        comm: &PartyCommunicator,
+        parties: Parties,
+        seed: u64,
+        (k, n): (usize, usize),
+        aligner: Aligner<T>,
+    ) -> Self {
         let length = k * n + k + 1;
         let upload =
             |party| Upload { party, active: false, values: Array2::zeros((k, n)), share: vec![T::zero(); length] };
@@ -140,7 +148,7 @@ impl<T: Real> Server<T> {
 
     /// `total` ← sum of the active parties' terms.
     pub(super) fn sum(&mut self) -> Result<()> {
-        let shares = self.uploads.iter().filter(|u| u.active).map(|u| u.share.as_slice());
+        let shares = self.uploads.iter().filter(|u| u.active).map(|u| Declared(u.share.as_slice()));
         self.comm.sum_parties(INSIDE, self.parties.count, shares, &mut self.total)
     }
 
@@ -164,7 +172,7 @@ impl<T: Real> Server<T> {
     /// The k × n values in the term of the active party at `position` become everybody's V̄.
     pub(super) fn publish(&mut self, position: usize) -> Result<()> {
         let party = self.active[position];
-        let shares = self.uploads.iter().filter(|u| u.party == party).map(|u| u.share.as_slice());
+        let shares = self.uploads.iter().filter(|u| u.party == party).map(|u| Declared(u.share.as_slice()));
         self.comm.sum_parties(INSIDE, self.parties.count, shares, &mut self.total)?;
         self.mean.iter_mut().zip(&self.total).for_each(|(x, v)| *x = *v);
         Ok(())

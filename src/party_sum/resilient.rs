@@ -10,10 +10,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::protocol::{PartyRound, ROUND_KEYS as KEYS, RoundKeys, SEALED, ServerRound, UnmaskAnswer, enough};
-use super::shamir::SHARE;
-use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
+use crate::comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
+use crate::privacy::MaskedWords;
+use crate::privacy::dropout::{
+    PartyRound, ROUND_KEYS as KEYS, RoundKeys, SEALED, SHARE, ServerRound, UnmaskAnswer, address, answer, enough,
+    publish,
+};
 use crate::random::secret_rng;
 
 /// Stage 1: the public keys of all parties.
@@ -76,7 +79,7 @@ impl ResilientSum {
     /// # Errors
     /// On all ranks, if the threshold is above the number of parties, or not above half of it: two disjoint groups of parties
     /// could each reconstruct a secret, of which only one must ever be.
-    pub fn new(comm: &Communicator, parties: Parties, threshold: usize) -> Result<Self> {
+    pub fn new(comm: &PartyCommunicator, parties: Parties, threshold: usize) -> Result<Self> {
         if 2 * threshold <= parties.count || threshold > parties.count {
             return Err(Error::input(format!(
                 "--secure-threshold {threshold}: of {} parties it must be more than half, from {} to {}",
@@ -117,19 +120,19 @@ impl ResilientSum {
         self.hosted.clone().filter(|&p| present[p] && !gone(p)).collect()
     }
 
-    /// Sums the terms of all parties that do not drop out, modulo 2⁶⁴, into `total`. Collective. `fill` writes the term
-    /// of a hosted party, given by its place among the hosted ones; a party whose term is an error drops out.
+    /// The sum of the terms of all parties that do not drop out, modulo 2⁶⁴. Collective. `fill` writes the term of a hosted
+    /// party, given by its place among the hosted ones, into `words`; a party whose term is an error drops out.
     ///
     /// # Errors
     /// On all ranks, if fewer parties than the threshold are left; on this rank, if there is no secret randomness or a
     /// message fails authentication.
     pub fn sum(
         &mut self,
-        comm: &Communicator,
+        comm: &PartyCommunicator,
         tag: MessageTag,
-        total: &mut [u64],
+        (words, total): (&mut [u64], &mut MaskedWords),
         mut fill: impl FnMut(usize, &mut [u64]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Vec<u64>> {
         self.sums += 1;
         let (all, first) = (self.parties.count, self.hosted.start);
         let before = self.left.clone();
@@ -139,14 +142,8 @@ impl ResilientSum {
         }
 
         // Stage 1: for each party a flag and its keys.
-        let mut mine = vec![0u8; (1 + KEYS) * self.hosted.len()];
-        for (&party, state) in &own {
-            let slot = &mut mine[(party - first) * (1 + KEYS)..][..1 + KEYS];
-            slot[0] = 1;
-            slot[1..].copy_from_slice(&state.keys().to_bytes());
-        }
         let mut gathered = vec![0u8; (1 + KEYS) * all];
-        comm.all_gather(ROUND_KEYS, &mine, &self.parts(1 + KEYS), &mut gathered);
+        comm.gather_keys(ROUND_KEYS, &publish(&self.hosted, &own), &self.parts(1 + KEYS), &mut gathered);
         let slots = gathered.as_chunks::<{ 1 + KEYS }>().0.iter().enumerate();
         let keys: BTreeMap<usize, RoundKeys> = slots
             .filter(|(_, slot)| slot[0] == 1)
@@ -162,35 +159,22 @@ impl ResilientSum {
                 sealed.insert(party, state.share(&keys)?);
             }
         }
-        let send: Vec<Vec<u8>> = (0..self.parties.ranks)
-            .map(|rank| {
-                let to = self.parties.hosted(rank);
-                let mut bytes = Vec::with_capacity(self.hosted.len() * (1 + SEALED * to.len()));
-                for from in self.hosted.clone() {
-                    let shares = sealed.get(&from);
-                    bytes.push(u8::from(shares.is_some()));
-                    for party in to.clone() {
-                        bytes.extend(shares.and_then(|s| s.get(&party)).unwrap_or(&[0; SEALED]));
-                    }
-                }
-                bytes
-            })
-            .collect();
+        let to = (0..self.parties.ranks).map(|rank| self.parties.hosted(rank));
+        let send = address(&self.hosted, &sealed, to);
         let party_bytes = 2 * SEALED * sealed.len() * (keys.len() - 1);
-        let received = comm.between_parties(SEALED_SHARES, party_bytes, &send);
+        let received = comm.exchange_shares(SEALED_SHARES, party_bytes, &send);
         let width = 1 + SEALED * self.hosted.len();
         let shared: Vec<usize> = (0..all).filter(|&p| received[p * width] == 1).collect();
         self.check(shared.len(), "shared their secrets")?;
 
         // Stage 3: a flag for each party that is in the sum, and the sum of the masked terms.
         let sharing: Vec<bool> = (0..all).map(|p| shared.contains(&p)).collect();
-        let mut sum = vec![0u64; all + total.len()];
-        let mut words = vec![0u64; total.len()];
+        total.clear(all, words.len());
         let mut present = 0;
         for party in self.staying(&sharing, 3) {
             let Some(state) = own.get_mut(&party) else { continue };
             let hosted = party - first;
-            if let Err(e) = fill(hosted, &mut words) {
+            if let Err(e) = fill(hosted, words) {
                 eprintln!("fednmf: warning: {e}; the party drops out");
                 continue;
             }
@@ -199,32 +183,22 @@ impl ResilientSum {
                 std::array::from_fn(|i| received[at + i])
             };
             let for_me = shared.iter().filter(|p| **p != party).map(|p| (*p, from(p))).collect();
-            state.mask(&for_me, &mut words)?;
-            sum[party] = 1;
-            sum[all..].iter_mut().zip(&words).for_each(|(s, w)| *s = s.wrapping_add(*w));
+            state.add(&for_me, words, total)?;
             present += 1;
         }
-        comm.sum_masked(tag, present, &mut sum);
-        self.summed = sum[..all].iter().map(|flag| *flag == 1).collect();
+        comm.sum_masked(tag, present, total);
+        self.summed = total.flags().iter().map(|flag| *flag == 1).collect();
         let present: Vec<usize> = (0..all).filter(|&p| self.summed[p]).collect();
         self.check(present.len(), "sent their terms")?;
-        let mut server = ServerRound::new(self.threshold, keys, shared, total.len());
-        server.add(&present, &sum[all..]);
+        let mut server = ServerRound::new(self.threshold, keys, shared, words.len());
+        server.add(&present, total.sum());
         let request = server.request().map_err(Error::on_all_ranks)?;
 
         // Stage 4: for each party a flag and a share for every party.
         let slot = 1 + SHARE * all;
-        let mut mine = vec![0u64; slot * self.hosted.len()];
-        for party in self.staying(&self.summed, 4) {
-            if let Some(state) = own.get(&party) {
-                let words = state.answer(&request)?.to_words(all);
-                let mine = &mut mine[(party - first) * slot..][..slot];
-                mine[0] = 1;
-                mine[1..].copy_from_slice(&words);
-            }
-        }
+        let mine = answer(&self.hosted, self.staying(&self.summed, 4).into_iter(), &own, &request, all)?;
         let mut gathered = vec![0u64; slot * all];
-        comm.all_gather(ANSWERS, &mine, &self.parts(slot), &mut gathered);
+        comm.gather_unmasking(ANSWERS, &mine, &self.parts(slot), &mut gathered);
         let answers: Vec<(usize, UnmaskAnswer)> = gathered
             .chunks(slot)
             .enumerate()
@@ -234,8 +208,7 @@ impl ResilientSum {
         self.left = vec![false; all];
         answers.iter().for_each(|(party, _)| self.left[*party] = true);
         self.report_losses(comm, &before);
-        total.copy_from_slice(&server.unmask(&answers).map_err(Error::on_all_ranks)?);
-        Ok(())
+        server.unmask(&answers).map_err(Error::on_all_ranks)
     }
 
     /// The parts of the ranks in an array of `width` elements for each party.
@@ -248,7 +221,7 @@ impl ResilientSum {
         enough(left, self.threshold, did).map_err(Error::on_all_ranks)
     }
 
-    fn report_losses(&self, comm: &Communicator, before: &[bool]) {
+    fn report_losses(&self, comm: &PartyCommunicator, before: &[bool]) {
         let gone: Vec<String> =
             (0..before.len()).filter(|&p| before[p] && !self.left[p]).map(|p| p.to_string()).collect();
         if comm.is_root() && !gone.is_empty() {

@@ -1,18 +1,23 @@
 //! Sums over parties, in the clear or masked, behind one interface: a method that sums through [`PartySum`] supports
-//! `--secure-sum` without further code.
+//! `--secure-sum` without further code. `resilient` has the sums that continue without parties that drop out.
+
+mod resilient;
 
 use std::ops::Range;
 
 use libm::ldexp;
 
-use super::dropout::ResilientSum;
-use super::fixed_point::FixedPoint;
-use super::key_agreement::KEY;
-use super::masking::{KeyPair, Masks, masks};
-use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload};
+use crate::comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::privacy::fixed_point::FixedPoint;
+use crate::privacy::key_agreement::KEY;
+use crate::privacy::masking::{KeyPair, Masks, masks, public_keys};
+use crate::privacy::{Declared, MaskedWords, Noised};
 use crate::random::secret_rng;
+
+use self::resilient::ResilientSum;
+pub use self::resilient::{ANSWERS, ROUND_KEYS, SEALED_SHARES};
 
 /// The message before the first masked sum.
 pub const KEYS: MessageTag = MessageTag::new("public keys", Payload::Control);
@@ -46,7 +51,9 @@ struct MaskedSum {
     /// Entries may be up to 2^headroom times as large as expected.
     headroom: i32,
     term: Vec<u64>,
-    total: Vec<u64>,
+    total: MaskedWords,
+    /// The sum that parties that drop out leave.
+    left: Vec<u64>,
 }
 
 enum Protocol {
@@ -64,35 +71,36 @@ impl MaskedSum {
     /// Sums terms of `length` words; `fill` writes the term of a hosted party, given by its place among the hosted ones.
     fn sum(
         &mut self,
-        comm: &Communicator,
+        comm: &PartyCommunicator,
         tag: MessageTag,
         length: usize,
         mut fill: impl FnMut(usize, &mut [u64]) -> Result<()>,
     ) -> Result<&[u64]> {
-        let MaskedSum { protocol, term, total, .. } = self;
-        for words in [&mut *term, &mut *total] {
-            words.clear();
-            words.resize(length, 0);
-        }
+        let MaskedSum { protocol, term, total, left, .. } = self;
+        term.clear();
+        term.resize(length, 0);
         match protocol {
             Protocol::Pairwise { masks, next } => {
+                total.clear(0, length);
                 for (hosted, masks) in masks.iter_mut().enumerate() {
                     fill(hosted, term)?;
-                    masks.apply(*next, term);
-                    total.iter_mut().zip(&*term).for_each(|(t, s)| *t = t.wrapping_add(*s));
+                    masks.add(*next, term, total);
                 }
                 *next += 1;
                 comm.sum_masked(masked(tag), masks.len(), total);
+                Ok(total.sum())
             }
-            Protocol::Resilient(sum) => sum.sum(comm, masked(tag), total, fill)?,
+            Protocol::Resilient(sum) => {
+                *left = sum.sum(comm, masked(tag), (term, total), fill)?;
+                Ok(left)
+            }
         }
-        Ok(&self.total)
     }
 }
 
 impl PartySum {
     /// Sums in the clear.
-    pub fn plain(comm: &Communicator, parties: Parties) -> Self {
+    pub fn plain(comm: &PartyCommunicator, parties: Parties) -> Self {
         PartySum { parties: parties.count, hosted: parties.hosted(comm.rank()), masked: None }
     }
 
@@ -100,7 +108,7 @@ impl PartySum {
     ///
     /// # Errors
     /// On all ranks, if there are fewer than two parties or no secret randomness.
-    pub fn masked(comm: &Communicator, parties: Parties, headroom: usize) -> Result<Self> {
+    pub fn masked(comm: &PartyCommunicator, parties: Parties, headroom: usize) -> Result<Self> {
         if parties.count < 2 {
             return Err(Error::input("--secure-sum: one party has nobody to hide its share from; give --parties")
                 .on_all_ranks());
@@ -108,10 +116,9 @@ impl PartySum {
         let hosted = parties.hosted(comm.rank());
         let own = hosted.clone().map(|p| Ok(KeyPair::new(&mut secret_rng(None, p as u64)?)));
         let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
-        let mine: Vec<u8> = own.iter().flat_map(|k| *k.public()).collect();
         let ranges: Vec<Range<usize>> = (0..parties.ranks).map(|r| parties.hosted(r)).collect();
         let mut all = vec![0u8; KEY * parties.count];
-        comm.all_gather(KEYS, &mine, &Parts::new(&ranges, KEY), &mut all);
+        comm.gather_keys(KEYS, &public_keys(&own), &Parts::new(&ranges, KEY), &mut all);
         let masks = comm.agree_on_error(masks(hosted, &own, all.as_chunks::<KEY>().0))?;
         Ok(PartySum::with(Protocol::Pairwise { masks, next: 0 }, comm, parties, headroom))
     }
@@ -120,14 +127,20 @@ impl PartySum {
     ///
     /// # Errors
     /// On all ranks, if the threshold is not more than half of the parties, or above their number.
-    pub fn dropout_resilient(comm: &Communicator, parties: Parties, headroom: usize, threshold: usize) -> Result<Self> {
+    pub fn dropout_resilient(
+        comm: &PartyCommunicator,
+        parties: Parties,
+        headroom: usize,
+        threshold: usize,
+    ) -> Result<Self> {
         let protocol = Protocol::Resilient(ResilientSum::new(comm, parties, threshold)?);
         Ok(PartySum::with(protocol, comm, parties, headroom))
     }
 
-    fn with(protocol: Protocol, comm: &Communicator, parties: Parties, headroom: usize) -> Self {
+    fn with(protocol: Protocol, comm: &PartyCommunicator, parties: Parties, headroom: usize) -> Self {
         let headroom = i32::try_from(headroom).unwrap_or(i32::MAX).min(48);
-        let masked = Some(MaskedSum { protocol, headroom, term: Vec::new(), total: Vec::new() });
+        let (term, total, left) = (Vec::new(), MaskedWords::default(), Vec::new());
+        let masked = Some(MaskedSum { protocol, headroom, term, total, left });
         PartySum { masked, ..PartySum::plain(comm, parties) }
     }
 
@@ -185,7 +198,7 @@ impl PartySum {
     /// alone.
     pub fn sum<'a, T: Real>(
         &mut self,
-        comm: &Communicator,
+        comm: &PartyCommunicator,
         tag: MessageTag,
         expected: f64,
         terms: impl Iterator<Item = &'a [T]> + Clone,
@@ -201,11 +214,11 @@ impl PartySum {
     ///
     /// # Errors
     /// As [`PartySum::sum`].
-    pub fn sum_together<T: Real>(&mut self, comm: &Communicator, sums: &mut [Joint<'_, T>]) -> Result<()> {
+    pub fn sum_together<T: Real>(&mut self, comm: &PartyCommunicator, sums: &mut [Joint<'_, T>]) -> Result<()> {
         let hosted = self.hosted.len();
         let Some(masked) = &mut self.masked else {
             return sums.iter_mut().try_for_each(|Joint { tag, term, out, .. }| {
-                comm.sum_parties(*tag, self.parties, (0..hosted).map(*term), out)
+                comm.sum_parties(*tag, self.parties, (0..hosted).map(|place| Declared(term(place))), out)
             });
         };
         let Some(tag) = sums.first().map(|sum| sum.tag) else { return Ok(()) };
@@ -242,6 +255,24 @@ impl PartySum {
         Ok(())
     }
 
+    /// Sums terms with noise of their own into `out`, in the clear or masked. Collective.
+    ///
+    /// # Errors
+    /// As [`PartySum::sum`].
+    pub fn sum_noised<T: Real>(
+        &mut self,
+        comm: &PartyCommunicator,
+        tag: MessageTag,
+        expected: f64,
+        terms: &[Noised<'_, T>],
+        out: &mut [T],
+    ) -> Result<()> {
+        if self.is_masked() {
+            return self.sum(comm, tag, expected, terms.iter().map(Noised::slice), out);
+        }
+        comm.sum_parties(tag, self.parties, terms.iter(), out)
+    }
+
     /// Sums terms of `length` words modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted party, given by its
     /// place among the hosted ones.
     ///
@@ -250,7 +281,7 @@ impl PartySum {
     /// the noise with them.
     pub fn sum_words(
         &mut self,
-        comm: &Communicator,
+        comm: &PartyCommunicator,
         tag: MessageTag,
         length: usize,
         mut fill: impl FnMut(usize, &mut [u64]),

@@ -1,0 +1,251 @@
+//! What may leave a party. A value is protected by the type that carries it, and only the protection can make that type:
+//! masks make [`MaskedWords`], noise makes [`Noised`], encryption makes [`Ciphertexts`] and [`SealedShares`], key agreement
+//! makes [`PublicKeys`]. What leaves in the clear is [`Declared`], under the name that the method's message table gives it.
+
+use std::ops::{Deref, DerefMut};
+
+/// How a value is protected when it leaves a party.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protection {
+    /// Under masks that cancel in the sum over parties.
+    Masked,
+    /// With noise of differential privacy, whose budget the run accounts for.
+    Noised,
+    /// Encrypted for its receiver.
+    Encrypted,
+    /// Independent of the data by construction: keys, seeds, settings.
+    Public,
+    /// In the clear: a leak that the message table names.
+    Declared,
+}
+
+/// Values that belong to a party: its block, its factor. To compute with them is free; to print or to serialise them is a
+/// compile error, and the communicator of parties takes releases only.
+pub struct Private<T>(T);
+
+impl<T> Private<T> {
+    pub fn new(value: T) -> Self {
+        Private(value)
+    }
+}
+
+impl<T> Deref for Private<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Private<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Numbers that may leave a party for a sum in which each term is seen.
+pub trait Release<T>: sealed::Sealed {
+    const PROTECTION: Protection;
+
+    fn values(&self) -> &[T];
+}
+
+/// Numbers that leave in the clear.
+#[derive(Clone, Copy)]
+pub struct Declared<'a, T>(pub &'a [T]);
+
+/// Numbers with noise; [`super::Releases`] alone makes them.
+pub struct Noised<'a, T>(&'a mut [T]);
+
+impl<'a, T: Copy> Noised<'a, T> {
+    pub(super) fn new(values: &'a mut [T]) -> Self {
+        Noised(values)
+    }
+
+    pub fn slice(&self) -> &[T] {
+        self.0
+    }
+
+    /// f of each number: what is computed from noised numbers alone costs no more privacy.
+    #[must_use]
+    pub fn map(self, f: impl Fn(T) -> T) -> Self {
+        self.0.iter_mut().for_each(|x| *x = f(*x));
+        self
+    }
+}
+
+impl<T> sealed::Sealed for Declared<'_, T> {}
+impl<T> sealed::Sealed for &Noised<'_, T> {}
+
+impl<T> Release<T> for Declared<'_, T> {
+    const PROTECTION: Protection = Protection::Declared;
+
+    fn values(&self) -> &[T] {
+        self.0
+    }
+}
+
+impl<T> Release<T> for &Noised<'_, T> {
+    const PROTECTION: Protection = Protection::Noised;
+
+    fn values(&self) -> &[T] {
+        self.0
+    }
+}
+
+/// Numbers that one party sends to another.
+pub trait Transfer<T>: sealed::Sealed {
+    const PROTECTION: Protection;
+
+    /// For the communicator, which sends these or receives into them.
+    fn elements(&mut self) -> &mut [T];
+}
+
+/// Numbers that are sent in the clear.
+pub struct DeclaredMut<'a, T>(pub &'a mut [T]);
+
+impl<T> sealed::Sealed for DeclaredMut<'_, T> {}
+
+impl<T> Transfer<T> for DeclaredMut<'_, T> {
+    const PROTECTION: Protection = Protection::Declared;
+
+    fn elements(&mut self) -> &mut [T] {
+        self.0
+    }
+}
+
+/// A sum of masked terms, modulo 2⁶⁴, behind flags that say which parties are in it.
+#[derive(Default)]
+pub struct MaskedWords {
+    words: Vec<u64>,
+    flags: usize,
+}
+
+impl MaskedWords {
+    /// No term so far: `flags` flags and `length` words of zero.
+    pub fn clear(&mut self, flags: usize, length: usize) {
+        self.flags = flags;
+        self.words.clear();
+        self.words.resize(flags + length, 0);
+    }
+
+    /// Says that `party` is in the sum.
+    pub fn include(&mut self, party: usize) {
+        assert!(party < self.flags);
+        self.words[party] = 1;
+    }
+
+    /// Adds a term to which its party's masks have been applied.
+    pub(super) fn add(&mut self, masked: &[u64]) {
+        self.words[self.flags..].iter_mut().zip(masked).for_each(|(sum, x)| *sum = sum.wrapping_add(*x));
+    }
+
+    /// Flags and words, for the communicator, which adds those of the other ranks.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.words
+    }
+
+    pub fn flags(&self) -> &[u64] {
+        &self.words[..self.flags]
+    }
+
+    /// The sum, without the flags.
+    pub fn sum(&self) -> &[u64] {
+        &self.words[self.flags..]
+    }
+}
+
+/// Public keys, which anybody may have: bytes, or words of a modulus.
+pub struct PublicKeys<T>(Vec<T>);
+
+impl<T: Copy + Default> PublicKeys<T> {
+    pub(super) fn new(keys: Vec<T>) -> Self {
+        PublicKeys(keys)
+    }
+
+    /// Room for a key that is `length` long, to receive into.
+    pub fn room(length: usize) -> Self {
+        PublicKeys(vec![T::default(); length])
+    }
+
+    pub fn as_slice(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> sealed::Sealed for PublicKeys<T> {}
+
+impl<T> Transfer<T> for PublicKeys<T> {
+    const PROTECTION: Protection = Protection::Public;
+
+    fn elements(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+/// Numbers encrypted under a key of their receiver.
+#[derive(Default)]
+pub struct Ciphertexts(Vec<u64>);
+
+impl Ciphertexts {
+    /// Room for `words` words, to receive into.
+    pub fn room(words: usize) -> Self {
+        Ciphertexts(vec![0; words])
+    }
+
+    pub fn words(&self) -> &[u64] {
+        &self.0
+    }
+
+    pub(super) fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.0
+    }
+
+    /// The same numbers for another receiver on this rank.
+    pub fn copy_from(&mut self, other: &Ciphertexts) {
+        self.0.copy_from_slice(&other.0);
+    }
+}
+
+impl sealed::Sealed for Ciphertexts {}
+
+impl Transfer<u64> for Ciphertexts {
+    const PROTECTION: Protection = Protection::Encrypted;
+
+    fn elements(&mut self) -> &mut [u64] {
+        &mut self.0
+    }
+}
+
+/// Shares of secrets, encrypted for the parties of one rank each: by rank, and in it by sender a flag and its shares.
+#[derive(Default)]
+pub struct SealedShares(Vec<Vec<u8>>);
+
+impl SealedShares {
+    pub fn by_rank(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+
+    pub(super) fn new(by_rank: Vec<Vec<u8>>) -> Self {
+        SealedShares(by_rank)
+    }
+}
+
+/// Shares of the secrets that unmask a sum and nothing else: of the seed of a party whose term is in it, or of the key of
+/// one that has dropped out.
+pub struct UnmaskShares(Vec<u64>);
+
+impl UnmaskShares {
+    pub fn words(&self) -> &[u64] {
+        &self.0
+    }
+
+    pub(super) fn new(words: Vec<u64>) -> Self {
+        UnmaskShares(words)
+    }
+}
