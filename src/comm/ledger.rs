@@ -49,7 +49,13 @@ impl MessageTag {
     }
 
     /// The tag of a message whose type protects it so.
-    pub(super) const fn under(self, protection: Protection) -> Self {
+    ///
+    /// # Panics
+    /// If the payload claims another protection.
+    pub(super) fn under(self, protection: Protection) -> Self {
+        let masked = matches!(protection, Protection::Masked | Protection::MaskedNoised);
+        assert_eq!(self.payload == Payload::Masked, masked, "{}", self.kind);
+        assert_eq!(self.payload == Payload::Ciphertext, protection == Protection::Encrypted, "{}", self.kind);
         MessageTag { protection, ..self }
     }
 }

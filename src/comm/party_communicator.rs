@@ -79,8 +79,8 @@ impl PartyCommunicator {
 
     /// Sums masked words over the ranks, in place and modulo 2⁶⁴. `total` holds the sum over the `hosted` parties; each of
     /// them sends and receives as many words.
-    pub fn sum_masked(&self, tag: MessageTag, hosted: usize, total: &mut MaskedWords) {
-        self.ranks.sum_masked(tag.under(Protection::Masked), hosted, total.words_mut());
+    pub fn sum_masked(&self, (tag, protection): (MessageTag, Protection), hosted: usize, total: &mut MaskedWords) {
+        self.ranks.sum_masked(tag.under(protection), hosted, total.words_mut());
     }
 
     /// Gathers the public keys of all parties.

@@ -21,8 +21,8 @@ struct Share {
     phases: BTreeMap<String, (u64, f64, u64, u64)>,
     compute_seconds: f64,
     sent: [u64; 3],
-    /// By message kind and payload: MPI bytes, party bytes, messages.
-    messages: BTreeMap<String, BTreeMap<String, [u64; 3]>>,
+    /// Message kind, payload and protection; MPI bytes, party bytes, messages.
+    messages: Vec<([String; 3], [u64; 3])>,
     /// Sending party, receiving party, messages, bytes, seconds.
     edges: Vec<(usize, usize, u64, u64, f64)>,
     peak_rss: u64,
@@ -42,7 +42,8 @@ impl Share {
         }
         for (tag, entry) in ledger.messages() {
             let row = [entry.mpi_bytes, entry.party_bytes, entry.messages];
-            share.messages.entry(tag.kind.into()).or_default().insert(format!("{:?}", tag.payload), row);
+            let key = [tag.kind.into(), format!("{:?}", tag.payload), tag.protection().name().into()];
+            share.messages.push((key, row));
             share.add(tag.kind, entry);
             let own = matches!(tag.payload, Payload::Data | Payload::Control);
             if !own && ![OUTPUT, CHECKPOINT].contains(tag) {
@@ -90,8 +91,8 @@ pub struct Profile {
     pub party_bytes: u64,
     /// MPI calls behind it, all ranks.
     pub messages: u64,
-    /// What left ranks and parties, by message kind and payload: MPI bytes, party bytes, messages of all ranks.
-    pub by_message: BTreeMap<(String, String), [u64; 3]>,
+    /// What left ranks and parties, by message kind, payload and protection: MPI bytes, party bytes, messages of all ranks.
+    pub by_message: BTreeMap<[String; 3], [u64; 3]>,
     /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the slower of the two
     /// ranks.
     pub edges: BTreeMap<(usize, usize), (u64, u64, f64)>,
@@ -135,11 +136,9 @@ impl Profile {
                     phase.by_rank[rank] = seconds;
                 }
             }
-            for (kind, payloads) in &share.messages {
-                for (payload, row) in payloads {
-                    let sum = profile.by_message.entry((kind.clone(), payload.clone())).or_default();
-                    sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
-                }
+            for (key, row) in &share.messages {
+                let sum = profile.by_message.entry(key.clone()).or_default();
+                sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
             }
             for &(from, to, messages, bytes, seconds) in &share.edges {
                 let edge = profile.edges.entry((from, to)).or_default();
@@ -177,8 +176,9 @@ impl Profile {
         let wire: Vec<Value> = self
             .by_message
             .iter()
-            .map(|((kind, payload), [mpi, party, messages])| {
-                json!({"purpose": kind, "payload": payload, "party_bytes": party, "mpi_bytes": mpi, "messages": messages})
+            .map(|([kind, payload, protection], [mpi, party, messages])| {
+                json!({"purpose": kind, "payload": payload, "protection": protection, "party_bytes": party,
+                       "mpi_bytes": mpi, "messages": messages})
             })
             .collect();
         let mut map = Map::new();

@@ -13,7 +13,7 @@ use crate::linalg::Real;
 use crate::privacy::fixed_point::FixedPoint;
 use crate::privacy::key_agreement::KEY;
 use crate::privacy::masking::{KeyPair, Masks, masks, public_keys};
-use crate::privacy::{Declared, MaskedWords, Noised};
+use crate::privacy::{Declared, MaskedWords, NoiseAdded, Noised, Protection};
 use crate::random::secret_rng;
 
 use self::resilient::ResilientSum;
@@ -72,7 +72,7 @@ impl MaskedSum {
     fn sum(
         &mut self,
         comm: &PartyCommunicator,
-        tag: MessageTag,
+        (tag, protection): (MessageTag, Protection),
         length: usize,
         mut fill: impl FnMut(usize, &mut [u64]) -> Result<()>,
     ) -> Result<&[u64]> {
@@ -87,7 +87,7 @@ impl MaskedSum {
                     masks.add(*next, term, total);
                 }
                 *next += 1;
-                comm.sum_masked(masked(tag), masks.len(), total);
+                comm.sum_masked((masked(tag), protection), masks.len(), total);
                 Ok(total.sum())
             }
             Protocol::Resilient(sum) => {
@@ -228,7 +228,7 @@ impl PartySum {
             FixedPoint::new(ldexp(expected, headroom), parties)
         };
         let length = sums.iter().map(|sum| sum.out.len()).sum();
-        let total = masked.sum(comm, tag, length, |place, words| {
+        let total = masked.sum(comm, (tag, Protection::Masked), length, |place, words| {
             let mut words = words.iter_mut();
             for sum in sums.iter() {
                 let (fixed, values) = (unit(sum.expected), (sum.term)(place));
@@ -273,25 +273,25 @@ impl PartySum {
         comm.sum_parties(tag, self.parties, terms.iter(), out)
     }
 
-    /// Sums terms of `length` words modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted party, given by its
+    /// Sums terms of `length` words with shares of noise modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted party, given by its
     /// place among the hosted ones.
     ///
     /// # Panics
     /// If sums are in the clear, where such words would be exposed, or tolerate dropouts, which would take their share of
     /// the noise with them.
-    pub fn sum_words(
+    pub fn sum_noised_words(
         &mut self,
         comm: &PartyCommunicator,
         tag: MessageTag,
         length: usize,
-        mut fill: impl FnMut(usize, &mut [u64]),
+        mut fill: impl FnMut(usize, &mut [u64]) -> NoiseAdded,
     ) -> &[u64] {
         assert!(self.resilient().is_none(), "--dp with --secure-threshold is refused");
         let masked = self.masked.as_mut().expect("words are summed masked only");
         let filled = |hosted: usize, words: &mut [u64]| {
-            fill(hosted, words);
+            let NoiseAdded { .. } = fill(hosted, words);
             Ok(())
         };
-        masked.sum(comm, tag, length, filled).expect("only `fill` can fail")
+        masked.sum(comm, (tag, Protection::MaskedNoised), length, filled).expect("only `fill` can fail")
     }
 }

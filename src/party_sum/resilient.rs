@@ -12,11 +12,11 @@ use std::ops::Range;
 
 use crate::comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
-use crate::privacy::MaskedWords;
 use crate::privacy::dropout::{
     PartyRound, ROUND_KEYS as KEYS, RoundKeys, SEALED, SHARE, ServerRound, UnmaskAnswer, address, answer, enough,
     publish,
 };
+use crate::privacy::{MaskedWords, Protection};
 use crate::random::secret_rng;
 
 /// Stage 1: the public keys of all parties.
@@ -186,7 +186,7 @@ impl ResilientSum {
             state.add(&for_me, words, total)?;
             present += 1;
         }
-        comm.sum_masked(tag, present, total);
+        comm.sum_masked((tag, Protection::Masked), present, total);
         self.summed = total.flags().iter().map(|flag| *flag == 1).collect();
         let present: Vec<usize> = (0..all).filter(|&p| self.summed[p]).collect();
         self.check(present.len(), "sent their terms")?;

@@ -18,6 +18,6 @@ pub mod released;
 
 pub use dp::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
 pub use released::{
-    Ciphertexts, Declared, DeclaredMut, MaskedWords, Noised, Private, Protection, PublicKeys, Release, SealedShares,
-    Transfer, UnmaskShares,
+    Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,
+    SealedShares, Transfer, UnmaskShares,
 };

@@ -5,13 +5,14 @@
 use std::ops::{Deref, DerefMut};
 
 /// How a value is protected when it leaves a party.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protection {
     /// Under masks that cancel in the sum over parties.
     Masked,
     /// With noise of differential privacy, whose budget the run accounts for.
     Noised,
+    /// Under such masks, with a share of the noise that the sum has.
+    MaskedNoised,
     /// Encrypted for its receiver.
     Encrypted,
     /// Independent of the data by construction: keys, seeds, settings.
@@ -23,6 +24,20 @@ pub enum Protection {
 /// Values that belong to a party: its block, its factor. To compute with them is free; to print or to serialise them is a
 /// compile error, and the communicator of parties takes releases only.
 pub struct Private<T>(T);
+
+impl Protection {
+    /// In a word or two, as the trace has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protection::Masked => "masked",
+            Protection::Noised => "noised",
+            Protection::MaskedNoised => "masked and noised",
+            Protection::Encrypted => "encrypted",
+            Protection::Public => "public",
+            Protection::Declared => "declared",
+        }
+    }
+}
 
 impl<T> Private<T> {
     pub fn new(value: T) -> Self {
@@ -116,6 +131,15 @@ impl<T> Transfer<T> for DeclaredMut<'_, T> {
 
     fn elements(&mut self) -> &mut [T] {
         self.0
+    }
+}
+
+/// Says that a party's words for a masked sum have their share of the noise; [`super::Releases`] alone makes it.
+pub struct NoiseAdded(());
+
+impl NoiseAdded {
+    pub(super) fn new() -> Self {
+        NoiseAdded(())
     }
 }
 

@@ -10,6 +10,7 @@ use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Bits, Real};
 use crate::party_sum::PartySum;
+use crate::privacy::Private;
 
 /// Rows of U for the shared components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -28,7 +29,7 @@ pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Pa
 /// What a party knows of the data.
 pub struct Client<T: Real> {
     pub party: usize,
-    pub x: Ones<T>,
+    pub x: Private<Ones<T>>,
     signal: Option<Signal>,
 }
 
@@ -49,7 +50,7 @@ pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunica
             }
             Signal { rows: tiles.rows[data.cuts.rows[party].clone()].to_vec(), tiles: Components::new(bits) }
         });
-        all.push(Client { party, x: Ones::new(block)?, signal });
+        all.push(Client { party, x: Private::new(Ones::new(block)?), signal });
     }
     Ok(all)
 }

@@ -388,7 +388,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
         }
         let mut whole = Array2::zeros((m, k));
         self.comm.gather(GATHER_U, Declared(entries(&own)), &self.u_parts, entries_mut(&mut whole));
-        let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
+        let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
         let error = relative_error(&self.comm, &mut self.party_sum, norm2, parts, &whole.view())?;
         Ok(vec![("rel_error", error)])
     }

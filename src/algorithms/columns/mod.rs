@@ -30,6 +30,7 @@ use crate::linalg::{Block, Order, Real, SparseKernels, gram};
 use crate::metrics;
 use crate::nls::Pivoting;
 use crate::party_sum::{PartySum, masked};
+use crate::privacy::Private;
 use crate::state::{Owner, Piece, SavedState};
 
 const PAPER: &str =
@@ -47,9 +48,9 @@ struct Party<T: Real> {
     /// J_r
     cols: Range<usize>,
     /// M[:, J_r], m × |J_r|
-    block: Block<T>,
+    block: Private<Block<T>>,
     /// V[J_r], |J_r| × k
-    v: Array2<T>,
+    v: Private<Array2<T>>,
     /// The right-hand side of V's update, |J_r| × k
     rhs: Array2<T>,
 }
@@ -97,7 +98,13 @@ fn parties<T: Real>(
         let cols = cuts[index].clone();
         let mut v = facts.order.zeros(cols.len(), facts.k);
         init::v(seed, &cols, facts.scale, v.view_mut());
-        Ok(Party { index, rhs: facts.order.zeros(cols.len(), facts.k), cols, block, v })
+        Ok(Party {
+            index,
+            rhs: facts.order.zeros(cols.len(), facts.k),
+            cols,
+            block: Private::new(block),
+            v: Private::new(v),
+        })
     });
     each.collect()
 }

@@ -456,13 +456,13 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let parts = self.members.iter().map(|x| (&x.party, &x.party.v));
+        let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
         let error = relative_error(&self.comm, &mut self.party_sum, self.facts.norm2, parts, &self.u.view())?;
         Ok([("rel_error", error)].into_iter().chain(self.party_sum.losses()).collect())
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)))
+        pieces(&self.u, self.members.iter().map(|x| (&x.party, &*x.party.v)))
     }
 
     fn state(&self) -> State<'_, T> {

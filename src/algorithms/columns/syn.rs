@@ -490,7 +490,7 @@ impl<T: Real> Syn<T> {
             let fill = |hosted: usize, out: &mut [u64]| {
                 releases.release_words(hosted, Some(entries(&members[hosted].u)), None, out)
             };
-            let sum = party_sum.sum_words(comm, AVERAGE_U, u.len(), fill);
+            let sum = party_sum.sum_noised_words(comm, AVERAGE_U, u.len(), fill);
             entries_mut(u).iter_mut().zip(sum).for_each(|(x, sum)| *x += T::from_f64(releases.decode(*sum)));
         } else {
             let noised: Vec<_> = comm.work("noise", || {
@@ -553,7 +553,7 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         let each = || members.iter().map(|x| &x.party);
         let fitted = each().zip(refitted.get(each(), &u.view()));
         let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
-        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
+        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
         let mut all = vec![("rel_error", error), ("rel_error_unfitted", unfitted)];
         all.extend(party_sum.losses());
         dp::measure(self.releases.as_ref(), party_sum, comm, &mut all)?;
@@ -573,7 +573,7 @@ impl<T: Real> Algorithm<T> for Syn<T> {
     }
 
     fn state(&self) -> State<'_, T> {
-        let factors = pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v)));
+        let factors = pieces(&self.u, self.members.iter().map(|x| (&x.party, &*x.party.v)));
         dp::save(factors.into(), self.releases.as_ref(), self.first)
     }
 

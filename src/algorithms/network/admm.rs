@@ -189,7 +189,7 @@ impl<T: Real> Algorithm<T> for Central<T> {
             saved.rows(name, Owner::Shared, 0, values.view_mut())?;
         }
         for (agent, &first) in self.agents.iter_mut().zip(&self.first_rows) {
-            let y = &mut agent.y;
+            let y = &mut *agent.y;
             for (name, values) in [("V", &mut y.x), ("V_copy", &mut y.u), ("V_dual", &mut y.p)] {
                 saved.rows(name, Owner::Shared, first, values.view_mut())?;
             }

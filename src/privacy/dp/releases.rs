@@ -7,7 +7,7 @@ use super::noise_plan::{Bound, Mechanism, NoisePlan};
 use super::sampler::{NOISE_KEY, NoiseSampler};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::privacy::released::Noised;
+use crate::privacy::released::{NoiseAdded, Noised};
 
 /// The releases of the hosted parties in a run.
 pub struct Releases {
@@ -96,7 +96,7 @@ impl Releases {
         message: Option<&[T]>,
         reference: Option<&[T]>,
         out: &mut [u64],
-    ) {
+    ) -> NoiseAdded {
         let mut noise = NoiseSampler::new(&self.keys[hosted], self.done);
         let clipping = message.map(|m| Clipping::new(&self.plan, m, reference));
         self.clipped[hosted] += u64::from(clipping.as_ref().is_some_and(|c| c.clips));
@@ -107,6 +107,7 @@ impl Releases {
             });
             *out = own.wrapping_add(self.plan.draw(&mut noise)).cast_unsigned();
         }
+        NoiseAdded::new()
     }
 
     /// The value of a sum of words: of messages, or of their differences from the reference ([`Releases::is_relative`]).

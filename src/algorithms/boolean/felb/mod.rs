@@ -344,9 +344,9 @@ impl<T: Real> Felb<T> {
             releases.open()?;
             if party_sum.is_masked() && releases.plan().mechanism() != Mechanism::Xor {
                 let fill = |hosted: usize, out: &mut [u64]| {
-                    releases.release_words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out);
+                    releases.release_words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out)
                 };
-                let total = party_sum.sum_words(comm, SUM_V, shared.len(), fill);
+                let total = party_sum.sum_noised_words(comm, SUM_V, shared.len(), fill);
                 let known = if releases.is_relative() { T::from_f64(*parties as f64) } else { T::zero() };
                 for (x, sum) in slice_mut(shared).iter_mut().zip(total) {
                     *x = known * *x + T::from_f64(releases.decode(*sum));

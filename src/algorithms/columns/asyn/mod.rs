@@ -435,7 +435,7 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
             // The parties are in the middle of a turn, so their V belongs to no result.
             return Ok(vec![("rel_error", error)]);
         }
-        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &p.v)), &u.view())?;
+        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
         Ok(vec![("rel_error", error), ("rel_error_unfitted", unfitted)])
     }
 
@@ -453,7 +453,7 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
     }
 
     fn state(&self) -> State<'_, T> {
-        let mut state = State::from(pieces(&self.u, self.members.iter().map(|x| (&x.party, &x.party.v))));
+        let mut state = State::from(pieces(&self.u, self.members.iter().map(|x| (&x.party, &*x.party.v))));
         state.matrices.extend(self.members.iter().map(|x| Piece::private("U_r", x.party.index, x.u.view())));
         if let Some(live) = &self.live {
             let turns = self.members.iter().zip(&live.turns);

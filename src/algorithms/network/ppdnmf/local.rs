@@ -6,6 +6,7 @@ use ndarray::{Array2, Zip};
 use crate::algorithms::parameters::{self, Auto};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Cholesky, Order, Real, gemm, gram};
+use crate::privacy::Private;
 
 /// The inner ADMM, with and without neighbours.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -138,13 +139,13 @@ pub struct Penalties {
 /// One agent: a party with its columns Z_i.
 pub struct Agent<T: Real> {
     pub party: usize,
-    pub block: Block<T>,
+    pub block: Private<Block<T>>,
     /// ‖Z_i‖².
     pub norm2: f64,
     /// m × k.
     pub x: Split<T>,
     /// Y_iᵀ: |columns| × k.
-    pub y: Split<T>,
+    pub y: Private<Split<T>>,
     pub q: Array2<T>,
     pub q_before: Array2<T>,
     inverse: Inverse<T>,
@@ -161,13 +162,13 @@ impl<T: Real> Agent<T> {
             party,
             norm2: block.norm2(),
             x: Split::new(order, m, k),
-            y: Split::new(order, n, k),
+            y: Private::new(Split::new(order, n, k)),
             q: order.zeros(m, k),
             q_before: order.zeros(m, k),
             inverse: Inverse::new(k),
             tau: neighbours as f64 * penalties.g_max * penalties.g_max,
             penalties,
-            block,
+            block: Private::new(block),
         }
     }
 

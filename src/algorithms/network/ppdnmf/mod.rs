@@ -395,6 +395,7 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
         for agent in &mut self.agents {
             let owner = Owner::Party(agent.party);
             let Agent { x, y, q, q_before, .. } = agent;
+            let y = &mut **y;
             let into = [&mut x.x, &mut x.u, &mut x.p, q, q_before, &mut y.x, &mut y.u, &mut y.p];
             for (name, values) in STATE.into_iter().zip(into) {
                 saved.rows(name, owner, 0, values.view_mut())?;

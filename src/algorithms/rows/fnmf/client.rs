@@ -8,6 +8,7 @@ use crate::algorithms::rows::fnmf::align::Aligner;
 use crate::comm::PartyCommunicator;
 use crate::linalg::{Block, Order, Real, gram};
 use crate::nls::{Sweep, gradient_step, multiply, spectral_bound, sweep};
+use crate::privacy::Private;
 
 /// How a party steps between two exchanges.
 #[derive(Debug, Clone, Copy)]
@@ -42,9 +43,9 @@ pub struct Client<T: Real> {
     pub party: usize,
     /// Its rows of the whole matrix.
     pub rows: Range<usize>,
-    pub block: Block<T>,
+    pub block: Private<Block<T>>,
     /// |rows| × k.
-    pub u: Array2<T>,
+    pub u: Private<Array2<T>>,
     /// n × k.
     pub v: Array2<T>,
     /// The factors before the last step.
@@ -96,7 +97,7 @@ impl<T: Real> Client<T> {
         Client {
             party,
             rows,
-            u: zeros(height),
+            u: Private::new(zeros(height)),
             v: zeros(n),
             u_before: zeros(height),
             v_before: zeros(n),
@@ -104,7 +105,7 @@ impl<T: Real> Client<T> {
             age: 0,
             own: block.order().zeros(n, if personalize { k } else { 0 }),
             slots: (0..k).collect(),
-            block,
+            block: Private::new(block),
         }
     }
 

@@ -66,9 +66,9 @@ impl<T: Real> Server<T> {
                 let fill = |hosted: usize, out: &mut [u64]| {
                     let upload = &uploads[hosted];
                     let message = upload.active.then(|| upload.values.as_slice().expect("in row order"));
-                    releases.release_words(hosted, message, known, out);
+                    releases.release_words(hosted, message, known, out)
                 };
-                let sum = party_sum.sum_words(comm, SUM_V, total.len(), fill);
+                let sum = party_sum.sum_noised_words(comm, SUM_V, total.len(), fill);
                 let count = active.len().max(1) as f64;
                 // Differences from V̄ were added up, or the V_j themselves.
                 let known = if releases.is_relative() && relative { T::one() } else { T::zero() };
