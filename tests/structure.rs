@@ -1,4 +1,5 @@
-//! The modules of `src` import one another in one direction: there are no cycles among the members of a folder.
+//! The modules of `src` import one another in one direction: there are no cycles among the members of a folder. Methods
+//! whose blocks belong to parties communicate through releases alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -201,4 +202,25 @@ fn folders_have_no_import_cycles() {
         }
     }
     assert!(cycles.is_empty(), "{}", cycles.join("\n"));
+}
+
+/// The folders of the methods whose blocks belong to parties.
+const PARTIES: [&str; 4] = ["columns", "rows", "boolean", "network"];
+
+#[test]
+fn methods_of_parties_have_no_raw_messages() {
+    let graph = Graph::read();
+    let of_parties = |source: &&Source| {
+        source.module.first().is_some_and(|m| m == "algorithms")
+            && source.module.get(1).is_some_and(|m| PARTIES.contains(&m.as_str()))
+    };
+    let sources: Vec<&Source> = graph.sources.iter().filter(of_parties).collect();
+    assert!(sources.len() > 30, "the folders are elsewhere: {}", sources.len());
+    for source in sources {
+        let words: Vec<&str> = source.code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        // A server's ranks exchange what the parties have handed over.
+        let server = source.module.contains(&"barycenter".to_string());
+        assert!(server || !words.contains(&"Communicator"), "{:?}: sends raw messages", source.module);
+        assert!(!source.code.contains(".ranks()"), "{:?}: sends raw messages", source.module);
+    }
 }

@@ -3,6 +3,7 @@
 use crate::comm::{LARGEST, MessageTag, Payload};
 use crate::data;
 use crate::metrics::Measure;
+use crate::privacy::Protection;
 
 /// What one iteration is: what `--max-iters` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +139,17 @@ impl Description {
     /// Whether it factorises matrices of 0 and 1, and those only.
     pub fn is_boolean(&self) -> bool {
         self.forms.contains(&Form::Bits)
+    }
+
+    /// Whether a message that the ledger books under `protection` may be this one.
+    pub fn allows(&self, message: &MessageSpec, protection: &str) -> bool {
+        let allowed = match message.payload {
+            Payload::Ciphertext => &[Protection::Encrypted][..],
+            Payload::Masked => &[Protection::Masked, Protection::MaskedNoised],
+            Payload::Control => &[Protection::Public, Protection::Declared],
+            _ => &[Protection::Declared, Protection::Noised],
+        };
+        allowed.iter().any(|one| one.name() == protection)
     }
 
     /// How a message is protected from those that relay or receive it, in words.

@@ -9,14 +9,16 @@ use super::checks::all_finite;
 use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
 use super::settings::Settings;
-use super::{metadata, report};
+use super::{budget, metadata, report};
+use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
 use crate::algorithms::shared::dp;
-use crate::comm::{Communicator, end_without_lost_ranks, watchdog};
+use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
 use crate::output::summary::Profile;
 use crate::output::{attributes, matrices, summary};
+use crate::privacy::Protection;
 
 /// Writes the results of a run that `iterated` to its end, or the last good factors of one that failed; returns the exit
 /// code. Collective.
@@ -38,7 +40,11 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     };
 
     watchdog::enter("writing the output");
-    let privacy = driver.algorithm.private_releases().map(|r| r.json(&not_covered(&run.settings, &driver.trajectory)));
+    let privacy = driver.algorithm.private_releases().map(|r| {
+        let description = run.settings.description();
+        r.json(&not_covered(description, &comm.ledger(), driver.trajectory.evaluations))
+    });
+    budget::settle(&run.settings, &comm, run.parties, driver.algorithm.private_releases())?;
     write_results(&run, &driver, &comm, stop, privacy.as_ref())?;
     let profile = summary::profile(&comm);
     let end = end_event(&driver.trajectory, stop, &profile, privacy);
@@ -101,18 +107,18 @@ fn write_order(path: &Path, order: &[usize]) -> Result<()> {
         .map_err(|e| Error::failed(format!("--record-order {}: cannot be written ({e})", path.display())))
 }
 
-/// What leaves a party without noise.
-fn not_covered(settings: &Settings, trajectory: &Trajectory) -> Vec<String> {
-    let mut all = vec!["sum, norm, range and number of all entries, once while loading".to_string()];
-    if trajectory.evaluations > 0 {
-        let whose = if settings.method.groups().secure_sum.is_some_and(|sum| sum.secure_sum) {
-            "sums of the parties'"
-        } else {
-            "each party's"
-        };
-        all.push(format!("{whose} errors in {} evaluation(s)", trajectory.evaluations));
-    }
-    all
+/// What has left a party without noise, from the ledger, in the words of the message table.
+fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -> Vec<String> {
+    let leaves = |spec: &&MessageSpec| {
+        let same = |tag: &MessageTag| tag.kind == spec.kind && tag.payload == spec.payload;
+        let plain = |tag: &MessageTag| matches!(tag.protection(), Protection::Declared | Protection::Masked);
+        spec.payload != Payload::Control && ledger.messages().any(|(tag, _)| same(tag) && plain(tag))
+    };
+    let words = |spec: &MessageSpec| match spec.kind.starts_with("evaluation") {
+        true => format!("{}, in {evaluations} evaluation(s)", spec.kind),
+        false => format!("{} ({}; {})", spec.kind, spec.shape, spec.when),
+    };
+    COMMON_MESSAGES.iter().chain(description.messages).filter(leaves).map(words).collect()
 }
 
 /// The trace's end event.

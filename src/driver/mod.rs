@@ -5,6 +5,7 @@
 //! trace, checkpoints and signals are handled here and nowhere else, so every method has them. `fednmf sweep` runs the
 //! same loop.
 
+mod budget;
 mod checkpoint;
 mod checks;
 mod evaluate;

@@ -9,7 +9,7 @@ use super::checks::{
 };
 use super::init_file::Initial;
 use super::settings::{SAMPLE_INPUT, Settings};
-use super::{kernels, metadata, missing, report};
+use super::{budget, kernels, metadata, missing, report};
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
@@ -41,6 +41,8 @@ pub struct Run {
     pub annotations: Annotations,
     /// Lines of the matrix for the report.
     pub sample: Option<Sample>,
+    /// Who owns which block.
+    pub parties: Parties,
 }
 
 /// The data of this rank, and how it was divided.
@@ -86,7 +88,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let mut identity = identity(&settings, &header, &divided);
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
-    let fingerprints = own_fingerprints(&settings, comm, &divided);
+    let (fingerprints, parties) = (own_fingerprints(&settings, comm, &divided), divided.parties);
     let mut algorithm = build(&settings, comm, divided, kernels)?;
     note_choices(&settings, &*algorithm, &mut progress);
     start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
@@ -108,6 +110,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
             "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
         );
     }
+    budget::reserve(&settings, comm, parties, algorithm.private_releases())?;
     let trace = open_trace(&settings, comm, resuming, &start)?;
     identity.insert(kernels::USED.into(), kernels::names(kernels));
     let checkpoint = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
@@ -130,7 +133,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
         checkpointer: Checkpointer::new(comm, checkpoint, identity, settings.checkpoint_every, remembers)
             .with_fingerprints(fingerprints),
     };
-    Ok((Run { settings, start, annotations, sample }, driver))
+    Ok((Run { settings, start, annotations, sample, parties }, driver))
 }
 
 /// Tells what the settings imply that a user may not expect.

@@ -48,6 +48,18 @@ pub(super) fn create_part(path: &Path, access: Access) -> std::io::Result<fs::Fi
     fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(part)
 }
 
+/// Replaces a file of its owner's alone by what `write` writes, in one step.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
+    let mut part = create_part(path, Access::OwnerOnly)?;
+    write(&mut part)?;
+    part.sync_all()?;
+    fs::rename(part_of(path), path)?;
+    fs::File::open(directory(path))?.sync_all()
+}
+
 /// The directory of `path`.
 pub fn directory(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))

@@ -16,7 +16,7 @@ pub mod masking;
 pub mod paillier;
 pub mod released;
 
-pub use dp::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
+pub use dp::{Bound, BudgetFile, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
 pub use released::{
     Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,
     SealedShares, Transfer, UnmaskShares,

@@ -16,6 +16,7 @@ mod jobs;
 mod private;
 mod ranks;
 mod refused;
+mod releases;
 mod reproduce;
 mod secure;
 mod transport;

@@ -1,10 +1,12 @@
 //! Differential privacy as the methods see it: the parameters, what they ask for, and a run's releases.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::Value;
 
 use crate::algorithms::Measures;
 use crate::algorithms::description::MessageSpec;
-use crate::algorithms::parameters::{self, Auto, SecretSource};
+use crate::algorithms::parameters::{self, Auto, OrNone, SecretSource};
 use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::party_sum::{PartySum, masked};
@@ -64,13 +66,32 @@ pub struct DpArgs {
     /// Releases that --epsilon is split over. auto: one for each of --max-iters, or 1 where parties exchange once
     #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
     pub dp_releases: Auto<usize>,
+    /// A file that remembers what all runs on this data have spent; a run that would exceed its limit is refused. With
+    /// {party} in its name each party has one, beside its data
+    #[arg(long, value_name = "F.json|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
+    pub budget: OrNone<PathBuf>,
+    /// What all runs on this data may spend together, for a new --budget file
+    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
+    pub budget_limit: Auto<f64>,
     /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for tests
     /// only
     #[arg(long, value_name = "N|os", default_value = "os", value_parser = parameters::secret_source)]
     pub secret_seed: SecretSource,
 }
 
+/// Where a run's budget is kept, and its limit if the file is new.
+#[derive(Debug, Clone, Copy)]
+pub struct BudgetPath<'a> {
+    pub path: &'a Path,
+    pub limit: Option<f64>,
+}
+
 impl DpArgs {
+    /// The `--budget` file, if there is one.
+    pub fn budget_path(&self) -> Option<BudgetPath<'_>> {
+        self.budget.as_ref().map(|path| BudgetPath { path, limit: self.budget_limit.given() })
+    }
+
     /// Whether releases are noised.
     pub fn is_on(&self) -> bool {
         self.dp != Noise::None
@@ -90,6 +111,14 @@ impl DpArgs {
     /// # Errors
     /// Naming the option that is wrong.
     pub fn check(&self) -> Result<()> {
+        if self.budget.as_ref().is_some() && (!self.is_on() || self.epsilon.given().is_none()) {
+            return Err(Error::input(
+                "--budget: only a run with a budget of its own has a bound; add --dp and --epsilon",
+            ));
+        }
+        if self.budget.as_ref().is_none() && self.budget_limit.given().is_some() {
+            return Err(Error::input("--budget-limit: is the limit of a --budget file; name the file"));
+        }
         if !self.is_on() {
             let given = [("epsilon", self.epsilon), ("clip", self.clip), ("dp-noise", self.dp_noise)];
             return match given.into_iter().find(|(_, value)| value.given().is_some()) {

@@ -5,12 +5,14 @@
 //! exactly, and `accounting` and `gaussian` compute the privacy loss.
 
 mod accounting;
+mod budget;
 mod gaussian;
 mod noise_plan;
 mod releases;
 mod sampler;
 
 pub use accounting::PrivacyLoss;
+pub use budget::{BudgetFile, Charge};
 pub use noise_plan::{Bound, Mechanism, NoisePlan, NoiseRequest};
 pub use releases::Releases;
 pub use sampler::NOISE_KEY;

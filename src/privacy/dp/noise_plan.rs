@@ -228,6 +228,11 @@ impl NoisePlan {
         self.sensitivity
     }
 
+    /// The epsilon that was asked for, if there was one, and delta.
+    pub(super) fn budget(&self) -> (Option<f64>, f64) {
+        (self.request.epsilon, self.request.delta)
+    }
+
     /// The ε of `releases` releases. The probabilities of a discrete Gaussian of s steps and of the rounded continuous one
     /// differ by a factor e^η with |η| ≤ max(z², 1)/(24 s²) at z standard deviations, and all but e^−60 of the mass has
     /// z² < 2 (ε + 60 + ln entries). A sum of shares is a discrete Gaussian to 10 e^(−π² s²) (Kairouz, Liu, Steinke, The

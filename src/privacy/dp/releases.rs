@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::noise_plan::{Bound, Mechanism, NoisePlan};
 use super::sampler::{NOISE_KEY, NoiseSampler};
@@ -41,6 +42,23 @@ impl Releases {
     /// Number of releases of each party so far.
     pub fn done(&self) -> u64 {
         self.done
+    }
+
+    /// The budget of the run: the epsilon that it may spend, if it is limited, and delta.
+    pub fn budget(&self) -> (Option<f64>, f64) {
+        self.plan.budget()
+    }
+
+    /// The epsilon that it has spent.
+    pub fn spent(&self) -> f64 {
+        self.plan.epsilon(self.done)
+    }
+
+    /// Names the run in a [`super::BudgetFile`], also when it is resumed: a digest of the noise key of a hosted party, from
+    /// which nobody finds the key.
+    pub fn run(&self, hosted: usize) -> String {
+        let digest = Sha256::new().chain_update(b"fednmf budget v1").chain_update(self.keys[hosted]).finalize();
+        digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Whether the budget is spent.

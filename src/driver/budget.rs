@@ -1,0 +1,86 @@
+//! The `--budget` file: epsilon is reserved before the first release, and what was spent is noted at the end.
+
+use std::io::Write as _;
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::settings::Settings;
+use crate::algorithms::shared::dp::BudgetPath;
+use crate::comm::{Communicator, Parties};
+use crate::data::PARTY;
+use crate::error::{Error, Result};
+use crate::output::h5::replace;
+use crate::privacy::{BudgetFile, Releases};
+
+/// Reserves the run's epsilon in the budget of all parties. Collective.
+///
+/// # Errors
+/// On all ranks, if a budget has too little left, or its file cannot be read or written.
+pub fn reserve(settings: &Settings, comm: &Communicator, parties: Parties, releases: Option<&Releases>) -> Result<()> {
+    let Some((budget, releases)) = budget_of(settings).zip(releases) else { return Ok(()) };
+    let mut limit = budget.limit;
+    let reserved = files(budget.path, comm, parties).try_for_each(|(place, path)| {
+        let (epsilon, delta) = releases.budget();
+        let epsilon = epsilon.unwrap_or(f64::INFINITY);
+        change(&path, &mut limit, |file| {
+            file.reserve(&releases.run(place), settings.description().name, epsilon, delta)
+        })
+    });
+    comm.agree_on_error(reserved)
+}
+
+/// Notes what the run has spent. Collective.
+///
+/// # Errors
+/// On all ranks, if a file cannot be written.
+pub fn settle(settings: &Settings, comm: &Communicator, parties: Parties, releases: Option<&Releases>) -> Result<()> {
+    let Some((budget, releases)) = budget_of(settings).zip(releases) else { return Ok(()) };
+    let settled = files(budget.path, comm, parties).try_for_each(|(place, path)| {
+        change(&path, &mut None, |file| {
+            file.settle(&releases.run(place), releases.spent());
+            Ok(())
+        })
+    });
+    comm.agree_on_error(settled)
+}
+
+fn budget_of(settings: &Settings) -> Option<BudgetPath<'_>> {
+    settings.method.groups().dp.and_then(|dp| dp.budget_path())
+}
+
+/// The budget files that this rank keeps, each with the place of a hosted party: one for each party, or one for all, which
+/// the host of the first keeps.
+fn files(path: &Path, comm: &Communicator, parties: Parties) -> impl Iterator<Item = (usize, PathBuf)> {
+    let hosted: Range<usize> = parties.hosted(comm.rank());
+    let text = path.display().to_string();
+    let own = text.contains(PARTY);
+    let kept = hosted.clone().filter(move |&party| own || party == 0);
+    kept.map(move |party| (party - hosted.start, PathBuf::from(text.replace(PARTY, &party.to_string()))))
+}
+
+/// Changes a budget file while no other run does.
+fn change(path: &Path, limit: &mut Option<f64>, f: impl FnOnce(&mut BudgetFile) -> Result<()>) -> Result<()> {
+    let at = |e: Error| e.at(format!("--budget {}", path.display()));
+    let failed =
+        |e: std::io::Error| at(Error::failed(format!("cannot be written ({e}); choose a directory of your own")));
+    let guard = path.with_extension("lock");
+    let lock =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(guard).map_err(failed)?;
+    lock.lock().map_err(failed)?;
+    let mut file = match std::fs::read_to_string(path) {
+        Ok(text) => BudgetFile::parse(&text).map_err(at)?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => BudgetFile::new(limit.ok_or_else(|| {
+            at(Error::input("does not exist; say what all runs may spend together, --budget-limit EPSILON"))
+        })?),
+        Err(e) => return Err(at(Error::input(format!("cannot be read ({e})")))),
+    };
+    if limit.is_some_and(|limit| limit != file.limit) {
+        return Err(at(Error::input(format!(
+            "its limit is {}; a limit is set once, so leave --budget-limit out",
+            file.limit
+        ))));
+    }
+    f(&mut file).map_err(at)?;
+    replace(path, |out| out.write_all(file.text().as_bytes())).map_err(failed)
+}
