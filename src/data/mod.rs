@@ -32,6 +32,6 @@ pub use layout::{Cuts, Layout, Tile};
 pub use load::Loaded;
 pub use messages::{MEMORY, NAMES, STATISTICS};
 pub use open::{Input, open};
-pub use spec::{InputSpec, Scale, Source, Stack, Threshold};
+pub use spec::{InputSpec, PARTY, Scale, Source, Stack, Threshold};
 pub use split::PartySplit;
 pub use synthetic::{PlantedTiles, Synthetic};

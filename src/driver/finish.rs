@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use super::checks::all_finite;
 use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
-use super::settings::Settings;
 use super::{budget, metadata, report};
 use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
 use crate::algorithms::shared::dp;

@@ -7,7 +7,7 @@ pub mod attributes;
 pub mod checkpoint;
 mod checksum;
 mod gather;
-mod h5;
+pub mod h5;
 pub mod matrices;
 mod npz;
 mod plan;

@@ -15,6 +15,7 @@ use fednmf::data;
 use fednmf::data::{InputSpec, Layout, PartySplit, Statistics, Threshold};
 use fednmf::error::Error;
 use fednmf::linalg::{Block, SparseKernel};
+use fednmf::privacy::Declared;
 use ndarray::Array2;
 
 use crate::common::session::on_ranks;
@@ -131,7 +132,7 @@ fn party_sums(comm: &Communicator) -> String {
     let mut out = vec![0.0; 40];
     let bytes = |tag| comm.ledger().messages().find(|(p, _)| **p == tag).map_or(0, |(_, e)| e.party_bytes);
     let before = bytes(TEST);
-    comm.sum_parties(TEST, 7, shares.iter().map(Vec::as_slice), &mut out).expect("finite");
+    comm.sum_parties(TEST, 7, shares.iter().map(|share| Declared(share.as_slice())), &mut out).expect("finite");
     assert_eq!(bytes(TEST) - before, (2 * shares.len() * 40 * 8) as u64);
     // plus the largest term
     assert_eq!(bytes(LARGEST), (2 * shares.len() * 8) as u64);
@@ -141,7 +142,7 @@ fn party_sums(comm: &Communicator) -> String {
     }
     let hash = out.iter().fold(0u64, |h, x| h.rotate_left(7) ^ x.to_bits());
     let bad = vec![f64::NAN; 40];
-    let result = comm.sum_parties(TEST, 7, shares.iter().map(|_| bad.as_slice()), &mut out);
+    let result = comm.sum_parties(TEST, 7, shares.iter().map(|_| Declared(bad.as_slice())), &mut out);
     assert!(result.is_err());
     format!("{hash:016x}")
 }

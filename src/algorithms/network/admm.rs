@@ -15,6 +15,7 @@ use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::metrics::Measure;
+use crate::party_sum::PartySum;
 use crate::privacy::Declared;
 use crate::state::{Owner, Piece, SavedState, State};
 
@@ -161,7 +162,13 @@ impl<T: Real> Algorithm<T> for Central<T> {
             [nmse * nmse * agent.norm2, nmse]
         };
         let pairs: Vec<[f64; 2]> = self.agents.iter().map(pair).collect();
-        let (rel_error, nmse) = measure::errors(&self.comm, self.parties, &pairs, self.norm2)?;
+        let (rel_error, nmse) = measure::errors(
+            &self.comm,
+            &mut PartySum::plain(&self.comm, self.parties),
+            self.parties,
+            &pairs,
+            self.norm2,
+        )?;
         Ok(vec![("rel_error", rel_error), ("nmse", nmse)])
     }
 

@@ -8,27 +8,28 @@ use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
 use crate::nls::Pivoting;
-use crate::privacy::{Declared, DeclaredMut};
+use crate::party_sum::{Joint, PartySum};
+use crate::privacy::DeclaredMut;
 
 pub const SUM_X: MessageTag = MessageTag::new("evaluation and output: sum of X", Payload::SharedFactor);
 pub const RESIDUALS: MessageTag = MessageTag::new("evaluation: squared residual and NMSE", Payload::Scalar);
 pub const DISAGREEMENT: MessageTag = MessageTag::new("evaluation: largest disagreement", Payload::Scalar);
 
-/// The mean of all agents' X (m × k), on every rank. Collective.
+/// The mean of all agents' X (m × k), on every rank; `largest` is the size of entries to expect. Collective.
 ///
 /// # Errors
-/// When an entry is not finite.
+/// When an entry is not finite, or too large for a masked sum.
 pub fn mean_x<T: Real>(
     comm: &PartyCommunicator,
+    party_sum: &mut PartySum,
     parties: Parties,
     agents: &[Agent<T>],
-    m: usize,
-    k: usize,
+    (m, k, largest): (usize, usize, f64),
 ) -> Result<Array2<T>> {
     // In row order, whatever the order of the blocks: ranks without a party have no block.
     let shares: Vec<Vec<T>> = agents.iter().map(|agent| agent.x.x.iter().copied().collect()).collect();
     let mut sum = vec![T::zero(); m * k];
-    comm.sum_parties(SUM_X, parties.count, shares.iter().map(|share| Declared(share.as_slice())), &mut sum)?;
+    party_sum.sum(comm, SUM_X, largest, shares.iter().map(Vec::as_slice), &mut sum)?;
     let scale = T::from_f64(1.0 / parties.count as f64);
     let mean = Array2::from_shape_vec((m, k), sum.into_iter().map(|x| x * scale).collect()).expect("m k numbers");
     let Some(agent) = agents.first() else { return Ok(mean) };
@@ -59,10 +60,23 @@ pub fn refitted<T: Real>(agent: &Agent<T>, x: &Array2<T>, solver: &mut Pivoting)
 /// The sums over parties of (squared residual, NMSE), one pair from each: relative error and mean NMSE. Collective.
 ///
 /// # Errors
-/// When a value is not finite.
-pub fn errors(comm: &PartyCommunicator, parties: Parties, pairs: &[[f64; 2]], norm2: f64) -> Result<(f64, f64)> {
+/// When a value is not finite, or too large for a masked sum.
+pub fn errors(
+    comm: &PartyCommunicator,
+    party_sum: &mut PartySum,
+    parties: Parties,
+    pairs: &[[f64; 2]],
+    norm2: f64,
+) -> Result<(f64, f64)> {
     let mut sums = [0.0; 2];
-    comm.sum_parties(RESIDUALS, parties.count, pairs.iter().map(|pair| Declared(pair.as_slice())), &mut sums)?;
+    let [residual, nmse] = &mut sums;
+    party_sum.sum_together(
+        comm,
+        &mut [
+            Joint { tag: RESIDUALS, expected: norm2, term: &|i| &pairs[i][..1], out: std::slice::from_mut(residual) },
+            Joint { tag: RESIDUALS, expected: 1.0, term: &|i| &pairs[i][1..], out: std::slice::from_mut(nmse) },
+        ],
+    )?;
     let relative = match (norm2 > 0.0, sums[0] > 0.0) {
         (true, _) => (sums[0] / norm2).sqrt(),
         (false, true) => f64::INFINITY,

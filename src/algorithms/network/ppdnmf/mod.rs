@@ -20,7 +20,7 @@ pub(super) mod local;
 pub(super) mod measure;
 mod topology;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 
 use ndarray::Array2;
 use serde_json::Value;
@@ -43,6 +43,7 @@ use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
 use crate::nls::Pivoting;
+use crate::party_sum::{KEYS, PartySum, masked};
 use crate::state::{Owner, Piece, SavedState, State};
 
 /// Length of a Paillier modulus in bits.
@@ -141,7 +142,7 @@ impl Method for PpdnmfArgs {
         ),
         limits: Some([
             "Neighbours see differences times an unknown g; with --scalar-g, as printed, a common divisor reveals g.",
-            "Evaluation and the output's mean X are not encrypted, and every party learns the common result X.",
+            "Each X_i is masked in the sums of evaluation and output; every party learns their mean, the common result X.",
         ]),
         messages: &[
             MessageSpec::new(
@@ -158,8 +159,15 @@ impl Method for PpdnmfArgs {
             MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol"),
             MessageSpec::new(encrypted::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
-            MessageSpec::new(measure::SUM_X, "m x k", "each evaluation, and for the output's U"),
-            MessageSpec::new(measure::RESIDUALS, "2", "each evaluation"),
+            MessageSpec::new(
+                masked(measure::SUM_X),
+                "m x k",
+                "each evaluation, and for the output's U, unless --plain",
+            ),
+            MessageSpec::new(measure::SUM_X, "m x k", "as often, with --plain"),
+            MessageSpec::new(masked(measure::RESIDUALS), "2", "each evaluation, unless --plain"),
+            MessageSpec::new(measure::RESIDUALS, "2", "each evaluation, with --plain"),
+            MessageSpec::new(KEYS, "32 bytes", "once, unless --plain"),
             MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation"),
             LARGEST_TERM,
         ],
@@ -179,6 +187,9 @@ impl Method for PpdnmfArgs {
     }
 }
 
+/// Bits by which sums for evaluation and output may exceed what is expected.
+const HEADROOM: usize = 16;
+
 const LISTING: MessageTag = MessageTag::new("edges of the graph", Payload::Control);
 
 struct Ppdnmf<T: Real> {
@@ -186,6 +197,10 @@ struct Ppdnmf<T: Real> {
     parties: Parties,
     agents: Vec<Agent<T>>,
     network: Network,
+    /// Sums for evaluation and output: masked, unless the run is `--plain`.
+    party_sum: RefCell<PartySum>,
+    /// The largest entry of X to expect.
+    largest: f64,
     /// For each hosted agent, the first ADMM iteration at which a flag was raised, as far as the agent knows.
     flags: Vec<u64>,
     admm_iters: usize,
@@ -268,6 +283,7 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         ("diameter", graph.diameter.into()),
         ("slots", vault.as_ref().map_or(1, Vault::slots).into()),
     ];
+    let vault_is_used = vault.is_some();
     let terms = Terms { entries: shape.0 * k, fixed, weights, secret_seed };
     let network = Network::new(&comm, parties, &graph, terms, vault)?;
 
@@ -281,8 +297,12 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         agent.x.u.assign(&first);
         agents.push(agent);
     }
+    let party_sum =
+        if vault_is_used { PartySum::masked(&comm, parties, HEADROOM)? } else { PartySum::plain(&comm, parties) };
     Ok(Box::new(Ppdnmf {
         comm,
+        party_sum: RefCell::new(party_sum),
+        largest: args.x_range,
         parties,
         flags: vec![u64::MAX; agents.len()],
         agents,
@@ -339,7 +359,8 @@ impl<T: Real> Ppdnmf<T> {
         if let Some(mean) = self.mean.get() {
             return Ok(mean);
         }
-        let mean = measure::mean_x(&self.comm, self.parties, &self.agents, self.shape.0, self.k)?;
+        let size = (self.shape.0, self.k, self.largest);
+        let mean = measure::mean_x(&self.comm, &mut self.party_sum.borrow_mut(), self.parties, &self.agents, size)?;
         Ok(self.mean.get_or_init(|| mean))
     }
 }
@@ -362,13 +383,13 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         self.mean()?;
-        let Ppdnmf { comm, parties, agents, solver, mean, norm2, .. } = self;
+        let Ppdnmf { comm, party_sum, parties, agents, solver, mean, norm2, .. } = self;
         let Some(mean) = mean.get() else { return Ok(Vec::new()) };
         let pairs: Vec<[f64; 2]> = agents
             .iter()
             .map(|agent| [measure::refitted(agent, mean, solver), measure::own_error(agent, &agent.x.x)])
             .collect();
-        let (rel_error, nmse) = measure::errors(comm, *parties, &pairs, *norm2)?;
+        let (rel_error, nmse) = measure::errors(comm, party_sum.get_mut(), *parties, &pairs, *norm2)?;
         let disagreement = measure::disagreement(comm, agents, mean);
         Ok(vec![("rel_error", rel_error), ("nmse", nmse), ("disagreement", disagreement)])
     }
