@@ -49,6 +49,7 @@ impl Communicator {
             self.sum(tag, buffer);
             return work();
         }
+        self.sends(tag, buffer);
         let volume = self.volume::<T>(2 * buffer.len(), 1);
         let (mut work, mut result, mut worked, mut waiting) = (Some(work), None, 0.0, None);
         let start = Instant::now();
@@ -69,6 +70,7 @@ impl Communicator {
     }
 
     fn all_reduce<T: Element>(&self, tag: MessageTag, op: Op, buffer: &mut [T]) {
+        self.sends(tag, buffer);
         let volume = self.volume::<T>(2 * buffer.len(), self.pieces(buffer.len()));
         self.timed(tag, volume, || self.reduce_in_pieces(op, buffer));
     }
@@ -83,6 +85,7 @@ impl Communicator {
     /// All-gather of parts of unequal length: `out` becomes the concatenation of every rank's `local`.
     pub fn all_gather<T: Element>(&self, tag: MessageTag, local: &[T], parts: &Parts, out: &mut [T]) {
         assert!(parts.ranges.len() == self.size() && local.len() == parts.ranges[self.rank()].len());
+        self.sends(tag, local);
         let short = out.len() <= self.inner.chunk;
         let messages = if short { 1 } else { parts.ranges.iter().map(|p| self.pieces(p.len())).sum() };
         self.timed(tag, self.volume::<T>(local.len() + out.len(), messages), || {
@@ -100,6 +103,7 @@ impl Communicator {
     /// Reduce-scatter: `out` becomes this rank's part of the sum of `send` over the ranks. `send` may be overwritten.
     pub fn reduce_scatter<T: Element>(&self, tag: MessageTag, send: &mut [T], parts: &Parts, out: &mut [T]) {
         assert!(parts.ranges.len() == self.size() && out.len() == parts.ranges[self.rank()].len());
+        self.sends(tag, send);
         let short = send.len() <= self.inner.chunk;
         let messages = if short { 1 } else { self.pieces(send.len()) };
         self.timed(tag, self.volume::<T>(send.len() + out.len(), messages), || {
@@ -115,11 +119,16 @@ impl Communicator {
     /// sends and receives at most a chunk at a time, so the longest message determines the number of rounds. Not recorded
     /// if the rank is alone.
     pub fn all_to_all<T: Element>(&self, tag: MessageTag, send: &[Vec<T>]) -> Vec<T> {
-        if self.size() == 1 { send[0].clone() } else { self.exchange(tag, None, send) }
+        if self.size() == 1 {
+            return send[0].clone();
+        }
+        send.iter().for_each(|part| self.sends(tag, part));
+        self.exchange(tag, None, send)
     }
 
     /// [`Communicator::all_to_all`] between parties: those hosted here send and receive `party_words` elements.
     pub fn between_parties<T: Element>(&self, tag: MessageTag, party_words: usize, send: &[Vec<T>]) -> Vec<T> {
+        send.iter().for_each(|part| self.sends(tag, part));
         let party = party_words * size_of::<T>();
         if self.size() == 1 {
             return self.timed(tag, Volume { party, rank: 0, messages: 0 }, || send[0].clone());
@@ -172,6 +181,9 @@ impl Communicator {
 
     /// Rank 0's bytes, on every rank.
     pub fn broadcast(&self, tag: MessageTag, bytes: &mut Vec<u8>) {
+        if self.is_root() {
+            self.sends(tag, bytes);
+        }
         let mut length = [bytes.len() as u64];
         self.timed(tag, self.volume::<u8>(bytes.len(), 2), || {
             self.broadcast_in_pieces(0, &mut length);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::privacy::Protection;
+use crate::privacy::transcript::Transcript;
 
 /// What a message carries. Every method's message table assigns one to each message kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -92,8 +93,10 @@ impl Entry {
 ///
 /// Messages and local work do not overlap; a span covers some of both. Edges repeat messages between parties, by sender and
 /// receiver.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Ledger {
+    /// With `--transcript`, what was sent, in a hash chain.
+    pub(super) transcript: Option<Transcript>,
     messages: BTreeMap<MessageTag, Entry>,
     work: BTreeMap<&'static str, Entry>,
     spans: BTreeMap<&'static str, Entry>,

@@ -26,7 +26,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::linalg::flops;
+use crate::linalg::{Element, flops};
+use crate::privacy::transcript::Transcript;
 
 pub use self::transport::launched_rank;
 use self::transport::{Local, Transport};
@@ -175,6 +176,24 @@ impl Communicator {
         let result = watchdog::working(phase, f);
         self.ledger.borrow_mut().spanned(phase, start.elapsed().as_secs_f64());
         result
+    }
+
+    /// Keeps a transcript of what this rank and its parties send from now on.
+    pub fn keep_transcript(&self, transcript: Transcript) {
+        self.ledger.borrow_mut().transcript = Some(transcript);
+    }
+
+    /// Ends and returns the transcript.
+    pub fn end_transcript(&self) -> Option<Transcript> {
+        self.ledger.borrow_mut().transcript.take()
+    }
+
+    /// Notes in the transcript what is sent.
+    fn sends<T: Element>(&self, tag: MessageTag, content: &[T]) {
+        if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {
+            let payload = format!("{:?}", tag.payload);
+            transcript.sent(tag.kind, &payload, tag.protection().name(), bytemuck::cast_slice(content));
+        }
     }
 
     /// Communicates by `f` and records its time and its volume.

@@ -36,6 +36,7 @@ impl Communicator {
             }
         }
         let volume = Volume { party: party(1, size_of::<f64>()), rank: 2 * size_of::<f64>(), messages: 1 };
+        self.sends(LARGEST.under(R::PROTECTION), &largest);
         self.timed(LARGEST.under(R::PROTECTION), volume, || self.reduce_in_pieces(Op::Max, &mut largest));
         let bins = Bins::new(largest[0], parties).map_err(|e| e.at(tag.kind).on_all_ranks())?;
 
@@ -51,6 +52,7 @@ impl Communicator {
                 pair[1] += low;
             }
         }
+        self.sends(tag, &sums);
         watchdog::waiting(tag.kind, || self.reduce_in_pieces(Op::Sum, &mut sums));
         for (x, pair) in out.iter_mut().zip(sums.chunks_exact(2)) {
             *x = T::from_f64(pair[0] + pair[1]);
@@ -67,6 +69,7 @@ impl Communicator {
     /// Sums masked words over the ranks, in place and modulo 2⁶⁴. `buffer` holds the sum over the `hosted` parties; each of
     /// them sends and receives as many words.
     pub fn sum_masked(&self, tag: MessageTag, hosted: usize, buffer: &mut [u64]) {
+        self.sends(tag, buffer);
         let bytes = size_of_val(buffer);
         let volume = Volume { party: 2 * hosted * bytes, rank: 2 * bytes, messages: self.pieces(buffer.len()) };
         self.timed(tag, volume, || self.reduce_in_pieces(Op::Sum, buffer));

@@ -33,6 +33,7 @@ impl Backoff {
 impl Communicator {
     /// Sends elements to another rank, which calls [`Communicator::receive`] with the same length.
     pub fn send<T: Element>(&self, tag: MessageTag, rank: usize, elements: &[T]) {
+        self.sends(tag, elements);
         self.timed(tag, self.volume::<T>(elements.len(), self.pieces(elements.len())), || {
             for piece in elements.chunks(self.inner.chunk) {
                 self.transport().send(rank, Buffer::new(piece));
@@ -59,6 +60,7 @@ impl Communicator {
         elements: &mut Vec<T>,
         limit: Duration,
     ) -> bool {
+        self.sends(tag, elements);
         let volume = self.volume::<T>(elements.len(), self.pieces(elements.len()));
         self.timed(tag, volume, || self.transport().send_within(rank, elements, self.inner.chunk, limit))
     }
@@ -77,6 +79,7 @@ impl Communicator {
 
     /// Sends a control message to another rank without waiting for it.
     pub fn send_control(&self, tag: MessageTag, rank: usize, message: ControlMessage) {
+        self.sends(tag, &message);
         self.timed(tag, self.volume::<u64>(message.len(), 1), || self.transport().send_control(rank, message));
     }
 
@@ -93,6 +96,7 @@ impl Communicator {
     /// need not. If both parties are on this rank, the transfer is only recorded.
     pub fn transfer<T: Element>(&self, tag: MessageTag, from: usize, to: usize, elements: &mut [T]) {
         if from == to {
+            self.sends(tag, elements);
             self.record_local::<T>(tag, 2 * elements.len());
         } else if self.rank() == from {
             self.send(tag, to, elements);

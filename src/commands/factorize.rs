@@ -113,6 +113,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
     pub trace: Option<PathBuf>,
 
+    /// Write what this rank and its parties send to this file: kind, protection, size and digest of each message, in a chain
+    /// that is signed at the end; `fednmf audit verify` reads it. With several ranks each writes its own, F.rank-00.jsonl, …
+    #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
+    pub transcript: Option<PathBuf>,
+
+    /// The file of the key that signs --transcript, which is made if it does not exist [default: F.key]
+    #[arg(long, value_name = "F.key", requires = "transcript", help_heading = "Output")]
+    pub transcript_key: Option<PathBuf>,
+
     /// Write an HTML report of the run: error, time, traffic, components, command
     #[arg(long, value_name = "F.html", help_heading = "Output")]
     pub report: Option<PathBuf>,
@@ -290,6 +299,8 @@ impl RunArgs {
             output,
             add: args.add_to.is_some(),
             trace: args.trace,
+            transcript: args.transcript,
+            transcript_key: args.transcript_key,
             report: args.report.map(|path| args.display.check().map(|display| (path, display))).transpose()?,
             checkpoint: args.checkpoint,
             checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Auto), every)?,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::checks::all_finite;
 use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
-use super::{budget, metadata, report};
+use super::{budget, metadata, report, transcript};
 use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
 use crate::algorithms::shared::dp;
 use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
@@ -35,7 +35,10 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     run.annotations.history = metadata::history(&run.settings, &driver.trace);
     let stop = match finished {
         Ok(stop) => stop,
-        Err(e) => return Err(rescue(e, &run, &driver, &comm)),
+        Err(e) => {
+            let _ = transcript::end(&run.settings, &comm, driver.algorithm.private_releases());
+            return Err(rescue(e, &run, &driver, &comm));
+        }
     };
 
     watchdog::enter("writing the output");
@@ -59,6 +62,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         let done = if run.settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
         return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks());
     }
+    comm.agree_on_error(transcript::end(&run.settings, &comm, driver.algorithm.private_releases()))?;
     let code = exit_code(stop, run.settings.checkpoint.is_some());
     match survivors {
         Some(survivors) => end_without_lost_ranks(&survivors, code),

@@ -18,6 +18,7 @@ pub mod missing;
 mod prepare;
 pub mod report;
 pub mod settings;
+mod transcript;
 
 use self::settings::Settings;
 use crate::algorithms::method::Precision;
@@ -47,7 +48,9 @@ fn run_in<T: Precision>(settings: &Settings, comm: &Communicator) -> Result<i32>
     let _watchdog = Watchdog::start(comm.rank(), settings.stall_timeout)
         .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
     comm.agree_on_error(linalg::start_threads(settings.threads))?;
-    let (run, mut driver) = prepare::prepare::<T>(settings, comm, signals)?;
+    transcript::begin(settings, comm)?;
+    let prepared = prepare::prepare::<T>(settings, comm, signals);
+    let (run, mut driver) = prepared.inspect_err(|_| transcript::discard(settings, comm))?;
     watchdog::enter("iterating");
     let iterated = driver.iterate();
     finish::finish(run, driver, iterated)

@@ -85,6 +85,9 @@ pub struct Settings {
     /// Whether `output` exists, and the factors are added to its contents.
     pub add: bool,
     pub trace: Option<PathBuf>,
+    /// The signed record of what is sent, and its key, if that is elsewhere.
+    pub transcript: Option<PathBuf>,
+    pub transcript_key: Option<PathBuf>,
     /// The page about the run, and what it shall show.
     pub report: Option<(PathBuf, Display)>,
     pub checkpoint: Option<PathBuf>,

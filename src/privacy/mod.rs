@@ -15,6 +15,7 @@ pub mod key_agreement;
 pub mod masking;
 pub mod paillier;
 pub mod released;
+pub mod transcript;
 
 pub use dp::{Bound, BudgetFile, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
 pub use released::{

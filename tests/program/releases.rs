@@ -55,10 +55,7 @@ fn everything(method: &Description, dir: &Path, line: &str, ranks: usize, split:
     let turned = if split && method.partition.describe().contains("columns") { "--transpose" } else { "" };
     let binary = if method.is_boolean() { "--binarize 0.5" } else { "" };
     let k = if method.name == "ppdnmf" { 1 } else { 2 };
-    let all = format!(
-        "--algo {} {line} --parties 4 {binary} {turned} -k {k} --secret-seed 3 --verbose --tol 1e-9",
-        method.name
-    );
+    let all = format!("--algo {} {line} --parties 4 {binary} {turned} -k {k} --secret-seed 3 --tol 1e-9", method.name);
     let known = registry::find(method.name).expect("a method").options();
     let seeded = known.iter().any(|option| option.get_long() == Some("secret-seed"));
     let all = if seeded { all } else { all.replace("--secret-seed 3", "") };

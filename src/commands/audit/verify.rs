@@ -1,0 +1,143 @@
+//! `fednmf audit verify`: transcripts against their signatures, the message table of the method and the privacy budget.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::algorithms::description::{COMMON_MESSAGES, Description};
+use crate::algorithms::registry;
+use crate::comm::Communicator;
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::privacy::BudgetFile;
+use crate::privacy::transcript::{self, Verified};
+use crate::units::bytes;
+
+/// What `fednmf audit verify` is told.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Files of --transcript
+    #[arg(required = true, value_name = "TRANSCRIPT")]
+    pub transcripts: Vec<PathBuf>,
+    /// The public key that must have signed them, in hexadecimal digits
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// The budget of the data: the runs must be in it, with what they spent
+    #[arg(long, value_name = "F.json")]
+    pub budget: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Rank 0 verifies, the others wait. Collective.
+///
+/// # Errors
+/// If a transcript was changed, holds a message that the method's table does not allow, or spent what no budget knows.
+pub fn verify(args: &VerifyArgs, comm: &Communicator) -> Result<i32> {
+    let text = comm.agree_on_error(if comm.is_root() { on_rank_0(args) } else { Ok(String::new()) })?;
+    if comm.is_root() {
+        let _ = std::io::stdout().write_all(text.as_bytes());
+    }
+    Ok(EXIT_DONE)
+}
+
+fn on_rank_0(args: &VerifyArgs) -> Result<String> {
+    let budget = args.budget.as_deref().map(read_budget).transpose()?;
+    let (mut text, mut all) = (String::new(), Vec::new());
+    for path in &args.transcripts {
+        let at = |e: Error| e.at(path.display());
+        let read = std::fs::read_to_string(path);
+        let read = read.map_err(|e| at(Error::input(format!("cannot be read ({e}); check the name"))))?;
+        let verified = transcript::verify(&read, args.key.as_deref()).map_err(at)?;
+        let sums = by_message(&verified).map_err(at)?;
+        if let Some(budget) = &budget {
+            covered(&verified, budget).map_err(at)?;
+        }
+        describe(&mut text, path, &verified, &sums);
+        all.push(as_json(path, &verified, &sums));
+    }
+    if let Some(budget) = &budget {
+        let (epsilon, delta) = budget.spent();
+        let _ = writeln!(text, "budget: epsilon {epsilon} of {}, delta {delta}, {} run(s)", budget.limit, budget.runs.len());
+    }
+    Ok(if args.json { format!("{}\n", Value::from(all)) } else { text })
+}
+
+fn read_budget(path: &Path) -> Result<BudgetFile> {
+    let read = std::fs::read_to_string(path).map_err(|e| Error::input(format!("cannot be read ({e}); check the name")));
+    read.and_then(|text| BudgetFile::parse(&text)).map_err(|e| e.at(format!("--budget {}", path.display())))
+}
+
+/// Kind, payload and protection of messages; how many, and their bytes.
+type Sums = BTreeMap<[String; 3], [u64; 2]>;
+
+/// The messages, each of which the method's table allows.
+fn by_message(verified: &Verified) -> Result<Sums> {
+    let method: &Description = registry::find(&verified.heading.method)
+        .ok_or_else(|| Error::input(format!("'{}' is no method of this version", verified.heading.method)))?
+        .description();
+    let mut sums = Sums::new();
+    for sent in &verified.sent {
+        let mut table = COMMON_MESSAGES.iter().chain(method.messages);
+        let allowed = table.any(|w| {
+            w.kind == sent.kind && format!("{:?}", w.payload) == sent.payload && method.allows(w, &sent.protection)
+        });
+        if !allowed {
+            return Err(Error::failed(format!(
+                "message {}: '{}' ({}, {}) is not in the message table of {}; see fednmf list --wire {}",
+                sent.number, sent.kind, sent.payload, sent.protection, method.name, method.name
+            )));
+        }
+        let sum = sums.entry([&sent.kind, &sent.payload, &sent.protection].map(Clone::clone)).or_default();
+        *sum = [sum[0] + 1, sum[1] + sent.bytes];
+    }
+    Ok(sums)
+}
+
+/// Whether the budget knows what the run spent.
+fn covered(verified: &Verified, budget: &BudgetFile) -> Result<()> {
+    let Some(spent) = &verified.spent else {
+        return Err(Error::failed("its run released data without --dp, which no budget covers"));
+    };
+    let known = |run: &String| budget.runs.iter().any(|charge| charge.run == *run && charge.epsilon >= spent.epsilon);
+    match spent.runs.iter().find(|run| known(run)) {
+        Some(_) => Ok(()),
+        None => Err(Error::failed(format!("its run spent an epsilon of {} that is not in the budget", spent.epsilon))),
+    }
+}
+
+fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums) {
+    let heading = &verified.heading;
+    let _ = writeln!(
+        text,
+        "{}: {}, rank {} of {}: {} messages, unchanged, signed by {}",
+        path.display(),
+        heading.method,
+        heading.rank,
+        heading.ranks,
+        verified.sent.len(),
+        verified.public_key
+    );
+    for ([kind, payload, protection], [count, size]) in sums {
+        let _ = writeln!(text, "  {count:8}  {:>10}  {protection:17}  {kind} ({payload})", bytes(*size));
+    }
+    if let Some(spent) = &verified.spent {
+        let _ = writeln!(text, "  epsilon spent: {}", spent.epsilon);
+    }
+}
+
+fn as_json(path: &Path, verified: &Verified, sums: &Sums) -> Value {
+    let rows: Vec<Value> = sums
+        .iter()
+        .map(|([kind, payload, protection], [count, size])| {
+            json!({"purpose": kind, "payload": payload, "protection": protection, "messages": count, "bytes": size})
+        })
+        .collect();
+    json!({"transcript": path.display().to_string(), "method": verified.heading.method, "rank": verified.heading.rank,
+           "ranks": verified.heading.ranks, "messages": verified.sent.len(), "public_key": verified.public_key,
+           "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
+}

@@ -1,0 +1,102 @@
+//! The files of `--transcript`: one for each rank, and the key that signs it.
+
+use std::fs::OpenOptions;
+use std::io::{BufWriter, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use ed25519_dalek::SigningKey;
+use rand::Rng as _;
+
+use super::settings::Settings;
+use crate::comm::Communicator;
+use crate::error::{Error, Result};
+use crate::privacy::Releases;
+use crate::privacy::transcript::{Heading, Spent, Transcript, VERSION, hex, unhex};
+use crate::random::secret_rng;
+
+/// Begins the transcript, if one is asked for. Collective.
+///
+/// # Errors
+/// On all ranks, if a file exists already or cannot be written, or a key file holds no key.
+pub fn begin(settings: &Settings, comm: &Communicator) -> Result<()> {
+    let Some(path) = &settings.transcript else { return Ok(()) };
+    let path = own(path, comm);
+    let key = settings.transcript_key.as_ref().map_or_else(|| path.with_extension("key"), |key| own(key, comm));
+    comm.agree_on_error(create(settings, comm, &path, &key).map(|transcript| comm.keep_transcript(transcript)))
+}
+
+/// Signs and closes it.
+///
+/// # Errors
+/// On this rank, if it is incomplete.
+pub fn end(settings: &Settings, comm: &Communicator, releases: Option<&Releases>) -> Result<()> {
+    let Some((path, transcript)) = settings.transcript.as_ref().zip(comm.end_transcript()) else { return Ok(()) };
+    let spent = releases.map(|releases| Spent {
+        epsilon: releases.spent(),
+        runs: (0..releases.hosted()).map(|place| releases.run(place)).collect(),
+    });
+    let shown = own(path, comm).display().to_string();
+    transcript.finish(spent).map_err(|e| Error::failed(format!("--transcript {shown}: is incomplete ({e})")))
+}
+
+/// Removes what a run began that was refused before its first iteration.
+pub fn discard(settings: &Settings, comm: &Communicator) {
+    if let Some((path, _)) = settings.transcript.as_ref().zip(comm.end_transcript()) {
+        let _ = std::fs::remove_file(own(path, comm));
+    }
+}
+
+/// The name of this rank's file.
+fn own(path: &Path, comm: &Communicator) -> PathBuf {
+    if comm.size() == 1 {
+        return path.to_path_buf();
+    }
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let rank = format!("{}.rank-{:02}", text(path.file_stem()), comm.rank());
+    let extension = text(path.extension());
+    path.with_file_name(if extension.is_empty() { rank } else { format!("{rank}.{extension}") })
+}
+
+fn create(settings: &Settings, comm: &Communicator, path: &Path, key: &Path) -> Result<Transcript> {
+    let key = signing_key(key)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|e| {
+        let why = match e.kind() {
+            ErrorKind::AlreadyExists => {
+                "exists already, and a transcript is never replaced; give another name".to_string()
+            }
+            _ => format!("cannot be written ({e}); choose a directory of your own"),
+        };
+        Error::input(format!("--transcript {}: {why}", path.display()))
+    })?;
+    let heading = Heading {
+        fednmf_transcript: VERSION,
+        method: settings.description().name.into(),
+        command: settings.words.clone(),
+        rank: comm.rank(),
+        ranks: comm.size(),
+    };
+    Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
+}
+
+/// The key of the file, or a new one in a new file that its owner alone can read.
+fn signing_key(path: &Path) -> Result<SigningKey> {
+    let at = |why: String| Error::input(format!("--transcript-key {}: {why}", path.display()));
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(mut file) => {
+            let mut secret = [0; 32];
+            secret_rng(None, 0)?.fill_bytes(&mut secret);
+            writeln!(file, "{}", hex(&secret)).map_err(|e| at(format!("cannot be written ({e})")))?;
+            Ok(SigningKey::from_bytes(&secret))
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let mut text = String::new();
+            let read = std::fs::File::open(path).and_then(|file| file.take(1000).read_to_string(&mut text));
+            read.map_err(|e| at(format!("cannot be read ({e})")))?;
+            let secret = unhex(text.trim()).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+            let secret = secret.ok_or_else(|| at("holds no key of 64 hexadecimal digits; name another file".into()))?;
+            Ok(SigningKey::from_bytes(&secret))
+        }
+        Err(e) => Err(at(format!("cannot be written ({e}); choose a directory of your own"))),
+    }
+}
