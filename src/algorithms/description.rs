@@ -1,8 +1,9 @@
 //! What a method declares about itself: name, paper, how it splits the data, what leaves a rank or party, its limits.
 
-use crate::comm::{LARGEST, MessageTag, Payload};
+use crate::comm::{AGREEMENT, CONTROL, LARGEST, MessageTag, Payload};
 use crate::data;
 use crate::metrics::Measure;
+use crate::output::{CHECKPOINT, OUTPUT};
 use crate::privacy::Protection;
 
 /// What one iteration is: what `--max-iters` counts.
@@ -87,8 +88,17 @@ impl MessageSpec {
 pub const LARGEST_TERM: MessageSpec =
     MessageSpec::new(LARGEST, "1 for each party", "each sum over parties that is not masked");
 
-/// What leaves a rank or party with every method, while the data is loaded.
+/// What leaves a rank or party with every method: while the data is loaded, and around the iterations.
 pub static COMMON_MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(CONTROL, "a few words", "decisions of rank 0: when to evaluate, to save, to stop; settings that it read"),
+    MessageSpec::new(AGREEMENT, "a flag; at an error its text", "before and after each step that may fail"),
+    MessageSpec::new(data::HEADERS, "names, formats and shapes of the files", "once, while loading"),
+    MessageSpec::new(data::COUNTS, "counts of the entries of rows and columns", "while loading, where one file holds all data"),
+    MessageSpec::new(
+        data::ENTRIES,
+        "entries",
+        "while loading, where one file holds the data of several ranks; not with a file for each party",
+    ),
     MessageSpec::new(
         data::STATISTICS,
         "sum, norm, range and number of the entries; without private data their hash too",
@@ -100,7 +110,14 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "names of the common rows or columns, if the input has them; without private data all names",
         "once, with --output",
     ),
+    MessageSpec::new(OUTPUT, "rows of the factors that all may see", "once, with --output"),
+    MessageSpec::new(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
+    MessageSpec::new(CHECKPOINT, "rows of the factors that all may see", "each checkpoint"),
+    MessageSpec::new(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
 ];
+
+const OUTPUT_SHAPES: MessageTag = MessageTag::new(OUTPUT.kind, Payload::Control);
+const CHECKPOINT_SHAPES: MessageTag = MessageTag::new(CHECKPOINT.kind, Payload::Control);
 
 /// Whether a method offers `--dp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

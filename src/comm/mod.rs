@@ -42,7 +42,8 @@ pub use point_to_point::Backoff;
 
 /// Seeds, decisions and the like, from rank 0 to all.
 pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
-const AGREEMENT: MessageTag = MessageTag::new("agreement", Payload::Control);
+/// Whether any rank has an error, and its text.
+pub const AGREEMENT: MessageTag = MessageTag::new("agreement", Payload::Control);
 
 /// Lowers [`CHUNK`], so that tests can cut messages.
 const CHUNK_VARIABLE: &str = "FEDNMF_CHUNK";

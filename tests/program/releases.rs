@@ -1,11 +1,11 @@
 //! What leaves a party against the message tables, in both directions: everything in the ledger is in the table, under a
 //! protection that the table allows, and everything in the table leaves in some run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::common::{fednmf, npy};
-use fednmf::algorithms::description::{COMMON_MESSAGES, Description};
+use fednmf::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
 use fednmf::algorithms::registry;
 use serde_json::Value;
 use tempfile::tempdir;
@@ -49,33 +49,46 @@ fn runs(method: &Description) -> Vec<String> {
     all
 }
 
-/// Runs with files of parties, or one file for all, with everything that is written, evaluated and resumed.
-fn everything(method: &Description, dir: &Path, line: &str, ranks: usize, split: bool) -> BTreeSet<Message> {
-    let input = if split { dir.join("part-{party}.npy") } else { dir.join("all.npy") };
-    let turned = if split && method.partition.describe().contains("columns") { "--transpose" } else { "" };
+/// Who runs, and on what.
+#[derive(Clone, Copy)]
+struct Setting {
+    ranks: usize,
+    /// Files of the parties, or one file for all.
+    input: &'static str,
+    /// Everything that is written, and a resume.
+    everything: bool,
+}
+
+const SETTINGS: [Setting; 3] = [
+    Setting { ranks: 2, input: "part-{party}.npy", everything: true },
+    Setting { ranks: 3, input: "all.npy", everything: true },
+    Setting { ranks: 3, input: "all.mtx", everything: false },
+];
+
+fn run(method: &Description, dir: &Path, line: &str, setting: Setting) -> BTreeSet<Message> {
+    let columns = method.partition == Partition::PartyColumns;
+    let turned = if setting.input.contains("{party}") && columns { "--transpose" } else { "" };
     let binary = if method.is_boolean() { "--binarize 0.5" } else { "" };
     let k = if method.name == "ppdnmf" { 1 } else { 2 };
-    let all = format!("--algo {} {line} --parties 4 {binary} {turned} -k {k} --secret-seed 3 --tol 1e-9", method.name);
-    let known = registry::find(method.name).expect("a method").options();
-    let seeded = known.iter().any(|option| option.get_long() == Some("secret-seed"));
-    let all = if seeded { all } else { all.replace("--secret-seed 3", "") };
+    let all = format!("--algo {} {line} --parties 4 {binary} {turned} -k {k} --tol 1e-9", method.name);
+    let file = |name: &str| dir.join(name);
     let run = |iters: usize, more: &str| {
-        let file = |name: &str| dir.join(format!("{}{ranks}{split}.{name}", method.name));
-        let run = fednmf(ranks, &format!("{all} --max-iters {iters} {more}")).arg("--input").arg(&input);
-        run.arg("--checkpoint")
-            .arg(file("c.h5"))
-            .arg("--output")
-            .arg(file("o.h5"))
-            .arg("--trace")
-            .arg(file("t.jsonl"))
-            .ok()
+        let run = fednmf(setting.ranks, &format!("{all} --max-iters {iters} {more}")).arg("--input").arg(file(setting.input));
+        if !setting.everything {
+            return messages(&run.ok());
+        }
+        let run = run.arg("--checkpoint").arg(file("c.h5")).arg("--output").arg(file("o.h5"));
+        messages(&run.arg("--trace").arg(file("t.jsonl")).arg("--report").arg(file("r.html")).ok())
     };
-    let mut seen = messages(&run(2, ""));
-    seen.extend(messages(&run(3, "--resume")));
-    for entry in
-        std::fs::read_dir(dir).unwrap().flatten().filter(|e| !e.file_name().to_string_lossy().ends_with(".npy"))
-    {
-        std::fs::remove_file(entry.path()).unwrap();
+    let mut seen = run(2, "");
+    if setting.everything {
+        seen.extend(run(3, "--resume"));
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !name.ends_with(".npy") && !name.ends_with(".mtx") {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
     }
     seen
 }
@@ -86,28 +99,42 @@ fn what_leaves_a_party_is_the_message_table() {
     let dir = tempdir().unwrap();
     npy(dir.path(), "all.npy", 0..24);
     (0..4).for_each(|party| drop(npy(dir.path(), &format!("part-{party}.npy"), party * 6..party * 6 + 6)));
-    let mut common = BTreeMap::new();
+    let entries: String = (0..24).map(|i| format!("{} {} {}\n", i + 1, i % 5 + 1, i % 7 + 1)).collect();
+    let mtx = format!("%%MatrixMarket matrix coordinate integer general\n24 5 24\n{entries}");
+    std::fs::write(dir.path().join("all.mtx"), mtx).unwrap();
+    let same = |w: &MessageSpec, kind: &str, payload: &str| w.kind == kind && format!("{:?}", w.payload) == payload;
+    let mut all: BTreeSet<Message> = BTreeSet::new();
     for method in registry::descriptions().filter(|m| m.partition.is_private()) {
         let mut seen: BTreeSet<Message> = BTreeSet::new();
-        for line in runs(method) {
-            for (ranks, split) in [(2, true), (3, false)] {
-                let now = everything(method, dir.path(), &line, ranks, split);
+        for (number, line) in runs(method).into_iter().enumerate() {
+            // What is written and read does not depend on how the parties' messages are protected.
+            let settings = if number == 0 { &SETTINGS[..] } else { &SETTINGS[..1] };
+            for &setting in settings {
+                let setting = Setting { everything: setting.everything && number == 0, ..setting };
+                let now = run(method, dir.path(), &line, setting);
                 for (kind, payload, protection) in &now {
-                    let spec = COMMON_MESSAGES.iter().chain(method.messages);
-                    let spec = spec.filter(|w| w.kind == kind && format!("{:?}", w.payload) == *payload);
-                    let allowed = spec.clone().any(|w| method.allows(w, protection));
-                    println!("UNKNOWN {} {line}: {kind} ({payload}, {protection}) {allowed}", method.name);
+                    let mut table = COMMON_MESSAGES.iter().chain(method.messages).filter(|w| same(w, kind, payload));
+                    let allowed = table.any(|w| method.allows(w, protection));
+                    assert!(allowed, "{} {line}: {kind} ({payload}, {protection}) is not in the table", method.name);
+                    // Under masks or noise nothing of the method's own leaves in the clear, but where its name says so.
+                    let bare = protection == "declared" && payload != "Control";
+                    let own = method.messages.iter().any(|w| same(w, kind, payload));
+                    let masked = line.contains("--secure-sum") || line.contains("--key-bits");
+                    let shown = ["evaluation: gather U", "evaluation: largest disagreement"].contains(&kind.as_str());
+                    assert!(!(bare && own && masked) || shown, "{} {line}: {kind} leaves in the clear", method.name);
+                    let released = payload == "SharedFactor" && line.contains("--dp");
+                    assert!(!(bare && own && released), "{} {line}: {kind} leaves without noise", method.name);
                 }
                 seen.extend(now);
             }
         }
-        for w in method.messages {
-            let found = seen.iter().any(|(kind, payload, _)| kind == w.kind && *payload == format!("{:?}", w.payload));
-            println!("UNSEEN {} {} {:?} {found}", method.name, w.kind, w.payload);
+        for w in method.messages.iter().filter(|w| !w.when.contains("after a loss")) {
+            let sent = seen.iter().any(|(kind, payload, _)| same(w, kind, payload));
+            assert!(sent, "{}: no run sends '{}' ({:?})", method.name, w.kind, w.payload);
         }
-        for w in COMMON_MESSAGES {
-            *common.entry(w.kind).or_insert(false) |= seen.iter().any(|(kind, _, _)| kind == w.kind);
-        }
+        all.extend(seen);
     }
-    println!("{common:?}");
+    for w in COMMON_MESSAGES {
+        assert!(all.iter().any(|(kind, payload, _)| same(w, kind, payload)), "no run sends '{}'", w.kind);
+    }
 }

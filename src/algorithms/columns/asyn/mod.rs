@@ -54,6 +54,7 @@ const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(LAST_U, "m x k", "once, at the end"),
     MessageSpec::new(metrics::RESIDUAL, "1", "twice each evaluation"),
     MessageSpec::new(LEFT, "1", "after a loss, with --clock real"),
+    MessageSpec::new(TURNS, "a kind and a party", "each turn, with --clock real"),
     LARGEST_TERM,
 ];
 

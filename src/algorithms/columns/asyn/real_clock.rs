@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::linalg::Real;
 
 /// Which parties are ready and which ones proceed: independent of the data.
-const CONTROL: MessageTag = MessageTag::new("turns at the server", Payload::Control);
+pub const TURNS: MessageTag = MessageTag::new("turns at the server", Payload::Control);
 
 // From a rank to the server.
 const REPORT: u64 = 1;
@@ -170,7 +170,7 @@ impl<T: Real> Asyn<T> {
     /// Receives all control messages that have arrived. Returns the ranks that answered `HERE`.
     fn poll(&mut self) -> Vec<usize> {
         let mut here = Vec::new();
-        while let Some((rank, [kind, party])) = self.comm.try_recv_control(CONTROL, None) {
+        while let Some((rank, [kind, party])) = self.comm.try_recv_control(TURNS, None) {
             let Some(live) = &mut self.live else { break };
             live.last_seen[rank] = Instant::now();
             match kind {
@@ -191,7 +191,7 @@ impl<T: Real> Asyn<T> {
             self.load_copy(party);
             book_own(&self.comm, TO_SERVER, &self.sent);
         } else {
-            self.comm.send_control(CONTROL, host, [TAKE, party as u64]);
+            self.comm.send_control(TURNS, host, [TAKE, party as u64]);
             self.sent.resize(self.u.len(), T::zero());
             if !self.comm.receive_within(TO_SERVER, host, &mut self.sent, timeout) {
                 return self.exclude(host);
@@ -247,7 +247,7 @@ impl<T: Real> Asyn<T> {
         live.lost[rank] = true;
         live.queue.retain(|&party| self.who.host(party) != rank);
         // If it comes back, it receives this and idles.
-        self.comm.send_control(CONTROL, rank, [GONE, 0]);
+        self.comm.send_control(TURNS, rank, [GONE, 0]);
         let left = (0..self.comm.size()).any(|rank| !live.lost[rank] && self.busy[rank]);
         if !left {
             return Err(Error::failed(format!("{what} not been heard of for {seconds} s, and no other party is left")));
@@ -260,7 +260,7 @@ impl<T: Real> Asyn<T> {
     fn synchronise(&mut self) -> Result<()> {
         let present = |live: &Live| (0..live.lost.len()).filter(|&r| r != SERVER && !live.lost[r]).collect::<Vec<_>>();
         let mut missing = self.live.as_ref().map_or_else(Vec::new, present);
-        missing.iter().for_each(|&rank| self.comm.send_control(CONTROL, rank, [PAUSE, 0]));
+        missing.iter().for_each(|&rank| self.comm.send_control(TURNS, rank, [PAUSE, 0]));
         let (start, timeout) = (Instant::now(), self.timeout());
         let mut backoff = Backoff::default();
         while !missing.is_empty() {
@@ -276,8 +276,8 @@ impl<T: Real> Asyn<T> {
         let Some(live) = &self.live else { return Ok(()) };
         let lost: Vec<usize> = (0..live.lost.len()).filter(|&rank| live.lost[rank]).collect();
         for rank in present(live) {
-            lost.iter().for_each(|&gone| self.comm.send_control(CONTROL, rank, [LOST, gone as u64]));
-            self.comm.send_control(CONTROL, rank, [RESUME, 0]);
+            lost.iter().for_each(|&gone| self.comm.send_control(TURNS, rank, [LOST, gone as u64]));
+            self.comm.send_control(TURNS, rank, [RESUME, 0]);
         }
         Ok(())
     }
@@ -288,12 +288,12 @@ impl<T: Real> Asyn<T> {
         let mut backoff = Backoff::default();
         let mut waiting = Instant::now();
         loop {
-            while let Some((_, [kind, party])) = self.comm.try_recv_control(CONTROL, Some(SERVER)) {
+            while let Some((_, [kind, party])) = self.comm.try_recv_control(TURNS, Some(SERVER)) {
                 (backoff, waiting) = (Backoff::default(), Instant::now());
                 match kind {
                     TAKE => self.exchange_with_server(party as usize)?,
                     PAUSE => {
-                        self.comm.send_control(CONTROL, SERVER, [HERE, 0]);
+                        self.comm.send_control(TURNS, SERVER, [HERE, 0]);
                         self.await_resume()?;
                         self.iteration += n;
                         return Ok(());
@@ -304,7 +304,7 @@ impl<T: Real> Asyn<T> {
             }
             let (worked, done) = self.own_step();
             if let Some(party) = done {
-                self.comm.send_control(CONTROL, SERVER, [REPORT, party as u64]);
+                self.comm.send_control(TURNS, SERVER, [REPORT, party as u64]);
             }
             if worked {
                 waiting = Instant::now();
@@ -338,7 +338,7 @@ impl<T: Real> Asyn<T> {
     fn await_resume(&mut self) -> Result<()> {
         let (start, mut backoff) = (Instant::now(), Backoff::default());
         loop {
-            match self.comm.try_recv_control(CONTROL, Some(SERVER)) {
+            match self.comm.try_recv_control(TURNS, Some(SERVER)) {
                 Some((_, [LOST, rank])) => {
                     if let Some(live) = &mut self.live {
                         live.lost[rank as usize] = true;
@@ -355,7 +355,7 @@ impl<T: Real> Asyn<T> {
 
     /// The error of a rank whose server does not answer. Never returns if the server excluded this rank.
     fn server_is_silent(&self) -> Error {
-        while let Some((_, [kind, _])) = self.comm.try_recv_control(CONTROL, Some(SERVER)) {
+        while let Some((_, [kind, _])) = self.comm.try_recv_control(TURNS, Some(SERVER)) {
             if kind == GONE {
                 idle_until_abort();
             }
