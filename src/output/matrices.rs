@@ -17,6 +17,7 @@ use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
 use crate::state::Piece;
 
 pub use crate::output::anndata::{Annotations, shape_to_add_to};
+pub use crate::output::factor::Factor;
 pub use crate::output::h5::check_writable;
 pub use crate::output::sink::Format;
 pub use crate::output::stored::Stored;

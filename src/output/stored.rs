@@ -30,6 +30,8 @@ pub const PARTY_WIDTH: &str = "party_width";
 pub const GENERATION: &str = "generation";
 /// The root attribute of a party's file with that party's number.
 pub const PARTY: &str = "party";
+/// The root attribute that the shared file and the parties' files have in common if they were written together.
+pub const SET: &str = "set";
 /// The root attribute with the scalars of a checkpoint's owner.
 pub const STATE: &str = "state";
 
@@ -106,6 +108,11 @@ impl Stored {
         Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == Integrity::Good })
     }
 
+    /// Where the shared file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The attributes of the shared file, with objects and lists parsed.
     pub fn attributes(&self) -> &Map<String, Value> {
         &self.attributes
@@ -177,7 +184,8 @@ impl Stored {
     }
 
     fn lacks(&self, name: &str) -> Error {
-        if let Some(files) = self.attributes.get(PARTY_FILES).and_then(Value::as_str) {
+        let files = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
+        if let Some(files) = files.filter(|_| !self.attributes.contains_key(PARTY)) {
             return Error::input(format!(
                 "{}: its {name} is private and in the files of the parties ({files}); this needs both factors in one file",
                 self.path.display()
@@ -223,8 +231,14 @@ impl Stored {
         }
     }
 
+    /// The number of parties whose files are beside this one, if there are any.
+    pub(super) fn parties(&self) -> Option<usize> {
+        let count = self.attributes.get("parties").and_then(Value::as_u64)?;
+        self.attributes.contains_key(PARTY_FILES).then_some(count as usize)
+    }
+
     /// Opens and checks the file of `party`.
-    fn of_party(&self, party: usize) -> Result<Stored> {
+    pub(super) fn of_party(&self, party: usize) -> Result<Stored> {
         let text = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
         let width = self.attributes.get(PARTY_WIDTH).and_then(Value::as_u64);
         let (Some(text), Some(width)) = (text, width) else {
@@ -233,11 +247,18 @@ impl Stored {
                 self.path.display()
             )));
         };
-        let name = party_file(text, party, width as usize);
-        let stored = Stored::open_as(&self.path.with_file_name(name), self.sealed)?;
-        for (key, expected) in
-            [(GENERATION, self.attributes.get(GENERATION).cloned()), (PARTY, Some(Value::from(party)))]
-        {
+        let path = self.path.with_file_name(party_file(text, party, width as usize));
+        if let Err(e) = std::fs::File::open(&path) {
+            return Err(Error::input(format!(
+                "{}: the part of party {party}, in {}, cannot be read ({e}); put the files of all parties beside it where you \
+                 may read them",
+                self.path.display(),
+                path.display()
+            )));
+        }
+        let stored = Stored::open_as(&path, self.sealed)?;
+        let common = |name: &'static str| (name, self.attributes.get(name).cloned());
+        for (key, expected) in [common(GENERATION), (PARTY, Some(Value::from(party))), common(SET)] {
             if stored.attributes.get(key) != expected.as_ref() {
                 return Err(Error::input(format!(
                     "{}: does not belong to {}: its {key} is {}, not {}; put the files of one run back together",
