@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::attributes::VERSION;
 use crate::output::gather::Job;
+use crate::output::h5::Access;
 use crate::output::party_files;
 use crate::output::sink::Encoding;
 use crate::output::stored::{GENERATION, Stored};
@@ -72,6 +73,8 @@ impl Checkpoint {
             attributes: &attributes,
             generation: Some(generation),
             tag: CHECKPOINT,
+            // It holds what a run would not give out: iterates, and keys of parties on this rank.
+            access: Access::OwnerOnly,
             encoding: Encoding::Hdf5,
         };
         job.write(comm)?.publish(comm)?;
@@ -242,12 +245,12 @@ mod tests {
     fn a_crash_at_any_moment_leaves_a_complete_generation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("F.h5");
-        assert_eq!(present(&path), 0);
+        assert_eq!(generation(&path), 0);
         save(&path, 4, 3);
         for steps in 0..3 {
             save(&path, 5, steps);
             check(&path, 4);
-            assert_eq!(present(&path), 4);
+            assert_eq!(generation(&path), 4);
         }
         save(&path, 5, 3);
         // Killed before the old files were removed.

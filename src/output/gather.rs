@@ -32,6 +32,8 @@ pub struct Job<'a, 'p, T> {
     /// For a checkpoint: its generation, which is part of the names of the parties' files.
     pub generation: Option<u64>,
     pub tag: MessageTag,
+    /// Who may read the shared file.
+    pub access: Access,
     /// The format, and what it needs.
     pub encoding: Encoding<'a>,
 }
@@ -151,9 +153,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     }
 
     fn shared_file(&self, files: Option<&PartyFiles>) -> Result<Sink<'_>> {
-        // A checkpoint holds what a run would not give out: iterates, and keys of parties on this rank.
-        let access = if self.generation.is_some() { Access::OwnerOnly } else { Access::Default };
-        Sink::create(self.encoding, self.path, self.root(Owner::Shared, files), access)
+        Sink::create(self.encoding, self.path, self.root(Owner::Shared, files), self.access)
     }
 
     /// Sends this rank's rows to rank 0, which writes them and returns the finished file.

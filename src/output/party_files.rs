@@ -70,7 +70,15 @@ mod tests {
         assert_eq!(name("F.party-03.h5"), Some((3, None)));
         assert_eq!(name("out/F.party-3.h5"), Some((3, None)));
         assert_eq!(name("F.party-103.g17.h5"), Some((103, Some(17))));
-        for other in ["F.h5", "F.party-03.npz", "G.party-03.h5", "F.party-.h5", "F.party-x.h5", "F.party-03.g.h5", "F.party-03.x.h5"] {
+        for other in [
+            "F.h5",
+            "F.party-03.npz",
+            "G.party-03.h5",
+            "F.party-.h5",
+            "F.party-x.h5",
+            "F.party-03.g.h5",
+            "F.party-03.x.h5",
+        ] {
             assert_eq!(name(other), None, "{other}");
         }
     }

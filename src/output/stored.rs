@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 
 use super::anndata;
 use super::checksum;
+use crate::data::formats::detect;
+use crate::data::formats::detect::FileKind;
 use crate::data::formats::hdf5_real;
 use crate::data::names;
 use crate::data::names::Names;
@@ -76,6 +78,9 @@ impl Stored {
 
     fn open_as(path: &Path, must_be_sealed: bool) -> Result<Self> {
         let shown = path.display();
+        if !must_be_sealed {
+            recognise(path)?;
+        }
         if !must_be_sealed && Format::of(path) == Ok(Format::Npz) {
             let (matrices, attributes) =
                 Matrices::open(path).map_err(|e| Error::input(format!("{shown}: cannot be read as .npz ({e})")))?;
@@ -341,6 +346,18 @@ impl<T: Real> SavedState<T> for Stored {
             Owner::Shared => Ok(scalars(self)),
             Owner::Party(party) => self.of_party(party).map(|stored| scalars(&stored)),
         }
+    }
+}
+
+/// Refuses a file that is something else than its name says.
+fn recognise(path: &Path) -> Result<()> {
+    let wanted = if Format::of(path) == Ok(Format::Npz) { FileKind::Zip } else { FileKind::Hdf5 };
+    match detect::kind(path) {
+        Some(found) if found != wanted => Err(Error::input(format!(
+            "{}: is {found}; factors are in a file that --output wrote (.h5, .h5ad, .npz), under the name that it had",
+            path.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

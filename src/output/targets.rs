@@ -80,6 +80,13 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 )));
             }
         }
+        let html = |e: &std::ffi::OsStr| ["html", "htm"].iter().any(|name| e.eq_ignore_ascii_case(name));
+        if *content == Content::Report && path.extension().is_some_and(|e| !html(e)) {
+            return Err(Error::input(format!(
+                "{option} {}: a report is an HTML page; let its name end in .html (a browser prints it as PDF)",
+                path.display()
+            )));
+        }
         if let Some(path) = target.foreign_party_file() {
             return Err(Error::input(format!(
                 "{option}: {} would be a party's file, but exists and is not one that fednmf wrote; remove it or choose \
