@@ -175,8 +175,9 @@ fn foreign_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
     };
     if method.name == registry::AUTO.description().name {
         return Error::input(format!(
-            "--{}: is an option of other methods than the default; name one with --algo: {}{why}",
+            "--{}: the default method does not take it{}; name one that does with --algo: {}",
             option.name,
+            why.replacen(": ", ", ", 1),
             takers.join(", ")
         ));
     }

@@ -261,11 +261,10 @@ fn matched(
     rows: usize,
 ) -> Result<Columns> {
     let factors = stored.names();
-    if let (TableFormat::Triples, Some(items), Some(known)) = (args.table.format, &matrix.columns, &factors.columns) {
+    if let (TableFormat::Triples, Some(items), Some(known)) = (args.table.format, &matrix.columns, &factors.columns)
+        && items.len() != known.len()
+    {
         let places: HashMap<&str, usize> = known.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
-        if items == known {
-            return Ok(Columns::Same);
-        }
         let place = |item: &String| {
             places.get(item.as_str()).copied().ok_or_else(|| {
                 Error::input(format!(

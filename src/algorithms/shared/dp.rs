@@ -177,9 +177,9 @@ pub fn releases(
             };
             Error::input(format!(
                 "--dp: this method does not bound what its parties send, so say how far a release may move with --clip X; what \
-                 they share has a {norm} of about {size:.2} at the start, and a tenth of it is a sensible first value: --clip \
+                 they share has a {norm} of about {size:.2} at the start, and a hundredth of it is a sensible first value: --clip \
                  {:.2}",
-                size / 10.0
+                size / 100.0
             ))
         })?,
     };
