@@ -97,7 +97,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(
         data::NAMES,
         "names of the common rows or columns, if the input has them; without private data all names",
-        "once, with --output",
+        "once, with --output, or for --init FILE and --missing FILE",
     ),
 ];
 

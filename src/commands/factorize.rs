@@ -9,7 +9,7 @@ use clap::Args;
 use super::report::DisplayArgs;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::parameters::{Missing, count};
+use crate::algorithms::parameters::{self, Missing, count};
 use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
 use crate::driver::settings::{Every, Kernel, OnLostParty, Precision, SAMPLE_INPUT, Scale, Settings};
 use crate::error::{Error, Result};
@@ -86,7 +86,7 @@ pub struct RunArgs {
     pub eval_every: usize,
 
     /// Seed of all public randomness: start, sketches, synthetic data
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Running")]
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
     pub seed: u64,
 
     /// Arithmetic of the factorisation

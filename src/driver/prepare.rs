@@ -18,6 +18,7 @@ use crate::algorithms::{Algorithm, Problem};
 use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
 use crate::data;
+use crate::data::names::Names;
 use crate::data::{Header, Input, Layout, Loaded, PartySplit, Source, memory};
 use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
@@ -220,6 +221,11 @@ fn load<T: Real>(
     if loaded.duplicates > 0 {
         progress.note(&format!("{} entries were given more than once and added up", loaded.duplicates));
     }
+    if settings.input.allow_nan
+        && let Some(warning) = missing::warning_without_nan(loaded.blocks.first(), comm)
+    {
+        progress.warn(&warning);
+    }
     if let Some(block) = loaded.blocks.first() {
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
@@ -255,10 +261,14 @@ fn build<T: Precision>(
     let Divided { loaded, parties, .. } = divided;
     let shape = (loaded.header.rows, loaded.header.cols);
     let groups = settings.method.groups();
-    let initial = groups.init.and_then(|group| group.file()).map(|path| Initial::open(path, shape, settings.k));
-    let initial = comm.agree_on_error(initial.transpose())?;
-    let file = groups.missing.and_then(|group| group.missing.marks());
-    let missing = file.map(|path| missing::read(path, shape, &loaded.cuts, comm)).transpose()?;
+    let (start, marks) =
+        (groups.init.and_then(|group| group.file()), groups.missing.and_then(|group| group.missing.marks()));
+    let names = match start.is_some() || marks.is_some() {
+        true => metadata::names_of(&settings.input, settings.description().partition.is_private(), comm),
+        false => Names::default(),
+    };
+    let initial = start.map(|path| Initial::open(path, shape, settings.k, &names, comm)).transpose()?;
+    let missing = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
     let problem = Problem {
         missing,
         initial: initial.as_ref().map(|initial| initial as &dyn ReadRows<T>),

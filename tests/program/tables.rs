@@ -121,3 +121,37 @@ fn names_reach_the_outputs() {
         ("xyz".into(), "g1g2g3".into())
     );
 }
+
+#[test]
+fn triples_with_some_of_the_items_are_projected() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    ratings(&file("r.csv"));
+    let rated = "user,item,rating\nx,c,3\nx,h,5\ny,a,1\ny,c,4\n";
+    std::fs::write(file("some.csv"), rated).unwrap();
+    // A further user who rated everything brings the other items along, in another order.
+    let all: String = "hgfedcba".chars().map(|item| format!("z,{item},1\n")).collect();
+    std::fs::write(file("all.csv"), format!("{rated}{all}")).unwrap();
+    std::fs::write(file("unknown.csv"), "user,item,rating\nx,c,3\nx,q,5\n").unwrap();
+    for missing in ["none", "zero-unobserved"] {
+        let run = fednmf(2, &format!("--algo hals -k 2 --max-iters 30 --missing {missing} --format triples --input"));
+        run.arg(file("r.csv")).arg("--output").arg(file("f.h5")).ok();
+        let project = |input: &str| {
+            fednmf(2, "project --format triples")
+                .arg(file("f.h5"))
+                .arg("--input")
+                .arg(file(input))
+                .arg("--output")
+                .arg(file("p.h5"))
+        };
+        let [some, all] = ["some.csv", "all.csv"].map(|input| {
+            let done = project(input).run();
+            assert_eq!(done.code, Some(0), "{}", done.stderr);
+            assert_eq!(matrix(&file("p.h5"), "V").dim(), (8, 2));
+            matrix(&file("p.h5"), "U")
+        });
+        let difference = &some - &all.slice(ndarray::s![..2, ..]);
+        assert!(difference.iter().all(|x| x.abs() < 1e-9), "{missing}: {some} {all}");
+        project("unknown.csv").refused(&["the item q", "leave it out"]);
+    }
+}

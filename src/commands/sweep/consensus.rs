@@ -93,10 +93,11 @@ pub fn make(
     let mut all = attributes::provenance();
     let more = json!({
         "algo": "sweep", "method": sweep.method(k).description().name, "input": sweep.args.input, "m": m, "n": n, "k": k,
-        "runs": sweep.args.runs, "seed": sweep.args.seed, "transpose": u8::from(sweep.args.transpose),
+        "runs": sweep.args.runs, "seed": sweep.args.seed, "transpose": u8::from(sweep.args.transpose), "missing": sweep.args.missing,
         "checksum": format!("{:016x}", loaded.statistics.checksum), "rmse": rmse, "components": components,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
+    all.extend(sweep.prepared(loaded));
     let own_v = even_part(n, group.size(), group.rank());
     let pieces =
         [Piece::shared("U", m, fit.first, fit.u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];

@@ -122,6 +122,49 @@ fn identify(path: &str, options: TableOptions) -> Result<Identified> {
     }
 }
 
+/// What a file is by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    Hdf5,
+    Zip,
+    Other(&'static str),
+}
+
+impl std::fmt::Display for FileKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FileKind::Hdf5 => "an HDF5 file (.h5, .h5ad)",
+            FileKind::Zip => "a zip archive (.npz)",
+            FileKind::Other(words) => words,
+        })
+    }
+}
+
+/// What a file is; `None` if its first bytes do not tell, or it cannot be read.
+pub fn kind(path: &Path) -> Option<FileKind> {
+    let mut lead = [0u8; 512];
+    let got = std::fs::File::open(path).and_then(|mut file| read_full(&mut file, &mut lead)).ok()?;
+    let lead = &lead[..got];
+    Some(FileKind::Other(match Format::by_content(lead) {
+        Some(Format::Hdf5) => return Some(FileKind::Hdf5),
+        Some(Format::Npz) => return Some(FileKind::Zip),
+        Some(Format::Npy) => "a NumPy array (.npy)",
+        Some(Format::Market) => "a matrix in MatrixMarket format (.mtx)",
+        Some(Format::Idx) => "an array in idx format",
+        _ if lead.is_empty() => "an empty file",
+        _ if lead.starts_with(&[0x1f, 0x8b]) => "compressed by gzip",
+        _ if lead.starts_with(b"{\"event\":") => "a trace of fednmf",
+        _ if lead.starts_with(b"<!DOCTYPE html") => "an HTML page",
+        _ if is_text(lead) => "text",
+        _ => return None,
+    }))
+}
+
+/// Whether these first bytes of a file are text; its last character may be cut.
+fn is_text(lead: &[u8]) -> bool {
+    !lead.contains(&0) && std::str::from_utf8(lead).map_or_else(|e| e.error_len().is_none(), |_| true)
+}
+
 /// Whether the name is that of a table in text.
 pub fn is_table_name(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();

@@ -11,7 +11,7 @@ mod step;
 
 use ndarray::Array2;
 
-use self::lists::{Holdout, Lists, each, kept};
+use self::lists::{Lists, each, held_out, kept};
 use self::step::{Listed, Row, Workspace};
 use super::init;
 use crate::algorithms::description::MessageSpec;
@@ -25,7 +25,8 @@ use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
 use crate::state::{Owner, Piece, SavedState};
 
-pub use observed::{Fit, Observed};
+pub use lists::{Counted, Holdout};
+pub use observed::{Fit, Observed, held_places};
 pub use step::UpdateKind;
 
 const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
@@ -105,14 +106,10 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
     let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
     let sparse = matches!(rows, Block::Sparse(_));
     let only_stored = args.missing == Missing::ZeroUnobserved;
-    let mut share = args.holdout;
-    let drawn = sparse && !only_stored;
-    if drawn {
-        // Held-out zeros cost like nonzeros: no more of them than there are of those.
-        share = share.min(data.statistics.nonzeros as f64 / (m as f64 * n as f64));
-    }
-    let holdout = Holdout { seed, share };
-    let hashed = !drawn && share > 0.0;
+    let counted = Counted { shape: (m, n), nonzeros: data.statistics.nonzeros, sparse, only_stored };
+    let holdout = Holdout::new(seed, args.holdout, counted);
+    let drawn = holdout.is_drawn();
+    let hashed = !drawn && holdout.any();
     let side = |block: Block<T>, first: usize, mut gone: Vec<(u32, u32)>, by_rows: bool| {
         let place = |a: usize, b: u32| if by_rows { (first + a, b as usize) } else { (b as usize, first + a) };
         let own = block.shape().0;
@@ -213,30 +210,6 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
         count,
         iteration: 0,
     }))
-}
-
-/// What is known of the entries that do not count: own row, column, entry.
-fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool) -> Vec<(u32, u32, T)> {
-    let mut held = Vec::new();
-    for a in 0..block.shape().0 {
-        for &b in absent.row(a).0 {
-            let x = match block {
-                Block::Dense(x) => x[[a, b as usize]],
-                Block::Sparse(x) => x.matrix().get(a, b as usize).copied().unwrap_or(T::zero()),
-                Block::Bits(x) => {
-                    if x.get(a, b as usize) {
-                        T::one()
-                    } else {
-                        T::zero()
-                    }
-                }
-            };
-            if x.is_finite() && (x != T::zero() || !only_stored) {
-                held.push((a as u32, b, x));
-            }
-        }
-    }
-    held
 }
 
 /// One half of an iteration: `x` by the rows of `y`.
