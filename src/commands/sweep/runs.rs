@@ -15,7 +15,7 @@ use crate::algorithms::method::{ConfiguredMethod, Precision};
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{Communicator, Parties};
 use crate::data::{InputSpec, Loaded};
-use crate::driver::{Checkpointer, Driver, Limits, Trajectory};
+use crate::driver::{Checkpointer, Driver, FactorScale, Limits, Trajectory, arrange};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 use crate::metrics::Measure;
@@ -23,6 +23,7 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
+use crate::state::OwnedPiece;
 
 /// Iterations between two evaluations.
 const EVAL_EVERY: usize = 10;
@@ -156,7 +157,10 @@ impl Sweep<'_> {
         all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
         all.insert("iterations".into(), trajectory.iteration.into());
         all.insert("input".into(), self.args.input.clone().into());
-        matrices::write(group, &self.file(task), &algorithm.factors(), &all)
+        let found = algorithm.factors();
+        let arranged = arrange(group, FactorScale::UnitV, &found);
+        let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+        matrices::write(group, &self.file(task), &factors, &all)
     }
 
     /// V (n × k) of every run with k components.
