@@ -93,6 +93,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     comm.agree_on_error(stored.as_f64("V", 0, v.view_mut()))?;
     let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
     progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
     if let Some(order) = &order {
         v = v.select(Axis(0), order);
         progress.note(

@@ -66,12 +66,16 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let input = data::open(&settings.input, comm)?;
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
-    let lines = report::lines(settings, &header).map_err(Error::on_all_ranks)?;
     let mut settings = settings.settled(header.rows, header.cols, header.sparse);
     settings.input.parties = header.files.or(settings.input.parties);
+    if let Some((_, display)) = &mut settings.report {
+        display.show_images(header.image);
+    }
+    let lines = report::lines(&settings, &header).map_err(Error::on_all_ranks)?;
     let mut progress = Progress::quiet(comm.is_root(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
+    progress.warnings(&header.warnings);
     let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
 
     watchdog::enter("preparing");
@@ -313,7 +317,7 @@ fn start_event<T: Real>(
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
         "n": loaded.header.cols, "nnz": loaded.statistics.nonzeros, "k": settings.k, "seed": settings.seed,
         "precision": T::NAME, "host": attributes::hostname(), "time": attributes::now(), "params": {},
-        "format": loaded.header.format, kernels::USED: kernels::names(sparse_kernels), "checksum": checksum(settings, loaded),
+        "format": loaded.header.format, "image": loaded.header.image, kernels::USED: kernels::names(sparse_kernels), "checksum": checksum(settings, loaded),
         "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0, "output": settings.output,
     })
 }
