@@ -13,7 +13,7 @@ use super::{kernels, metadata, missing, report};
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
-use crate::algorithms::shared::missing::MissingArgs;
+use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::{Algorithm, Problem};
 use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
@@ -93,6 +93,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let fingerprints = own_fingerprints(&settings, comm, &divided);
     let mut algorithm = build(&settings, comm, divided, kernels)?;
     note_choices(&settings, &*algorithm, &mut progress);
+    warn_unobserved(&*algorithm, &mut progress);
     start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
@@ -174,6 +175,19 @@ fn note_choices<T: Real>(settings: &Settings, algorithm: &dyn Algorithm<T>, prog
             && !chosen.contains(|c: char| c.is_ascii_digit())
         {
             progress.note(&format!("--{} auto: {chosen}", name.replace('_', "-")));
+        }
+    }
+}
+
+/// Warns of rows and columns of which nothing is observed.
+fn warn_unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
+    let decisions = algorithm.decisions();
+    for (name, what, factor) in [(UNOBSERVED_ROWS, "rows", "U"), (UNOBSERVED_COLUMNS, "columns", "V")] {
+        let count = decisions.iter().find(|(decision, _)| *decision == name).and_then(|(_, count)| count.as_f64());
+        if let Some(count) = count.filter(|count| *count > 0.0) {
+            progress.warn(&format!(
+                "{count} {what} of the matrix have no observed entry, so nothing is known of them: their rows of {factor} are zeros"
+            ));
         }
     }
 }
