@@ -14,7 +14,7 @@ use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
-use crate::algorithms::{Algorithm, Problem};
+use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
 use crate::data;
@@ -32,6 +32,7 @@ use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::report::Sample;
 use crate::state::{Owner, ReadRows, SavedState};
+use crate::units::about;
 
 /// What stays the same during a run and goes into its results.
 pub struct Run {
@@ -108,6 +109,8 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
         }
     };
     start["resumed_from"] = trajectory.iteration.into();
+    let forecast = comm.agree_on_error(algorithm.forecast())?;
+    note_duration(forecast, settings.max_iters.saturating_sub(trajectory.iteration), &mut progress);
     if algorithm.private_releases().is_some() && settings.eval_every > 0 {
         progress.warn(
             "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
@@ -176,6 +179,17 @@ fn note_choices<T: Real>(settings: &Settings, algorithm: &dyn Algorithm<T>, prog
         {
             progress.note(&format!("--{} auto: {chosen}", name.replace('_', "-")));
         }
+    }
+}
+
+/// Says how long a run of many slow steps may take.
+fn note_duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Progress) {
+    if let Some(Forecast { seconds, what }) = forecast {
+        progress.note(&format!(
+            "{what} {} for {iterations} iteration(s), {} each, as measured here",
+            about(seconds * iterations as f64),
+            about(seconds)
+        ));
     }
 }
 
