@@ -196,11 +196,11 @@ fn note_duration(forecast: Option<Forecast>, iterations: usize, progress: &mut P
 /// Warns of rows and columns of which nothing is observed.
 fn warn_unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
     let decisions = algorithm.decisions();
-    for (name, what, factor) in [(UNOBSERVED_ROWS, "rows", "U"), (UNOBSERVED_COLUMNS, "columns", "V")] {
+    for (name, what, factor) in [(UNOBSERVED_ROWS, "row(s)", "U"), (UNOBSERVED_COLUMNS, "column(s)", "V")] {
         let count = decisions.iter().find(|(decision, _)| *decision == name).and_then(|(_, count)| count.as_f64());
         if let Some(count) = count.filter(|count| *count > 0.0) {
             progress.warn(&format!(
-                "{count} {what} of the matrix have no observed entry, so nothing is known of them: their rows of {factor} are zeros"
+                "nothing is observed in {count} {what} of the matrix, so their rows of {factor} are zeros"
             ));
         }
     }

@@ -27,7 +27,7 @@ pub struct Table {
     pub cols: usize,
     /// What was concluded from the first lines, and which option says otherwise.
     pub note: Option<String>,
-    /// What counts like names and is taken as data all the same.
+    /// Why the first column may be names, where it is taken as data.
     pub doubt: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     }
     let note = note(&all[0], row, (options, header, index));
     let labels = Labels { header: titled, index_col: named };
-    let doubt = doubt(header, index);
+    let doubt = doubt(index);
     Ok(Table { separator: lines.separator, labels, start, cols: row.len() - usize::from(named), note, doubt })
 }
 
@@ -207,19 +207,16 @@ fn note(first: &[&[u8]], row: &[&[u8]], (options, header, index): (TableOptions,
         (false, true) => Some("--index-col no to read the column as data"),
         (false, false) => None,
     });
+    if header == Found::Unsure {
+        parts.push("the first line counts, but is taken as data; --header yes if it names the columns");
+    }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// What may be names but is taken as data, for the user.
-fn doubt(header: Found, index: Found) -> Option<String> {
-    let mut parts = Vec::new();
-    if header == Found::Unsure {
-        parts.push("the first line counts, but is taken as data; --header yes if it names the columns, no if not");
-    }
-    if index == Found::Unsure {
-        parts.push("the first column counts, but is taken as data; --index-col yes if it names the rows, no if not");
-    }
-    (!parts.is_empty()).then(|| parts.join("; "))
+/// What names the rows as likely as not, but is taken as data, for the user.
+fn doubt(index: Found) -> Option<String> {
+    let text = "the first column counts, but is taken as data; --index-col yes if it names the rows, no if not";
+    (index == Found::Unsure).then(|| text.to_string())
 }
 
 /// The names in the header and those in the index column, where there are such.
@@ -532,7 +529,7 @@ mod tests {
         assert!(note("0,5\n1,6\n2,6\n", AUTO).ends_with("--index-col no to read the column as data"));
         assert!(note("0,1,2\n5,6,7\n", AUTO).ends_with("--header no to read the line as data"));
         assert!(note("0,1\n1,1\n1,0\n", AUTO).contains("--header yes"));
-        assert!(note("0,5\n1,6\n", AUTO).contains("--index-col yes"));
+        assert!(head("0,5\n1,6\n", AUTO).unwrap().doubt.unwrap().contains("--index-col yes"));
         let asked = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
         assert_eq!(note(",0,1\n0,5,6\n", asked), "");
         assert_eq!(note("7,5\n3,2\n", AUTO), "");
