@@ -74,6 +74,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let [of_rows, of_columns] = comm.broadcast_value(FIT, comm.agree_on_error(orders)?);
     let mut progress = Progress::new(comm.is_root(), None);
     progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();

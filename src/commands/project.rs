@@ -89,6 +89,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut v = comm.agree_on_error(stored_v.rows(None, 0..columns))?;
     let mut progress = Progress::quiet(comm.is_root(), args.quiet, None);
     progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
     match &matched {
         Columns::Same => {}
         Columns::Reordered(order) => {

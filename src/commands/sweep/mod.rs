@@ -122,6 +122,7 @@ fn check_results(args: &SweepArgs) -> Result<()> {
 fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<(Loaded<f64>, Layout)> {
     let input = data::open(&sweep.input, group)?;
     progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     if let Some(k) = sweep.ks.iter().find(|&&k| k > m.min(n)) {
         return Err(Error::input(format!(

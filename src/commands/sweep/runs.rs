@@ -16,7 +16,7 @@ use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{Communicator, Parties};
 use crate::data::{self, InputSpec, Loaded};
 use crate::driver::settings::Scale;
-use crate::driver::{Checkpointer, Driver, Limits, Trajectory};
+use crate::driver::{Checkpointer, Driver, FactorScale, Limits, Trajectory, arrange};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 use crate::metrics::Measure;
@@ -24,6 +24,7 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
+use crate::state::OwnedPiece;
 
 /// Iterations between two evaluations.
 const EVAL_EVERY: usize = 10;
@@ -183,7 +184,10 @@ impl Sweep<'_> {
         all.extend(self.prepared(loaded));
         all.insert("iterations".into(), trajectory.iteration.into());
         all.insert("input".into(), self.args.input.clone().into());
-        matrices::write(group, &self.file(task), &algorithm.factors(), &all)
+        let found = algorithm.factors();
+        let arranged = arrange(group, FactorScale::UnitV, &found);
+        let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+        matrices::write(group, &self.file(task), &factors, &all)
     }
 
     /// V (n × k) of every run with k components.

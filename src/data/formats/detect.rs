@@ -106,13 +106,17 @@ fn identify(path: &str, options: TableOptions) -> Result<Identified> {
         let got = read_full(&mut file.stream()?, &mut lead).map_err(|e| file.io_error(&e))?;
         Ok(Format::by_content(&lead[..got]))
     };
-    let triples = options.format == TableFormat::Triples;
-    let format = match Format::by_name(name) {
-        Some(Format::Table { tabs }) if triples => Format::Triples { tabs },
+    let asked = match options.format {
+        TableFormat::Auto => None,
+        TableFormat::Table => Some(Format::Table { tabs: false }),
+        TableFormat::Triples => Some(Format::Triples { tabs: false }),
+    };
+    let format = match (Format::by_name(name), asked) {
+        (Some(Format::Table { tabs }), Some(Format::Triples { .. })) => Format::Triples { tabs },
         // Ratings come under any name.
-        Some(Format::Fimi) | None if triples => by_content()?.unwrap_or(Format::Triples { tabs: false }),
-        Some(format) => format,
-        None => by_content()?.ok_or_else(|| wrong(&format!("is of no known format; {SUPPORTED}")))?,
+        (Some(Format::Fimi) | None, Some(asked)) => by_content()?.unwrap_or(asked),
+        (Some(format), _) => format,
+        (None, None) => by_content()?.ok_or_else(|| wrong(&format!("is of no known format; {SUPPORTED}")))?,
     };
     match options.first_given() {
         Some(option) if !matches!(format, Format::Table { .. } | Format::Triples { .. }) => Err(wrong(&format!(
@@ -199,6 +203,7 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions) -> 
     if gz && matches!(format, Format::Hdf5 | Format::Npz) {
         return Err(wrong("unpack it first (gunzip): parts of it cannot be read while it is compressed"));
     }
+    let mut image = None;
     let (shape, stored, mut description, encoding): Description = match format {
         Format::Market => {
             let market = mtx::header(&file, size)?;
@@ -207,10 +212,12 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions) -> 
         }
         Format::Npy => {
             let header = npy::header(&mut file.stream()?).map_err(|e| file.error(e))?;
+            image = image_of(&header.shape);
             raw_array(&file, size, "npy", header.raw, &header.shape)?
         }
         Format::Idx => {
             let (raw, dims) = idx::header(&mut file.stream()?).map_err(|e| file.error(e))?;
+            image = image_of(&dims);
             raw_array(&file, size, "idx", raw, &dims)?
         }
         Format::Npz => {
@@ -249,8 +256,25 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions) -> 
     if gz {
         description += ", gzip";
     }
-    Ok(MatrixFile::new(file, shape, stored, description, encoding))
+    let mut found = MatrixFile::new(file, shape, stored, description, encoding);
+    found.image = image;
+    Ok(found)
 }
+
+/// Height and width of the images in an array of images × height × width; a dimension of one more, such as a single channel,
+/// does not matter.
+fn image_of(dims: &[u64]) -> Option<(usize, usize)> {
+    let rest: Vec<u64> = dims.get(1..)?.iter().copied().filter(|&d| d != 1).collect();
+    match rest[..] {
+        [height, width] if dims.len() > 2 && height.max(width) <= MOST_PIXELS => {
+            Some((height as usize, width as usize))
+        }
+        _ => None,
+    }
+}
+
+/// The largest height or width of an image, as of --image.
+const MOST_PIXELS: u64 = 4096;
 
 /// What a header says: shape, number of stored entries, description and encoding.
 type Description = ((usize, usize), Option<u64>, String, Encoding);
@@ -291,6 +315,12 @@ fn two_dimensions(dims: &[u64], by_columns: bool) -> std::result::Result<(usize,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_have_a_height_and_a_width() {
+        assert_eq!([&[60, 28, 20][..], &[60, 1, 28, 20], &[60, 28, 20, 1]].map(image_of), [Some((28, 20)); 3]);
+        assert_eq!([&[60, 784][..], &[60], &[], &[60, 3, 28, 20], &[9, 5000, 2], &[9, 1, 5]].map(image_of), [None; 6]);
+    }
 
     #[test]
     fn dimensions_become_two() {

@@ -36,8 +36,8 @@ use crate::algorithms::description::{
 use crate::algorithms::method::Method;
 use crate::algorithms::parameters::{self, Auto, Parsed, SecretSource};
 use crate::algorithms::shared::init;
-use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Parties, Payload};
+use crate::algorithms::{Algorithm, Forecast, Measures, Problem};
+use crate::comm::{CONTROL, Communicator, Interrupt, MessageTag, Parties, Payload};
 use crate::data::Loaded;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -300,9 +300,12 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
 }
 
 impl<T: Real> Ppdnmf<T> {
-    /// One estimation of the X_i, together with the neighbours.
-    fn estimate_x(&mut self) -> Result<()> {
+    /// One estimation of the X_i, together with the neighbours. Returns whether it was broken off, with everything as before.
+    fn estimate_x(&mut self) -> Result<bool> {
         self.network.begin(self.iteration)?;
+        // Encryption alone takes long enough to be broken off.
+        let before: Vec<Estimate<T>> =
+            if self.network.is_encrypted() { self.agents.iter().map(Estimate::of).collect() } else { Vec::new() };
         self.flags.fill(u64::MAX);
         for agent in &mut self.agents {
             agent.begin_x()?;
@@ -318,7 +321,10 @@ impl<T: Real> Ppdnmf<T> {
                 }
                 Ok(())
             })?;
-            network.exchange()?;
+            if network.exchange()? {
+                agents.iter_mut().zip(before).for_each(|(agent, before)| before.put_back(agent));
+                return Ok(true);
+            }
             for (local, agent) in agents.iter_mut().enumerate() {
                 agent.pull(network.pull(local));
             }
@@ -331,7 +337,7 @@ impl<T: Real> Ppdnmf<T> {
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn mean(&self) -> Result<&Array2<T>> {
@@ -347,7 +353,9 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         self.mean.take();
         for _ in 0..n {
-            self.estimate_x()?;
+            if self.estimate_x()? {
+                break;
+            }
             let Ppdnmf { comm, agents, admm_iters, tolerance, .. } = self;
             comm.work("update", || agents.iter_mut().try_for_each(|a| a.estimate_y(*admm_iters, *tolerance)))?;
             self.iteration += 1;
@@ -357,6 +365,18 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
 
     fn iteration(&self) -> usize {
         self.iteration
+    }
+
+    fn watch(&mut self, interrupt: &Interrupt) {
+        self.network.watch(interrupt);
+    }
+
+    fn forecast(&mut self) -> Result<Option<Forecast>> {
+        let Some(own) = self.network.seconds() else { return Ok(None) };
+        let mut slowest = [own];
+        self.comm.max(CONTROL, &mut slowest);
+        let what = if self.tolerance > 0.0 { "encryption: at most" } else { "encryption:" };
+        Ok(Some(Forecast { seconds: slowest[0] * self.admm_iters as f64, what }))
     }
 
     fn measure(&mut self) -> Result<Measures> {
@@ -406,6 +426,20 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
 
     fn decisions(&self) -> Vec<(&'static str, Value)> {
         self.decisions.clone()
+    }
+}
+
+/// What an estimation of X changes at an agent.
+struct Estimate<T: Real>([Array2<T>; 5]);
+
+impl<T: Real> Estimate<T> {
+    fn of(agent: &Agent<T>) -> Self {
+        Estimate([&agent.x.x, &agent.x.u, &agent.x.p, &agent.q, &agent.q_before].map(Array2::clone))
+    }
+
+    fn put_back(self, agent: &mut Agent<T>) {
+        let Agent { x, q, q_before, .. } = agent;
+        [x.x, x.u, x.p, *q, *q_before] = self.0;
     }
 }
 

@@ -34,6 +34,10 @@ const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", P
 /// What leaves a rank beside what the exact methods send.
 pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
 
+/// The decisions that count rows and columns without an observed entry.
+pub const UNOBSERVED_ROWS: &str = "unobserved_rows";
+pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";
+
 /// Missing and held-out entries.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct MissingArgs {
@@ -81,7 +85,24 @@ struct Masked<T: Real> {
     /// Own row, column and entry of what is held out.
     held: Vec<(u32, u32, T)>,
     count: Count,
+    /// Number of rows, and of columns, without an observed entry.
+    unobserved: [f64; 2],
     iteration: usize,
+}
+
+impl<T: Real> MissingSide<T> {
+    /// Zeros the rows of which nothing is observed: nothing would ever change their start. Returns their number.
+    fn clear_unobserved(&mut self, listed: Listed, total: usize) -> usize {
+        let nothing = if listed == Listed::Present { 0 } else { total };
+        let mut cleared = 0;
+        for (number, mut row) in self.own.rows_mut().into_iter().enumerate() {
+            if self.lists.row(number).0.len() == nothing {
+                row.fill(T::zero());
+                cleared += 1;
+            }
+        }
+        cleared
+    }
 }
 
 /// Statistics of the observed entries of the whole matrix.
@@ -195,6 +216,8 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
             init::v(seed, &of_cols, scale, v.own.view_mut());
         }
     }
+    let mut unobserved = [u.clear_unobserved(listed, n) as f64, v.clear_unobserved(listed, m) as f64];
+    comm.sum(STATISTICS, &mut unobserved);
     let operand = if listed == Listed::Absent { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
     let space = Workspace::new(longest, k);
     Ok(Box::new(Masked {
@@ -208,6 +231,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
         space,
         held,
         count,
+        unobserved,
         iteration: 0,
     }))
 }
@@ -316,6 +340,8 @@ impl<T: Real> Algorithm<T> for Masked<T> {
             ("observed_entries", self.count.observed.into()),
             ("heldout_entries", self.count.held.into()),
             ("inner_sweeps", passes.into()),
+            (UNOBSERVED_ROWS, self.unobserved[0].into()),
+            (UNOBSERVED_COLUMNS, self.unobserved[1].into()),
         ]
     }
 }
