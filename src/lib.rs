@@ -11,6 +11,7 @@ pub mod data;
 pub mod driver;
 pub mod error;
 pub mod hdf5_probe;
+pub mod host;
 pub mod linalg;
 pub mod metrics;
 pub mod nls;

@@ -2,7 +2,7 @@
 //!
 //! Methods hand these over and `output` writes them and reads them back; neither knows the other.
 
-use ndarray::{ArrayView2, ArrayViewMut2};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -38,6 +38,22 @@ impl<'a, T> Piece<'a, T> {
     /// The whole of a matrix that only `party` may see.
     pub fn private(name: &'static str, party: usize, values: ArrayView2<'a, T>) -> Self {
         Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values }
+    }
+}
+
+/// A [`Piece`] with values of its own.
+pub struct OwnedPiece<T> {
+    pub name: &'static str,
+    pub owner: Owner,
+    pub total_rows: usize,
+    pub first_row: usize,
+    pub values: Array2<T>,
+}
+
+impl<T> OwnedPiece<T> {
+    pub fn view(&self) -> Piece<'_, T> {
+        let &OwnedPiece { name, owner, total_rows, first_row, ref values } = self;
+        Piece { name, owner, total_rows, first_row, values: values.view() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sizes in bytes as text.
+//! Sizes in bytes and durations as text.
 
 /// A number of bytes as text, with binary prefixes.
 pub fn bytes(n: u64) -> String {
@@ -12,6 +12,18 @@ pub fn bytes(n: u64) -> String {
         (x, unit) = (x / 1024.0, unit + 1);
     }
     format!("{x:.1} {}", UNITS[unit])
+}
+
+/// A duration that is known roughly: `about 3 min`.
+pub fn about(seconds: f64) -> String {
+    let (x, unit) = match seconds {
+        s if s < 0.95 => return "less than 1 s".to_string(),
+        s if s < 90.0 => (s, "s"),
+        s if s < 5400.0 => (s / 60.0, "min"),
+        s if s < 48.0 * 3600.0 => (s / 3600.0, "h"),
+        s => (s / 86_400.0, "days"),
+    };
+    format!("about {x:.0} {unit}")
 }
 
 /// Parses a size such as `4G`, `512M` or `1e9`, in bytes; suffixes are powers of 1024.
@@ -45,6 +57,19 @@ mod tests {
             [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1_048_575, "1.0 MiB"), (u64::MAX, "16.0 EiB")]
         {
             assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn durations_are_rough() {
+        for (seconds, text) in [
+            (0.01, "less than 1 s"),
+            (2.4, "about 2 s"),
+            (175.0, "about 3 min"),
+            (5400.0, "about 2 h"),
+            (864_000.0, "about 10 days"),
+        ] {
+            assert_eq!(about(seconds), text);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A factorisation in progress ([`Algorithm`]), and what it is built from ([`Problem`]).
 
-use crate::comm::{Communicator, Parties, PartyCommunicator};
+use crate::comm::{Communicator, Interrupt, Parties, PartyCommunicator};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Real, SparseKernels};
@@ -38,6 +38,15 @@ pub struct Places {
 /// Named measures of the current factors; `rel_error` comes first.
 pub type Measures = Vec<(&'static str, f64)>;
 
+/// What an iteration is expected to take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Forecast {
+    /// The same on all ranks.
+    pub seconds: f64,
+    /// What takes them.
+    pub what: &'static str,
+}
+
 /// A factorisation in progress on one rank.
 pub trait Algorithm<T: Real> {
     /// Runs `n` iterations, or fewer if [`Algorithm::done`] earlier, with the algorithm's own communication only.
@@ -54,6 +63,19 @@ pub trait Algorithm<T: Real> {
     /// # Errors
     /// As [`Algorithm::advance`].
     fn measure(&mut self) -> Result<Measures>;
+
+    /// Hands over what tells of a stop within an iteration. A method whose iterations may take minutes keeps it: once it is
+    /// raised, [`Algorithm::advance`] returns early, alike on all ranks, with the state of the last finished iteration.
+    fn watch(&mut self, _interrupt: &Interrupt) {}
+
+    /// Seconds that an iteration is expected to take at most, measured on the spot, and what takes them; `None` where it is
+    /// not known. Only for the user to see. Collective.
+    ///
+    /// # Errors
+    /// If the measurement fails.
+    fn forecast(&mut self) -> Result<Option<Forecast>> {
+        Ok(None)
+    }
 
     /// Whether nothing is left to do; equal on all ranks and for any number of ranks. The run then stops.
     fn done(&self) -> bool {

@@ -90,10 +90,18 @@ pub const LARGEST_TERM: MessageSpec =
 
 /// What leaves a rank or party with every method: while the data is loaded, and around the iterations.
 pub static COMMON_MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(CONTROL, "a few words", "decisions of rank 0: when to evaluate, to save, to stop; settings that it read"),
+    MessageSpec::new(
+        CONTROL,
+        "a few words",
+        "decisions of rank 0: when to evaluate, to save, to stop; settings that it read",
+    ),
     MessageSpec::new(AGREEMENT, "a flag; at an error its text", "before and after each step that may fail"),
     MessageSpec::new(data::HEADERS, "names, formats and shapes of the files", "once, while loading"),
-    MessageSpec::new(data::COUNTS, "counts of the entries of rows and columns", "while loading, where one file holds all data"),
+    MessageSpec::new(
+        data::COUNTS,
+        "counts of the entries of rows and columns",
+        "while loading, where one file holds all data",
+    ),
     MessageSpec::new(
         data::ENTRIES,
         "entries",
@@ -108,7 +116,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(
         data::NAMES,
         "names of the common rows or columns, if the input has them; without private data all names",
-        "once, with --output",
+        "once, with --output, or for --init FILE and --missing FILE",
     ),
     MessageSpec::new(OUTPUT, "rows of the factors that all may see", "once, with --output"),
     MessageSpec::new(OUTPUT_SHAPES, "shapes of them", "once, with --output"),

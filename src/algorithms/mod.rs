@@ -17,4 +17,4 @@ pub mod registry;
 pub mod rows;
 pub mod shared;
 
-pub use algorithm::{Algorithm, Asynchronous, Measures, Problem};
+pub use algorithm::{Algorithm, Asynchronous, Forecast, Measures, Problem};

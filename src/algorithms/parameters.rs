@@ -63,6 +63,11 @@ pub fn count(least: usize) -> impl Fn(&str) -> Parsed<usize> + Clone + Send + Sy
     }
 }
 
+/// A seed of random numbers.
+pub fn seed(text: &str) -> Parsed<u64> {
+    text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
+}
+
 /// A whole number, also as 1_000_000, 1e6 or 2.5e5.
 pub fn whole_number(text: &str) -> Parsed<usize> {
     whole(text).ok_or_else(|| "must be a whole number as in 1000000, 1_000_000 or 1e6".into())

@@ -57,8 +57,8 @@ pub enum Command {
     Generate {
         /// synthetic:KIND,key=value,... (the word synthetic: may be left out)
         spec: String,
-        /// .mtx, .mtx.gz, .npy
-        #[arg(long, value_name = "FILE")]
+        /// The file; its name says the format: .npy or .mtx for a dense matrix, .npz (SciPy) or .mtx for a sparse one
+        #[arg(short = 'o', long, value_name = "FILE")]
         output: PathBuf,
     },
     /// Describe a matrix: shape, density, range, zero rows and columns

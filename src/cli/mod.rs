@@ -173,6 +173,14 @@ fn foreign_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
         DifferentialPrivacy::Refused(why) if takers.iter().all(|name| takes_dp(name)) => format!(": {why}"),
         _ => String::new(),
     };
+    if method.name == registry::AUTO.description().name {
+        return Error::input(format!(
+            "--{}: the default method does not take it{}; name one that does with --algo: {}",
+            option.name,
+            why.replacen(": ", ", ", 1),
+            takers.join(", ")
+        ));
+    }
     let verb = if takers.len() == 1 { "does" } else { "do" };
     Error::input(format!("--{}: {} does not take it ({} {verb}){why}", option.name, method.name, takers.join(", ")))
 }

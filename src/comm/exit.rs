@@ -1,13 +1,15 @@
 //! Exit paths: a panic or an error on one rank ends the whole job, and signals ask for a regular stop. None of this depends
 //! on the transport.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
-use super::{Communicator, transport, watchdog};
+use super::{CONTROL, Communicator, transport, watchdog};
 use crate::error::EXIT_FAILED;
 
 /// Makes a panic on any rank end the job: unwinding past the end of MPI would leave the other ranks waiting.
@@ -87,5 +89,37 @@ impl Signals {
             SIGUSR1 => "SIGUSR1",
             _ => "a signal",
         }
+    }
+}
+
+/// Whether the run shall stop before its iteration ends, as far as this rank knows: on a signal, or on rank 0 at the time
+/// limit. For methods of which an iteration takes long.
+#[derive(Debug, Clone, Default)]
+pub struct Interrupt {
+    signals: Option<Signals>,
+    deadline: Rc<Cell<Option<Instant>>>,
+}
+
+impl Interrupt {
+    /// Reacts to `signals`, if they are caught.
+    pub fn new(signals: Option<Signals>) -> Self {
+        Interrupt { signals, deadline: Rc::default() }
+    }
+
+    /// Sets the end of the run's time on the rank whose clock decides.
+    pub fn set_deadline(&self, deadline: Option<Instant>) {
+        self.deadline.set(deadline);
+    }
+
+    pub fn is_raised(&self) -> bool {
+        self.signals.as_ref().is_some_and(|signals| signals.last() > 0)
+            || self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Whether it is raised on any rank. Collective.
+    pub fn is_raised_anywhere(&self, comm: &Communicator) -> bool {
+        let mut raised = [u32::from(self.is_raised())];
+        comm.max(CONTROL, &mut raised);
+        raised[0] > 0
     }
 }

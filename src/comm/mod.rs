@@ -33,7 +33,7 @@ pub use self::transport::launched_rank;
 use self::transport::{Local, Transport};
 pub use crate::linalg::even_part;
 pub use collective::Parts;
-pub use exit::{Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
+pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use ledger::{Entry, Ledger, MessageTag, Payload};
 pub use parties::Parties;
 pub use party_communicator::PartyCommunicator;

@@ -1,7 +1,7 @@
 //! The communicator of the methods whose blocks belong to parties. It has no raw messages: what leaves a party is a release
 //! ([`crate::privacy::released`]), and the ledger books it under the protection that made it.
 
-use super::{Communicator, MessageTag, Parts};
+use super::{Communicator, Interrupt, MessageTag, Parts};
 use crate::error::Result;
 use crate::linalg::{Element, Real};
 use crate::privacy::{
@@ -50,6 +50,11 @@ impl PartyCommunicator {
     /// On all ranks, if any rank has an error.
     pub fn agree_on_error<R>(&self, result: Result<R>) -> Result<R> {
         self.ranks.agree_on_error(result)
+    }
+
+    /// Whether an interrupt is raised on any rank. Collective.
+    pub fn is_raised_anywhere(&self, interrupt: &Interrupt) -> bool {
+        interrupt.is_raised_anywhere(&self.ranks)
     }
 
     /// The ranks that together play a server: what they exchange they have received from the parties before.

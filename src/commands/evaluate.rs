@@ -3,23 +3,24 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ndarray::{Array2, Axis};
+use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use super::provenance::{Provenance, order};
 use crate::algorithms::Measures;
 use crate::algorithms::boolean::{Components, Ones, agreement, rounded};
-use crate::algorithms::parameters::Missing;
-use crate::algorithms::shared::missing::Observed;
+use crate::algorithms::parameters::{self, Missing};
+use crate::algorithms::shared::missing::{Counted, Holdout, Observed, held_places};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
-use crate::data::{InputSpec, Layout, TableOptions, names};
-use crate::driver::missing;
+use crate::data::names::Names;
+use crate::data::{InputSpec, Layout, TableOptions};
+use crate::driver::{metadata, missing};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::output::matrices::Stored;
+use crate::output::matrices::{Factor, Stored};
 use crate::output::progress::Progress;
 
 /// `fednmf evaluate`.
@@ -30,6 +31,10 @@ pub struct EvaluateArgs {
     /// Any input that a run takes; scaled, thresholded and with entries missing as in the run that made the factors
     #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
+    /// Missing entries: none, nan, zero-unobserved, or a matrix file that marks them [default: as in the run that made the
+    /// factors]
+    #[arg(long, value_name = "WHICH", value_parser = parameters::missing)]
+    pub missing: Option<Missing>,
     /// Compare with the transposed matrix
     #[arg(long)]
     pub transpose: bool,
@@ -52,32 +57,57 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     spec.transpose = args.transpose;
     spec.table = args.table;
     let stored = comm.agree_on_error(Stored::open(&args.factors))?;
-    let provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;
+    let mut provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;
+    comm.agree_on_error(provenance.name_missing(args.missing.as_ref(), &args.factors))?;
     provenance.apply(&mut spec);
     spec.allow_negative = true;
     let input = data::open(&spec, comm)?;
+    spec.parties = input.header().files;
     let (m, n) = (input.header().rows, input.header().cols);
-    let k = comm.agree_on_error(fitting(&stored, &args.factors, (m, n)))?;
+    let factors = || Ok((Factor::open(&stored, "U")?, Factor::open(&stored, "V")?));
+    let (u, v) = comm.agree_on_error(factors())?;
+    let fits = fitting((u.shape(), v.shape()), &args.factors, (m, n), args.transpose);
+    let k = comm.agree_on_error(fits)?;
     comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
-    let orders = if comm.is_root() { orders(&stored, &args.factors, &spec) } else { Ok([None, None]) };
+    let names = metadata::names_of(&spec, false, comm);
+    let orders = if comm.is_root() { orders(&stored.names(), &args.factors, &names) } else { Ok([None, None]) };
     let [of_rows, of_columns] = comm.broadcast_value(FIT, comm.agree_on_error(orders)?);
     let mut progress = Progress::new(comm.is_root(), None);
     progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();
     let rows = loaded.cuts.rows[comm.rank()].clone();
-    let u = comm.agree_on_error(factor(&stored, "U", (m, k), of_rows.as_deref(), rows.clone()))?;
-    let v = comm.agree_on_error(factor(&stored, "V", (n, k), of_columns.as_deref(), 0..n))?;
+    let u = comm.agree_on_error(u.rows(of_rows.as_deref(), rows.clone()))?;
+    let v = comm.agree_on_error(v.rows(of_columns.as_deref(), 0..n))?;
     let marks = match provenance.missing.marks() {
-        Some(file) => missing::read(file, (m, n), &loaded.cuts, comm)?.rows,
+        Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.rows,
         None => Vec::new(),
     };
-    let marks = marks.into_iter().map(|(i, j)| (i - rows.start, j));
+    let mut marks: Vec<(usize, usize)> = marks.into_iter().map(|(i, j)| (i - rows.start, j)).collect();
     let norm2 = loaded.statistics.norm2;
     let Some(block) = loaded.blocks.into_iter().next() else {
         return Err(Error::failed("a rank has no block"));
     };
+    if let Some((share, seed)) = provenance.holdout {
+        let counted = Counted {
+            shape: (m, n),
+            nonzeros: loaded.statistics.nonzeros,
+            sparse: matches!(block, Block::Sparse(_)),
+            only_stored: provenance.missing == Missing::ZeroUnobserved,
+        };
+        // The run drew them by their places in its matrix.
+        let place = |order: &Option<Vec<usize>>, i: usize| order.as_ref().map_or(i, |order| order[i]);
+        let back = of_columns.as_deref().map(inverse);
+        marks.extend(held_places(
+            &block,
+            Holdout::new(seed, share, counted),
+            |a| place(&of_rows, rows.start + a),
+            |b| place(&of_columns, b),
+            |j| place(&back, j),
+        ));
+    }
     let measures = measures(&provenance, block, marks, (&u, &v), norm2, comm)?;
     if comm.is_root() {
         print!("{}", text(args, &provenance, &measures, (m, n, k)));
@@ -86,52 +116,41 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
 }
 
 /// The order of the rows of U and of V where names tell that it is another one than the matrix's.
-fn orders(stored: &Stored, path: &Path, spec: &InputSpec) -> Result<[Option<Vec<usize>>; 2]> {
-    let (matrix, factors) = (names::of_input(spec), stored.names());
+fn orders(factors: &Names, path: &Path, matrix: &Names) -> Result<[Option<Vec<usize>>; 2]> {
     Ok([
         order(path, "row", matrix.rows.as_deref(), factors.rows.as_deref())?,
         order(path, "column", matrix.columns.as_deref(), factors.columns.as_deref())?,
     ])
 }
 
-/// Rows `wanted` of a factor, in the order of the matrix.
-fn factor(
-    stored: &Stored,
-    name: &str,
-    (rows, k): (usize, usize),
-    order: Option<&[usize]>,
-    wanted: std::ops::Range<usize>,
-) -> Result<Array2<f64>> {
-    let Some(order) = order else {
-        let mut own = Array2::zeros((wanted.len(), k));
-        stored.as_f64(name, wanted.start, own.view_mut())?;
-        return Ok(own);
-    };
-    let mut whole = Array2::zeros((rows, k));
-    stored.as_f64(name, 0, whole.view_mut())?;
-    Ok(whole.select(Axis(0), &order[wanted]))
+fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut places = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(i, &at)| places[at] = i);
+    places
 }
 
-/// The measures of U (own rows × k) and V (n × k): on the observed entries where some are missing, those of Boolean
-/// products for Boolean methods, and the divergence where the method minimises it. Collective.
+/// The measures of U (own rows × k) and V (n × k): on the observed entries where some are missing, and on those held out
+/// (`marks`, by row of the block and column) as far as the data has them; those of Boolean products for Boolean methods, and the divergence where the method minimises it. Collective.
 fn measures(
     provenance: &Provenance,
     block: Block<f64>,
-    marks: impl Iterator<Item = (usize, usize)>,
+    marks: Vec<(usize, usize)>,
     (u, v): (&Array2<f64>, &Array2<f64>),
     norm2: f64,
     comm: &Communicator,
 ) -> Result<Measures> {
-    if provenance.missing != Missing::None {
+    if provenance.leaves_out() {
         let only_stored = provenance.missing == Missing::ZeroUnobserved;
-        let fit = Observed::new(block, only_stored, marks).fit(&u.view(), &v.view());
-        let mut sums = [fit.residual2, fit.norm2, fit.count];
+        let fit = Observed::new(block, only_stored, marks.into_iter()).fit(&u.view(), &v.view());
+        let mut sums = [fit.residual2, fit.norm2, fit.count, fit.held2, fit.held];
         comm.sum(FIT, &mut sums);
-        let [residual2, norm2, count] = sums;
-        return Ok(vec![
-            ("rel_error", metrics::relative(residual2, norm2)),
-            ("rmse", (residual2 / count.max(1.0)).sqrt()),
-        ]);
+        let [residual2, norm2, count, held2, held] = sums;
+        let mut measures =
+            vec![("rel_error", metrics::relative(residual2, norm2)), ("rmse", (residual2 / count.max(1.0)).sqrt())];
+        if held > 0.0 {
+            measures.push((Measure::HeldoutRmse.key(), (held2 / held).sqrt()));
+        }
+        return Ok(measures);
     }
     let leading = provenance.method.map_or(Measure::RelativeError, |method| method.measure);
     if provenance.method.is_some_and(|method| method.is_boolean()) {
@@ -159,8 +178,11 @@ fn text(args: &EvaluateArgs, provenance: &Provenance, measures: &Measures, (m, n
         }
         return format!("{}\n", Value::from(all));
     }
-    let leading = provenance.method.map_or(Measure::RelativeError, |method| method.measure);
     let value = |key: &str| measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x);
+    let leading = match value(Measure::HeldoutRmse.key()) {
+        Some(_) => Measure::HeldoutRmse,
+        None => provenance.method.map_or(Measure::RelativeError, |method| method.measure),
+    };
     let mut shown: Vec<String> =
         leading.leading(value).iter().map(|(measure, x)| format!("{} {x:.6}", measure.label())).collect();
     shown.extend(value("rmse").map(|x| format!("RMSE {x:.6} on the observed entries")));
@@ -168,18 +190,34 @@ fn text(args: &EvaluateArgs, provenance: &Provenance, measures: &Measures, (m, n
     format!("{} ({m} x {n}, k = {k}{note})\n", shown.join(", "))
 }
 
-/// The number of components of factors that fit an m × n matrix.
-fn fitting(stored: &Stored, path: &Path, (m, n): (usize, usize)) -> Result<usize> {
-    let (u, v) = (stored.matrix("U")?, stored.matrix("V")?);
-    if u.0 != m || v.0 != n || u.1 != v.1 {
-        return Err(Error::input(format!(
-            "{}: U is {} x {} and V {} x {}, which does not fit a matrix of {m} x {n} (is --transpose missing?)",
-            path.display(),
-            u.0,
-            u.1,
-            v.0,
-            v.1
-        )));
+/// The number of components of factors, by their shapes, that fit an m × n matrix; `turned`: which was transposed.
+fn fitting(
+    (u, v): ((usize, usize), (usize, usize)),
+    path: &Path,
+    (m, n): (usize, usize),
+    turned: bool,
+) -> Result<usize> {
+    if (u.0, v.0) == (m, n) && u.1 == v.1 {
+        return Ok(u.1);
     }
-    Ok(u.1)
+    let (add, other) = if turned { ("omit", "") } else { ("add", " --transpose") };
+    let hint = match () {
+        () if u.1 != v.1 => "; they are not the factors of one run".to_string(),
+        () if (v.0, u.0) == (m, n) => format!("; they fit the transposed one: {add} --transpose"),
+        () if v.0 == n => "; V fits: 'fednmf project' computes U for other rows than those of the run".to_string(),
+        () if v.0 == m => {
+            format!(
+                "; V fits the transposed one: 'fednmf project{other}' computes U for other rows than those of the run"
+            )
+        }
+        () => "; give the matrix that they were made of".to_string(),
+    };
+    Err(Error::input(format!(
+        "{}: U is {} x {} and V {} x {}, which does not fit a matrix of {m} x {n}{hint}",
+        path.display(),
+        u.0,
+        u.1,
+        v.0,
+        v.1
+    )))
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::report::DisplayArgs;
-use crate::algorithms::description::Partition;
+use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::parameters::{Missing, count};
+use crate::algorithms::parameters::{self, Missing, count};
 use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
+use crate::driver::FactorScale;
 use crate::driver::settings::{Every, Kernel, OnLostParty, Precision, SAMPLE_INPUT, Scale, Settings};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
@@ -77,7 +78,7 @@ pub struct RunArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
     pub target_error: Option<f64>,
 
-    /// Stop after S seconds of solving
+    /// Stop after S seconds of solving; a resumed run gets as many again
     #[arg(long, allow_negative_numbers = true, value_name = "S", help_heading = "When to stop, whichever comes first")]
     pub time_limit: Option<f64>,
 
@@ -86,7 +87,7 @@ pub struct RunArgs {
     pub eval_every: usize,
 
     /// Seed of all public randomness: start, sketches, synthetic data
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Running")]
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
     pub seed: u64,
 
     /// Arithmetic of the factorisation
@@ -104,6 +105,11 @@ pub struct RunArgs {
     /// Write factors and provenance to this file: .h5 (HDF5), .h5ad (AnnData: obsm/X_nmf, varm/NMF) or .npz (NumPy)
     #[arg(short = 'o', long, value_name = "F.h5", help_heading = "Output")]
     pub output: Option<PathBuf>,
+
+    /// Scale of the written components: columns of V (or of U) of norm 1, both of equal norm, or as the iterations left them. All
+    /// but as-found sort them by weight, too [default: unit-v; as-found for methods with parties]
+    #[arg(long, value_name = "HOW", value_enum, help_heading = "Output")]
+    pub factor_scale: Option<FactorScale>,
 
     /// Add the factors to this AnnData file, which keeps everything else: obsm/X_nmf, varm/NMF and uns/nmf; may be the input
     #[arg(long, value_name = "F.h5ad", conflicts_with = "output", help_heading = "Output")]
@@ -200,6 +206,7 @@ impl RunArgs {
                 )));
             }
         }
+        let factor_scale = factor_scale(args.factor_scale, description)?;
         positive("--threads", args.threads)?;
         if let Some(parties) = args.parties.filter(|parties| !(1..=MOST_PARTIES).contains(parties)) {
             return Err(Error::input(format!("--parties {parties}: must be from 1 to {MOST_PARTIES}")));
@@ -296,6 +303,7 @@ impl RunArgs {
                 Kernel::Auto => None,
             },
             threads: args.threads,
+            factor_scale,
             output,
             add: args.add_to.is_some(),
             trace: args.trace,
@@ -316,6 +324,20 @@ impl RunArgs {
 
 fn positive(name: &str, value: usize) -> Result<()> {
     if value == 0 { Err(Error::input(format!("{name} 0: must be at least 1"))) } else { Ok(()) }
+}
+
+/// The scale of the written components: by default sorted and with V at norm 1, but as found where a factor is private. Its
+/// norms, which tell what the components weigh at each party, stay with the owners.
+fn factor_scale(asked: Option<FactorScale>, description: &Description) -> Result<FactorScale> {
+    match (asked, description.partition.is_private()) {
+        (Some(scale), true) if scale != FactorScale::AsFound => Err(Error::input(format!(
+            "--factor-scale {}: {} has parties, and what the components weigh stays with them; leave it out",
+            scale.name(),
+            description.name
+        ))),
+        (_, true) => Ok(FactorScale::AsFound),
+        (asked, false) => Ok(asked.unwrap_or(FactorScale::UnitV)),
+    }
 }
 
 /// `50` iterations or `300s`.

@@ -1,5 +1,6 @@
 //! `fednmf project`: the factor U of new rows, for the V of an earlier run.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -11,7 +12,9 @@ use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::shared::missing::Observed;
 use crate::comm::{CONTROL, Communicator};
 use crate::data;
-use crate::data::{InputSpec, Layout, TableOptions, names};
+use crate::data::formats::options::TableFormat;
+use crate::data::names::Names;
+use crate::data::{InputSpec, Layout, TableOptions};
 use crate::driver::metadata::Destination;
 use crate::driver::{metadata, missing};
 use crate::error::{EXIT_DONE, Error, Result};
@@ -20,7 +23,7 @@ use crate::metrics;
 use crate::nls::Pivoting;
 use crate::output::attributes;
 use crate::output::matrices;
-use crate::output::matrices::Stored;
+use crate::output::matrices::{Factor, Stored};
 use crate::output::progress::Progress;
 use crate::output::targets;
 use crate::output::targets::{Content, Target};
@@ -77,54 +80,69 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let input = data::open(&spec, comm)?;
     spec.parties = input.header().files;
     let (m, n) = (input.header().rows, input.header().cols);
-    let (rows, k) = comm.agree_on_error(stored.matrix("V"))?;
-    if rows != n {
-        return Err(Error::input(format!(
-            "{}: V has {rows} rows, one for each column of its matrix, but the new matrix is {m} x {n}; it needs the same \
-             columns (is --transpose missing?)",
-            args.factors.display()
-        ))
-        .on_all_ranks());
-    }
+    let stored_v = comm.agree_on_error(Factor::open(&stored, "V"))?;
+    let (columns, k) = stored_v.shape();
+    let names = metadata::names_of(&spec, false, comm);
+    let matched = if comm.is_root() { matched(&stored, args, &names, (m, n), columns) } else { Ok(Columns::Same) };
+    let matched = comm.broadcast_value(CONTROL, comm.agree_on_error(matched)?);
     comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
-    let order = if comm.is_root() { order_of_columns(&stored, args, &spec) } else { Ok(None) };
-    let order = comm.broadcast_value(CONTROL, comm.agree_on_error(order)?);
-    let mut v = Array2::<f64>::zeros((n, k));
-    comm.agree_on_error(stored.as_f64("V", 0, v.view_mut()))?;
-    let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
+    let mut v = comm.agree_on_error(stored_v.rows(None, 0..columns))?;
+    let mut progress = Progress::quiet(comm.is_root(), args.quiet, None);
     progress.notes(&input.header().notes);
-    if let Some(order) = &order {
-        v = v.select(Axis(0), order);
-        progress.note(
-            "the columns of the new matrix are in another order than those of the factors: V is sorted like them",
-        );
+    progress.warnings(&input.header().warnings);
+    match &matched {
+        Columns::Same => {}
+        Columns::Reordered(order) => {
+            v = v.select(Axis(0), order);
+            progress.note(
+                "the columns of the new matrix are in another order than those of the factors: V is sorted like them",
+            );
+        }
+        Columns::Among(_) => {
+            progress
+                .note(&format!("the new matrix has {n} of the {columns} items of the factors; the others are empty"));
+        }
     }
     if !provenance.note().is_empty() {
         progress.note(&provenance.note());
+    }
+    if stored_v.is_private() && args.output.is_some() {
+        progress.warn(&format!(
+            "the output holds V of all parties, which {} keeps in a file of each; its owner alone may read it",
+            args.factors.display()
+        ));
     }
     // A link is followed, so that the file gets the factors and stays where it is.
     let add_to = args.add_to.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
     let destination = args.output.as_deref().or(add_to.as_deref());
     let destination = destination.map(|path| Destination { path, add: args.add_to.is_some(), private: false });
-    let annotations = metadata::annotations(destination, &spec, (m, n), comm)?;
+    let mut annotations = metadata::annotations(destination, &spec, (m, columns), comm)?;
+    annotations.owner_only = stored_v.is_private();
+    if matches!(matched, Columns::Among(_)) {
+        annotations.columns = stored.names().columns;
+    }
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     progress.finish();
     let own = loaded.cuts.rows[comm.rank()].clone();
     let marks = match provenance.missing.marks() {
-        Some(file) => missing::read(file, (m, n), &loaded.cuts, comm)?.rows,
+        Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.rows,
         None => Vec::new(),
     };
     let norm2 = loaded.statistics.norm2;
-    let Some(block) = loaded.blocks.into_iter().next() else {
+    let Some(mut block) = loaded.blocks.into_iter().next() else {
         return Err(Error::failed("a rank has no block"));
     };
+    if let (Columns::Among(places), Block::Sparse(x)) = (&matched, &block) {
+        block = Block::Sparse(x.with_columns_at(places, columns));
+    }
+    let n = columns;
     let (u, error) = if provenance.missing == Missing::None {
         let u = complete(&block, &v);
         let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
         (u, error)
     } else {
-        let marks = marks.into_iter().map(|(i, j)| (i - own.start, j));
+        let marks = marks.into_iter().map(|(i, j)| (i - own.start, matched.place(j)));
         let observed = Observed::new(block, provenance.missing == Missing::ZeroUnobserved, marks);
         let u = observed.project(&v.view());
         let fit = observed.fit(&u.view(), &v.view());
@@ -203,9 +221,10 @@ fn provenance(args: &ProjectArgs, stored: &Stored) -> Result<Provenance> {
             method.name
         )));
     }
-    if let Some(missing) = &args.missing {
-        provenance.missing = missing.clone();
-        provenance.own_missing = true;
+    // What the run held out is no part of another matrix.
+    provenance.holdout = None;
+    if args.missing.is_some() {
+        provenance.name_missing(args.missing.as_ref(), &args.factors)?;
     } else if let Some(file) = provenance.missing.marks() {
         return Err(Error::input(format!(
             "{}: the run left out the entries that {file} marks; say which ones are missing in the new matrix: --missing FILE, \
@@ -216,10 +235,61 @@ fn provenance(args: &ProjectArgs, stored: &Stored) -> Result<Provenance> {
     Ok(provenance)
 }
 
-/// The order of V's rows where names tell that it is another one than that of the new matrix's columns.
-fn order_of_columns(stored: &Stored, args: &ProjectArgs, spec: &InputSpec) -> Result<Option<Vec<usize>>> {
-    let (matrix, factors) = (names::of_input(spec), stored.names());
-    order(&args.factors, "column", matrix.columns.as_deref(), factors.columns.as_deref())
+/// How the columns of the new matrix relate to the rows of V.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+enum Columns {
+    Same,
+    /// Column j is row `order[j]` of V.
+    Reordered(Vec<usize>),
+    /// Column j is row `places[j]` of V, and the columns of the other rows are empty.
+    Among(Vec<usize>),
+}
+
+impl Columns {
+    /// The column of the matrix that is solved for of column j of the file.
+    fn place(&self, j: usize) -> usize {
+        if let Columns::Among(places) = self { places[j] } else { j }
+    }
+}
+
+/// Matches the columns of the new m × n matrix with the `rows` of V. Triples have the items that occur in them: all others are
+/// empty columns.
+fn matched(
+    stored: &Stored,
+    args: &ProjectArgs,
+    matrix: &Names,
+    (m, n): (usize, usize),
+    rows: usize,
+) -> Result<Columns> {
+    let factors = stored.names();
+    if let (TableFormat::Triples, Some(items), Some(known)) = (args.table.format, &matrix.columns, &factors.columns)
+        && items.len() != known.len()
+    {
+        let places: HashMap<&str, usize> = known.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
+        let place = |item: &String| {
+            places.get(item.as_str()).copied().ok_or_else(|| {
+                Error::input(format!(
+                    "{}: the item {item} of the new matrix is not among the {rows} of the factors; leave it out",
+                    args.factors.display()
+                ))
+            })
+        };
+        return Ok(Columns::Among(items.iter().map(place).collect::<Result<_>>()?));
+    }
+    if rows != n {
+        let hint = match (m == rows, args.transpose) {
+            (true, false) => ": add --transpose",
+            (true, true) => ": omit --transpose",
+            _ => "",
+        };
+        return Err(Error::input(format!(
+            "{}: V has {rows} rows, one for each column of its matrix, but the new matrix is {m} x {n}; it needs the same \
+             columns{hint}",
+            args.factors.display()
+        )));
+    }
+    let order = order(&args.factors, "column", matrix.columns.as_deref(), factors.columns.as_deref())?;
+    Ok(order.map_or(Columns::Same, Columns::Reordered))
 }
 
 /// The attributes of the output. The parameters are those of the run, so that the result can be evaluated and projected on.
@@ -234,6 +304,8 @@ fn attributes_of(
     let mut params = stored.attributes().get("params").cloned().unwrap_or_else(|| json!({}));
     params["missing"] = json!(provenance.missing);
     params["transpose"] = args.transpose.into();
+    params["holdout"] = 0.into();
+    params["stack"] = provenance.stack().into();
     let mut all = attributes::provenance();
     let more = json!({
         "algo": "project", "factors": args.factors, "input": args.input, "m": m, "n": n, "k": k, "rel_error": error,

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::algorithms::description::Description;
+use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::registry;
 use crate::data::names::{Match, compare};
-use crate::data::{InputSpec, Scale, Threshold};
+use crate::data::{InputSpec, Scale, Stack, Threshold};
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
 
@@ -19,7 +19,11 @@ pub struct Provenance {
     scale: Scale,
     binarize: Option<Threshold>,
     pub missing: Missing,
+    /// The share of the entries that were held out, and the seed that drew them.
+    pub holdout: Option<(f64, u64)>,
     transpose: bool,
+    /// How `{party}` files are combined.
+    stack: Stack,
     /// Whether the user said which entries are missing.
     pub own_missing: bool,
 }
@@ -32,7 +36,9 @@ impl Provenance {
     pub fn of(stored: &Stored, path: &Path) -> Result<Provenance> {
         let attributes = stored.attributes();
         let method = attributes.get("algo").and_then(Value::as_str).and_then(registry::find).map(|e| e.description());
-        let parameter = |name: &str| attributes.get("params").and_then(|params| params.get(name));
+        // The files of a sweep have some of them beside the method's.
+        let parameter =
+            |name: &str| attributes.get("params").and_then(|params| params.get(name)).or_else(|| attributes.get(name));
         let divisor = parameter("scale_divisor").and_then(Value::as_f64);
         let scaled = parameter("scale").is_some_and(|scale| scale == "max");
         let scale = match (scaled, divisor) {
@@ -49,7 +55,12 @@ impl Provenance {
             None => Missing::None,
         };
         let transpose = parameter("transpose").is_some_and(|value| value == true || value == 1);
-        Ok(Provenance { method, scale, binarize, missing, transpose, own_missing: false })
+        let seed = attributes.get("seed").and_then(Value::as_u64);
+        let holdout = parameter("holdout").and_then(Value::as_f64).filter(|share| *share > 0.0).zip(seed);
+        let by_columns = method.is_some_and(|method| method.partition == Partition::PartyColumns)
+            || parameter("stack").is_some_and(|stack| stack == "columns");
+        let stack = if by_columns { Stack::Columns } else { Stack::Rows };
+        Ok(Provenance { method, scale, binarize, missing, holdout, transpose, stack, own_missing: false })
     }
 
     /// Prepares the matrix as that of the run was.
@@ -57,6 +68,38 @@ impl Provenance {
         input.scale = self.scale;
         input.binarize = self.binarize;
         input.allow_nan = self.missing == Missing::Nan;
+        input.stack = self.stack;
+    }
+
+    /// Whether some entries do not count.
+    pub fn leaves_out(&self) -> bool {
+        self.missing != Missing::None || self.holdout.is_some()
+    }
+
+    /// How `{party}` files are combined, in a word.
+    pub fn stack(&self) -> &'static str {
+        if self.stack == Stack::Columns { "columns" } else { "rows" }
+    }
+
+    /// Takes the missing entries that the user named in place of those of the run; without them, the file that marked those
+    /// must still be where it was.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn name_missing(&mut self, named: Option<&Missing>, path: &Path) -> Result<()> {
+        if let Some(missing) = named {
+            self.missing = missing.clone();
+            self.own_missing = true;
+        } else if let Some(file) = self.missing.marks()
+            && !InputSpec::parse(file)?.files().iter().any(|file| file.exists())
+        {
+            return Err(Error::input(format!(
+                "{}: the run left out the entries that {file} marks, and that file is not here (as seen from this directory); \
+                 name it with --missing FILE",
+                path.display()
+            )));
+        }
+        Ok(())
     }
 
     /// Refuses a matrix other than that of the run whose divisor is not known.
@@ -108,6 +151,9 @@ impl Provenance {
             Missing::Nan => applied.push("NaN taken as missing".into()),
             Missing::ZeroUnobserved => applied.push("zeros taken as missing".into()),
             Missing::Marks(file) => applied.push(format!("entries marked in {file} taken as missing")),
+        }
+        if let Some((share, _)) = self.holdout {
+            applied.push(format!("the share {share} held out"));
         }
         let from = if self.own_missing { "" } else { "as in the run: " };
         if applied.is_empty() { String::new() } else { format!("{from}{}", applied.join("; ")) }

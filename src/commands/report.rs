@@ -171,7 +171,9 @@ fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> 
         },
         (None, None) => Err("The components are not shown: the run kept no factors (--output).".to_string()),
     };
-    let display = with_names(display, &input_of(&history.start, args.input.as_deref())?, history.count("n"));
+    let mut display = display.clone();
+    display.show_images(serde_json::from_value(history.start["image"].clone()).unwrap_or_default());
+    let display = with_names(&display, &input_of(&history.start, args.input.as_deref())?, history.count("n"));
     Ok(Run { history, factors, sample: None, display, notes: Vec::new() })
 }
 
@@ -224,6 +226,7 @@ fn lines_of(
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let input = data::open(&spec, comm)?;
     progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
     let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     if task.start["m"].as_u64() != Some(m as u64) || task.start["n"].as_u64() != Some(n as u64) {

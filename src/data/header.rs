@@ -19,4 +19,8 @@ pub struct Header {
     pub labels: Option<Labels>,
     /// What was concluded about tables in text that the user should know, with the name of the file.
     pub notes: Vec<String>,
+    /// What may have been misread in them, likewise.
+    pub warnings: Vec<String>,
+    /// Height and width, if each row (column, where transposed) is an image in the file.
+    pub image: Option<(usize, usize)>,
 }

@@ -81,7 +81,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         cols: n,
         format: loaded.header.format,
         labels: loaded.header.labels,
-        notes: loaded.header.notes,
+        notes: [loaded.header.notes, loaded.header.warnings].concat(),
         sparse: loaded.header.sparse,
         nonzeros: statistics.nonzeros,
         density: statistics.nonzeros as f64 / (m as f64 * n as f64),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::comm::Communicator;
 use crate::data::messages::MEMORY;
 use crate::error::{Error, Result};
+use crate::host;
 use crate::units::bytes;
 
 /// Refuses work that needs more memory than its nodes have. `need` is a lower bound of what this rank will hold, in bytes;
@@ -15,7 +16,11 @@ use crate::units::bytes;
 /// # Errors
 /// On all ranks, naming the node.
 pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
-    let own = ((boot(), hostname()), need, limit.map_or_else(free, |limit| limit as f64));
+    let own = (
+        (boot(), host::name().unwrap_or_else(|| "this machine".into())),
+        need,
+        limit.map_or_else(free, |limit| limit as f64),
+    );
     // Nodes may share a name, but not a start of the system.
     let mut nodes = BTreeMap::<(String, String), (f64, f64, usize)>::new();
     for (name, need, free) in comm.all_gather_value(MEMORY, &own) {
@@ -44,12 +49,6 @@ pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
 /// A number drawn when this node's system started.
 fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
-}
-
-/// The name of this node.
-fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or_else(|_| "this machine".into(), |name| name.trim().into())
 }
 
 /// Memory in bytes that processes on this node can still allocate: what the system reports, within the limits of the

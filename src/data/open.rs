@@ -56,8 +56,19 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
             let (rows, cols) = if spec.transpose { (n, m) } else { (m, n) };
             let format = format!("synthetic {}", synthetic.name());
             let sparse = synthetic.sparse();
-            let header =
-                Header { rows, cols, sparse, stored: None, format, files: None, labels: None, notes: Vec::new() };
+            let (notes, warnings) = (Vec::new(), Vec::new());
+            let header = Header {
+                rows,
+                cols,
+                sparse,
+                stored: None,
+                format,
+                files: None,
+                labels: None,
+                notes,
+                warnings,
+                image: None,
+            };
             return Ok(Input { spec: spec.clone(), header, origin: Origin::Synthetic(synthetic.clone()) });
         }
         Source::File { path, dataset } => (path, dataset.as_deref()),
@@ -236,7 +247,9 @@ fn stack(spec: &InputSpec, files: Vec<(MatrixFile, Option<usize>)>) -> Result<(V
         format: first.content.format.clone(),
         files: count,
         labels: first.content.labels(),
-        notes: notes(spec, &placed),
+        notes: notes(spec, &placed, MatrixFile::note),
+        warnings: notes(spec, &placed, MatrixFile::doubt),
+        image: first.content.image,
     };
     if header.sparse && rows.max(cols) > i32::MAX as usize {
         return Err(Error::input(format!(
@@ -247,8 +260,8 @@ fn stack(spec: &InputSpec, files: Vec<(MatrixFile, Option<usize>)>) -> Result<(V
 }
 
 /// What was concluded about tables in text. What holds for all `{party}` files is told once.
-fn notes(spec: &InputSpec, files: &[PlacedFile]) -> Vec<String> {
-    let all: Vec<Option<&str>> = files.iter().map(|file| file.content.note()).collect();
+fn notes(spec: &InputSpec, files: &[PlacedFile], of: fn(&MatrixFile) -> Option<&str>) -> Vec<String> {
+    let all: Vec<Option<&str>> = files.iter().map(|file| of(&file.content)).collect();
     match (&spec.source, all.first()) {
         (Source::File { path, .. }, Some(Some(note))) if all.iter().all(|other| *other == Some(*note)) => {
             vec![format!("{path}: {note}")]

@@ -3,7 +3,6 @@
 
 use std::time::Instant;
 
-use ndarray::Array2;
 use serde_json::{Map, Value};
 
 use super::checks::all_finite;
@@ -13,7 +12,7 @@ use crate::comm::Communicator;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::checkpoint::Checkpoint;
-use crate::state::{Owner, Piece};
+use crate::state::{OwnedPiece, Owner, Piece};
 
 /// Least number of seconds between two checkpoints, unless `--checkpoint-every` says otherwise.
 const MIN_INTERVAL: f64 = 300.0;
@@ -85,28 +84,10 @@ pub struct LastGood<T: Real> {
     pieces: Vec<OwnedPiece<T>>,
 }
 
-/// A [`Piece`] with values of its own.
-struct OwnedPiece<T> {
-    name: &'static str,
-    owner: Owner,
-    total_rows: usize,
-    first_row: usize,
-    values: Array2<T>,
-}
-
 impl<T: Real> LastGood<T> {
     /// As they go to the output.
     pub fn pieces(&self) -> Vec<Piece<'_, T>> {
-        self.pieces
-            .iter()
-            .map(|&OwnedPiece { name, owner, total_rows, first_row, ref values }| Piece {
-                name,
-                owner,
-                total_rows,
-                first_row,
-                values: values.view(),
-            })
-            .collect()
+        self.pieces.iter().map(OwnedPiece::view).collect()
     }
 }
 
@@ -211,6 +192,11 @@ impl<T: Real> Checkpointer<T> {
         };
         let pieces = pieces.iter().map(copy).collect();
         self.last_good = Some(LastGood { iteration, measures: measures.clone(), pieces });
+    }
+
+    /// Frees the factors of the last good evaluation: the run came to its end.
+    pub fn forget(&mut self) {
+        (self.last_good, self.remembers) = (None, false);
     }
 
     /// The factors of the last good evaluation.

@@ -13,7 +13,9 @@ impl<T: Real> Driver<T> {
     pub(super) fn evaluate_if_due(&mut self) -> Result<Option<Stop>> {
         let (every, trajectory) = (self.limits.eval_every, &self.trajectory);
         let first = trajectory.evaluated_at.is_none();
-        if every == 0 || !(first || trajectory.iteration.is_multiple_of(every)) {
+        // After an iteration that was broken off the factors are those of before.
+        let again = trajectory.evaluated_at == Some(trajectory.iteration);
+        if every == 0 || again || !(first || trajectory.iteration.is_multiple_of(every)) {
             return Ok(None);
         }
         self.evaluate()

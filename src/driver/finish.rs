@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::arrange::arrange;
 use super::checks::all_finite;
 use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
@@ -18,6 +19,7 @@ use crate::metrics::Measure;
 use crate::output::summary::Profile;
 use crate::output::{attributes, matrices, summary};
 use crate::privacy::Protection;
+use crate::state::{OwnedPiece, Piece};
 
 /// Writes the results of a run that `iterated` to its end, or the last good factors of one that failed; returns the exit
 /// code. Collective.
@@ -47,11 +49,16 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         r.json(&not_covered(description, &comm.ledger(), driver.trajectory.evaluations))
     });
     budget::settle(&run.settings, &comm, run.parties, driver.algorithm.private_releases())?;
-    write_results(&run, &driver, &comm, stop, privacy.as_ref())?;
+    driver.checkpointer.forget();
+    let found = driver.algorithm.factors();
+    let wanted = run.settings.output.is_some() || run.settings.report.is_some();
+    let arranged = wanted.then(|| arrange(&comm, run.settings.factor_scale, &found)).flatten();
+    let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+    write_results(&run, &driver, &comm, &factors, stop, privacy.as_ref())?;
     let profile = summary::profile(&comm);
     let end = end_event(&driver.trajectory, stop, &profile, privacy);
     comm.agree_on_error(driver.trace.write(&end))?;
-    report::of_run(&run.settings, &comm, &driver.trace, &driver.algorithm.factors(), run.sample.take())?;
+    report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
     if comm.is_root() {
         warnings(&run, &end, driver.leading, &driver.trajectory)
             .iter()
@@ -84,6 +91,7 @@ fn write_results<T: Real>(
     run: &Run,
     driver: &Driver<T>,
     comm: &Communicator,
+    factors: &[Piece<'_, T>],
     stop: Stop,
     privacy: Option<&Value>,
 ) -> Result<()> {
@@ -92,7 +100,7 @@ fn write_results<T: Real>(
     if let Some(path) = &settings.output {
         let mut all = about();
         all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
-        matrices::write_factors(comm, path, &algorithm.factors(), &all, &run.annotations)?;
+        matrices::write_factors(comm, path, factors, &all, &run.annotations)?;
     }
     if let (Some(path), Some(view)) = (settings.method.groups().record_releases, algorithm.recorded_view()) {
         matrices::write(comm, path, &[view], &about())?;
@@ -229,7 +237,10 @@ fn rescue<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &Communica
     let mut all = provenance(run, comm, &driver.trajectory, "failure");
     all.insert("iterations".into(), good.iteration.into());
     all.extend(good.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
-    let message = match matrices::write_factors(comm, path, &good.pieces(), &all, &run.annotations) {
+    let found = good.pieces();
+    let arranged = arrange(comm, run.settings.factor_scale, &found);
+    let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+    let message = match matrices::write_factors(comm, path, &factors, &all, &run.annotations) {
         Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
         Err(e) => format!("nor can the last good factors be kept: {e}"),
     };

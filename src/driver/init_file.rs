@@ -2,46 +2,88 @@
 
 use std::path::Path;
 
-use ndarray::{Array2, ArrayViewMut2};
+use ndarray::ArrayViewMut2;
 
+use crate::comm::Communicator;
+use crate::data::names::{Match, Names};
+use crate::data::{NAMES, names};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::output::matrices::Stored;
+use crate::output::matrices::{Factor, Stored};
 use crate::state::{Owner, ReadRows};
 
 /// Stored factors of the right shape, in either precision.
 pub struct Initial {
     stored: Stored,
+    /// The rows of U and of V in the file for those of the matrix, where names tell that they are in another order.
+    orders: [Option<Vec<usize>>; 2],
 }
 
 impl Initial {
-    /// Opens the factors for an m × n matrix with k components.
+    /// Opens the factors for an m × n matrix with k components. Where matrix and factors have names, those of the matrix on
+    /// rank 0, rows and columns are matched by these. Collective.
     ///
     /// # Errors
-    /// If the file has none, or of another shape.
-    pub fn open(path: &Path, (m, n): (usize, usize), k: usize) -> Result<Self> {
+    /// On all ranks, if the file has no factors, or of another shape or other rows or columns.
+    pub fn open(path: &Path, (m, n): (usize, usize), k: usize, matrix: &Names, comm: &Communicator) -> Result<Self> {
         let at = |e: Error| e.at("--init");
-        let stored = Stored::open(path).map_err(at)?;
-        for (name, rows) in [("U", m), ("V", n)] {
-            let found = stored.matrix(name).map_err(at)?;
-            if found != (rows, k) {
-                return Err(at(Error::input(format!(
-                    "{}: {name} is {} x {}, but this run needs {rows} x {k}; give the matrix of these factors and -k {2} \
-                     ('fednmf project' makes a U for other rows)",
-                    path.display(),
-                    found.0,
-                    found.1
-                ))));
-            }
-        }
-        Ok(Initial { stored })
+        let open = || {
+            let stored = Stored::open(path)?;
+            let [u, v] = [Factor::open(&stored, "U")?.shape(), Factor::open(&stored, "V")?.shape()];
+            check(path, [u, v], (m, n), k)?;
+            Ok(stored)
+        };
+        let stored = comm.agree_on_error(open().map_err(at))?;
+        let orders = if comm.is_root() { orders(path, matrix, &stored.names()).map_err(at) } else { Ok([None, None]) };
+        let orders = comm.broadcast_value(NAMES, comm.agree_on_error(orders)?);
+        Ok(Initial { stored, orders })
     }
+}
+
+fn check(path: &Path, [u, v]: [(usize, usize); 2], (m, n): (usize, usize), k: usize) -> Result<()> {
+    if (u, v) == ((m, k), (n, k)) {
+        return Ok(());
+    }
+    let what = match () {
+        () if (u.0, v.0) == (m, n) => format!("so this run must have -k {}", u.1),
+        () if (v.0, u.0) == (m, n) => "which are factors of the transposed matrix: add or omit --transpose".to_string(),
+        () if v.0 == n => {
+            "but U must have a row for each of the matrix; 'fednmf project' makes a U for other rows".to_string()
+        }
+        () => "which are factors of another matrix".to_string(),
+    };
+    Err(Error::input(format!(
+        "{}: U is {} x {} and V {} x {}, {what} (the matrix is {m} x {n}, -k is {k})",
+        path.display(),
+        u.0,
+        u.1,
+        v.0,
+        v.1
+    )))
+}
+
+fn orders(path: &Path, matrix: &Names, factors: &Names) -> Result<[Option<Vec<usize>>; 2]> {
+    let order = |what: &str, matrix: Option<&[String]>, factors: Option<&[String]>| match names::compare(
+        matrix, factors,
+    ) {
+        Match::Equal => Ok(None),
+        Match::Reordered(order) => Ok(Some(order)),
+        Match::Different(at, matrix, factors) => Err(Error::input(format!(
+            "{}: {what} {at} is {matrix} in the matrix, but {factors} in the factors; start from factors of the same {what}s",
+            path.display()
+        ))),
+    };
+    Ok([
+        order("row", matrix.rows.as_deref(), factors.rows.as_deref())?,
+        order("column", matrix.columns.as_deref(), factors.columns.as_deref())?,
+    ])
 }
 
 impl<T: Real> ReadRows<T> for Initial {
     fn rows(&self, name: &str, _: Owner, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
-        let mut wide = Array2::<f64>::zeros(out.dim());
-        self.stored.as_f64(name, first_row, wide.view_mut()).map_err(|e| e.at("--init"))?;
+        let (name, order) = if name == "U" { ("U", &self.orders[0]) } else { ("V", &self.orders[1]) };
+        let read = || Factor::open(&self.stored, name)?.rows(order.as_deref(), first_row..first_row + out.nrows());
+        let wide = read().map_err(|e| e.at("--init"))?;
         out.zip_mut_with(&wide, |out, &x| *out = T::from_f64(x));
         Ok(())
     }

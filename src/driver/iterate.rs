@@ -1,12 +1,12 @@
 //! The loop: iterate to the next point at which something is due, evaluate, save, decide. Ranks meet only there.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::algorithms::{Algorithm, Asynchronous, Measures};
-use crate::comm::{CONTROL, Communicator, PartyCommunicator, Signals, watchdog};
+use crate::comm::{CONTROL, Communicator, Interrupt, PartyCommunicator, Signals, watchdog};
 use crate::driver::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -64,6 +64,8 @@ pub struct Trajectory {
     pub iteration: usize,
     /// Wall time in the algorithm, without loading and evaluation.
     pub seconds: f64,
+    /// Those of them before a resume: a time limit is that of each process.
+    seconds_before: f64,
     /// The last evaluation.
     pub measures: Measures,
     /// Number of evaluations in this process.
@@ -90,6 +92,11 @@ struct SavedTrajectory {
 }
 
 impl Trajectory {
+    /// Seconds in the algorithm since the start of this process.
+    fn seconds_here(&self) -> f64 {
+        self.seconds - self.seconds_before
+    }
+
     /// The relative error of the last evaluation.
     pub fn error(&self) -> Option<f64> {
         self.value(Measure::RelativeError.key())
@@ -124,6 +131,7 @@ impl Trajectory {
         Ok(Trajectory {
             iteration,
             seconds,
+            seconds_before: seconds,
             first_error,
             first_loss,
             best_loss,
@@ -169,9 +177,15 @@ impl<T: Real> Driver<T> {
     /// # Errors
     /// If the algorithm fails, the factors are no longer finite, or the trace cannot be written.
     pub fn iterate(&mut self) -> Result<Stop> {
+        let interrupt = Interrupt::new(self.signals.clone());
+        self.algorithm.watch(&interrupt);
         let mut stop = self.evaluate_if_due()?;
         let mut block = 1;
         while stop.is_none() && self.trajectory.iteration < self.limits.max_iters {
+            let left = self.limits.time_limit.map(|limit| (limit - self.trajectory.seconds_here()).clamp(0.0, 1e9));
+            let deadline = left.map(|left| Instant::now() + Duration::from_secs_f64(left));
+            // One clock decides.
+            interrupt.set_deadline(deadline.filter(|_| self.comm().is_root()));
             let seconds_per_iteration = self.advance(block)?;
             let verdict = self.agree(seconds_per_iteration);
             block = verdict.block;
@@ -223,7 +237,7 @@ impl<T: Real> Driver<T> {
         let comm = self.comm();
         let mut words = [self.signals.as_ref().map_or(0, Signals::last) as f64, 0.0, 0.0, 0.0];
         if comm.is_root() {
-            let Trajectory { iteration, seconds, .. } = self.trajectory;
+            let (iteration, seconds) = (self.trajectory.iteration, self.trajectory.seconds_here());
             words[1] = f64::from(u8::from(self.limits.time_limit.is_some_and(|limit| seconds >= limit)));
             words[2] = f64::from(u8::from(self.checkpointer.is_due(iteration)));
             words[3] = (INTERVAL / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6).floor();
@@ -301,6 +315,7 @@ mod tests {
         saved.insert("seed".into(), 3.into());
         let second = Trajectory::resume(&saved).unwrap();
         assert_eq!((second.iteration, second.seconds, second.first_error), (7, 1.0 / 3.0, Some(1.0)));
+        assert!(second.seconds_here() == 0.0, "a time limit begins anew");
         assert_eq!((second.saved_at, second.evaluations, second.error()), (7, 0, None));
         // Never evaluated: the file has neither error, since null is not stored.
         saved.retain(|name, _| !name.ends_with("error"));

@@ -37,8 +37,14 @@ pub fn annotations(
     let Some(Destination { path, add, private }) = to else { return Ok(Annotations::default()) };
     let names = names_of(input, private, comm);
     let transposed = names.turned;
-    let mut annotations =
-        Annotations { rows: names.rows, columns: names.columns, transposed, history: Map::new(), add };
+    let mut annotations = Annotations {
+        rows: names.rows,
+        columns: names.columns,
+        transposed,
+        history: Map::new(),
+        add,
+        owner_only: false,
+    };
     if add {
         let checked = if comm.is_root() { fit(path, shape, &annotations) } else { Ok(transposed) };
         annotations.transposed = comm.broadcast_value(CONTROL, comm.agree_on_error(checked)?);
@@ -48,7 +54,7 @@ pub fn annotations(
 
 /// The names of an input, on rank 0. Of `{party}` files each owner reads its own; names of the private dimension stay
 /// with their party. Collective.
-fn names_of(input: &InputSpec, private: bool, comm: &Communicator) -> Names {
+pub fn names_of(input: &InputSpec, private: bool, comm: &Communicator) -> Names {
     let Source::File { path, .. } = &input.source else { return Names::default() };
     if !input.by_party() {
         let names = if comm.is_root() { names::of_input(input) } else { Names::default() };

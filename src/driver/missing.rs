@@ -6,34 +6,41 @@ use std::ops::Range;
 use crate::algorithms::algorithm::Places;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
-use crate::data::{Cuts, InputSpec, Layout};
+use crate::data::names::{Match, Names};
+use crate::data::{Cuts, InputSpec, Layout, NAMES, STATISTICS, names};
 use crate::error::{Error, Result};
-use crate::linalg::Block;
+use crate::linalg::{Block, Real};
 
 const PLACES: MessageTag = MessageTag::new("places of missing entries", Payload::Data);
 
-/// Positions of the nonzeros of the file, a matrix of the data's shape (m × n), in this rank's rows and columns.
-/// Collective.
+/// Positions of the nonzeros of the file, a matrix of the data's shape (m × n), in this rank's rows and columns. Where both
+/// have names, those of the data on rank 0, rows and columns are matched by these. Collective.
 ///
 /// # Errors
-/// The same on all ranks, if the file cannot be read or has another shape.
-pub fn read(path: &str, (m, n): (usize, usize), cuts: &Cuts, comm: &Communicator) -> Result<Places> {
+/// The same on all ranks, if the file cannot be read, or has another shape or other names.
+pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm: &Communicator) -> Result<Places> {
     let at = |e: Error| e.at("--missing").on_all_ranks();
     let mut spec = InputSpec::parse(path).map_err(at)?;
     spec.allow_negative = true;
     let input = data::open(&spec, comm).map_err(at)?;
     let (rows, cols) = (input.header().rows, input.header().cols);
     if (rows, cols) != (m, n) {
+        let hint = if (cols, rows) == (m, n) { ": it is turned, so transpose it" } else { "" };
         return Err(at(Error::input(format!(
-            "{path}: is {rows} x {cols}, but the data {m} x {n}; it marks the missing entries of a matrix of the same shape"
+            "{path}: is {rows} x {cols}, but the data {m} x {n} (after --transpose); it marks the missing entries of a matrix of \
+             the same shape{hint}"
         ))));
     }
+    let places = if comm.is_root() { places(path, data, &names::of_input(&spec)) } else { Ok([None, None]) };
+    let [of_rows, of_cols] = comm.broadcast_value(NAMES, comm.agree_on_error(places).map_err(at)?);
+    let placed = |places: &Option<Vec<usize>>, i: usize| places.as_ref().map_or(i, |places| places[i]);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f32>(&plan, comm, &mut |_| ()).map_err(at)?;
     let first = loaded.cuts.rows[comm.rank()].start;
     // For each rank, pairs of row and column.
     let mut outgoing = [vec![Vec::<u64>::new(); comm.size()], vec![Vec::new(); comm.size()]];
     let mut mark = |i: usize, j: usize| {
+        let (i, j) = (placed(&of_rows, i), placed(&of_cols, j));
         for (by_rank, (cuts, x)) in outgoing.iter_mut().zip([(&cuts.rows, i), (&cuts.cols, j)]) {
             if let Some(pairs) = owner(cuts, x).and_then(|rank| by_rank.get_mut(rank)) {
                 pairs.extend([i as u64, j as u64]);
@@ -56,6 +63,33 @@ pub fn read(path: &str, (m, n): (usize, usize), cuts: &Cuts, comm: &Communicator
         flat.chunks_exact(2).map(|pair| (pair[0] as usize, pair[1] as usize)).collect()
     });
     Ok(Places { rows, cols })
+}
+
+/// What a user who takes NaN as missing should know if a matrix has none, from the block of this rank. Collective.
+pub fn warning_without_nan<T: Real>(block: Option<&Block<T>>, comm: &Communicator) -> Option<String> {
+    let mut count = [block.map_or(0, Block::nan_count) as u64];
+    comm.sum(STATISTICS, &mut count);
+    let zeros = match block {
+        Some(Block::Sparse(_)) => "; zeros count as observed, unless --missing zero-unobserved takes them as missing",
+        _ => "",
+    };
+    (count[0] == 0).then(|| format!("--missing nan: no entry is NaN, so none is missing{zeros}"))
+}
+
+/// The rows and columns of the data that those of the file mark, where they are in another order.
+fn places(path: &str, data: &Names, marks: &Names) -> Result<[Option<Vec<usize>>; 2]> {
+    let place = |what: &str, data: Option<&[String]>, marks: Option<&[String]>| match names::compare(marks, data) {
+        Match::Equal => Ok(None),
+        Match::Reordered(places) => Ok(Some(places)),
+        Match::Different(at, marks, data) => Err(Error::input(format!(
+            "{path}: its {what} {at} is {marks}, which is no {what} of the data ({data} is there); mark the entries of the same \
+             {what}s"
+        ))),
+    };
+    Ok([
+        place("row", data.rows.as_deref(), marks.rows.as_deref())?,
+        place("column", data.columns.as_deref(), marks.columns.as_deref())?,
+    ])
 }
 
 /// The rank whose part contains x. Parts ascend and may be empty.

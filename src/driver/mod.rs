@@ -1,10 +1,12 @@
 //! The driver: from checked settings to factors on disk.
 //!
 //! [`prepare`] loads the data, builds the method and resumes; [`iterate`] runs it, and between blocks of iterations
-//! evaluates ([`evaluate`]) and saves ([`checkpoint`]); [`finish`] writes the results. Limits, evaluation, progress,
+//! evaluates ([`evaluate`]) and saves ([`checkpoint`]); [`finish`] writes the results,
+//! with the components in order ([`arrange`]). Limits, evaluation, progress,
 //! trace, checkpoints and signals are handled here and nowhere else, so every method has them. `fednmf sweep` runs the
 //! same loop.
 
+mod arrange;
 mod budget;
 mod checkpoint;
 mod checks;
@@ -28,6 +30,7 @@ use crate::comm::{Communicator, Signals};
 use crate::error::{Error, Result};
 use crate::linalg;
 
+pub use arrange::{FactorScale, arrange, by_weight};
 pub use checkpoint::Checkpointer;
 pub use iterate::{Driver, Limits, Trajectory};
 

@@ -13,11 +13,12 @@ use super::{budget, kernels, metadata, missing, report};
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
-use crate::algorithms::shared::missing::MissingArgs;
-use crate::algorithms::{Algorithm, Problem};
+use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
 use crate::data;
+use crate::data::names::Names;
 use crate::data::{Header, Input, Layout, Loaded, PartySplit, Source, memory};
 use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
@@ -32,6 +33,7 @@ use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::report::Sample;
 use crate::state::{Owner, ReadRows, SavedState};
+use crate::units::about;
 
 /// What stays the same during a run and goes into its results.
 pub struct Run {
@@ -68,12 +70,16 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let input = data::open(&settings.input, comm)?;
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
-    let lines = report::lines(settings, &header).map_err(Error::on_all_ranks)?;
     let mut settings = settings.settled(header.rows, header.cols, header.sparse);
     settings.input.parties = header.files.or(settings.input.parties);
+    if let Some((_, display)) = &mut settings.report {
+        display.show_images(header.image);
+    }
+    let lines = report::lines(&settings, &header).map_err(Error::on_all_ranks)?;
     let mut progress = Progress::quiet(comm.is_root(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
+    progress.warnings(&header.warnings);
     let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
 
     watchdog::enter("preparing");
@@ -91,6 +97,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let (fingerprints, parties) = (own_fingerprints(&settings, comm, &divided), divided.parties);
     let mut algorithm = build(&settings, comm, divided, kernels)?;
     note_choices(&settings, &*algorithm, &mut progress);
+    warn_unobserved(&*algorithm, &mut progress);
     start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
@@ -105,6 +112,8 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
         }
     };
     start["resumed_from"] = trajectory.iteration.into();
+    let forecast = comm.agree_on_error(algorithm.forecast())?;
+    note_duration(forecast, settings.max_iters.saturating_sub(trajectory.iteration), &mut progress);
     if algorithm.private_releases().is_some() && settings.eval_every > 0 {
         progress.warn(
             "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
@@ -177,6 +186,30 @@ fn note_choices<T: Real>(settings: &Settings, algorithm: &dyn Algorithm<T>, prog
     }
 }
 
+/// Says how long a run of many slow steps may take.
+fn note_duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Progress) {
+    if let Some(Forecast { seconds, what }) = forecast {
+        progress.note(&format!(
+            "{what} {} for {iterations} iteration(s), {} each, as measured here",
+            about(seconds * iterations as f64),
+            about(seconds)
+        ));
+    }
+}
+
+/// Warns of rows and columns of which nothing is observed.
+fn warn_unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
+    let decisions = algorithm.decisions();
+    for (name, what, factor) in [(UNOBSERVED_ROWS, "row(s)", "U"), (UNOBSERVED_COLUMNS, "column(s)", "V")] {
+        let count = decisions.iter().find(|(decision, _)| *decision == name).and_then(|(_, count)| count.as_f64());
+        if let Some(count) = count.filter(|count| *count > 0.0) {
+            progress.warn(&format!(
+                "nothing is observed in {count} {what} of the matrix, so their rows of {factor} are zeros"
+            ));
+        }
+    }
+}
+
 /// Divides the matrix among ranks and parties and loads this rank's blocks. Collective.
 fn load<T: Real>(
     settings: &Settings,
@@ -223,6 +256,11 @@ fn load<T: Real>(
     if loaded.duplicates > 0 {
         progress.note(&format!("{} entries were given more than once and added up", loaded.duplicates));
     }
+    if settings.input.allow_nan
+        && let Some(warning) = missing::warning_without_nan(loaded.blocks.first(), comm)
+    {
+        progress.warn(&warning);
+    }
     if let Some(block) = loaded.blocks.first() {
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
@@ -258,10 +296,14 @@ fn build<T: Precision>(
     let Divided { loaded, parties, .. } = divided;
     let shape = (loaded.header.rows, loaded.header.cols);
     let groups = settings.method.groups();
-    let initial = groups.init.and_then(|group| group.file()).map(|path| Initial::open(path, shape, settings.k));
-    let initial = comm.agree_on_error(initial.transpose())?;
-    let file = groups.missing.and_then(|group| group.missing.marks());
-    let missing = file.map(|path| missing::read(path, shape, &loaded.cuts, comm)).transpose()?;
+    let (start, marks) =
+        (groups.init.and_then(|group| group.file()), groups.missing.and_then(|group| group.missing.marks()));
+    let names = match start.is_some() || marks.is_some() {
+        true => metadata::names_of(&settings.input, settings.description().partition.is_private(), comm),
+        false => Names::default(),
+    };
+    let initial = start.map(|path| Initial::open(path, shape, settings.k, &names, comm)).transpose()?;
+    let missing = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
     let problem = Problem {
         missing,
         initial: initial.as_ref().map(|initial| initial as &dyn ReadRows<T>),
@@ -316,7 +358,7 @@ fn start_event<T: Real>(
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
         "n": loaded.header.cols, "nnz": loaded.statistics.nonzeros, "k": settings.k, "seed": settings.seed,
         "precision": T::NAME, "host": attributes::hostname(), "time": attributes::now(), "params": {},
-        "format": loaded.header.format, kernels::USED: kernels::names(sparse_kernels), "checksum": checksum(settings, loaded),
+        "format": loaded.header.format, "image": loaded.header.image, kernels::USED: kernels::names(sparse_kernels), "checksum": checksum(settings, loaded),
         "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0, "output": settings.output,
     })
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
+use super::arrange::FactorScale;
 use crate::algorithms::description::{Description, Unit};
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
 use crate::data::{self, InputSpec, Threshold};
@@ -81,6 +82,8 @@ pub struct Settings {
     /// None: measured.
     pub kernel: Option<SparseKernel>,
     pub threads: usize,
+    /// Order and scale of the components in the output.
+    pub factor_scale: FactorScale,
     pub output: Option<PathBuf>,
     /// Whether `output` exists, and the factors are added to its contents.
     pub add: bool,
@@ -167,6 +170,7 @@ impl Settings {
             None => "auto",
         };
         all.insert("split".into(), json!(self.split));
+        all.insert("factor_scale".into(), self.factor_scale.name().into());
         all.insert("threads".into(), self.threads.into());
         all.insert("sparse_kernel".into(), kernel.into());
         all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));

@@ -38,6 +38,15 @@ impl<T: Real> Block<T> {
         }
     }
 
+    /// Number of entries that are NaN.
+    pub fn nan_count(&self) -> usize {
+        match self {
+            Block::Dense(x) => x.iter().filter(|x| x.is_nan()).count(),
+            Block::Sparse(x) => x.matrix().data().iter().filter(|x| x.is_nan()).count(),
+            Block::Bits(_) => 0,
+        }
+    }
+
     /// A copy of X that is not prepared for products.
     pub fn copy(&self) -> Self {
         match self {

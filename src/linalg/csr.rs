@@ -76,6 +76,24 @@ impl<T: Real> Csr<T> {
         &self.matrix
     }
 
+    /// The matrix (rows × `cols`) of which column `places[j]` is column j of this one, and all others are empty.
+    #[must_use]
+    pub fn with_columns_at(&self, places: &[usize], cols: usize) -> Self {
+        let x = &self.matrix;
+        let mut starts = vec![0usize];
+        let (mut index, mut values) = (Vec::with_capacity(x.nnz()), Vec::with_capacity(x.nnz()));
+        for row in x.outer_iterator() {
+            let mut entries: Vec<(i32, T)> = row.iter().map(|(j, &value)| (places[j] as i32, value)).collect();
+            entries.sort_unstable_by_key(|(j, _)| *j);
+            entries.into_iter().for_each(|(j, value)| {
+                index.push(j);
+                values.push(value);
+            });
+            starts.push(index.len());
+        }
+        Csr::new(CsMatI::new((x.rows(), cols), starts, index, values))
+    }
+
     /// Selects the kernels for products with k columns. For MKL this creates and optimises the handles, which may keep a
     /// copy of the matrix in a format of MKL; the native kernel needs no memory beside the matrix.
     ///

@@ -11,6 +11,8 @@ use hdf5::types::{TypeDescriptor, VarLenUnicode};
 use hdf5::{Dataset, File, Group, Location, LocationType};
 use serde_json::{Map, Value};
 
+use crate::data::formats::detect;
+use crate::data::formats::detect::FileKind;
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
@@ -41,6 +43,15 @@ pub struct Annotations {
     pub history: Map<String, Value>,
     /// Whether the factors are added to an existing file, which keeps its other contents.
     pub add: bool,
+    /// Whether the owner alone may read the file, whatever its format: it holds what is private to parties.
+    pub owner_only: bool,
+}
+
+impl Annotations {
+    /// Who may read the file.
+    pub(super) fn access(&self) -> Access {
+        if self.owner_only { Access::OwnerOnly } else { Access::Default }
+    }
 }
 
 /// An AnnData file being written.
@@ -58,7 +69,7 @@ impl<'a> Sheet<'a> {
     /// # Errors
     /// If it cannot be written.
     pub fn create(path: &Path, attributes: &Map<String, Value>, annotations: &'a Annotations) -> Result<Self> {
-        let writer = if annotations.add { Writer::copy(path)? } else { Writer::create(path, Access::Default)? };
+        let writer = if annotations.add { Writer::copy(path)? } else { Writer::create(path, annotations.access())? };
         let mut about = attributes.clone();
         about.insert("U".into(), place(annotations.transposed, "U").into());
         about.insert("V".into(), place(annotations.transposed, "V").into());
@@ -241,6 +252,17 @@ fn exists(file: &File, path: &str) -> bool {
 /// If the file cannot be read, is no AnnData file, or has factors under the same names that are not fednmf's.
 pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
     let shown = path.display();
+    if let Err(e) = std::fs::File::open(path) {
+        let kind = e.kind() == std::io::ErrorKind::NotFound;
+        let what = if kind { "there is no such file".to_string() } else { format!("cannot be read ({e})") };
+        return Err(Error::input(format!(
+            "{shown}: {what}; factors are added to an AnnData file that exists, --output writes one of its own"
+        )));
+    }
+    match detect::kind(path) {
+        Some(FileKind::Hdf5) | None => {}
+        Some(found) => return Err(Error::input(format!("{shown}: is no AnnData file but {found}"))),
+    }
     hdf5_probe::run(Content::Factors, &path.to_string_lossy(), None)?;
     let open = || File::open(path).and_then(|file| about(&file).map(|about| (file, about)));
     let (file, about) = open()

@@ -4,6 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
+use crate::host;
+
 /// The program's version, as in Cargo.toml.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The git revision it was built from, or `unknown`.
@@ -28,12 +30,7 @@ pub fn now() -> String {
 
 /// The name of this machine, or `unknown`.
 pub fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .or_else(|| std::env::var("HOSTNAME").ok())
-        .map(|name| name.trim().to_string())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "unknown".into())
+    host::name().unwrap_or_else(|| "unknown".into())
 }
 
 fn iso8601(seconds: u64) -> String {

@@ -14,8 +14,9 @@ use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::attributes::VERSION;
-use crate::output::gather::{Job, pattern};
-use crate::output::h5::directory;
+use crate::output::gather::Job;
+use crate::output::h5::Access;
+use crate::output::party_files;
 use crate::output::sink::Encoding;
 use crate::output::stored::{GENERATION, Stored};
 use crate::output::values::after_storage;
@@ -59,7 +60,7 @@ impl Checkpoint {
     ) -> Result<()> {
         if self.generation == 0 {
             // Files that the present manifest names must not be overwritten; those of an incomplete generation may.
-            self.generation = comm.broadcast_value(NUMBER, if comm.is_root() { present(&self.path) } else { 0 });
+            self.generation = comm.broadcast_value(NUMBER, if comm.is_root() { generation(&self.path) } else { 0 });
         }
         let generation = self.generation + 1;
         let mut attributes = attributes.clone();
@@ -72,6 +73,8 @@ impl Checkpoint {
             attributes: &attributes,
             generation: Some(generation),
             tag: CHECKPOINT,
+            // It holds what a run would not give out: iterates, and keys of parties on this rank.
+            access: Access::OwnerOnly,
             encoding: Encoding::Hdf5,
         };
         job.write(comm)?.publish(comm)?;
@@ -127,29 +130,20 @@ pub fn has_content(path: &Path) -> bool {
 }
 
 /// The generation of the manifest at `path`; 0 if it cannot be read.
-fn present(path: &Path) -> u64 {
+pub fn generation(path: &Path) -> u64 {
     let read = || Stored::open_sealed(path).ok()?.attributes().get(GENERATION)?.as_u64();
     if path.exists() { read().unwrap_or(0) } else { 0 }
 }
 
-/// Removes the files of `parties` of other generations. A file that remains does no harm.
+/// Removes the files of `parties` of other generations, as far as fednmf wrote them. A file that remains does no harm.
 fn remove_others(path: &Path, generation: u64, parties: &[usize]) {
     if parties.is_empty() {
         return;
     }
-    let marked = pattern(path, Some(generation));
-    let Some((before, rest)) = marked.split_once("{party}") else { return };
-    let Some(after) = rest.strip_prefix(&format!(".g{generation}")) else { return };
-    let Ok(entries) = std::fs::read_dir(directory(path)) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let digits = || -> Option<(usize, u64)> {
-            let middle = name.to_str()?.strip_prefix(before)?.strip_suffix(after)?;
-            let (party, number) = middle.split_once(".g")?;
-            Some((party.parse().ok()?, number.parse().ok()?))
-        };
-        if digits().is_some_and(|(party, number)| number != generation && parties.contains(&party)) {
-            let _ = std::fs::remove_file(entry.path());
+    for (file, name) in party_files::beside(path) {
+        let other = name.generation.is_some_and(|found| found != generation) && parties.contains(&name.party);
+        if other && name.is_own(&file) {
+            let _ = std::fs::remove_file(file);
         }
     }
 }
@@ -191,7 +185,7 @@ fn collect(found: &Map<String, Value>, expected: &Map<String, Value>, prefix: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::gather::write_alone;
+    use crate::output::gather::{pattern, write_alone};
     use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
     use crate::state::{Owner, Piece, ReadRows, SavedState};
     use ndarray::{Array2, array};
@@ -251,12 +245,12 @@ mod tests {
     fn a_crash_at_any_moment_leaves_a_complete_generation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("F.h5");
-        assert_eq!(present(&path), 0);
+        assert_eq!(generation(&path), 0);
         save(&path, 4, 3);
         for steps in 0..3 {
             save(&path, 5, steps);
             check(&path, 4);
-            assert_eq!(present(&path), 4);
+            assert_eq!(generation(&path), 4);
         }
         save(&path, 5, 3);
         // Killed before the old files were removed.

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use ndarray::s;
+use rand::Rng as _;
 use serde_json::{Map, Value};
 
 use super::plan;
@@ -13,9 +14,11 @@ use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::h5::{Access, Part};
+use crate::output::party_files;
 use crate::output::plan::{Head, Matrix, block_rows, blocks};
 use crate::output::sink::{Encoding, Sink};
-use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
+use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, SET, STATE, party_file};
+use crate::random::secret_rng;
 use crate::state::{Owner, Piece};
 
 /// What is to be written.
@@ -29,6 +32,8 @@ pub struct Job<'a, 'p, T> {
     /// For a checkpoint: its generation, which is part of the names of the parties' files.
     pub generation: Option<u64>,
     pub tag: MessageTag,
+    /// Who may read the shared file.
+    pub access: Access,
     /// The format, and what it needs.
     pub encoding: Encoding<'a>,
 }
@@ -37,6 +42,8 @@ pub struct Job<'a, 'p, T> {
 pub struct Written {
     shared: Option<Part>,
     private: Vec<Part>,
+    /// Of an output, its path and the names of the parties' files: others are of earlier runs.
+    complete: Option<(PathBuf, Vec<String>)>,
 }
 
 /// The pattern of the parties' file names: `F.party-{party}.h5`, with a generation `F.party-{party}.g17.h5`.
@@ -73,6 +80,20 @@ fn width(parties: &[Vec<usize>]) -> Result<Option<usize>> {
     Ok(all.last().map(|last| last.to_string().len().max(2)))
 }
 
+/// What the parties' files of one writing have in common.
+struct PartyFiles {
+    /// Digits of the party in their names.
+    width: usize,
+    /// Their mark, which tells them from those of another run.
+    set: String,
+}
+
+/// A mark that no other run has. Collective.
+fn draw(comm: &Communicator, tag: MessageTag) -> Result<String> {
+    let own = if comm.is_root() { secret_rng(None, 0).map(|mut rng| rng.next_u64()) } else { Ok(0) };
+    Ok(format!("{:016x}", comm.broadcast_value(tag, comm.agree_on_error(own)?)))
+}
+
 impl<'p, T: Real> Job<'_, 'p, T> {
     /// The parties that this rank has a file to write for.
     pub fn hosted(&self) -> Vec<usize> {
@@ -92,24 +113,36 @@ impl<'p, T: Real> Job<'_, 'p, T> {
             comm.all_gather_value(notice, &(heads, self.hosted())).into_iter().unzip();
         // Equal on all ranks, including errors.
         let (plan, width) = (plan::matrices(&heads)?, width(&hosted)?);
+        let files = match width {
+            Some(width) => Some(PartyFiles { width, set: draw(comm, notice)? }),
+            None => None,
+        };
 
-        let private = self.private(width);
-        let writer = comm.is_root().then(|| self.shared_file(width)).transpose();
+        let private = self.private(files.as_ref());
+        let writer = comm.is_root().then(|| self.shared_file(files.as_ref())).transpose();
         // In this order an error of the shared file takes precedence over those of the parties' files.
         let (writer, private) = comm.agree_on_error(writer.and_then(|w| Ok((w, private?))))?;
         let shared = self.shared_rows(comm, &plan, &shared, writer);
-        Ok(Written { shared: comm.agree_on_error(shared)?, private })
+        let shared = comm.agree_on_error(shared)?;
+        // Ranks that have nothing to write need not look.
+        let looks = self.generation.is_none() && (comm.is_root() || !private.is_empty());
+        let names = || {
+            let all = hosted.iter().flatten();
+            all.map(|&party| party_file(&pattern(self.path, None), party, width.unwrap_or(0))).collect()
+        };
+        Ok(Written { shared, private, complete: looks.then(|| (self.path.to_path_buf(), names())) })
     }
 
     /// The root attributes of the file of `owner`: its scalars, and what a reader needs to find all files.
-    fn root(&self, owner: Owner, width: Option<usize>) -> Map<String, Value> {
+    fn root(&self, owner: Owner, files: Option<&PartyFiles>) -> Map<String, Value> {
         let mut map = self.attributes.clone();
         if let Some(generation) = self.generation {
             map.insert(GENERATION.into(), generation.into());
         }
-        if let Some(width) = width {
+        if let Some(PartyFiles { width, set }) = files {
             map.insert(PARTY_FILES.into(), pattern(self.path, self.generation).into());
-            map.insert(PARTY_WIDTH.into(), width.into());
+            map.insert(PARTY_WIDTH.into(), (*width).into());
+            map.insert(SET.into(), set.clone().into());
         }
         if let Owner::Party(party) = owner {
             map.insert(PARTY.into(), party.into());
@@ -119,10 +152,8 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         map
     }
 
-    fn shared_file(&self, width: Option<usize>) -> Result<Sink<'_>> {
-        // A checkpoint holds what a run would not give out: iterates, and keys of parties on this rank.
-        let access = if self.generation.is_some() { Access::OwnerOnly } else { Access::Default };
-        Sink::create(self.encoding, self.path, self.root(Owner::Shared, width), access)
+    fn shared_file(&self, files: Option<&PartyFiles>) -> Result<Sink<'_>> {
+        Sink::create(self.encoding, self.path, self.root(Owner::Shared, files), self.access)
     }
 
     /// Sends this rank's rows to rank 0, which writes them and returns the finished file.
@@ -172,16 +203,16 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     }
 
     /// Writes the files of the hosted parties.
-    fn private(&self, width: Option<usize>) -> Result<Vec<Part>> {
-        let Some(width) = width else { return Ok(Vec::new()) };
+    fn private(&self, files: Option<&PartyFiles>) -> Result<Vec<Part>> {
+        let Some(PartyFiles { width, .. }) = files else { return Ok(Vec::new()) };
         let pattern = pattern(self.path, self.generation);
         self.hosted()
             .into_iter()
             .map(|party| {
                 let owner = Owner::Party(party);
                 let own: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == owner).collect();
-                let attributes = self.root(owner, Some(width));
-                let path: PathBuf = self.path.with_file_name(party_file(&pattern, party, width));
+                let attributes = self.root(owner, files);
+                let path: PathBuf = self.path.with_file_name(party_file(&pattern, party, *width));
                 write_own(self.encoding, &path, &own, attributes)
             })
             .collect()
@@ -217,7 +248,11 @@ impl Written {
     /// On all ranks, if a rename of any rank fails.
     pub fn publish(self, comm: &Communicator) -> Result<()> {
         comm.agree_on_error(self.private.into_iter().try_for_each(Part::publish))?;
-        comm.agree_on_error(self.shared.map_or(Ok(()), Part::publish))
+        comm.agree_on_error(self.shared.map_or(Ok(()), Part::publish))?;
+        if let Some((path, written)) = self.complete {
+            party_files::remove_stale(&path, &written);
+        }
+        Ok(())
     }
 }
 

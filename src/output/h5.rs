@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -71,8 +72,9 @@ pub fn directory(path: &Path) -> &Path {
 /// If its directory does not exist or cannot be written to, or `path` is a directory itself.
 pub fn check_writable(path: &Path) -> Result<()> {
     let (shown, dir) = (path.display(), directory(path));
-    if path.file_name().is_none() || path.is_dir() {
-        return Err(Error::input(format!("{shown}: is a directory; give the name of a file")));
+    let named_as_directory = path.as_os_str().as_bytes().ends_with(b"/");
+    if path.file_name().is_none() || path.is_dir() || named_as_directory {
+        return Err(Error::input(format!("{shown}: is a directory; add the name of a file in it")));
     }
     if !dir.is_dir() {
         return Err(Error::input(format!(

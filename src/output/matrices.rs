@@ -12,11 +12,13 @@ use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::output::gather::Job;
+use crate::output::h5::Access;
 use crate::output::sink::Encoding;
 use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
 use crate::state::Piece;
 
 pub use crate::output::anndata::{Annotations, shape_to_add_to};
+pub use crate::output::factor::Factor;
 pub use crate::output::h5::check_writable;
 pub use crate::output::sink::Format;
 pub use crate::output::stored::Stored;
@@ -35,8 +37,10 @@ pub fn write<T: Real>(
     pieces: &[Piece<'_, T>],
     attributes: &Map<String, Value>,
 ) -> Result<()> {
-    let encoding = Encoding::Hdf5;
-    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, encoding }.write(comm)?.publish(comm)
+    let (encoding, access) = (Encoding::Hdf5, Access::Default);
+    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, access, encoding }
+        .write(comm)?
+        .publish(comm)
 }
 
 /// As [`write`], for the factors of a run or a projection, in the format of the file extension. AnnData needs
@@ -59,8 +63,10 @@ pub fn write_factors<T: Real>(
             attributes.extend(list.map(|list| (name.to_string(), list.clone().into())));
         }
     }
-    let attributes = &attributes;
-    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, encoding }.write(comm)?.publish(comm)
+    let (attributes, access) = (&attributes, annotations.access());
+    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, access, encoding }
+        .write(comm)?
+        .publish(comm)
 }
 
 #[cfg(test)]
@@ -123,6 +129,6 @@ mod tests {
         assert!(Stored::open(&dir.path().join("no.h5")).unwrap_err().message.contains("cannot be opened"));
         let other = dir.path().join("other.h5");
         std::fs::write(&other, "not HDF5").unwrap();
-        assert!(Stored::open(&other).unwrap_err().message.contains("no HDF5 file"));
+        assert!(Stored::open(&other).unwrap_err().message.contains("is text"));
     }
 }

@@ -119,6 +119,11 @@ impl Progress {
         texts.iter().for_each(|text| self.note(text));
     }
 
+    /// Prints several warnings at once.
+    pub fn warnings(&mut self, texts: &[String]) {
+        texts.iter().for_each(|text| self.warn(text));
+    }
+
     /// Shows what is still waiting, and ends.
     pub fn finish(&mut self) {
         match &mut self.to {

@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 
 use super::anndata;
 use super::checksum;
+use crate::data::formats::detect;
+use crate::data::formats::detect::FileKind;
 use crate::data::formats::hdf5_real;
 use crate::data::names;
 use crate::data::names::Names;
@@ -30,6 +32,8 @@ pub const PARTY_WIDTH: &str = "party_width";
 pub const GENERATION: &str = "generation";
 /// The root attribute of a party's file with that party's number.
 pub const PARTY: &str = "party";
+/// The root attribute that the shared file and the parties' files have in common if they were written together.
+pub const SET: &str = "set";
 /// The root attribute with the scalars of a checkpoint's owner.
 pub const STATE: &str = "state";
 
@@ -74,6 +78,9 @@ impl Stored {
 
     fn open_as(path: &Path, must_be_sealed: bool) -> Result<Self> {
         let shown = path.display();
+        if !must_be_sealed {
+            recognise(path)?;
+        }
         if !must_be_sealed && Format::of(path) == Ok(Format::Npz) {
             let (matrices, attributes) =
                 Matrices::open(path).map_err(|e| Error::input(format!("{shown}: cannot be read as .npz ({e})")))?;
@@ -104,6 +111,11 @@ impl Stored {
             Source::Hdf5(file)
         };
         Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == Integrity::Good })
+    }
+
+    /// Where the shared file is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The attributes of the shared file, with objects and lists parsed.
@@ -177,7 +189,8 @@ impl Stored {
     }
 
     fn lacks(&self, name: &str) -> Error {
-        if let Some(files) = self.attributes.get(PARTY_FILES).and_then(Value::as_str) {
+        let files = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
+        if let Some(files) = files.filter(|_| !self.attributes.contains_key(PARTY)) {
             return Error::input(format!(
                 "{}: its {name} is private and in the files of the parties ({files}); this needs both factors in one file",
                 self.path.display()
@@ -223,8 +236,14 @@ impl Stored {
         }
     }
 
+    /// The number of parties whose files are beside this one, if there are any.
+    pub(super) fn parties(&self) -> Option<usize> {
+        let count = self.attributes.get("parties").and_then(Value::as_u64)?;
+        self.attributes.contains_key(PARTY_FILES).then_some(count as usize)
+    }
+
     /// Opens and checks the file of `party`.
-    fn of_party(&self, party: usize) -> Result<Stored> {
+    pub(super) fn of_party(&self, party: usize) -> Result<Stored> {
         let text = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
         let width = self.attributes.get(PARTY_WIDTH).and_then(Value::as_u64);
         let (Some(text), Some(width)) = (text, width) else {
@@ -233,11 +252,18 @@ impl Stored {
                 self.path.display()
             )));
         };
-        let name = party_file(text, party, width as usize);
-        let stored = Stored::open_as(&self.path.with_file_name(name), self.sealed)?;
-        for (key, expected) in
-            [(GENERATION, self.attributes.get(GENERATION).cloned()), (PARTY, Some(Value::from(party)))]
-        {
+        let path = self.path.with_file_name(party_file(text, party, width as usize));
+        if let Err(e) = std::fs::File::open(&path) {
+            return Err(Error::input(format!(
+                "{}: the part of party {party}, in {}, cannot be read ({e}); put the files of all parties beside it where you \
+                 may read them",
+                self.path.display(),
+                path.display()
+            )));
+        }
+        let stored = Stored::open_as(&path, self.sealed)?;
+        let common = |name: &'static str| (name, self.attributes.get(name).cloned());
+        for (key, expected) in [common(GENERATION), (PARTY, Some(Value::from(party))), common(SET)] {
             if stored.attributes.get(key) != expected.as_ref() {
                 return Err(Error::input(format!(
                     "{}: does not belong to {}: its {key} is {}, not {}; put the files of one run back together",
@@ -320,6 +346,18 @@ impl<T: Real> SavedState<T> for Stored {
             Owner::Shared => Ok(scalars(self)),
             Owner::Party(party) => self.of_party(party).map(|stored| scalars(&stored)),
         }
+    }
+}
+
+/// Refuses a file that is something else than its name says.
+fn recognise(path: &Path) -> Result<()> {
+    let wanted = if Format::of(path) == Ok(Format::Npz) { FileKind::Zip } else { FileKind::Hdf5 };
+    match detect::kind(path) {
+        Some(found) if found != wanted => Err(Error::input(format!(
+            "{}: is {found}; factors are in a file that --output wrote (.h5, .h5ad, .npz), under the name that it had",
+            path.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

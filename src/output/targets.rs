@@ -7,7 +7,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::output::checkpoint;
 use crate::output::h5::{check_writable, directory};
+use crate::output::party_files;
+use crate::output::party_files::PartyName;
 use crate::output::stored::Stored;
 
 /// The first bytes of a report, by which it is recognised.
@@ -77,11 +80,17 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 )));
             }
         }
-        let own_files = if *content == Content::Factors { target.party_files() } else { Vec::new() };
-        if let Some(path) = own_files.iter().find(|path| foreign(path, Content::Factors).is_some()) {
+        let html = |e: &std::ffi::OsStr| ["html", "htm"].iter().any(|name| e.eq_ignore_ascii_case(name));
+        if *content == Content::Report && path.extension().is_some_and(|e| !html(e)) {
             return Err(Error::input(format!(
-                "{option}: {} would be a party's file, but exists and was not written by fednmf; remove it or choose another \
-                 name",
+                "{option} {}: a report is an HTML page; let its name end in .html (a browser prints it as PDF)",
+                path.display()
+            )));
+        }
+        if let Some(path) = target.foreign_party_file() {
+            return Err(Error::input(format!(
+                "{option}: {} would be a party's file, but exists and is not one that fednmf wrote; remove it or choose \
+                 another name",
                 path.display()
             )));
         }
@@ -97,23 +106,25 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
 }
 
 impl Target<'_> {
-    /// Existing files with the names of parties' files.
-    fn party_files(&self) -> Vec<PathBuf> {
-        let all = fs::read_dir(directory(self.path)).into_iter().flatten().flatten();
-        all.map(|entry| entry.path()).filter(|path| self.has_party_file(path)).collect()
+    /// An existing file with the name of a party's file beside this one that fednmf did not write as such. Empty files may
+    /// be filled.
+    fn foreign_party_file(&self) -> Option<PathBuf> {
+        let is_foreign = |path: &Path, name: PartyName| {
+            let replaced = match self.content {
+                Content::Factors => name.generation.is_none(),
+                // The present files of a checkpoint are read if it is resumed, and removed if they are recognised.
+                Content::Checkpoint => name.generation.is_some_and(|g| g != checkpoint::generation(self.path)),
+                _ => false,
+            };
+            replaced && fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() > 0) && !name.is_own(path)
+        };
+        party_files::beside(self.path).into_iter().find(|(path, name)| is_foreign(path, *name)).map(|(path, _)| path)
     }
 
-    /// Whether `path` has the name of a party's file beside this one: `F.party-03.h5`, of a checkpoint
-    /// `F.party-03.g17.h5`.
+    /// Whether `path` has the name of a party's file beside this one.
     fn has_party_file(&self, path: &Path) -> bool {
-        if !matches!(self.content, Content::Factors | Content::Checkpoint) || self.path.extension() != path.extension()
-        {
-            return false;
-        }
-        let (Some(stem), Some(other)) = (self.path.file_stem(), path.file_stem()) else { return false };
-        let (stem, other) = (stem.to_string_lossy(), other.to_string_lossy());
-        let number = other.strip_prefix(&*stem).and_then(|rest| rest.strip_prefix(".party-"));
-        number.is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()))
+        matches!(self.content, Content::Factors | Content::Checkpoint)
+            && PartyName::of(self.path, path).is_some()
             && canonical(directory(self.path)) == canonical(directory(path))
     }
 }

@@ -34,6 +34,13 @@ pub struct Display {
 }
 
 impl Display {
+    /// Shows images of this height and width, those of the input, unless something else was asked for.
+    pub fn show_images(&mut self, image: Option<(usize, usize)>) {
+        if self.image.is_none() && self.names.is_none() {
+            self.image = image;
+        }
+    }
+
     /// Whether the image or the list of names fits the rows or the columns of an m × n matrix.
     ///
     /// # Errors

@@ -216,8 +216,22 @@ fn a_small_matrix_does_not_get_many_ranks() {
     assert_eq!(found["limits"]["limit"], "memory", "{}", found["limits"]);
     assert!(found["limits"]["memory_efficiency"].as_f64() < Some(0.75), "{}", found["limits"]);
     let text = fednmf(0, &format!("estimate -m 1e6 -n 2e4 --nnz 2e8 -k 50 --rates {}", rates(dir.path()))).run().stdout;
-    for words in ["recommended: ", "beyond them: ", "the limit is memory", "by time alone: up to "] {
+    for words in ["recommended: ", "beyond them: ", "the limit is memory", "more ranks would still save time"] {
         assert!(text.contains(words), "{words} in\n{text}");
+    }
+    // Neither are thousands of ranks named, nor recommended to thousands of parties.
+    let thousands = |text: &str| {
+        text.lines()
+            .any(|line| line.contains("ranks") && line.split(' ').any(|w| w.parse().is_ok_and(|n: u64| n > 512)))
+    };
+    assert!(!thousands(&text), "{text}");
+    for algo in ["secure-hals", "asso", "fnmf"] {
+        let line = format!("--algo {algo} -m 30000 -n 10000 -k 10 --parties 10000 --latency 1e-7");
+        let found = estimate(&line, dir.path());
+        let ranks = found["recommended_ranks"].as_u64().unwrap();
+        assert!((2..=512).contains(&ranks), "{algo}: {ranks}");
+        // Of secure-hals the messages take the time even earlier.
+        assert!(algo == "secure-hals" || found["limits"]["limit"] == "memory", "{algo}: {}", found["limits"]);
     }
 }
 

@@ -334,13 +334,3 @@ fn a_projection_keeps_what_was_missing() {
     let evaluated = number(&summary(&format!("evaluate {} --json --input {digits}", at("p.h5"))), "rel_error");
     assert!((projected - evaluated).abs() < 1e-9 * projected, "{projected} {evaluated}");
 }
-
-#[test]
-fn private_factors_are_said_to_be_in_the_files_of_the_parties() {
-    let dir = tempdir().unwrap();
-    let output = dir.path().join("o.h5");
-    let run = fednmf(0, "--algo fnmf --parties 2 -k 2 --max-iters 1 --input").arg(data("digits.npy"));
-    run.arg("--output").arg(&output).ok();
-    let evaluated = fednmf(0, "evaluate").arg(&output).arg("--input").arg(data("digits.npy"));
-    evaluated.refused(&["U is private", "o.party-{party}.h5"]);
-}

@@ -47,6 +47,8 @@ mod ppdnmf;
 #[cfg(feature = "mpi")]
 mod report;
 #[cfg(feature = "mpi")]
+mod results;
+#[cfg(feature = "mpi")]
 mod run;
 #[cfg(feature = "mpi")]
 mod starts;

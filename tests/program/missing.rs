@@ -84,7 +84,11 @@ fn updates_equal_loops_over_the_observed_entries() {
     let check =
         |expected: &(Array2<f64>, Array2<f64>, f64), line: &str, input: &Path, listed: &str, ranks: &[usize]| {
             for &ranks in ranks {
-                let run = fednmf(ranks, line).arg("--input").arg(input).arg("--output").arg(file("o.h5"));
+                let run = fednmf(ranks, line)
+                    .args(["--factor-scale", "as-found", "--input"])
+                    .arg(input)
+                    .arg("--output")
+                    .arg(file("o.h5"));
                 let summary = run.ok();
                 let what = format!("{line}, {ranks} ranks");
                 assert_eq!(summary["params"]["listed"], listed, "{what}");
@@ -115,13 +119,22 @@ fn updates_equal_loops_over_the_observed_entries() {
     let expected = naive(false, &m, 3, 5, 8);
     check(&expected, "--algo hals --missing nan -k 3 --seed 5 --max-iters 8", &file("m.csv"), "missing", &[0, 3]);
     fednmf(2, "--algo hals --input").arg(file("m.csv")).refused(&["m.csv", "line 1", "--missing nan"]);
-    // A row and a column without observed entries: their rows of the factors stay at the start.
+    // A row and a column without observed entries do not count; their rows of the factors are zeros.
     let mut m = data(20, 12, 0.1);
     m.row_mut(3).fill(f64::NAN);
     m.column_mut(7).fill(f64::NAN);
     write_npy(&file("m.npy"), &m);
-    let expected = naive(false, &m, 3, 5, 5);
+    let mut expected = naive(false, &m, 3, 5, 5);
+    expected.0.row_mut(3).fill(0.0);
+    expected.1.row_mut(7).fill(0.0);
     check(&expected, "--algo hals --missing nan -k 3 --seed 5 --max-iters 5", &file("m.npy"), "missing", &[2]);
+    let line = "--algo mu --missing nan -k 3 --max-iters 2 --quiet --input";
+    for ranks in [1, 3] {
+        let warned = fednmf(ranks, line).arg(file("m.npy")).run().stderr;
+        for words in ["observed in 1 row(s) of", "rows of U are zeros", "in 1 column(s) of", "rows of V are zeros"] {
+            assert_eq!(warned.matches(words).count(), 1, "{words}: {warned}");
+        }
+    }
 
     // Sparse data: entries that are not stored are missing, or zero unless a file lists them as missing.
     let m = data(30, 22, 0.7);

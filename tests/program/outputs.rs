@@ -187,3 +187,43 @@ fn the_error_on_the_digits_is_that_of_scikit_learn() {
             < 1e-6
     );
 }
+
+/// Components by descending weight and V at norm 1, alike on any number of ranks; the factorisation is that of the iterations.
+#[test]
+fn components_are_written_by_weight_and_at_a_common_scale() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for algo in ["hals", "dsanls", "kl-mu"] {
+        let run = |ranks, words: &str, out: &str| {
+            let iterations = if words.contains("--max-iters") { "" } else { "--max-iters 20" };
+            let line = format!("--algo {algo} -k 5 --seed 3 {iterations} {words} --input");
+            fednmf(ranks, &line).arg(data("digits.npy")).arg("--output").arg(file(out)).ok();
+            (matrix(&file(out), "U"), matrix(&file(out), "V"))
+        };
+        let (u, v) = run(1, "", "one.h5");
+        let norms = |x: &Array2<f64>| x.columns().into_iter().map(|x| x.dot(&x).sqrt()).collect::<Vec<_>>();
+        assert!(norms(&u).is_sorted_by(|a, b| a >= b), "{algo}: {:?}", norms(&u));
+        assert!(norms(&v).iter().all(|norm| (norm - 1.0).abs() < 1e-12), "{algo}");
+        for ranks in 2..=4 {
+            let (a, b) = run(ranks, "", "more.h5");
+            assert!(distance(&u, &a) < 1e-7 && distance(&v, &b) < 1e-7, "{algo} on {ranks} ranks");
+        }
+        let (a, b) = run(2, "--factor-scale as-found", "found.h5");
+        assert!(distance(&u.dot(&v.t()), &a.dot(&b.t())) < 1e-8 && distance(&v, &b) > 0.1, "{algo}");
+        let (a, b) = run(2, "--factor-scale balanced", "balanced.h5");
+        assert!(norms(&a).iter().zip(norms(&b)).all(|(a, b)| (a - b).abs() < 1e-9 * a), "{algo}");
+        // The checkpoint keeps what the iterations work with.
+        let saved = format!("--checkpoint {}", file(&format!("{algo}-c.h5")).display());
+        run(2, &format!("{saved} --max-iters 10"), "half.h5");
+        let (a, b) = run(2, &format!("{saved} --resume"), "whole.h5");
+        assert!(distance(&u, &a) < 1e-7 && distance(&v, &b) < 1e-7, "{algo} resumed");
+    }
+    // What a component weighs at each party stays there.
+    let line = "--algo fnmf --parties 2 --max-iters 2 -k 2 --factor-scale";
+    fednmf(2, &format!("{line} balanced --input")).arg(data("digits.npy")).refused(&[
+        "--factor-scale",
+        "fnmf",
+        "parties",
+    ]);
+    fednmf(2, &format!("{line} as-found --input")).arg(data("digits.npy")).ok();
+}

@@ -2,8 +2,10 @@
 //! refusals.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use crate::common::{events, factor, fednmf, matrix};
+use crate::common::processes::{ranks_of, signal, wait_for};
+use crate::common::{events, factor, fednmf, finish, matrix};
 use ndarray::{Array2, s};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
@@ -176,6 +178,79 @@ fn an_encrypted_run_resumes_where_it_stopped() {
     run("4", "whole.h5").ok();
     run("2", "half.h5").arg("--checkpoint").arg(file("c.h5")).ok();
     run("4", "rest.h5").arg("--checkpoint").arg(file("c.h5")).arg("--resume").ok();
+    for name in ["U", "V", "X"] {
+        assert_eq!(factor(&file("whole.h5"), name), factor(&file("rest.h5"), name), "{name}");
+    }
+}
+
+/// An iteration of minutes; its steps take about a second each.
+const SLOW: &str =
+    "--algo ppdnmf --parties 3 --topology ring --input synthetic:exponential,m=40,n=60,k=3 -k 3 --max-iters 3";
+
+#[test]
+fn the_expected_time_is_told_before_the_first_iteration() {
+    let output = fednmf(0, &format!("{SLOW} --time-limit 0.1")).run();
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let line = output
+        .stderr
+        .lines()
+        .find(|line| line.starts_with("encryption: about "))
+        .unwrap_or_else(|| panic!("{output:?}"));
+    assert!(line.contains(" for 3 iteration(s), about ") && line.contains("as measured here"), "{line}");
+    assert!(line.contains(" min") || line.contains(" s"), "{line}");
+    let quick = fednmf(0, &format!("{SLOW} --plain")).run();
+    assert!(quick.code == Some(0) && !quick.stderr.contains("encryption:"), "nothing is encrypted: {quick:?}");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_end_of_an_iteration() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for ranks in [0, 2] {
+        let checkpoint = file(&format!("{ranks}.h5"));
+        let start = Instant::now();
+        let child = fednmf(ranks, &format!("{SLOW} --time-limit 1 --checkpoint")).arg(&checkpoint).spawn();
+        let output = finish(child, Duration::from_secs(60), "a run with a time limit");
+        assert_eq!(output.code, Some(75), "{}", output.stderr);
+        assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
+        // None of the iterations was finished.
+        let saved: u64 = hdf5::File::open(&checkpoint).unwrap().attr("iteration").unwrap().read_scalar().unwrap();
+        assert_eq!(saved, 0);
+
+        let trace = file("t.jsonl");
+        let run = fednmf(ranks, &format!("{SLOW} --resume --checkpoint")).arg(&checkpoint).arg("--trace").arg(&trace);
+        let child = run.spawn();
+        wait_for(&trace);
+        std::thread::sleep(Duration::from_secs(2));
+        signal("TERM", &ranks_of(child.id()));
+        let output = finish(child, Duration::from_secs(25), "a run that got a signal");
+        assert_eq!(output.code, Some(75), "{}", output.stderr);
+        assert_eq!(events(&trace).pop().unwrap()["stopped_by"], "SIGTERM");
+    }
+}
+
+/// Small keys, so that a run can be broken off within an iteration and be finished by others.
+#[test]
+fn a_run_broken_off_within_an_iteration_ends_as_if_it_had_not_been() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let line = "--algo ppdnmf --parties 3 --topology ring --input synthetic:exponential,m=40,n=60,k=3 -k 3 --max-iters 2 \
+                --key-bits 128 --insecure-key --secret-seed 3 --admm-iters 100 --eval-every 1";
+    let run = |words: &str| fednmf(2, &format!("{line} {words}"));
+    run("").arg("--output").arg(file("whole.h5")).ok();
+    let mut broken_off = 0;
+    for _ in 0..60 {
+        let trace = file("t.jsonl");
+        let output = run("--time-limit 0.02 --resume --checkpoint").arg(file("c.h5")).arg("--trace").arg(&trace).run();
+        assert!([Some(0), Some(75)].contains(&output.code), "{}", output.stderr);
+        broken_off += u32::from(events(&trace).pop().unwrap()["stopped_by"] == "time_limit");
+        std::fs::remove_file(&trace).unwrap();
+        if broken_off == 2 {
+            break;
+        }
+    }
+    assert!(broken_off > 0);
+    run("--resume --checkpoint").arg(file("c.h5")).arg("--output").arg(file("rest.h5")).ok();
     for name in ["U", "V", "X"] {
         assert_eq!(factor(&file("whole.h5"), name), factor(&file("rest.h5"), name), "{name}");
     }

@@ -73,7 +73,8 @@ fn run(method: &Description, dir: &Path, line: &str, setting: Setting) -> BTreeS
     let all = format!("--algo {} {line} --parties 4 {binary} {turned} -k {k} --tol 1e-9", method.name);
     let file = |name: &str| dir.join(name);
     let run = |iters: usize, more: &str| {
-        let run = fednmf(setting.ranks, &format!("{all} --max-iters {iters} {more}")).arg("--input").arg(file(setting.input));
+        let run =
+            fednmf(setting.ranks, &format!("{all} --max-iters {iters} {more}")).arg("--input").arg(file(setting.input));
         if !setting.everything {
             return messages(&run.ok());
         }

@@ -115,3 +115,34 @@ fn the_measure_of_the_method_leads_its_report() {
     assert!(place("measure-over-iterations") < place("error-over-iterations"));
     assert!(text.contains("F1 over iterations"));
 }
+
+/// An array of images keeps their shape: nobody has to say --image.
+#[test]
+fn images_of_the_input_are_drawn_as_images() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    // 30 images of 6 x 4 pixels.
+    let pixels: Vec<u8> = (0..30 * 24u32).map(|i| (i * i % 251) as u8).collect();
+    let mut idx = vec![0, 0, 8, 3, 0, 0, 0, 30, 0, 0, 0, 6, 0, 0, 0, 4];
+    idx.extend(&pixels);
+    std::fs::write(file("images.idx"), idx).unwrap();
+    let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    npy.extend(format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (30, 6, 4), }").bytes());
+    npy.extend(&pixels);
+    std::fs::write(file("images.npy"), npy).unwrap();
+    for name in ["images.idx", "images.npy"] {
+        for (ranks, more) in [(2, ""), (1, "--transpose")] {
+            let run = fednmf(ranks, &format!("--algo hals -k 3 --max-iters 5 {more} --input")).arg(file(name));
+            let run = run.arg("--report").arg(file("r.html")).arg("--trace").arg(file("t.jsonl"));
+            run.arg("--output").arg(file("o.h5")).own_process().ok();
+            let done = fednmf(0, "report").arg(file("t.jsonl")).arg("--output").arg(file("again.html")).run();
+            assert_eq!(done.code, Some(0), "{}", done.stderr);
+            for page_of in ["r.html", "again.html"] {
+                let text = page(&file(page_of));
+                assert!(text.contains("Components as images"), "{name} {more} {page_of}");
+                // Three components, and two images for each of the six rows.
+                assert_eq!(text.matches("<image").count(), 3 + 12, "{name} {more} {page_of}");
+            }
+        }
+    }
+}

@@ -54,7 +54,7 @@ fn extrapolated_hals_equals_naive_loops() {
     let dir = tempdir().unwrap();
     let out = dir.path().join("o.h5");
     let m = data("digits.npy");
-    let line = "--algo hals --inner-sweeps 2 --extrapolation restart -k 6 --seed 5 --max-iters 40 --input";
+    let line = "--algo hals --inner-sweeps 2 --extrapolation restart -k 6 --seed 5 --max-iters 40 --factor-scale as-found --input";
     let summary = fednmf(2, line).arg(&m).arg("--output").arg(&out).ok();
     let m = naive::digits();
     let (mut u, mut v) = naive::start(&m, 6, 5);
@@ -76,7 +76,11 @@ fn hals_equals_naive_loops() {
         naive::hals(&m, &mut u, &mut v);
     }
     for ranks in [1, 3] {
-        fednmf(ranks, "--algo hals -k 3 --max-iters 15 --seed 9 --input").arg(&path).arg("--output").arg(&out).ok();
+        fednmf(ranks, "--algo hals -k 3 --max-iters 15 --seed 9 --factor-scale as-found --input")
+            .arg(&path)
+            .arg("--output")
+            .arg(&out)
+            .ok();
         assert!(distance(&u, &matrix(&out, "U")) < 1e-9 && distance(&v, &matrix(&out, "V")) < 1e-9, "{ranks} ranks");
     }
 }

@@ -89,7 +89,7 @@ fn secure_hals_is_hals() {
     let (a, b) = (dir.path().join("a.h5"), dir.path().join("b.h5"));
     for (input, extrapolation) in inputs().into_iter().flat_map(|i| [(i.clone(), "none"), (i, "restart")]) {
         let line = format!("--input {input} -k 6 --max-iters 40 --seed 2 --extrapolation {extrapolation}");
-        let exact = fednmf(1, &format!("--algo hals {line}")).arg("--output").arg(&a).ok();
+        let exact = fednmf(1, &format!("--algo hals {line} --factor-scale as-found")).arg("--output").arg(&a).ok();
         for (ranks, parties, tolerance) in [
             (1, "--parties 7", 1e-9),
             (3, "--parties 7 --skew 0.5", 1e-9),

@@ -37,7 +37,9 @@ fn nndsvd_equals_that_of_the_paper_on_any_grid() {
         assert_eq!(fednmf(0, &format!("generate {spec} --output")).arg(&m).run().code, Some(0));
         let mut first: Option<(Array2<f64>, Array2<f64>)> = None;
         for (ranks, grid) in [(0, "1x1"), (2, "2x1"), (4, "2x2")] {
-            let line = format!("--algo hals -k 5 --init nndsvd --max-iters 0 --grid {grid} --input synthetic:{spec}");
+            let line = format!(
+                "--algo hals -k 5 --init nndsvd --max-iters 0 --factor-scale as-found --grid {grid} --input synthetic:{spec}"
+            );
             fednmf(ranks, &line).arg("--output").arg(file("o.h5")).ok();
             let (u, v) = (matrix(&file("o.h5"), "U"), matrix(&file("o.h5"), "V"));
             let (a, b) = first.get_or_insert_with(|| (u.clone(), v.clone()));
@@ -83,7 +85,7 @@ fn a_run_continues_from_given_factors() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     let run = |ranks, words: &str, out: &str| {
-        let line = format!("--algo hals -k 6 --seed 2 {words} --input");
+        let line = format!("--algo hals -k 6 --seed 2 {words} --factor-scale as-found --input");
         fednmf(ranks, &line).arg(data("digits.npy")).arg("--output").arg(file(out)).ok();
     };
     run(2, "--max-iters 20", "whole.h5");
@@ -113,7 +115,9 @@ fn a_projection_is_the_update_of_u() {
     let file = |name: &str| dir.path().join(name);
     for precision in ["f64", "f32"] {
         for (iterations, out) in [(6, "before.h5"), (7, "after.h5")] {
-            let line = format!("--algo bpp -k 6 --seed 2 --max-iters {iterations} --precision {precision} --input");
+            let line = format!(
+                "--algo bpp -k 6 --seed 2 --max-iters {iterations} --precision {precision} --factor-scale as-found --input"
+            );
             fednmf(2, &line).arg(data("digits.npy")).arg("--output").arg(file(out)).ok();
         }
         for ranks in [0, 3] {

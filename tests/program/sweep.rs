@@ -75,6 +75,8 @@ fn check_consensus(found: &Value, k: usize, out: &Path) {
     assert_eq!((u.dim(), v.dim()), ((90, k), (60, k)));
     assert!((&u - &exact).iter().all(|e| e.abs() < 1e-7), "the U of exact nonnegative least squares");
     assert!(v.columns().into_iter().all(|v| (v.dot(&v) - 1.0).abs() < 1e-9 && v.iter().all(|x| *x >= 0.0)));
+    let weights: Vec<f64> = u.columns().into_iter().map(|u| u.dot(&u)).collect();
+    assert!(weights.is_sorted_by(|a, b| *a >= b * (1.0 - 1e-7)), "by weight: {weights:?}");
     // As good as the runs are: the matrix has the same components for all of them.
     let mean = found["points"].as_array().unwrap().iter().find(|p| p["k"] == k).unwrap()["rmse"].as_f64().unwrap();
     let rmse = consensus["rmse"].as_f64().unwrap();

@@ -121,3 +121,77 @@ fn names_reach_the_outputs() {
         ("xyz".into(), "g1g2g3".into())
     );
 }
+
+#[test]
+fn triples_with_some_of_the_items_are_projected() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    ratings(&file("r.csv"));
+    let rated = "user,item,rating\nx,c,3\nx,h,5\ny,a,1\ny,c,4\n";
+    std::fs::write(file("some.csv"), rated).unwrap();
+    // A further user who rated everything brings the other items along, in another order.
+    let all: String = "hgfedcba".chars().map(|item| format!("z,{item},1\n")).collect();
+    std::fs::write(file("all.csv"), format!("{rated}{all}")).unwrap();
+    std::fs::write(file("unknown.csv"), "user,item,rating\nx,c,3\nx,q,5\n").unwrap();
+    for missing in ["none", "zero-unobserved"] {
+        let run = fednmf(2, &format!("--algo hals -k 2 --max-iters 30 --missing {missing} --format triples --input"));
+        run.arg(file("r.csv")).arg("--output").arg(file("f.h5")).ok();
+        let project = |input: &str| {
+            fednmf(2, "project --format triples")
+                .arg(file("f.h5"))
+                .arg("--input")
+                .arg(file(input))
+                .arg("--output")
+                .arg(file("p.h5"))
+        };
+        let [some, all] = ["some.csv", "all.csv"].map(|input| {
+            let done = project(input).run();
+            assert_eq!(done.code, Some(0), "{}", done.stderr);
+            assert_eq!(matrix(&file("p.h5"), "V").dim(), (8, 2));
+            matrix(&file("p.h5"), "U")
+        });
+        let difference = &some - &all.slice(ndarray::s![..2, ..]);
+        assert!(difference.iter().all(|x| x.abs() < 1e-9), "{missing}: {some} {all}");
+        project("unknown.csv").refused(&["the item q", "leave it out"]);
+    }
+}
+
+#[test]
+fn tables_that_look_like_triples_are_not_factorised() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("r.csv");
+    let mut text = String::from("userId,movieId,rating\n");
+    for i in 0..30 {
+        text += &format!("{},{},{}\n", 1 + i / 5, 10 + i * 7 % 11, 1 + i % 5);
+    }
+    std::fs::write(&path, text).unwrap();
+    for ranks in [1, 3] {
+        let words = ["r.csv", "userId and movieId", "--format triples", "--format table"];
+        fednmf(ranks, "--algo hals -k 2 --max-iters 2 --input").arg(&path).refused(&words);
+    }
+    let run = |words: &str| fednmf(2, &format!("--algo hals -k 2 --max-iters 2 {words} --input")).arg(&path).ok();
+    assert_eq!((run("--format triples")["m"].as_u64(), run("--format triples")["n"].as_u64()), (Some(6), Some(11)));
+    assert_eq!((run("--format table")["m"].as_u64(), run("--format table")["n"].as_u64()), (Some(30), Some(3)));
+    fednmf(0, "inspect").arg(&path).refused(&["--format triples"]);
+    let out = dir.path().join("o.h5");
+    let run = fednmf(2, "--algo hals -k 2 --max-iters 2 --format table --input").arg(&path).arg("--output").arg(&out);
+    run.ok();
+    assert_eq!(fednmf(0, "evaluate --format table --input").arg(&path).arg(&out).run().code, Some(0));
+}
+
+#[test]
+fn a_column_that_counts_and_is_data_is_warned_of() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("t.csv");
+    // It may be an index, or the numbers of the next column may count on.
+    std::fs::write(&path, "0,3,5\n1,4,9\n2,5,2\n").unwrap();
+    for words in ["--quiet", ""] {
+        let run = fednmf(2, &format!("--algo hals -k 1 --max-iters 2 {words} --input")).arg(&path).run();
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let warned =
+            run.stderr.lines().filter(|line| line.contains("warning: ") && line.contains("--index-col yes")).count();
+        assert_eq!(warned, 1, "{run:?}");
+    }
+    let run = fednmf(2, "--algo hals -k 1 --max-iters 2 --index-col no --input").arg(&path).run();
+    assert!(!run.stderr.contains("--index-col"), "{run:?}");
+}

@@ -29,7 +29,7 @@ fn the_projected_gradient_is_that_of_the_factors() {
     let (trace, out) = (dir.path().join("t.jsonl"), dir.path().join("o.h5"));
     for algo in ["hals", "mu", "bpp", "dsanls"] {
         for ranks in [1, 4] {
-            fednmf(ranks, &format!("--algo {algo} -k 6 --max-iters 9 --eval-every 3 --measure projected-gradient"))
+            fednmf(ranks, &format!("--algo {algo} -k 6 --max-iters 9 --eval-every 3 --factor-scale as-found --measure projected-gradient"))
                 .arg("--input")
                 .arg(data("digits.npy"))
                 .arg("--trace")
@@ -69,7 +69,7 @@ fn only_bounded_factors_are_within_the_bound() {
     for (solver, alpha) in [("pcd", 0), ("pgd", 1)] {
         let largest = |option: &str| {
             let line = format!(
-                "--algo dsanls -k 2 --max-iters 1 --sketch-size 100% --mu-alpha {alpha} --solver {solver} {option}"
+                "--algo dsanls -k 2 --max-iters 1 --sketch-size 100% --mu-alpha {alpha} --solver {solver} {option} --factor-scale as-found"
             );
             fednmf(2, &format!("{line} --input")).arg(&input).arg("--output").arg(&out).ok();
             let all = [matrix(&out, "U"), matrix(&out, "V")];

@@ -156,3 +156,83 @@ fn a_directory_of_10x_is_a_matrix_with_names() {
         )
     );
 }
+
+#[test]
+fn files_of_the_wrong_kind_are_named_as_what_they_are() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let digits = data("digits.npy");
+    std::fs::write(at("notes.h5"), "what I found out this year").unwrap();
+    fednmf(0, "-k 2 --max-iters 1 --input").arg(&digits).arg("--output").arg(at("f.h5")).ok();
+    std::fs::copy(at("f.h5"), at("f.npz")).unwrap();
+    for (factors, kind) in
+        [(digits.clone(), "a NumPy array"), (at("notes.h5"), "is text"), (at("f.npz"), "an HDF5 file")]
+    {
+        let done = fednmf(0, "evaluate").arg(&factors).arg("--input").arg(&digits).run();
+        assert!(
+            done.code == Some(2) && done.stderr.contains(kind) && !done.stderr.contains("damaged"),
+            "{}",
+            done.stderr
+        );
+    }
+    std::fs::create_dir(at("d")).unwrap();
+    for directory in [at("d"), at("d/"), at("new/")] {
+        fednmf(0, "-k 2 --input").arg(&digits).arg("--output").arg(&directory).refused(&[
+            "--output",
+            "is a directory",
+            "a file",
+        ]);
+    }
+    fednmf(0, "-k 2 --input").arg(&digits).arg("--report").arg(at("r.pdf")).refused(&["--report", ".html"]);
+    let absent =
+        fednmf(0, "-k 2 --max-iters 1 --input").arg(data("formats/counts.h5ad")).arg("--add-to").arg(at("no.h5ad"));
+    let done = absent.run();
+    assert!(done.stderr.contains("there is no such file") && !done.stderr.contains("H5F"), "{}", done.stderr);
+}
+
+#[test]
+fn options_say_what_they_need() {
+    for (line, words) in [
+        ("--secure-sum", &["--algo", "fnmf", "secure-hals"][..]),
+        ("--dp gaussian --epsilon 1", &["--algo", "fnmf", "one domain of trust"]),
+        ("--algo syn-sd --parties 3 --dp gaussian --epsilon 1 --input synthetic:planted,m=30,n=20", &["--clip 0."]),
+        ("--seed abc", &["--seed abc: must be a whole number"]),
+        ("--seed -1", &["--seed -1: must be a whole number"]),
+        ("sweep -k 2 -i x.npy -o d --seed -1", &["--seed -1: must be a whole number"]),
+    ] {
+        fednmf(0, line).own_process().refused(words);
+    }
+    let help = fednmf(0, "generate --help").run().stdout;
+    assert!(help.contains(".npz") && help.contains("-o, --output"), "{help}");
+}
+
+#[test]
+fn nan_that_does_not_occur_is_told() {
+    let run = |ranks: usize, name: &str| {
+        fednmf(ranks, "-k 2 --max-iters 1 --missing nan --quiet --input").arg(data(name)).run().stderr
+    };
+    assert!(run(2, "formats/counts.mtx").contains("no entry is NaN, so none is missing; zeros count as observed"));
+    assert!(run(0, "digits.npy").contains("no entry is NaN"));
+}
+
+#[test]
+fn a_sweep_prepares_the_matrix_as_a_run_does() {
+    let dir = tempdir().unwrap();
+    let digits = data("digits.npy");
+    for (i, (options, largest)) in
+        [("--scale max", "divided by 16"), ("--binarize 8", "entries from 8 on")].into_iter().enumerate()
+    {
+        let results = dir.path().join(format!("s{i}"));
+        let sweep = fednmf(2, &format!("sweep {options} -k 2 --runs 1 --max-iters 10 --json -i")).arg(&digits);
+        let done = sweep.arg("-o").arg(&results).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let swept: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+        assert!(swept["next_command"].as_str().unwrap().contains(options), "{swept}");
+        for factors in ["k0002-run000.h5", "consensus-k0002.h5"] {
+            let evaluated = fednmf(0, "evaluate").arg(results.join(factors)).arg("--input").arg(&digits).run();
+            assert!(evaluated.stdout.contains(largest), "{factors}: {}", evaluated.stdout);
+        }
+        let other = fednmf(2, "sweep -k 2 --runs 1 --max-iters 10 -i").arg(&digits).arg("-o").arg(&results);
+        assert!(other.run().stderr.contains("belongs to another sweep"));
+    }
+}

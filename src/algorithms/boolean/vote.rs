@@ -167,7 +167,8 @@ pub fn build<T: Real, L: Local<T> + 'static>(
     let Problem { data, k, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
-    let messages = Messages { max_iters, once: true, length: n * k, natural: Some(Bound::Box), boolean: true };
+    let messages =
+        Messages { max_iters, once: true, length: n * k, natural: Some(Bound::Box), entry: 1.0, boolean: true };
     let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
     let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, None)?;
     let rows = data.cuts.rows.clone();

@@ -26,6 +26,7 @@ use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Sketched, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
+use crate::algorithms::shared::init::start_entry;
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep};
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -403,7 +404,14 @@ fn build<T: Real>(
     let releases = match dp {
         Some(dp) => {
             let length = facts.m * facts.k;
-            let messages = Messages { max_iters, once: false, length, natural: None, boolean: false };
+            let messages = Messages {
+                max_iters,
+                once: false,
+                length,
+                natural: None,
+                entry: start_entry(facts.scale),
+                boolean: false,
+            };
             dp::releases(dp, args.secure_sum.secure_sum, messages, who, &comm)?
         }
         None => None,

@@ -129,7 +129,9 @@ impl DpArgs {
             };
         }
         if self.epsilon.given().is_none() && self.dp_noise.given().is_none() {
-            return Err(Error::input("--dp: give --epsilon, the budget of the whole run, or --dp-noise"));
+            return Err(Error::input(
+                "--dp: give --epsilon, the budget of the whole run (1 is strict, 10 weak), or --dp-noise",
+            ));
         }
         if self.dp_calibration == Calibration::Classic && self.dp != Noise::Gaussian {
             return Err(Error::input("--dp-calibration classic: the papers' formula is for --dp gaussian"));
@@ -168,6 +170,8 @@ pub struct Messages {
     pub length: usize,
     /// What the method itself keeps messages within, if it does.
     pub natural: Option<Bound>,
+    /// Standard size of an entry of what parties share at the start.
+    pub entry: f64,
     /// Whether messages are Boolean.
     pub boolean: bool,
 }
@@ -196,9 +200,17 @@ pub fn releases(
         (_, Some(radius)) if radius > 0.0 => Bound::Ball(radius),
         (_, Some(_)) => return Err(Error::input("--clip 0: leaves nothing to send")),
         (_, None) => messages.natural.ok_or_else(|| {
-            Error::input(
-                "--dp: this method does not bound what its parties send; say how far a release may move, --clip X",
-            )
+            let length = messages.length as f64;
+            let (norm, size) = match mechanism {
+                Mechanism::Laplace => ("sum of magnitudes", messages.entry * length),
+                _ => ("norm", messages.entry * length.sqrt()),
+            };
+            Error::input(format!(
+                "--dp: this method does not bound what its parties send, so say how far a release may move with --clip X; what \
+                 they share has a {norm} of about {size:.2} at the start, and a hundredth of it is a sensible first value: --clip \
+                 {:.2}",
+                size / 100.0
+            ))
         })?,
     };
     if mechanism == Mechanism::Xor && !messages.boolean {

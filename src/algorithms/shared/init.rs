@@ -19,6 +19,11 @@ pub fn scale(sum: f64, (m, n): (usize, usize), k: usize) -> f64 {
     if mean > 0.0 { 2.0 * (mean / k as f64).sqrt() } else { 1.0 }
 }
 
+/// The root mean square of an entry of a random start with that scale.
+pub fn start_entry(scale: f64) -> f64 {
+    scale / 3f64.sqrt()
+}
+
 /// Rows of U's start.
 pub fn u<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2<'_, T>) {
     uniform_rows(&Stream::new(seed, Purpose::StartU, 0), rows.clone(), scale, out);

@@ -6,13 +6,17 @@ use super::{Job, Point};
 /// Ranks are used well while at least this share of their time, and of their memory, is what one rank alone would need.
 pub const WELL: f64 = 0.75;
 
+/// Bytes of all ranks together up to which parties may share them however thinly: each may bring its own machine, and a
+/// simulation fits on one.
+const SMALL: f64 = 4.0 * (1u64 << 30) as f64;
+
 /// What a recommendation is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
     TimeAndMemory,
     /// Where no time is predicted.
     Memory,
-    /// The time alone, with private data: each party brings its own memory.
+    /// The time alone, with private data that needs little memory: each party brings its own.
     Time,
     /// A rank for each party, where no time is predicted.
     Parties,
@@ -90,19 +94,13 @@ pub struct Recommendation {
     pub basis: Basis,
     /// `None` where more ranks would have nothing to do, or are not predicted.
     pub beyond: Option<Beyond>,
-    /// As many ranks as the time alone would allow, if those are more, and what comes after them.
-    pub by_time: Option<(Use, Option<Beyond>)>,
+    /// Whether the time alone would allow more.
+    pub more_by_time: bool,
 }
 
 /// Recommends from the costs on growing numbers of ranks, the first of which is one; `base` is the memory of the program.
 pub fn recommend(job: &Job, scan: &[Point], rates: &Rates, base: f64) -> Recommendation {
     let timed = scan.iter().all(|point| point.seconds.is_some());
-    let basis = match (job.is_private(), timed) {
-        (true, true) => Basis::Time,
-        (true, false) => Basis::Parties,
-        (false, true) => Basis::TimeAndMemory,
-        (false, false) => Basis::Memory,
-    };
     let share = |need: &dyn Fn(&Point) -> f64, point: &Point| {
         need(&scan[0]) / (point.ranks as f64 * need(point)).max(f64::MIN_POSITIVE)
     };
@@ -116,20 +114,20 @@ pub fn recommend(job: &Job, scan: &[Point], rates: &Rates, base: f64) -> Recomme
         scan.get(at + 1).map(|point| Beyond { used: used(point), lost: lost(point) })
     };
     let in_time = |point: &Point| used(point).time.is_none_or(|time| time >= WELL);
-    let well = |point: &Point| match basis {
-        Basis::TimeAndMemory | Basis::Memory => in_time(point) && used(point).memory >= WELL,
-        Basis::Time => in_time(point),
-        Basis::Parties => true,
+    let in_memory = |point: &Point| {
+        let little = job.is_private() && point.ranks as f64 * (base + point.cost.peak()) <= SMALL;
+        little || used(point).memory >= WELL
     };
     let most = |well: &dyn Fn(&Point) -> bool| scan.iter().rposition(well).unwrap_or(0);
-    let at = most(&well);
-    let by_time = Some(most(&in_time)).filter(|&allowed| timed && allowed > at);
-    Recommendation {
-        used: used(&scan[at]),
-        basis,
-        beyond: beyond(at),
-        by_time: by_time.map(|at| (used(&scan[at]), beyond(at))),
-    }
+    let at = most(&|point| in_time(point) && in_memory(point));
+    let held_back = most(&in_time) > at;
+    let basis = match (job.is_private() && !held_back, timed) {
+        (true, true) => Basis::Time,
+        (true, false) => Basis::Parties,
+        (false, true) => Basis::TimeAndMemory,
+        (false, false) => Basis::Memory,
+    };
+    Recommendation { used: used(&scan[at]), basis, beyond: beyond(at), more_by_time: timed && held_back }
 }
 
 /// The shares of the time by which `point` is slower than its part of what one rank takes.

@@ -220,7 +220,7 @@ impl Report<'_> {
     }
 
     fn recommendation(&self, out: &mut String) {
-        let Recommendation { used, basis, beyond, by_time } = self.recommended;
+        let Recommendation { used, basis, beyond, more_by_time } = self.recommended;
         let well = match basis {
             Basis::TimeAndMemory => "the most that use their time and their memory well",
             Basis::Memory => "the most that use their memory well; the time is not predicted",
@@ -243,10 +243,10 @@ impl Report<'_> {
                 let _ = writeln!(out, "beyond them: {}", self.end());
             }
         }
-        if let Some((used, beyond)) = by_time {
-            let limit =
-                beyond.as_ref().map_or_else(|| self.end(), |b| format!("then the limit is {}", b.limit().words()));
-            let _ = writeln!(out, "by time alone: up to {} ranks, with {}; {limit}", used.ranks, told(used));
+        if *more_by_time {
+            out.push_str(
+                "more ranks would still save time, but would hold little but copies of the program and of factors\n",
+            );
         }
         let _ = writeln!(
             out,

@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::method::SweepMethod;
 use crate::algorithms::parameters::{self, Missing};
-use crate::data::TableOptions;
+use crate::data::{TableOptions, Threshold};
+use crate::driver::settings::Scale;
 use crate::error::{Error, Result};
 
 /// The entries that a sweep can leave out.
@@ -37,11 +38,11 @@ pub struct SweepArgs {
     #[arg(long = "k", short = 'k', value_name = "KS")]
     pub components: String,
     /// Matrix: any input that a run takes
-    #[arg(long, value_name = "PATH")]
+    #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
     /// Directory for the results: the factors of each run, the consensus of those with the recommended k, sweep.json and
     /// sweep.html. What is there already is not done again
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'o', long, value_name = "DIR")]
     pub output: PathBuf,
     /// Runs for each k, with different starts and entries held out
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -63,7 +64,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "X", default_value_t = 1e-4)]
     pub tol: f64,
     /// Seed of the first run; the next ones count on
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed)]
     pub seed: u64,
     /// Groups of ranks, each with the whole matrix and one run at a time [default: one for each rank]
     #[arg(long, value_name = "N")]
@@ -71,6 +72,12 @@ pub struct SweepArgs {
     /// Factorise the transposed matrix
     #[arg(long)]
     pub transpose: bool,
+    /// Divide the data by its largest entry
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None)]
+    pub scale: Scale,
+    /// Set entries of at least T to 1 and the others to 0; q0.95 (say): the upper 5 % of all entries
+    #[arg(long, allow_negative_numbers = true, value_name = "T")]
+    pub binarize: Option<Threshold>,
     #[command(flatten)]
     pub table: TableOptions,
     /// No progress on stderr

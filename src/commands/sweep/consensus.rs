@@ -12,6 +12,7 @@ use super::stability::{Matched, Repeated};
 use crate::algorithms::shared::grid::{self, Grid};
 use crate::comm::{Communicator, MessageTag, Payload, even_part};
 use crate::data::{Layout, Loaded};
+use crate::driver::by_weight;
 use crate::error::Result;
 use crate::linalg::{Block, SparseKernel, gram};
 use crate::nls::Pivoting;
@@ -77,7 +78,7 @@ pub fn make(
     let repeated = group.agree_on_error(if group.is_root() { read() } else { Ok(None) })?;
     group.sum(MEANS, v.as_slice_mut().expect("made in row order"));
 
-    let fit = match layout {
+    let mut fit = match layout {
         Layout::RowsAndColumns { .. } => fit_rows(loaded, sweep.args.missing, &v, group)?,
         _ => fit_grid(loaded, &v, group)?,
     };
@@ -87,16 +88,21 @@ pub fn make(
     let rmse = (sums[0] / sums[1]).sqrt();
     // V is normalised, so the norm of a term is that of its column of U.
     let weights: Vec<f64> = sums[2..].iter().map(|x| x.sqrt()).collect();
+    let order = by_weight(&weights);
+    (v, fit.u) = (v.select(Axis(1), &order), fit.u.select(Axis(1), &order));
+    let weights: Vec<f64> = order.iter().map(|&j| weights[j]).collect();
+    let repeated: Option<Vec<Repeated>> = repeated.map(|all| order.iter().map(|&j| all[j]).collect());
     let components = components(&v, &weights, repeated.as_deref());
 
     let file = sweep.args.output.join(format!("consensus-k{k:04}.h5"));
     let mut all = attributes::provenance();
     let more = json!({
         "algo": "sweep", "method": sweep.method(k).description().name, "input": sweep.args.input, "m": m, "n": n, "k": k,
-        "runs": sweep.args.runs, "seed": sweep.args.seed, "transpose": u8::from(sweep.args.transpose),
+        "runs": sweep.args.runs, "seed": sweep.args.seed, "transpose": u8::from(sweep.args.transpose), "missing": sweep.args.missing,
         "checksum": format!("{:016x}", loaded.statistics.checksum), "rmse": rmse, "components": components,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
+    all.extend(sweep.prepared(loaded));
     let own_v = even_part(n, group.size(), group.rank());
     let pieces =
         [Piece::shared("U", m, fit.first, fit.u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];

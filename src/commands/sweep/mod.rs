@@ -18,6 +18,7 @@ use crate::algorithms::shared::grid;
 use crate::comm::{CONTROL, Communicator, Parties};
 use crate::data;
 use crate::data::{Layout, Loaded, PartySplit};
+use crate::driver::missing::warning_without_nan;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::progress::Progress;
 use crate::output::targets;
@@ -121,6 +122,7 @@ fn check_results(args: &SweepArgs) -> Result<()> {
 fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<(Loaded<f64>, Layout)> {
     let input = data::open(&sweep.input, group)?;
     progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     if let Some(k) = sweep.ks.iter().find(|&&k| k > m.min(n)) {
         return Err(Error::input(format!(
@@ -135,6 +137,11 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
         grid::plan(partition, (m, n), group.size(), Parties { count: 1, ranks: 1 }, PartySplit::Even, None)
     };
     let loaded = input.load::<f64>(&plan, group, &mut |part| progress.loading(part))?;
+    if sweep.input.allow_nan
+        && let Some(warning) = warning_without_nan(loaded.blocks.first(), group)
+    {
+        progress.warn(&warning);
+    }
     Ok((loaded, plan))
 }
 

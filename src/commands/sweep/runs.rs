@@ -14,8 +14,9 @@ use crate::algorithms::Problem;
 use crate::algorithms::method::{ConfiguredMethod, Precision};
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{Communicator, Parties};
-use crate::data::{InputSpec, Loaded};
-use crate::driver::{Checkpointer, Driver, Limits, Trajectory};
+use crate::data::{self, InputSpec, Loaded};
+use crate::driver::settings::Scale;
+use crate::driver::{Checkpointer, Driver, FactorScale, Limits, Trajectory, arrange};
 use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 use crate::metrics::Measure;
@@ -23,6 +24,7 @@ use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
+use crate::state::OwnedPiece;
 
 /// Iterations between two evaluations.
 const EVAL_EVERY: usize = 10;
@@ -61,6 +63,11 @@ impl Sweep<'_> {
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
         input.table = args.table;
+        input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
+        input.binarize = args.binarize;
+        if args.binarize.is_some() && args.missing == SweepMissing::Nan {
+            return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
+        }
         input.allow_nan = args.missing == SweepMissing::Nan;
         Ok(Sweep { args, left_out, methods: BTreeMap::new(), input, ks: numbers(&args.components)? })
     }
@@ -83,7 +90,27 @@ impl Sweep<'_> {
             "transpose": u8::from(args.transpose), "checksum": format!("{checksum:016x}"),
             "params": self.method(task.k).parameters(),
         });
-        all.as_object().cloned().unwrap_or_default()
+        let mut all = all.as_object().cloned().unwrap_or_default();
+        all.extend(self.preparation());
+        all
+    }
+
+    /// How the matrix was scaled and thresholded; empty if it was not.
+    fn preparation(&self) -> Map<String, Value> {
+        let mut all = Map::new();
+        if self.args.scale == Scale::Max {
+            all.insert("scale".into(), "max".into());
+        }
+        all.extend(self.args.binarize.map(|threshold| ("binarize".to_string(), threshold.to_json())));
+        all
+    }
+
+    /// What a reader of the factors needs to prepare a matrix in the same way.
+    pub fn prepared(&self, loaded: &Loaded<f64>) -> Map<String, Value> {
+        let mut all = self.preparation();
+        all.extend(loaded.divisor.map(|d| ("scale_divisor".to_string(), json!(d))));
+        all.extend(loaded.threshold.map(|t| ("binarize_threshold".to_string(), json!(t))));
+        all
     }
 
     /// The attributes of a finished run; `None` if it is still to do.
@@ -154,9 +181,13 @@ impl Sweep<'_> {
             );
         }
         all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+        all.extend(self.prepared(loaded));
         all.insert("iterations".into(), trajectory.iteration.into());
         all.insert("input".into(), self.args.input.clone().into());
-        matrices::write(group, &self.file(task), &algorithm.factors(), &all)
+        let found = algorithm.factors();
+        let arranged = arrange(group, FactorScale::UnitV, &found);
+        let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+        matrices::write(group, &self.file(task), &factors, &all)
     }
 
     /// V (n × k) of every run with k components.

@@ -9,6 +9,7 @@ use super::args::SweepMissing;
 use super::choice::{Choice, Point, STABLE};
 use super::consensus::{Component, Consensus};
 use super::runs::Sweep;
+use crate::driver::settings::Scale;
 use crate::error::{Error, Result};
 use crate::report;
 
@@ -103,12 +104,19 @@ impl Summary<'_> {
             SweepMissing::ZeroUnobserved => &["--missing", "zero-unobserved"],
         };
         let transpose = if args.transpose { &["--transpose"][..] } else { &[] };
+        let threshold = args.binarize.map(|threshold| match threshold.to_json() {
+            Value::String(text) => text,
+            number => number.to_string(),
+        });
+        let mut prepared = if args.scale == Scale::Max { vec!["--scale", "max"] } else { Vec::new() };
+        prepared.extend(threshold.iter().flat_map(|threshold| ["--binarize", threshold]));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
             let output = format!("{}-2", args.output.display());
             add(&["sweep", "--input", input, "--k", &args.components, "--algo", "hals", "--holdout", "0.05"]);
             add(&["--output", &output]);
             add(missing);
             add(transpose);
+            add(&prepared);
             return words.join(" ");
         };
         // The program's own choice is a faster form of the hals that was swept.
@@ -119,6 +127,7 @@ impl Summary<'_> {
         add(&["--input", input, "-k", &k.to_string()]);
         add(missing);
         add(transpose);
+        add(&prepared);
         // Multiplicative updates would keep the zeros of the consensus for ever.
         if let Some(consensus) = self.consensus.as_ref().filter(|_| !matches!(algo, "mu" | "kl-mu")) {
             add(&["--init", &consensus.file.display().to_string()]);

@@ -106,13 +106,17 @@ fn identify(path: &str, options: TableOptions) -> Result<Identified> {
         let got = read_full(&mut file.stream()?, &mut lead).map_err(|e| file.io_error(&e))?;
         Ok(Format::by_content(&lead[..got]))
     };
-    let triples = options.format == TableFormat::Triples;
-    let format = match Format::by_name(name) {
-        Some(Format::Table { tabs }) if triples => Format::Triples { tabs },
+    let asked = match options.format {
+        TableFormat::Auto => None,
+        TableFormat::Table => Some(Format::Table { tabs: false }),
+        TableFormat::Triples => Some(Format::Triples { tabs: false }),
+    };
+    let format = match (Format::by_name(name), asked) {
+        (Some(Format::Table { tabs }), Some(Format::Triples { .. })) => Format::Triples { tabs },
         // Ratings come under any name.
-        Some(Format::Fimi) | None if triples => by_content()?.unwrap_or(Format::Triples { tabs: false }),
-        Some(format) => format,
-        None => by_content()?.ok_or_else(|| wrong(&format!("is of no known format; {SUPPORTED}")))?,
+        (Some(Format::Fimi) | None, Some(asked)) => by_content()?.unwrap_or(asked),
+        (Some(format), _) => format,
+        (None, None) => by_content()?.ok_or_else(|| wrong(&format!("is of no known format; {SUPPORTED}")))?,
     };
     match options.first_given() {
         Some(option) if !matches!(format, Format::Table { .. } | Format::Triples { .. }) => Err(wrong(&format!(
@@ -120,6 +124,49 @@ fn identify(path: &str, options: TableOptions) -> Result<Identified> {
         ))),
         _ => Ok(Identified { file, format, size }),
     }
+}
+
+/// What a file is by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    Hdf5,
+    Zip,
+    Other(&'static str),
+}
+
+impl std::fmt::Display for FileKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FileKind::Hdf5 => "an HDF5 file (.h5, .h5ad)",
+            FileKind::Zip => "a zip archive (.npz)",
+            FileKind::Other(words) => words,
+        })
+    }
+}
+
+/// What a file is; `None` if its first bytes do not tell, or it cannot be read.
+pub fn kind(path: &Path) -> Option<FileKind> {
+    let mut lead = [0u8; 512];
+    let got = std::fs::File::open(path).and_then(|mut file| read_full(&mut file, &mut lead)).ok()?;
+    let lead = &lead[..got];
+    Some(FileKind::Other(match Format::by_content(lead) {
+        Some(Format::Hdf5) => return Some(FileKind::Hdf5),
+        Some(Format::Npz) => return Some(FileKind::Zip),
+        Some(Format::Npy) => "a NumPy array (.npy)",
+        Some(Format::Market) => "a matrix in MatrixMarket format (.mtx)",
+        Some(Format::Idx) => "an array in idx format",
+        _ if lead.is_empty() => "an empty file",
+        _ if lead.starts_with(&[0x1f, 0x8b]) => "compressed by gzip",
+        _ if lead.starts_with(b"{\"event\":") => "a trace of fednmf",
+        _ if lead.starts_with(b"<!DOCTYPE html") => "an HTML page",
+        _ if is_text(lead) => "text",
+        _ => return None,
+    }))
+}
+
+/// Whether these first bytes of a file are text; its last character may be cut.
+fn is_text(lead: &[u8]) -> bool {
+    !lead.contains(&0) && std::str::from_utf8(lead).map_or_else(|e| e.error_len().is_none(), |_| true)
 }
 
 /// Whether the name is that of a table in text.
@@ -156,6 +203,7 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions) -> 
     if gz && matches!(format, Format::Hdf5 | Format::Npz) {
         return Err(wrong("unpack it first (gunzip): parts of it cannot be read while it is compressed"));
     }
+    let mut image = None;
     let (shape, stored, mut description, encoding): Description = match format {
         Format::Market => {
             let market = mtx::header(&file, size)?;
@@ -164,10 +212,12 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions) -> 
         }
         Format::Npy => {
             let header = npy::header(&mut file.stream()?).map_err(|e| file.error(e))?;
+            image = image_of(&header.shape);
             raw_array(&file, size, "npy", header.raw, &header.shape)?
         }
         Format::Idx => {
             let (raw, dims) = idx::header(&mut file.stream()?).map_err(|e| file.error(e))?;
+            image = image_of(&dims);
             raw_array(&file, size, "idx", raw, &dims)?
         }
         Format::Npz => {
@@ -206,8 +256,25 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions) -> 
     if gz {
         description += ", gzip";
     }
-    Ok(MatrixFile::new(file, shape, stored, description, encoding))
+    let mut found = MatrixFile::new(file, shape, stored, description, encoding);
+    found.image = image;
+    Ok(found)
 }
+
+/// Height and width of the images in an array of images × height × width; a dimension of one more, such as a single channel,
+/// does not matter.
+fn image_of(dims: &[u64]) -> Option<(usize, usize)> {
+    let rest: Vec<u64> = dims.get(1..)?.iter().copied().filter(|&d| d != 1).collect();
+    match rest[..] {
+        [height, width] if dims.len() > 2 && height.max(width) <= MOST_PIXELS => {
+            Some((height as usize, width as usize))
+        }
+        _ => None,
+    }
+}
+
+/// The largest height or width of an image, as of --image.
+const MOST_PIXELS: u64 = 4096;
 
 /// What a header says: shape, number of stored entries, description and encoding.
 type Description = ((usize, usize), Option<u64>, String, Encoding);
@@ -248,6 +315,12 @@ fn two_dimensions(dims: &[u64], by_columns: bool) -> std::result::Result<(usize,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_have_a_height_and_a_width() {
+        assert_eq!([&[60, 28, 20][..], &[60, 1, 28, 20], &[60, 28, 20, 1]].map(image_of), [Some((28, 20)); 3]);
+        assert_eq!([&[60, 784][..], &[60], &[], &[60, 3, 28, 20], &[9, 5000, 2], &[9, 1, 5]].map(image_of), [None; 6]);
+    }
 
     #[test]
     fn dimensions_become_two() {

@@ -15,7 +15,7 @@ const KEPT: usize = 1 << 12;
 /// Some programs begin a text in UTF-8 with this mark.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The first lines of a table, at most twenty, that are neither blank nor comments.
+/// The first lines of a table, usually at most twenty, that are neither blank nor comments.
 pub struct FirstLines {
     /// The byte between fields; a blank stands for any run of blanks.
     pub separator: u8,
@@ -29,6 +29,14 @@ impl FirstLines {
     /// # Errors
     /// If the file cannot be read, or has no such line.
     pub fn read(file: &InputFile, tabs: bool) -> Result<Self> {
+        Self::read_many(file, tabs, LOOK)
+    }
+
+    /// As [`FirstLines::read`], but at most `look` lines.
+    ///
+    /// # Errors
+    /// As [`FirstLines::read`].
+    pub fn read_many(file: &InputFile, tabs: bool, look: usize) -> Result<Self> {
         let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
         let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
         'all: while let Some((text, offset)) = blocks.next_block()? {
@@ -36,7 +44,7 @@ impl FirstLines {
             while let Some(line) = next_line(text, &mut at) {
                 let most = if lines.len() < 2 { usize::MAX } else { KEPT };
                 lines.push((offset + line.start as u64, text[line].iter().copied().take(most).collect()));
-                if lines.len() == LOOK {
+                if lines.len() == look {
                     break 'all;
                 }
             }

@@ -31,6 +31,8 @@ pub struct MatrixFile {
     pub stored: Option<u64>,
     /// Description for the user.
     pub format: String,
+    /// Height and width, if each row is an image: an array of three dimensions.
+    pub image: Option<(usize, usize)>,
     encoding: Encoding,
     /// The counts of all parts of a text, where it had to be counted.
     counts: Vec<PartCount>,
@@ -77,7 +79,7 @@ impl MatrixFile {
         format: String,
         encoding: Encoding,
     ) -> Self {
-        MatrixFile { file, rows, cols, stored, format, encoding, counts: Vec::new() }
+        MatrixFile { file, rows, cols, stored, format, image: None, encoding, counts: Vec::new() }
     }
 
     /// The path for messages.
@@ -99,6 +101,14 @@ impl MatrixFile {
         match &self.encoding {
             Encoding::Table(table) => table.note.as_deref(),
             Encoding::Triples(triples) => triples.note.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// What a table in text holds that may be names but is taken as data.
+    pub fn doubt(&self) -> Option<&str> {
+        match &self.encoding {
+            Encoding::Table(table) => table.doubt.as_deref(),
             _ => None,
         }
     }

@@ -19,9 +19,11 @@ pub enum Presence {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TableFormat {
-    /// Rows of the matrix.
+    /// Rows of the matrix; refused if they look like triples.
     #[default]
     Auto,
+    /// Rows of the matrix
+    Table,
     /// One entry each: user, item, value
     Triples,
 }
@@ -38,8 +40,8 @@ pub struct TableOptions {
     #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Presence::Auto, help_heading = "Tables in text")]
     pub index_col: Presence,
 
-    /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; auto: it is a
-    /// row
+    /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; table: it is a
+    /// row; auto: a row, unless the lines look like triples, which are refused
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = TableFormat::Auto, help_heading = "Tables in text")]
     pub format: TableFormat,
 }
@@ -49,6 +51,8 @@ impl TableOptions {
     pub fn first_given(self) -> Option<&'static str> {
         if self.format == TableFormat::Triples {
             Some("--format triples")
+        } else if self.format == TableFormat::Table {
+            Some("--format table")
         } else if self.header != Presence::Auto {
             Some("--header")
         } else if self.index_col != Presence::Auto {

@@ -1,5 +1,6 @@
 //! Tables in text: CSV, TSV and numbers separated by blanks, with or without a header line and a first column of names.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use crate::data::formats::fields::{
     FirstLines, counts_from, fields, integer, is_missing, is_name, names_an_index, next_line, number, text_of,
 };
 use crate::data::formats::io::InputFile;
-use crate::data::formats::options::{Labels, Names, Presence, TableOptions};
+use crate::data::formats::options::{Labels, Names, Presence, TableFormat, TableOptions};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::data::formats::text::{LineCursor, TextBlocks, quote};
 use crate::error::Result;
@@ -26,6 +27,8 @@ pub struct Table {
     pub cols: usize,
     /// What was concluded from the first lines, and which option says otherwise.
     pub note: Option<String>,
+    /// Why the first column may be names, where it is taken as data.
+    pub doubt: Option<String>,
 }
 
 /// Derives the layout from the first lines; `tabs` fixes the separator.
@@ -46,9 +49,19 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     if named && row.len() == 1 {
         return Err(file.error("--index-col yes: the table has one column only; leave the option out"));
     }
+    if options.format == TableFormat::Auto && options.index_col == Presence::Auto && row.len() <= MOST_FIELDS {
+        let many = FirstLines::read_many(file, tabs, LOOK_FOR_TRIPLES)?;
+        if let Some(why) = like_triples(&many.fields(), titled) {
+            return Err(file.error(format!(
+                "looks like triples, an entry on each line (user, item, value): {why}; --format triples reads it so, --format \
+                 table reads each line as a row of the matrix"
+            )));
+        }
+    }
     let note = note(&all[0], row, (options, header, index));
     let labels = Labels { header: titled, index_col: named };
-    Ok(Table { separator: lines.separator, labels, start, cols: row.len() - usize::from(named), note })
+    let doubt = doubt(index);
+    Ok(Table { separator: lines.separator, labels, start, cols: row.len() - usize::from(named), note, doubt })
 }
 
 /// Whether a table has a header or an index column.
@@ -114,6 +127,57 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     if rows.len() >= FEWEST && !next_counts_on { Found::Yes } else { Found::Unsure }
 }
 
+/// Lines that are judged for being triples.
+const LOOK_FOR_TRIPLES: usize = 1000;
+/// Most fields of a triple: one that counts, user, item, value and time.
+const MOST_FIELDS: usize = 5;
+
+/// Why a table looks like triples, if it does; `titled`: whether it has a header.
+fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<String> {
+    let rows = &lines[usize::from(titled)..];
+    let width = rows.first()?.len();
+    let ids = |j: usize| -> Option<Vec<i64>> {
+        let id = |row: &Vec<&[u8]>| integer(row.get(j)?).filter(|&id| id >= 0);
+        rows.iter().map(id).collect()
+    };
+    if titled {
+        let names = &lines[0];
+        let offset = width.saturating_sub(names.len());
+        let called = names.windows(2).position(|pair| pair.iter().all(|name| names_an_id(name)));
+        if let Some(at) = called.filter(|&at| at + offset <= 1 && ids(at + offset + 1).is_some()) {
+            let [user, item] = [names[at], names[at + 1]].map(text_of);
+            return Some(format!("columns are called {user} and {item}"));
+        }
+    }
+    if !(2..=4).contains(&width) || rows.len() < FEWEST {
+        return None;
+    }
+    let (users, items) = (ids(0)?, ids(1)?);
+    let timed = width < 4 || ids(3).is_some_and(|times| times.iter().all(|&time| time >= FIRST_TIME));
+    let repeated = users.iter().collect::<BTreeSet<_>>().len() < users.len();
+    // No entry is given twice. Of few lines of counts that is so by chance; triples are then mostly in order.
+    let distinct = users.iter().zip(&items).collect::<BTreeSet<_>>().len() == rows.len();
+    let likely = rows.len() >= ENOUGH || users.is_sorted();
+    // Zeros and ones are data.
+    let large = users.iter().chain(&items).any(|&id| id > 1);
+    (timed && repeated && distinct && likely && large).then(|| {
+        "the first two columns hold whole numbers, the first one repeats some, and no pair occurs twice".to_string()
+    })
+}
+
+/// Rows from which distinct pairs are hardly a coincidence.
+const ENOUGH: usize = 10;
+/// The least number that is the time of a rating, in seconds of 1970.
+const FIRST_TIME: i64 = 100_000_000;
+
+/// Whether a header calls the column with this name the numbers of users, items or the like.
+fn names_an_id(name: &[u8]) -> bool {
+    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    let of_a_pair =
+        ["user", "item", "movie", "book", "product", "customer", "row", "col", "column", "i", "j", "source", "target"];
+    of_a_pair.contains(&name.as_str()) || name.len() > 2 && name.ends_with("id")
+}
+
 /// Fewest rows from which is concluded that a column counts.
 const FEWEST: usize = 3;
 
@@ -146,10 +210,13 @@ fn note(first: &[&[u8]], row: &[&[u8]], (options, header, index): (TableOptions,
     if header == Found::Unsure {
         parts.push("the first line counts, but is taken as data; --header yes if it names the columns");
     }
-    if index == Found::Unsure {
-        parts.push("the first column counts, but is taken as data; --index-col yes if it names the rows");
-    }
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// What names the rows as likely as not, but is taken as data, for the user.
+fn doubt(index: Found) -> Option<String> {
+    let text = "the first column counts, but is taken as data; --index-col yes if it names the rows, no if not";
+    (index == Found::Unsure).then(|| text.to_string())
 }
 
 /// The names in the header and those in the index column, where there are such.
@@ -275,7 +342,6 @@ impl<T: Real> DenseReader<T> for TableReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::formats::options::TableFormat;
     use std::io::Write;
 
     const AUTO: TableOptions =
@@ -314,10 +380,50 @@ mod tests {
         ] {
             let table = head(text, AUTO).unwrap();
             let labels = Labels { header: labels.0, index_col: labels.1 };
-            assert_eq!(Table { note: None, ..table }, Table { separator, labels, start, cols, note: None }, "{text:?}");
+            assert_eq!(
+                Table { note: None, doubt: None, ..table },
+                Table { separator, labels, start, cols, note: None, doubt: None },
+                "{text:?}"
+            );
         }
         assert!(head("", AUTO).unwrap_err().message.contains("no line"));
         assert!(head("a,b,c\n", AUTO).unwrap_err().message.contains("expected numbers"));
+    }
+
+    #[test]
+    fn ratings_are_not_read_as_rows_of_numbers() {
+        let unordered: String = (0..40).map(|i| format!("{}\t{}\t{}\n", i * 7 % 20 + 3, i * 11 % 37, i % 5)).collect();
+        for text in [
+            "userId,movieId,rating\n1,31,2.5\n2,10,4\n3,17,5\n",
+            ",user,item,rating\n0,1,31,2.5\n1,1,10,4\n2,2,17,5\n",
+            "user_id,item_id\n7,3\n8,3\n9,1\n",
+            "i,j,x\n0,5,1.5\n1,2,2.5\n",
+            "1,10,5\n1,11,3\n2,10,4\n",
+            "0 1\n0 2\n1 2\n",
+            "196,242,3,881250949\n196,302,3,891717742\n205,377,1,878887116\n",
+            &unordered,
+        ] {
+            let error = head(text, AUTO).unwrap_err();
+            assert!(error.exit_code() == 2, "{text:?}");
+            for word in ["--format triples", "--format table", "triples"] {
+                assert!(error.message.contains(word), "{text:?}: {}", error.message);
+            }
+            let table = TableOptions { format: TableFormat::Table, ..AUTO };
+            assert!(head(text, table).is_ok(), "{text:?}");
+        }
+        for text in [
+            // Decimals, zeros and ones, pairs that repeat, few rows without order, names, more columns.
+            "1.5,2,3\n1.5,3,4\n2.5,4,4\n",
+            "0,1\n0,0\n1,1\n1,0\n",
+            "5,2,1\n3,1,1\n5,2,0\n3,1,1\n",
+            "3,1,2\n1,0,2\n3,4,4\n",
+            "g1,3,4\ng1,4,5\ng2,5,1\n",
+            "1,2,3,4,5,6\n1,3,4,5,6,7\n2,2,2,2,2,2\n",
+            "id,width,height\n0,5,3\n1,5,2\n2,7,9\n",
+            "1,2,3\n4,5,6\n7,8,9\n",
+        ] {
+            assert!(head(text, AUTO).is_ok(), "{text:?}: {}", head(text, AUTO).unwrap_err());
+        }
     }
 
     #[test]
@@ -423,7 +529,7 @@ mod tests {
         assert!(note("0,5\n1,6\n2,6\n", AUTO).ends_with("--index-col no to read the column as data"));
         assert!(note("0,1,2\n5,6,7\n", AUTO).ends_with("--header no to read the line as data"));
         assert!(note("0,1\n1,1\n1,0\n", AUTO).contains("--header yes"));
-        assert!(note("0,5\n1,6\n", AUTO).contains("--index-col yes"));
+        assert!(head("0,5\n1,6\n", AUTO).unwrap().doubt.unwrap().contains("--index-col yes"));
         let asked = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
         assert_eq!(note(",0,1\n0,5,6\n", asked), "");
         assert_eq!(note("7,5\n3,2\n", AUTO), "");
@@ -450,7 +556,7 @@ mod tests {
     #[test]
     fn rows_are_parsed_or_refused() {
         let labels = Labels { header: false, index_col: true };
-        let table = Table { separator: b',', labels, start: 0, cols: 3, note: None };
+        let table = Table { separator: b',', labels, start: 0, cols: 3, note: None, doubt: None };
         let policy = EntryPolicy { allow_negative: false, allow_nan: false };
         let mut out = [0.0f64; 3];
         table.parse(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, policy, &mut out).unwrap();
@@ -472,7 +578,7 @@ mod tests {
     #[test]
     fn missing_values_are_read_where_they_are_accepted() {
         let labels = Labels { header: false, index_col: false };
-        let table = Table { separator: b',', labels, start: 0, cols: 8, note: None };
+        let table = Table { separator: b',', labels, start: 0, cols: 8, note: None, doubt: None };
         let policy = EntryPolicy { allow_negative: false, allow_nan: true };
         let mut out = [0.0f32; 8];
         table.parse(b"1,,NA,NaN,nan,null,N/A,\"\"", 0, policy, &mut out).unwrap();

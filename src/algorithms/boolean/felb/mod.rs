@@ -239,7 +239,7 @@ fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: ProximalRule) 
     let (m, n) = (data.header.rows, data.header.cols);
     let local_iters = args.local_iters;
     let boolean = args.dp.dp == Noise::Xor;
-    let messages = Messages { max_iters, once: false, length: n * k, natural: Some(Bound::Box), boolean };
+    let messages = Messages { max_iters, once: false, length: n * k, natural: Some(Bound::Box), entry: 1.0, boolean };
     let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
     let plan = Plan {
         rule,

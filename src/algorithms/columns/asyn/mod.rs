@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use ndarray::Array2;
 
-use self::real_clock::Live;
+use self::real_clock::{Live, TURNS};
 use self::schedule::{Schedule, replay};
 use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, relative_error, start_u};
 use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes};

@@ -7,6 +7,8 @@
 //! number of slots. One weight for all slots of a plaintext acts on all of them at once, so −û_i can be packed before
 //! it is sent.
 
+use std::time::Instant;
+
 use rug::integer::Order;
 use rug::{Assign, Integer};
 
@@ -117,6 +119,41 @@ impl Vault {
     /// Words of an answer with that many entries.
     pub fn answer_words(&self, entries: usize) -> usize {
         entries.div_ceil(self.slots) * PublicKey::ciphertext_words(self.bits)
+    }
+
+    /// Seconds of one encryption, one answer and one decryption, on one thread, with the neighbour's key where there is one.
+    pub fn time_each(&mut self, weight: u64) -> [f64; 3] {
+        let words = PublicKey::ciphertext_words(self.bits);
+        let party = self.first;
+        let neighbour = (0..self.public.len()).find(|&other| self.public[other].is_some());
+        if self.own.is_empty() {
+            return [0.0; 3];
+        }
+        let cipher_count = self.slots.div_ceil(self.together);
+        let (mut message, mut reply) = (Ciphertexts::room(cipher_count * words), Ciphertexts::room(words));
+        let (numbers, weights) = (vec![1; self.slots], vec![weight; self.slots]);
+        let start = Instant::now();
+        self.seal(party, &numbers, &mut message);
+        let threads = self.workers.len().min(cipher_count);
+        let sealed = start.elapsed().as_secs_f64() * threads as f64 / cipher_count as f64;
+        let start = Instant::now();
+        if let Some(neighbour) = neighbour {
+            // Under another key the numbers are others, and take as long.
+            self.answer(neighbour, message.words(), &weights, &numbers, &mut reply);
+        }
+        let answered = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        // Whatever it holds.
+        let _ = self.own[0].decrypt(&message.words()[..words]);
+        [sealed, answered, start.elapsed().as_secs_f64()]
+    }
+
+    /// Seconds of an exchange at this rank, for so many hosted parties and ends of edges: at most, as if nothing overlapped.
+    pub fn seconds(&mut self, (parties, ends): (usize, usize), entries: usize, weight: u64) -> f64 {
+        let [seal, answer, open] = self.time_each(weight);
+        let (messages, answers) = (entries.div_ceil(self.together), entries.div_ceil(self.slots));
+        let turns = |ciphertexts: usize| ciphertexts.div_ceil(self.workers.len()) as f64;
+        parties as f64 * turns(messages) * seal + ends as f64 * (turns(answers) * answer + answers as f64 * open)
     }
 
     /// E(−û) of every entry, for the party itself, or E(Σ_s −û_s 2^(ws)) for each pack of them.

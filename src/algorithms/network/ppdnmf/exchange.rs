@@ -19,7 +19,7 @@ use rand::rngs::StdRng;
 use crate::algorithms::network::ppdnmf::encrypted::Vault;
 use crate::algorithms::network::ppdnmf::fixed_point::Fixed;
 use crate::algorithms::network::ppdnmf::topology::Graph;
-use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
+use crate::comm::{Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::privacy::{Ciphertexts, DeclaredMut};
 use crate::random::{mix, secret_rng};
@@ -129,6 +129,7 @@ pub struct Network {
     sums: Vec<Vec<i128>>,
     /// Decrypted answers of one neighbour.
     opened: Vec<i64>,
+    interrupt: Interrupt,
 }
 
 impl Network {
@@ -190,6 +191,7 @@ impl Network {
             ways,
             terms,
             vault,
+            interrupt: Interrupt::default(),
         })
     }
 
@@ -208,6 +210,28 @@ impl Network {
         Ok(())
     }
 
+    /// Whether what is sent is encrypted, so that an exchange may take minutes.
+    pub fn is_encrypted(&self) -> bool {
+        self.vault.is_some()
+    }
+
+    /// Seconds of an exchange at this rank, as measured; `None` if nothing is encrypted.
+    pub fn seconds(&mut self) -> Option<f64> {
+        let ends = (self.hosted.len(), self.ends.len());
+        let Terms { entries, fixed, .. } = self.terms;
+        self.vault.as_mut().map(|vault| vault.seconds(ends, entries, fixed.g_max))
+    }
+
+    /// Obeys `interrupt` between parties.
+    pub fn watch(&mut self, interrupt: &Interrupt) {
+        self.interrupt = interrupt.clone();
+    }
+
+    /// Whether to break off, alike on all ranks. Only an encrypted exchange takes long enough to ask.
+    fn is_interrupted(&self) -> bool {
+        self.vault.is_some() && self.comm.is_raised_anywhere(&self.interrupt)
+    }
+
     /// Stores the copy U of a hosted party, in memory order.
     ///
     /// # Errors
@@ -216,21 +240,44 @@ impl Network {
         self.terms.fixed.quantise(u, self.hosted.start + local, &mut self.quantised[local])
     }
 
-    /// The exchange of one ADMM iteration, after every hosted party has put its U.
+    /// The exchange of one ADMM iteration, after every hosted party has put its U. Returns whether it was broken off, alike on
+    /// all ranks; what was exchanged is then of no use.
     ///
     /// # Errors
     /// When an answer cannot be decrypted.
-    pub fn exchange(&mut self) -> Result<()> {
-        let Network { comm, hosted, ends, ways, terms, vault, quantised, messages, sums, opened, .. } = self;
+    pub fn exchange(&mut self) -> Result<bool> {
+        self.seal();
+        if self.is_interrupted() {
+            return Ok(true);
+        }
+        self.forward();
+        self.answer();
+        if self.is_interrupted() {
+            return Ok(true);
+        }
+        self.send_answers();
+        let opened = self.open();
+        Ok(self.is_interrupted() || opened?)
+    }
+
+    /// Every hosted party encrypts its U.
+    fn seal(&mut self) {
+        let Network { comm, hosted, vault, quantised, messages, interrupt, .. } = self;
         comm.work("encrypt", || {
             for ((party, u), message) in hosted.clone().zip(&*quantised).zip(&mut *messages) {
                 match (&mut *vault, message) {
+                    (Some(_), _) if interrupt.is_raised() => break,
                     (Some(vault), Wire::Encrypted(message)) => vault.seal(party, u, message),
                     (_, Wire::Plain(message)) => message.iter_mut().zip(u).for_each(|(word, &u)| *word = u as u64),
                     _ => {}
                 }
             }
         });
+    }
+
+    /// Every hosted party sends its message to its neighbours.
+    fn forward(&mut self) {
+        let Network { comm, ends, ways, messages, .. } = self;
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
@@ -245,7 +292,15 @@ impl Network {
                 (None, None) => {}
             }
         }
+    }
+
+    /// Every hosted party computes its answers.
+    fn answer(&mut self) {
+        let Network { comm, ends, terms, vault, quantised, interrupt, .. } = self;
         for end in &mut *ends {
+            if vault.is_some() && interrupt.is_raised() {
+                break;
+            }
             end.prepare(terms.weights, terms.fixed.g_max, &quantised[end.local]);
             match (&mut *vault, &mut end.reply) {
                 (Some(vault), Wire::Encrypted(reply)) => comm.work("answer", || {
@@ -260,6 +315,11 @@ impl Network {
                 _ => {}
             }
         }
+    }
+
+    /// The answers go back.
+    fn send_answers(&mut self) {
+        let Network { comm, ends, ways, .. } = self;
         for way in &*ways {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
@@ -272,8 +332,16 @@ impl Network {
                 (None, None) => {}
             }
         }
+    }
+
+    /// Every hosted party decrypts and adds up the answers that it got. Returns whether it was broken off.
+    fn open(&mut self) -> Result<bool> {
+        let Network { comm, ends, vault, sums, opened, interrupt, .. } = self;
         sums.iter_mut().for_each(|sum| sum.fill(0));
         for end in &*ends {
+            if vault.is_some() && interrupt.is_raised() {
+                return Ok(true);
+            }
             match vault {
                 Some(vault) => {
                     comm.work("decrypt", || vault.open(end.party, end.answer.words(), opened))
@@ -285,7 +353,7 @@ impl Network {
                 *sum += i128::from(d) * i128::from(g);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Σ_j ρ_ij (U_j − U_i) of a hosted party, entry by entry.

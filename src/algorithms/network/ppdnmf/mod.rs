@@ -36,14 +36,15 @@ use crate::algorithms::description::{
 use crate::algorithms::method::Method;
 use crate::algorithms::parameters::{self, Auto, Parsed, SecretSource};
 use crate::algorithms::shared::init;
-use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
+use crate::algorithms::{Algorithm, Forecast, Measures, Problem};
+use crate::comm::{CONTROL, Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
 use crate::data::Loaded;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
 use crate::nls::Pivoting;
 use crate::party_sum::{KEYS, PartySum, masked};
+use crate::privacy::DeclaredMut;
 use crate::state::{Owner, Piece, SavedState, State};
 
 /// Length of a Paillier modulus in bits.
@@ -321,9 +322,12 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
 }
 
 impl<T: Real> Ppdnmf<T> {
-    /// One estimation of the X_i, together with the neighbours.
-    fn estimate_x(&mut self) -> Result<()> {
+    /// One estimation of the X_i, together with the neighbours. Returns whether it was broken off, with everything as before.
+    fn estimate_x(&mut self) -> Result<bool> {
         self.network.begin(self.iteration)?;
+        // Encryption alone takes long enough to be broken off.
+        let before: Vec<Estimate<T>> =
+            if self.network.is_encrypted() { self.agents.iter().map(Estimate::of).collect() } else { Vec::new() };
         self.flags.fill(u64::MAX);
         for agent in &mut self.agents {
             agent.begin_x()?;
@@ -339,7 +343,10 @@ impl<T: Real> Ppdnmf<T> {
                 }
                 Ok(())
             })?;
-            network.exchange()?;
+            if network.exchange()? {
+                agents.iter_mut().zip(before).for_each(|(agent, before)| before.put_back(agent));
+                return Ok(true);
+            }
             for (local, agent) in agents.iter_mut().enumerate() {
                 agent.pull(network.pull(local));
             }
@@ -352,7 +359,7 @@ impl<T: Real> Ppdnmf<T> {
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn mean(&self) -> Result<&Array2<T>> {
@@ -369,7 +376,9 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         self.mean.take();
         for _ in 0..n {
-            self.estimate_x()?;
+            if self.estimate_x()? {
+                break;
+            }
             let Ppdnmf { comm, agents, admm_iters, tolerance, .. } = self;
             comm.work("update", || agents.iter_mut().try_for_each(|a| a.estimate_y(*admm_iters, *tolerance)))?;
             self.iteration += 1;
@@ -379,6 +388,18 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
 
     fn iteration(&self) -> usize {
         self.iteration
+    }
+
+    fn watch(&mut self, interrupt: &Interrupt) {
+        self.network.watch(interrupt);
+    }
+
+    fn forecast(&mut self) -> Result<Option<Forecast>> {
+        let Some(own) = self.network.seconds() else { return Ok(None) };
+        let mut slowest = [own];
+        self.comm.max(CONTROL, DeclaredMut(&mut slowest));
+        let what = if self.tolerance > 0.0 { "encryption: at most" } else { "encryption:" };
+        Ok(Some(Forecast { seconds: slowest[0] * self.admm_iters as f64, what }))
     }
 
     fn measure(&mut self) -> Result<Measures> {
@@ -429,6 +450,20 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
 
     fn decisions(&self) -> Vec<(&'static str, Value)> {
         self.decisions.clone()
+    }
+}
+
+/// What an estimation of X changes at an agent.
+struct Estimate<T: Real>([Array2<T>; 5]);
+
+impl<T: Real> Estimate<T> {
+    fn of(agent: &Agent<T>) -> Self {
+        Estimate([&agent.x.x, &agent.x.u, &agent.x.p, &agent.q, &agent.q_before].map(Array2::clone))
+    }
+
+    fn put_back(self, agent: &mut Agent<T>) {
+        let Agent { x, q, q_before, .. } = agent;
+        [x.x, x.u, x.p, *q, *q_before] = self.0;
     }
 }
 

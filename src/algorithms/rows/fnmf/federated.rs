@@ -257,7 +257,9 @@ pub fn build<T: Real>(
     check_masked(&method, args.sum.secure_sum)?;
     let natural = method.unit.then_some(Bound::Units(k));
     let once = method.schedule == Schedule::Once;
-    let messages = Messages { max_iters, once, length: n * k, natural, boolean: false };
+    let scale = init::scale(data.statistics.sum, (m, n), k);
+    let entry = init::start_entry(scale);
+    let messages = Messages { max_iters, once, length: n * k, natural, entry, boolean: false };
     let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
     if releases.is_some() && method.personalize {
         return Err(Error::input(
@@ -265,7 +267,6 @@ pub fn build<T: Real>(
         ));
     }
     let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
-    let scale = init::scale(data.statistics.sum, (m, n), k);
     let mut clients = Vec::new();
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
         block.prepare(kernel, k)?;

@@ -108,14 +108,58 @@ pub fn kept<T: Real>(block: Block<T>, keep: impl Fn(usize, u32, T) -> bool) -> B
     }
 }
 
+/// What is known at the places of `absent`: own row, column, entry. With `only_stored` zeros are not known.
+pub fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool) -> Vec<(u32, u32, T)> {
+    let mut held = Vec::new();
+    for a in 0..block.shape().0 {
+        for &b in absent.row(a).0 {
+            let x = match block {
+                Block::Dense(x) => x[[a, b as usize]],
+                Block::Sparse(x) => x.matrix().get(a, b as usize).copied().unwrap_or(T::zero()),
+                Block::Bits(x) => {
+                    if x.get(a, b as usize) {
+                        T::one()
+                    } else {
+                        T::zero()
+                    }
+                }
+            };
+            if x.is_finite() && (x != T::zero() || !only_stored) {
+                held.push((a as u32, b, x));
+            }
+        }
+    }
+    held
+}
+
 /// The entries that are held out, a function of the seed and the place alone.
 #[derive(Debug, Clone, Copy)]
 pub struct Holdout {
-    pub seed: u64,
-    pub share: f64,
+    seed: u64,
+    share: f64,
+    /// Whether zeros are too many to be gone through: [`Holdout::columns`] draws then, otherwise [`Holdout::takes`].
+    drawn: bool,
 }
 
 impl Holdout {
+    /// The entries that `--holdout share` takes of an m × n matrix with that many nonzeros.
+    pub fn new(seed: u64, share: f64, of: Counted) -> Self {
+        let drawn = of.sparse && !of.only_stored;
+        // Held-out zeros cost like nonzeros: no more of them than there are of those.
+        let most = if drawn { of.nonzeros as f64 / (of.shape.0 as f64 * of.shape.1 as f64) } else { 1.0 };
+        Holdout { seed, share: share.min(most), drawn }
+    }
+
+    /// Whether [`Holdout::columns`] finds them, rather than [`Holdout::takes`].
+    pub fn is_drawn(self) -> bool {
+        self.drawn
+    }
+
+    /// Whether any entry is held out.
+    pub fn any(self) -> bool {
+        self.share > 0.0
+    }
+
     /// Whether the entry (i, j) of the matrix is held out: for data whose observed entries are gone through anyway.
     pub fn takes(self, i: usize, j: usize) -> bool {
         let hash = mix(mix(mix(self.seed ^ 0x6d61_736b) ^ i as u64) ^ j as u64);
@@ -144,6 +188,17 @@ impl Holdout {
     }
 }
 
+/// What a share of a matrix depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted {
+    pub shape: (usize, usize),
+    pub nonzeros: u64,
+    /// Whether its blocks are sparse.
+    pub sparse: bool,
+    /// Whether only stored entries count.
+    pub only_stored: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,8 +219,9 @@ mod tests {
 
     #[test]
     fn the_share_is_held_out_either_way() {
-        let holdout = Holdout { seed: 3, share: 0.1 };
         let (m, n) = (300, 400);
+        let of = |nonzeros| Counted { shape: (m, n), nonzeros, sparse: true, only_stored: false };
+        let holdout = Holdout::new(3, 0.1, of(120_000));
         let hashed = (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|&(i, j)| holdout.takes(i, j)).count();
         let mut drawn = 0;
         for i in 0..m {
@@ -179,6 +235,6 @@ mod tests {
         for count in [hashed, drawn] {
             assert!((11_400..12_600).contains(&count), "{count}");
         }
-        Holdout { seed: 3, share: 0.0 }.columns(0, n, |_| panic!("nothing is held out"));
+        Holdout::new(3, 0.0, of(120_000)).columns(0, n, |_| panic!("nothing is held out"));
     }
 }

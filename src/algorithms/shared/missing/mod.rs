@@ -11,7 +11,7 @@ mod step;
 
 use ndarray::Array2;
 
-use self::lists::{Holdout, Lists, each, kept};
+use self::lists::{Lists, each, held_out, kept};
 use self::step::{Listed, Row, Workspace};
 use super::init;
 use crate::algorithms::description::MessageSpec;
@@ -25,13 +25,18 @@ use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
 use crate::state::{Owner, Piece, SavedState};
 
-pub use observed::{Fit, Observed};
+pub use lists::{Counted, Holdout};
+pub use observed::{Fit, Observed, held_places};
 pub use step::UpdateKind;
 
 const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
 
 /// What leaves a rank beside what the exact methods send.
 pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
+
+/// The decisions that count rows and columns without an observed entry.
+pub const UNOBSERVED_ROWS: &str = "unobserved_rows";
+pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";
 
 /// Missing and held-out entries.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -80,7 +85,24 @@ struct Masked<T: Real> {
     /// Own row, column and entry of what is held out.
     held: Vec<(u32, u32, T)>,
     count: Count,
+    /// Number of rows, and of columns, without an observed entry.
+    unobserved: [f64; 2],
     iteration: usize,
+}
+
+impl<T: Real> MissingSide<T> {
+    /// Zeros the rows of which nothing is observed: nothing would ever change their start. Returns their number.
+    fn clear_unobserved(&mut self, listed: Listed, total: usize) -> usize {
+        let nothing = if listed == Listed::Present { 0 } else { total };
+        let mut cleared = 0;
+        for (number, mut row) in self.own.rows_mut().into_iter().enumerate() {
+            if self.lists.row(number).0.len() == nothing {
+                row.fill(T::zero());
+                cleared += 1;
+            }
+        }
+        cleared
+    }
 }
 
 /// Statistics of the observed entries of the whole matrix.
@@ -105,14 +127,10 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
     let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
     let sparse = matches!(rows, Block::Sparse(_));
     let only_stored = args.missing == Missing::ZeroUnobserved;
-    let mut share = args.holdout;
-    let drawn = sparse && !only_stored;
-    if drawn {
-        // Held-out zeros cost like nonzeros: no more of them than there are of those.
-        share = share.min(data.statistics.nonzeros as f64 / (m as f64 * n as f64));
-    }
-    let holdout = Holdout { seed, share };
-    let hashed = !drawn && share > 0.0;
+    let counted = Counted { shape: (m, n), nonzeros: data.statistics.nonzeros, sparse, only_stored };
+    let holdout = Holdout::new(seed, args.holdout, counted);
+    let drawn = holdout.is_drawn();
+    let hashed = !drawn && holdout.any();
     let side = |block: Block<T>, first: usize, mut gone: Vec<(u32, u32)>, by_rows: bool| {
         let place = |a: usize, b: u32| if by_rows { (first + a, b as usize) } else { (b as usize, first + a) };
         let own = block.shape().0;
@@ -198,6 +216,8 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
             init::v(seed, &of_cols, scale, v.own.view_mut());
         }
     }
+    let mut unobserved = [u.clear_unobserved(listed, n) as f64, v.clear_unobserved(listed, m) as f64];
+    comm.sum(STATISTICS, &mut unobserved);
     let operand = if listed == Listed::Absent { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
     let space = Workspace::new(longest, k);
     Ok(Box::new(Masked {
@@ -211,32 +231,9 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
         space,
         held,
         count,
+        unobserved,
         iteration: 0,
     }))
-}
-
-/// What is known of the entries that do not count: own row, column, entry.
-fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool) -> Vec<(u32, u32, T)> {
-    let mut held = Vec::new();
-    for a in 0..block.shape().0 {
-        for &b in absent.row(a).0 {
-            let x = match block {
-                Block::Dense(x) => x[[a, b as usize]],
-                Block::Sparse(x) => x.matrix().get(a, b as usize).copied().unwrap_or(T::zero()),
-                Block::Bits(x) => {
-                    if x.get(a, b as usize) {
-                        T::one()
-                    } else {
-                        T::zero()
-                    }
-                }
-            };
-            if x.is_finite() && (x != T::zero() || !only_stored) {
-                held.push((a as u32, b, x));
-            }
-        }
-    }
-    held
 }
 
 /// One half of an iteration: `x` by the rows of `y`.
@@ -343,6 +340,8 @@ impl<T: Real> Algorithm<T> for Masked<T> {
             ("observed_entries", self.count.observed.into()),
             ("heldout_entries", self.count.held.into()),
             ("inner_sweeps", passes.into()),
+            (UNOBSERVED_ROWS, self.unobserved[0].into()),
+            (UNOBSERVED_COLUMNS, self.unobserved[1].into()),
         ]
     }
 }

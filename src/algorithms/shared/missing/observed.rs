@@ -2,7 +2,7 @@
 
 use ndarray::{Array2, ArrayView2, s};
 
-use super::lists::{Lists, each, kept};
+use super::lists::{Holdout, Lists, each, held_out, kept};
 use crate::linalg::{Block, Real, gram};
 use crate::nls::Pivoting;
 
@@ -13,6 +13,8 @@ pub struct Observed<T: Real> {
     /// The missing entries; with `only_stored` the observed ones.
     lists: Lists<T>,
     only_stored: bool,
+    /// What the data has where an entry is marked or held out: row, column, entry.
+    held: Vec<(u32, u32, T)>,
 }
 
 /// Error of factors on the observed entries of some rows.
@@ -24,6 +26,38 @@ pub struct Fit {
     pub norm2: f64,
     /// Number of observed entries.
     pub count: f64,
+    /// Σ (m_ij − u_i·v_j)² over what the data has where an entry is marked or held out.
+    pub held2: f64,
+    /// The number of those entries.
+    pub held: f64,
+}
+
+/// The places of a block that a run held out: `row` and `column` are the positions in the matrix of the run of a row and a
+/// column of the block, `place` is the column of the block at a position.
+pub fn held_places<T: Real>(
+    block: &Block<T>,
+    holdout: Holdout,
+    row: impl Fn(usize) -> usize,
+    column: impl Fn(usize) -> usize,
+    place: impl Fn(usize) -> usize,
+) -> Vec<(usize, usize)> {
+    let mut places = Vec::new();
+    if !holdout.any() {
+        return places;
+    }
+    let (rows, n) = block.shape();
+    for a in 0..rows {
+        if holdout.is_drawn() {
+            holdout.columns(row(a), n, |j| places.push((a, place(j))));
+        } else {
+            each(block, a, |b, _| {
+                if holdout.takes(row(a), column(b as usize)) {
+                    places.push((a, b as usize));
+                }
+            });
+        }
+    }
+    places
 }
 
 impl<T: Real> Observed<T> {
@@ -40,10 +74,11 @@ impl<T: Real> Observed<T> {
             });
         }
         let absent = Lists::<T>::of_places(rows, gone);
+        let held = held_out(&block, &absent, only_stored);
         let missing = |a: usize, b: u32| absent.row(a).0.binary_search(&b).is_ok();
         let block = kept(block, |a, b, _| !missing(a, b));
         let lists = if only_stored { Lists::of_block(&block, &absent) } else { absent };
-        Observed { block, lists, only_stored }
+        Observed { block, lists, only_stored, held }
     }
 
     /// The error of U (rows × k) and V (n × k).
@@ -52,7 +87,8 @@ impl<T: Real> Observed<T> {
         let value = |a: usize, b: u32| -> f64 {
             u.row(a).iter().zip(v.row(b as usize)).map(|(u, v)| u.as_f64() * v.as_f64()).sum()
         };
-        let mut fit = Fit { norm2: self.block.norm2(), ..Fit::default() };
+        let mut fit = Fit { norm2: self.block.norm2(), held: self.held.len() as f64, ..Fit::default() };
+        fit.held2 = self.held.iter().map(|&(a, b, x)| (x.as_f64() - value(a as usize, b)).powi(2)).sum();
         for a in 0..rows {
             let (columns, values) = self.lists.row(a);
             for (i, &b) in columns.iter().enumerate() {

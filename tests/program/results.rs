@@ -1,0 +1,251 @@
+//! Results that are read again: factors in the files of the parties, entries that were held out, masks and starts whose names
+//! are those of the matrix in another order.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::common::{data, fednmf, matrix, npy, number};
+
+/// What a subcommand prints as JSON, on that many ranks.
+fn summary(ranks: usize, line: &str) -> Value {
+    let done = fednmf(ranks, line).run();
+    assert_eq!(done.code, Some(0), "{line}\n{}", done.stderr);
+    serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{line}: {e}\n{}", done.stdout))
+}
+
+/// The names of the files in a directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn private_factors_are_read_from_the_files_of_the_parties() {
+    let dir = tempdir().unwrap();
+    let digits = data("digits.npy");
+    // U is private, with parts of different sizes; V is; U is, and Boolean; another format.
+    for (i, (options, output)) in [
+        ("--algo fnmf --skew 0.5", "a.h5"),
+        ("--algo syn-sd", "b.h5"),
+        ("--algo felb --binarize 8", "c.h5"),
+        ("--algo dsanls-secure --precision f32", "d.npz"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let output = dir.path().join(output);
+        let run = fednmf(2, &format!("{options} --parties 3 -k 3 --max-iters 5 --input")).arg(&digits);
+        let run = run.arg("--output").arg(&output).ok();
+        for ranks in [0, 2] {
+            let line = format!("{} --json --input {}", output.display(), digits.display());
+            let evaluated = summary(ranks, &format!("evaluate {line}"));
+            for name in ["rel_error", "f1"].into_iter().filter(|name| !evaluated[*name].is_null()) {
+                let (there, here) = (number(&run, name), number(&evaluated, name));
+                assert!((there - here).abs() < 1e-6, "{options}: {name} {there} {here}");
+            }
+            if !options.contains("felb") {
+                let projected = number(&summary(ranks, &format!("project {line}")), "rel_error");
+                assert!(projected < number(&run, "rel_error") + 1e-6, "{options}: {projected}");
+            }
+        }
+        if i == 1 {
+            use std::os::unix::fs::PermissionsExt as _;
+            let whole = dir.path().join("whole.h5");
+            let project = fednmf(0, "project").arg(&output).arg("--input").arg(&digits).arg("--output").arg(&whole);
+            let done = project.run();
+            assert!(done.code == Some(0) && done.stderr.contains("V of all parties"), "{}", done.stderr);
+            assert_eq!(matrix(&whole, "V").dim(), (64, 3));
+            assert_eq!(fs::metadata(&whole).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+    fs::remove_file(dir.path().join("a.party-01.h5")).unwrap();
+    let evaluated = fednmf(0, "evaluate").arg(dir.path().join("a.h5")).arg("--input").arg(&digits);
+    evaluated.refused(&["a.h5", "party 1", "a.party-01.h5", "beside it"]);
+}
+
+#[test]
+fn files_of_parties_are_stacked_as_the_method_split_them() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    // As many rows as columns, so that only the method tells which are stacked.
+    for party in 0..2 {
+        npy(dir.path(), &format!("p{party}.npy"), 64 * party..64 * (party + 1));
+    }
+    for (algo, shape) in [("syn-sd", [64, 128]), ("fnmf", [128, 64])] {
+        let run = fednmf(2, &format!("--algo {algo} -k 3 --max-iters 5 --input")).arg(at("p{party}.npy"));
+        let run = run.arg("--output").arg(at("o.h5")).ok();
+        let input = at("p{party}.npy");
+        let line = format!("evaluate {} --json --input {}", at("o.h5").display(), input.display());
+        let evaluated = summary(0, &line);
+        assert_eq!(["m", "n"].map(|name| evaluated[name].as_u64().unwrap()), shape, "{algo}");
+        assert!((number(&run, "rel_error") - number(&evaluated, "rel_error")).abs() < 1e-9, "{algo}");
+        let line = format!(
+            "project {} --json --input {} --output {}",
+            at("o.h5").display(),
+            input.display(),
+            at("p.h5").display()
+        );
+        let projected = number(&summary(0, &line), "rel_error");
+        let line = format!("evaluate {} --json --input {}", at("p.h5").display(), input.display());
+        assert!((number(&summary(0, &line), "rel_error") - projected).abs() < 1e-9, "{algo}");
+    }
+}
+
+#[test]
+fn files_of_parties_of_an_earlier_run_do_not_stay() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |algo: &str| {
+        let run = fednmf(2, &format!("--algo {algo} -k 2 --max-iters 2 --input")).arg(data("digits.npy"));
+        run.arg("--output").arg(at("o.h5"))
+    };
+    run("fnmf --parties 5").ok();
+    // The owner of these may be another run, whose shared file has another name.
+    fs::copy(at("o.party-04.h5"), at("x.party-04.h5")).unwrap();
+    let kept = fs::read(at("o.party-01.h5")).unwrap();
+    run("fnmf --parties 3").ok();
+    let parts = ["o.h5", "o.party-00.h5", "o.party-01.h5", "o.party-02.h5"];
+    assert_eq!(names(dir.path()), [&parts[..], &["x.party-04.h5"]].concat());
+    // Files of two runs are told apart.
+    fs::write(at("o.party-01.h5"), kept).unwrap();
+    let mixed = fednmf(0, "evaluate").arg(at("o.h5")).arg("--input").arg(data("digits.npy"));
+    mixed.refused(&["o.party-01.h5", "does not belong to", "one run"]);
+    run("hals").ok();
+    assert_eq!(names(dir.path()), ["o.h5", "x.party-04.h5"]);
+    // An output that is no party's is not taken for one.
+    fs::copy(at("o.h5"), at("o.party-01.h5")).unwrap();
+    run("fnmf --parties 3").refused(&["--output", "o.party-01.h5", "not one that fednmf wrote"]);
+}
+
+#[test]
+fn a_checkpoint_replaces_no_files_of_others() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = || {
+        fednmf(2, "--algo syn-sd --parties 2 -k 2 --max-iters 4 --checkpoint-every 1 --input")
+            .arg(data("digits.npy"))
+            .arg("--checkpoint")
+            .arg(at("c.h5"))
+    };
+    fs::write(at("c.party-00.g2.h5"), "my own, and older").unwrap();
+    run().refused(&["--checkpoint", "c.party-00.g2.h5", "not one that fednmf wrote"]);
+    assert_eq!(names(dir.path()), ["c.party-00.g2.h5"]);
+    fs::remove_file(at("c.party-00.g2.h5")).unwrap();
+    run().ok();
+    run().arg("--resume").ok();
+    assert_eq!(names(dir.path()).len(), 3, "{:?}", names(dir.path()));
+}
+
+#[test]
+fn held_out_entries_are_evaluated_apart() {
+    let dir = tempdir().unwrap();
+    let output = dir.path().join("o.h5");
+    let (digits, counts) = (data("digits.npy"), data("formats/counts.mtx"));
+    // Found by a hash, and drawn among the zeros of sparse data, and among the stored entries alone.
+    for (input, more) in
+        [(&digits, ""), (&counts, ""), (&counts, "--missing zero-unobserved"), (&digits, "--transpose")]
+    {
+        let line = format!("--algo hals -k 3 --max-iters 5 --holdout 0.2 --seed 7 {more} --input");
+        let run = fednmf(2, &line).arg(input).arg("--output").arg(&output).ok();
+        let turned = if more == "--transpose" { more } else { "" };
+        let line = format!("evaluate {} {turned} --json --input {}", output.display(), input.display());
+        for ranks in [0, 2] {
+            let evaluated = summary(ranks, &line);
+            for name in ["heldout_rmse", "rel_error", "rmse"] {
+                let (there, here) = (number(&run, name), number(&evaluated, name));
+                assert!((there - here).abs() < 1e-9 * there, "{} {more}: {name} {there} {here}", input.display());
+            }
+        }
+    }
+    let shown = fednmf(0, "evaluate").arg(&output).arg("--transpose").arg("--input").arg(&digits).run().stdout;
+    assert!(shown.starts_with("held-out RMSE") && shown.contains("on the observed entries"), "{shown}");
+}
+
+/// Writes a table with names; `rows` and `columns` are places in `all`.
+fn table(path: &Path, all: &[[f64; 4]; 6], rows: &[usize], columns: &[usize]) {
+    let mut text = format!("gene,{}\n", columns.iter().map(|j| format!("c{j}")).collect::<Vec<_>>().join(","));
+    for &i in rows {
+        let fields: Vec<String> = columns.iter().map(|&j| all[i][j].to_string()).collect();
+        text += &format!("g{i},{}\n", fields.join(","));
+    }
+    fs::write(path, text).unwrap();
+}
+
+const ROWS: [usize; 6] = [0, 1, 2, 3, 4, 5];
+const COLUMNS: [usize; 4] = [0, 1, 2, 3];
+
+#[test]
+fn masks_and_starts_are_matched_by_name() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x: [[f64; 4]; 6] = std::array::from_fn(|i| std::array::from_fn(|j| ((i * 7 + j * 3) % 5) as f64 + 1.0));
+    let mut marks = [[0.0; 4]; 6];
+    (marks[1][2], marks[4][0]) = (1.0, 1.0);
+    table(&at("x.csv"), &x, &ROWS, &COLUMNS);
+    table(&at("same.csv"), &marks, &ROWS, &COLUMNS);
+    table(&at("sorted.csv"), &marks, &[5, 3, 1, 0, 2, 4], &[1, 0, 3, 2]);
+    table(&at("x-sorted.csv"), &x, &[5, 3, 1, 0, 2, 4], &[1, 0, 3, 2]);
+    let run = |input: &str| fednmf(2, "--algo hals -k 2 --max-iters 20 --input").arg(at(input));
+    let masked = |mask: &str| run("x.csv").arg("--missing").arg(at(mask));
+    let errors = |mask: &str| {
+        let run = masked(mask).arg("--output").arg(at("m.h5")).ok();
+        [number(&run, "rel_error"), number(&run, "heldout_rmse")]
+    };
+    let same = errors("same.csv");
+    assert_eq!(same, errors("sorted.csv"));
+    let evaluated = |more: &str| {
+        let line = format!("evaluate {} --json {more} --input {}", at("m.h5").display(), at("x-sorted.csv").display());
+        let found = summary(0, &line);
+        [number(&found, "rel_error"), number(&found, "heldout_rmse")]
+    };
+    assert!(evaluated("").iter().zip(same).all(|(a, b)| (a - b).abs() < 1e-9));
+    // A mask that has moved is named again.
+    fs::rename(at("sorted.csv"), at("moved.csv")).unwrap();
+    let lost = fednmf(0, "evaluate").arg(at("m.h5")).arg("--input").arg(at("x.csv"));
+    lost.refused(&["sorted.csv", "not here", "--missing FILE"]);
+    let moved = evaluated(&format!("--missing {}", at("moved.csv").display()));
+    assert!(moved.iter().zip(same).all(|(a, b)| (a - b).abs() < 1e-9));
+
+    fs::write(at("other.csv"), fs::read_to_string(at("same.csv")).unwrap().replace("g4", "g9")).unwrap();
+    masked("other.csv").refused(&["--missing", "other.csv", "row 4", "g9", "g4"]);
+    table(&at("few.csv"), &marks, &ROWS[..5], &COLUMNS);
+    masked("few.csv").refused(&["--missing", "5 x 4", "6 x 4"]);
+
+    run("x.csv").arg("--output").arg(at("f.h5")).ok();
+    let start = |input: &str, k: usize| {
+        fednmf(2, &format!("--algo hals -k {k} --max-iters 0 --input")).arg(at(input)).arg("--init").arg(at("f.h5"))
+    };
+    let [a, b] = ["x.csv", "x-sorted.csv"].map(|input| number(&start(input, 2).ok(), "rel_error"));
+    assert!((a - b).abs() < 1e-12, "{a} {b}");
+    start("x.csv", 3).refused(&["--init", "-k 2"]);
+    fs::write(at("x-other.csv"), fs::read_to_string(at("x.csv")).unwrap().replace("c3", "z")).unwrap();
+    start("x-other.csv", 2).refused(&["--init", "column 3", "z", "c3"]);
+}
+
+#[test]
+fn a_shape_that_does_not_fit_is_explained() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let digits = data("digits.npy");
+    fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(&digits).arg("--output").arg(at("f.h5")).ok();
+    for (name, spec) in [("turned", "m=64,n=1797"), ("new", "m=20,n=64"), ("other", "m=5,n=6")] {
+        let made = fednmf(0, &format!("generate planted,{spec},k=2 -o")).arg(at(&format!("{name}.npy"))).run();
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+    }
+    let message = |command: &str, input: &str| {
+        let done = fednmf(0, command).arg(at("f.h5")).arg("--input").arg(at(input)).run();
+        assert_eq!(done.code, Some(2), "{command} {input}: {}", done.stderr);
+        done.stderr
+    };
+    assert!(message("evaluate", "turned.npy").contains("add --transpose"));
+    assert!(message("project", "turned.npy").contains("add --transpose"));
+    assert!(message("evaluate", "new.npy").contains("fednmf project"));
+    for command in ["evaluate", "project"] {
+        assert!(!message(command, "other.npy").contains("--transpose"));
+    }
+}
