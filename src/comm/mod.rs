@@ -18,6 +18,7 @@ mod reproducible;
 #[cfg(test)]
 mod tests;
 pub mod transport;
+mod view;
 pub mod watchdog;
 
 use std::cell::RefCell;
@@ -36,6 +37,7 @@ pub use ledger::{Entry, Ledger, MessageTag, Payload};
 pub use parties::Parties;
 pub use party_reductions::LARGEST;
 pub use point_to_point::Backoff;
+pub use view::{Knowledge, Recorder, Sighting};
 
 /// Seeds, decisions and the like, from rank 0 to all.
 pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);

@@ -113,6 +113,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
     pub trace: Option<PathBuf>,
 
+    /// Each rank records what it receives, its own data and its factors in F.rank-NN, for 'fednmf audit attack'. The file is as
+    /// secret as all of it; slow, for tests of what a method gives away
+    #[arg(long, value_name = "F.npz", conflicts_with = "resume", help_heading = "Output")]
+    pub record_view: Option<PathBuf>,
+
     /// Write an HTML report of the run: error, time, traffic, components, command
     #[arg(long, value_name = "F.html", help_heading = "Output")]
     pub report: Option<PathBuf>,
@@ -290,6 +295,7 @@ impl RunArgs {
             output,
             add: args.add_to.is_some(),
             trace: args.trace,
+            record_view: args.record_view,
             report: args.report.map(|path| args.display.check().map(|display| (path, display))).transpose()?,
             checkpoint: args.checkpoint,
             checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Auto), every)?,

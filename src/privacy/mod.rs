@@ -4,9 +4,9 @@
 //!   masked with tolerance of parties that drop out (`dropout`).
 //! - [`dp`]: noise on what a party releases, and the privacy loss of a run.
 //! - [`paillier`]: additively homomorphic encryption.
-//! - [`attack`]: what sketches of a matrix reveal about it.
+//! - [`adversary`]: what can be computed from what a party receives.
 
-pub mod attack;
+pub mod adversary;
 pub mod dp;
 mod dropout;
 mod fixed_point;
