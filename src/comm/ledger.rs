@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::view::View;
-
 /// What a message carries. Every method's message table assigns one to each message kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum Payload {
@@ -80,8 +78,6 @@ pub struct Ledger {
     work: BTreeMap<&'static str, Entry>,
     spans: BTreeMap<&'static str, Entry>,
     edges: BTreeMap<(usize, usize), Entry>,
-    /// Where what the rank receives is recorded, if at all.
-    pub(super) view: View,
 }
 
 impl Ledger {

@@ -44,35 +44,25 @@ pub trait Recorder {
     fn saw(&mut self, sighting: &Sighting<'_>);
 }
 
-/// The recorder of a rank, if its view is recorded.
-#[derive(Clone, Default)]
-pub(super) struct View(Option<Rc<RefCell<dyn Recorder>>>);
-
-impl std::fmt::Debug for View {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "View(recorded)" } else { "View(none)" })
-    }
-}
-
 impl Communicator {
     /// Records what this rank receives from now on, here and in all clones, splits and subgroups.
     pub fn record_view(&self, recorder: Rc<RefCell<dyn Recorder>>) {
-        self.ledger.borrow_mut().view = View(Some(recorder));
+        *self.view.borrow_mut() = Some(recorder);
     }
 
     /// Ends the recording.
     pub fn end_view(&self) {
-        self.ledger.borrow_mut().view = View(None);
+        *self.view.borrow_mut() = None;
     }
 
     /// Whether the view is recorded; what only a record needs may then be computed.
     pub fn is_viewed(&self) -> bool {
-        self.ledger.borrow().view.0.is_some()
+        self.view.borrow().is_some()
     }
 
     fn saw<T: Element>(&self, values: &[T], sighting: impl FnOnce() -> Sighting<'static>) {
-        let view = self.ledger.borrow().view.clone();
-        if let View(Some(recorder)) = view
+        let view = self.view.borrow().clone();
+        if let Some(recorder) = view
             && !values.is_empty()
         {
             let sighting = sighting();

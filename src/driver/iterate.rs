@@ -192,6 +192,9 @@ impl<T: Real> Driver<T> {
         }
         let stop = stop.unwrap_or(Stop::MaxIters);
         self.conclude(stop)?;
+        if let Some(view) = &self.view {
+            view.turn_to(self.trajectory.iteration, &*self.algorithm);
+        }
         Ok(stop)
     }
 

@@ -3,7 +3,7 @@
 use clap::ValueEnum as _;
 use ndarray::{Array2, Axis, s};
 
-use super::Asked;
+use super::asked::Asked;
 use super::finding::Finding;
 use super::secure_hals::on_equations;
 use super::seen::Seen;
@@ -16,7 +16,7 @@ const RELEASE: &str = "sketch of M";
 const MOST: usize = 20_000;
 
 /// Both attacks on all releases together.
-pub(super) fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     let releases = seen.sums(RELEASE);
     let (m, n, hidden) = (seen.m, seen.n, seen.hidden());
     let Some(&first) = releases.first() else { return Ok(Vec::new()) };

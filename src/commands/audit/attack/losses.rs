@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ndarray::Array2;
 
-use super::Asked;
+use super::asked::Asked;
 use super::finding::Finding;
 use super::seen::Seen;
 use crate::comm::Knowledge;
@@ -13,7 +13,7 @@ use crate::privacy::adversary::differencing::{Sum, pairs};
 use crate::privacy::adversary::linear::outside;
 
 /// Searches the opened sums for two whose difference is a term.
-pub(super) fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     let view = &seen.views[0];
     let (mut sums, mut places, mut parties) = (Vec::new(), Vec::new(), (0..seen.cuts.len()).collect::<BTreeSet<_>>());
     let threshold = seen.param("secure_threshold").as_u64().unwrap_or(0) > 0;

@@ -1,9 +1,11 @@
 //! `fednmf audit attack`: what the ranks whose views were recorded can compute of the other parties' data.
 
+mod asked;
 mod dsanls_secure;
 mod finding;
 mod losses;
 mod ppdnmf;
+mod report;
 mod rows;
 mod secure_hals;
 mod seen;
@@ -14,7 +16,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use self::finding::{Finding, as_json, table};
+use self::asked::Asked;
+use self::finding::Finding;
+use self::report::{as_json, table};
 use self::seen::Seen;
 use self::truth::Truth;
 use crate::comm::Communicator;
@@ -39,14 +43,6 @@ pub struct AttackArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// What the attacks are told beside the views.
-struct Asked<'a> {
-    truth: Truth,
-    candidates: Option<&'a str>,
-    victim: Option<RecordedView>,
-    alone: &'a Communicator,
 }
 
 /// Rank 0 attacks, the others wait. Collective.

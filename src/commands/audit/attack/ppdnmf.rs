@@ -2,7 +2,7 @@
 
 use ndarray::Array2;
 
-use super::Asked;
+use super::asked::Asked;
 use super::finding::{Finding, distance};
 use super::seen::Seen;
 use crate::algorithms::network::ppdnmf::exchange::{ANSWER, OWN_COPY, OWN_WEIGHTS, PLAIN_ANSWER};
@@ -26,7 +26,7 @@ struct Edge {
 }
 
 /// The attacks on each neighbour of the own parties.
-pub(super) fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for view in &seen.views {
         for edge in edges(seen, view)? {

@@ -2,15 +2,16 @@
 
 use ndarray::Array2;
 
+use super::asked::Asked;
 use super::finding::Finding;
 use super::seen::Seen;
-use super::{Asked, truth};
+use super::truth;
 use crate::comm::Knowledge;
 use crate::error::{Error, Result};
 use crate::privacy::adversary::membership::{auc, misfits};
 
 /// Membership inference by the last shared V.
-pub(super) fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     if seen.by_columns {
         return Ok(Vec::new());
     }

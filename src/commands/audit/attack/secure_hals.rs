@@ -2,7 +2,7 @@
 
 use ndarray::{Array2, ArrayView2};
 
-use super::Asked;
+use super::asked::Asked;
 use super::finding::Finding;
 use super::seen::Seen;
 use crate::algorithms::shared::init;
@@ -19,7 +19,7 @@ const MOST_COLUMNS: usize = 400;
 const ROUNDS: usize = 80;
 
 /// All attacks on the sums.
-pub(super) fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     let sums = seen.sums(PRODUCT);
     let Some(&first) = sums.first() else { return Ok(Vec::new()) };
     let (m, k, hidden) = (seen.m, seen.k, seen.hidden());
@@ -62,7 +62,7 @@ fn start<T: Real>(seen: &Seen) -> Array2<f64> {
 }
 
 /// Linear and lattice attack on equations (e × n) for every row of the hidden columns, with their values (e × m).
-pub(super) fn on_equations(
+pub fn on_equations(
     equations: &ArrayView2<f64>,
     values: &ArrayView2<f64>,
     seen: &Seen,
