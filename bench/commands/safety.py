@@ -1,5 +1,6 @@
 """Checks for memory errors, undefined behaviour and leaks that take too long for `make test`.
 
+    attacks [BINARY [DATA]]       what one party can compute of the others' data, as a table
     fuzz [SECONDS [TARGET ...]]   fuzz each target for SECONDS [60]; needs cargo-fuzz and nightly Rust
     miri [TEST ...]               unit tests of the pure modules under Miri; needs nightly Rust with Miri
     soak [SECONDS [BINARY]]       long runs that watch memory, open files and MPI requests [600 s]
@@ -13,7 +14,7 @@ import subprocess
 
 from lib.program import ROOT
 
-CHECKS = ("fuzz", "miri", "soak", "valgrind")
+CHECKS = ("attacks", "fuzz", "miri", "soak", "valgrind")
 
 
 def main(argv):

@@ -115,11 +115,6 @@ pub trait Algorithm<T: Real> {
         None
     }
 
-    /// What every party has seen of the others' data, for `--record-releases`; `None` if the method shows nothing of it.
-    fn recorded_view(&self) -> Option<Piece<'_, T>> {
-        None
-    }
-
     /// The method as an asynchronous one; `None` if its parties work in step.
     fn asynchronous(&self) -> Option<&dyn Asynchronous> {
         None

@@ -35,8 +35,6 @@ pub struct Groups<'a> {
     pub real_time: bool,
     /// Where the order of merges is to be written.
     pub record_order: Option<&'a Path>,
-    /// Where the releases that every party sees are to be written.
-    pub record_releases: Option<&'a Path>,
 }
 
 impl Groups<'_> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::account::AccountArgs;
-use crate::commands::attack::AttackArgs;
+use crate::commands::audit::AuditArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::evaluate::EvaluateArgs;
 use crate::commands::factorize::RunArgs;
@@ -83,9 +83,8 @@ pub enum Command {
     Sweep(SweepArgs),
     /// Write an HTML report of one or several runs: error over time and iterations, phases, traffic, components
     Report(ReportArgs),
-    /// Reconstruct the data from the sketches that a dsanls-secure run released (--record-releases), as any of its parties
-    /// could: Theorem 3 of the paper
-    Attack(AttackArgs),
+    /// Attack what a party received in a run (--record-view), to see what a method gives away
+    Audit(AuditArgs),
     /// Predict memory, work, traffic and time per iteration, and recommend a number of ranks. Rates are measured on this
     /// machine; under mpirun -n 2 those of messages too
     Estimate(Box<EstimateArgs>),

@@ -20,7 +20,7 @@ use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
-use crate::commands::{attack, estimate, evaluate, list, project, report, sweep, tools};
+use crate::commands::{audit, estimate, evaluate, list, project, report, sweep, tools};
 use crate::driver;
 use crate::error::{EXIT_DONE, Error, Result};
 
@@ -237,7 +237,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
                 tools::inspect(&spec, json, comm)
             }
             Command::Evaluate(args) => evaluate::evaluate(&args, comm),
-            Command::Attack(args) => attack::attack(&args, comm),
+            Command::Audit(args) => audit::audit(&args, comm),
             Command::Project(args) => project::project(&args, comm),
             Command::Sweep(args) => sweep::sweep(&args, comm),
             Command::Report(args) => report::report(&args, comm),

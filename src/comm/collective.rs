@@ -61,6 +61,7 @@ impl Communicator {
         });
         drop(waiting);
         self.record(tag, volume, start.elapsed().as_secs_f64() - worked);
+        self.received(tag, buffer);
         result.expect("the transport does the work once")
     }
 
@@ -73,6 +74,7 @@ impl Communicator {
         self.sends(tag, buffer);
         let volume = self.volume::<T>(2 * buffer.len(), self.pieces(buffer.len()));
         self.timed(tag, volume, || self.reduce_in_pieces(op, buffer));
+        self.received(tag, buffer);
     }
 
     /// An all-reduce that the caller records.
@@ -98,6 +100,7 @@ impl Communicator {
                 self.broadcast_in_pieces(root, &mut out[part.clone()]);
             }
         });
+        self.received(tag, out);
     }
 
     /// Reduce-scatter: `out` becomes this rank's part of the sum of `send` over the ranks. `send` may be overwritten.
@@ -113,6 +116,7 @@ impl Communicator {
             self.reduce_in_pieces(Op::Sum, send);
             out.copy_from_slice(&send[parts.range(self.rank())]);
         });
+        self.received(tag, out);
     }
 
     /// All-to-all: sends `send[r]` to rank r and returns what the ranks sent to this one, concatenated in rank order. A rank
@@ -131,6 +135,7 @@ impl Communicator {
         send.iter().for_each(|part| self.sends(tag, part));
         let party = party_words * size_of::<T>();
         if self.size() == 1 {
+            self.received(tag, &send[0]);
             return self.timed(tag, Volume { party, rank: 0, messages: 0 }, || send[0].clone());
         }
         self.exchange(tag, Some(party), send)
@@ -176,6 +181,7 @@ impl Communicator {
                 }
             }
         });
+        self.received(tag, &out);
         out
     }
 
@@ -190,6 +196,7 @@ impl Communicator {
             bytes.resize(length[0] as usize, 0);
             self.broadcast_in_pieces(0, bytes);
         });
+        self.received(tag, bytes);
     }
 
     fn broadcast_in_pieces<T: Element>(&self, root: usize, buffer: &mut [T]) {

@@ -19,6 +19,7 @@ mod reproducible;
 #[cfg(test)]
 mod tests;
 pub mod transport;
+mod view;
 pub mod watchdog;
 
 use std::cell::RefCell;
@@ -39,6 +40,7 @@ pub use parties::Parties;
 pub use party_communicator::PartyCommunicator;
 pub use party_reductions::LARGEST;
 pub use point_to_point::Backoff;
+pub use view::{Knowledge, Recorder, Sighting};
 
 /// Seeds, decisions and the like, from rank 0 to all.
 pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
@@ -55,6 +57,8 @@ const CHUNK: usize = 1 << 30;
 pub struct Communicator {
     inner: Rc<Inner>,
     ledger: Rc<RefCell<Ledger>>,
+    /// Where what this rank receives is recorded, if at all; clones, splits and subgroups share it.
+    view: Rc<RefCell<Option<Rc<RefCell<dyn Recorder>>>>>,
     /// Whether these ranks together play a server, so that what they exchange is no party's.
     server: bool,
 }
@@ -100,13 +104,15 @@ impl Communicator {
         Communicator {
             inner: Rc::new(Inner { transport, rank, size, chunk, bins: RefCell::default() }),
             ledger,
+            view: Rc::default(),
             server: false,
         }
     }
 
     /// Another group of ranks, with the same ledger.
     fn group(&self, transport: Rc<dyn Transport>) -> Self {
-        Communicator::new(transport, self.inner.chunk, self.ledger.clone())
+        let group = Communicator::new(transport, self.inner.chunk, self.ledger.clone());
+        Communicator { view: self.view.clone(), ..group }
     }
 
     /// The same ranks with an empty ledger.
@@ -118,7 +124,8 @@ impl Communicator {
     /// The same ranks and ledger, with at most `chunk` elements in one call of the transport.
     #[must_use]
     pub fn chunked(&self, chunk: usize) -> Self {
-        Communicator::new(self.inner.transport.clone(), chunk.max(1), self.ledger.clone())
+        let chunked = Communicator::new(self.inner.transport.clone(), chunk.max(1), self.ledger.clone());
+        Communicator { view: self.view.clone(), ..chunked }
     }
 
     /// The same ranks and ledger for ranks that together play a server: messages count as MPI bytes, but as no party's.

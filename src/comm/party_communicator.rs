@@ -52,6 +52,21 @@ impl PartyCommunicator {
         self.ranks.agree_on_error(result)
     }
 
+    /// As [`Communicator::is_viewed`].
+    pub fn is_viewed(&self) -> bool {
+        self.ranks.is_viewed()
+    }
+
+    /// As [`Communicator::knows`].
+    pub fn knows<T: Element>(&self, kind: &'static str, party: Option<usize>, shape: (usize, usize), values: &[T]) {
+        self.ranks.knows(kind, party, shape, values);
+    }
+
+    /// As [`Communicator::opened`].
+    pub fn opened<T: Element>(&self, tag: MessageTag, edge: Option<(usize, usize)>, values: &[T]) {
+        self.ranks.opened(tag, edge, values);
+    }
+
     /// Whether an interrupt is raised on any rank. Collective.
     pub fn is_raised_anywhere(&self, interrupt: &Interrupt) -> bool {
         interrupt.is_raised_anywhere(&self.ranks)

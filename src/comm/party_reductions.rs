@@ -38,6 +38,7 @@ impl Communicator {
         let volume = Volume { party: party(1, size_of::<f64>()), rank: 2 * size_of::<f64>(), messages: 1 };
         self.sends(LARGEST.under(R::PROTECTION), &largest);
         self.timed(LARGEST.under(R::PROTECTION), volume, || self.reduce_in_pieces(Op::Max, &mut largest));
+        self.received(LARGEST.under(R::PROTECTION), &largest);
         let bins = Bins::new(largest[0], parties).map_err(|e| e.at(tag.kind).on_all_ranks())?;
 
         let start = Instant::now();
@@ -63,6 +64,7 @@ impl Communicator {
             messages: self.pieces(sums.len()),
         };
         self.record(tag, volume, start.elapsed().as_secs_f64());
+        self.received(tag, out);
         Ok(())
     }
 
@@ -73,5 +75,6 @@ impl Communicator {
         let bytes = size_of_val(buffer);
         let volume = Volume { party: 2 * hosted * bytes, rank: 2 * bytes, messages: self.pieces(buffer.len()) };
         self.timed(tag, volume, || self.reduce_in_pieces(Op::Sum, buffer));
+        self.received(tag, buffer);
     }
 }

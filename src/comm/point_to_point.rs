@@ -48,6 +48,7 @@ impl Communicator {
                 self.transport().receive(rank, BufferMut::new(piece));
             }
         });
+        self.received(tag, elements);
     }
 
     /// [`Communicator::send`] to a rank that calls [`Communicator::receive_within`]; returns whether the message is
@@ -74,7 +75,10 @@ impl Communicator {
         limit: Duration,
     ) -> bool {
         let volume = self.volume::<T>(elements.len(), self.pieces(elements.len()));
-        self.timed(tag, volume, || self.transport().receive_within(rank, elements, self.inner.chunk, limit))
+        let arrived =
+            self.timed(tag, volume, || self.transport().receive_within(rank, elements, self.inner.chunk, limit));
+        self.received(tag, elements);
+        arrived
     }
 
     /// Sends a control message to another rank without waiting for it.
@@ -89,6 +93,7 @@ impl Communicator {
         let (from, message) = self.transport().try_receive_control(rank)?;
         watchdog::step();
         self.record(tag, self.volume::<u64>(message.len(), 1), start.elapsed().as_secs_f64());
+        self.received(tag, &message);
         Some((from, message))
     }
 

@@ -128,6 +128,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.key", requires = "transcript", help_heading = "Output")]
     pub transcript_key: Option<PathBuf>,
 
+    /// Each rank records what it receives, its own data and its factors in F.rank-NN, for 'fednmf audit attack'. The file is as
+    /// secret as all of it; slow, for tests of what a method gives away
+    #[arg(long, value_name = "F.npz", conflicts_with = "resume", help_heading = "Output")]
+    pub record_view: Option<PathBuf>,
+
     /// Write an HTML report of the run: error, time, traffic, components, command
     #[arg(long, value_name = "F.html", help_heading = "Output")]
     pub report: Option<PathBuf>,
@@ -309,6 +314,7 @@ impl RunArgs {
             trace: args.trace,
             transcript: args.transcript,
             transcript_key: args.transcript_key,
+            record_view: args.record_view,
             report: args.report.map(|path| args.display.check().map(|display| (path, display))).transpose()?,
             checkpoint: args.checkpoint,
             checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Auto), every)?,

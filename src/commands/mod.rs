@@ -1,7 +1,7 @@
 //! One file or folder for each subcommand: its arguments, and what it does.
 
 pub mod account;
-pub mod attack;
+pub mod audit;
 pub mod estimate;
 pub mod evaluate;
 pub mod factorize;

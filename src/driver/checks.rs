@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
 use crate::output::targets;
 use crate::output::targets::{Content, Source, Target};
+use crate::output::view::file_of;
 
 /// Checks the files that the run writes, before anything is read; returns whether there is a checkpoint to resume from.
 /// Rank 0 checks; errors are its own.
@@ -17,7 +18,7 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
     let mut resuming = false;
     let mut checked = Ok(());
     if comm.is_root() {
-        checked = check_files(settings);
+        checked = check_files(settings, comm.size());
         resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
     }
     let resuming = comm.broadcast_value(CONTROL, resuming);
@@ -25,7 +26,7 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
 }
 
 /// Checks the files that the run writes against each other and against those that it reads.
-fn check_files(settings: &Settings) -> Result<()> {
+fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
     let groups = settings.method.groups();
     let (option, content) = match settings.add {
         true => ("--add-to", Content::AddedFactors),
@@ -36,11 +37,14 @@ fn check_files(settings: &Settings) -> Result<()> {
         ("--checkpoint", settings.checkpoint.as_deref(), Content::Checkpoint),
         ("--trace", settings.trace.as_deref(), Content::Trace),
         ("--report", settings.report.as_ref().map(|(path, _)| path.as_path()), Content::Report),
-        ("--record-releases", groups.record_releases, Content::Matrices),
         ("--record-order", groups.record_order, Content::Order),
     ];
+    let views: Vec<_> =
+        settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
+    let views = views.iter().map(|path| Target { option: "--record-view", path, content: Content::View });
     let outputs =
         outputs.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));
+    let outputs = outputs.chain(views);
     let mut inputs: Vec<Source> = settings.input.files().into_iter().map(|path| ("--input", path)).collect();
     inputs.extend(settings.split.clone().map(|path| ("--split", path)));
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));

@@ -86,7 +86,7 @@ fn exit_code(stop: Stop, has_checkpoint: bool) -> i32 {
     }
 }
 
-/// Writes the factors and what `--record-releases` and `--record-order` ask for. Collective.
+/// Writes the factors and what `--record-view` and `--record-order` ask for. Collective.
 fn write_results<T: Real>(
     run: &Run,
     driver: &Driver<T>,
@@ -102,8 +102,8 @@ fn write_results<T: Real>(
         all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
         matrices::write_factors(comm, path, factors, &all, &run.annotations)?;
     }
-    if let (Some(path), Some(view)) = (settings.method.groups().record_releases, algorithm.recorded_view()) {
-        matrices::write(comm, path, &[view], &about())?;
+    if let Some(view) = &driver.view {
+        comm.agree_on_error(view.finish(about()))?;
     }
     if let (Some(path), Some(method)) = (settings.method.groups().record_order, algorithm.asynchronous()) {
         comm.agree_on_error(if comm.is_root() { write_order(path, method.order()) } else { Ok(()) })?;

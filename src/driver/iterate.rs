@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::algorithms::{Algorithm, Asynchronous, Measures};
 use crate::comm::{CONTROL, Communicator, Interrupt, PartyCommunicator, Signals, watchdog};
 use crate::driver::checkpoint::Checkpointer;
+use crate::driver::view::Viewing;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
@@ -155,6 +156,8 @@ pub struct Driver<T: Real> {
     pub trace: Trace,
     pub progress: Progress,
     pub checkpointer: Checkpointer<T>,
+    /// The record of `--record-view`.
+    pub view: Option<Viewing>,
 }
 
 /// What rank 0's clock and everybody's signals say between two blocks of iterations; equal on all ranks.
@@ -179,6 +182,9 @@ impl<T: Real> Driver<T> {
     pub fn iterate(&mut self) -> Result<Stop> {
         let interrupt = Interrupt::new(self.signals.clone());
         self.algorithm.watch(&interrupt);
+        if let Some(view) = &self.view {
+            view.turn_to(self.trajectory.iteration, &*self.algorithm);
+        }
         let mut stop = self.evaluate_if_due()?;
         let mut block = 1;
         while stop.is_none() && self.trajectory.iteration < self.limits.max_iters {
@@ -200,6 +206,9 @@ impl<T: Real> Driver<T> {
         }
         let stop = stop.unwrap_or(Stop::MaxIters);
         self.conclude(stop)?;
+        if let Some(view) = &self.view {
+            view.turn_to(self.trajectory.iteration, &*self.algorithm);
+        }
         Ok(stop)
     }
 
@@ -221,7 +230,8 @@ impl<T: Real> Driver<T> {
         let n = (self.limits.max_iters - trajectory.iteration)
             .min(gap(self.limits.eval_every))
             .min(gap(self.checkpointer.iterations_between().unwrap_or(0)))
-            .min(block);
+            .min(block)
+            .min(if self.view.is_some() { 1 } else { usize::MAX });
         let start = Instant::now();
         self.algorithm.advance(n)?;
         let elapsed = start.elapsed().as_secs_f64();
@@ -229,6 +239,9 @@ impl<T: Real> Driver<T> {
         trajectory.seconds += elapsed;
         trajectory.iteration += done;
         watchdog::iterations(trajectory.iteration);
+        if let Some(view) = &self.view {
+            view.turn_to(trajectory.iteration, &*self.algorithm);
+        }
         Ok(elapsed / done.max(1) as f64)
     }
 
@@ -303,6 +316,7 @@ impl<T: Real> Driver<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::view::Viewing;
     use super::*;
 
     #[test]

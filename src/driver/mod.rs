@@ -21,6 +21,7 @@ mod prepare;
 pub mod report;
 pub mod settings;
 mod transcript;
+pub mod view;
 
 use self::settings::Settings;
 use crate::algorithms::method::Precision;
@@ -39,10 +40,13 @@ pub use iterate::{Driver, Limits, Trajectory};
 /// # Errors
 /// On wrong input (on all ranks alike), or if the run fails.
 pub fn run(settings: &Settings, comm: &Communicator) -> Result<i32> {
-    match settings.precision {
+    let done = match settings.precision {
         settings::Precision::F64 => run_in::<f64>(settings, comm),
         settings::Precision::F32 => run_in::<f32>(settings, comm),
-    }
+    };
+    // A run that failed has not ended its record.
+    comm.end_view();
+    done
 }
 
 fn run_in<T: Precision>(settings: &Settings, comm: &Communicator) -> Result<i32> {

@@ -9,7 +9,7 @@ use super::checks::{
 };
 use super::init_file::Initial;
 use super::settings::{SAMPLE_INPUT, Settings};
-use super::{budget, kernels, metadata, missing, report};
+use super::{budget, kernels, metadata, missing, report, view};
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
@@ -31,6 +31,7 @@ use crate::output::checkpoint::Checkpoint;
 use crate::output::matrices::Annotations;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
+use crate::output::view::{ViewFile, file_of};
 use crate::report::Sample;
 use crate::state::{Owner, ReadRows, SavedState};
 use crate::units::about;
@@ -65,6 +66,11 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
     let resuming = comm.agree_on_error(before_reading(settings, comm))?;
     let share = comm.agree_on_error(share(settings, comm))?;
+    let view = settings.record_view.as_ref().map(|path| ViewFile::create(path, comm.rank()));
+    let view = comm.agree_on_error(view.transpose())?;
+    if let Some(view) = &view {
+        comm.record_view(view.clone());
+    }
     watchdog::enter("loading");
     let loading = Instant::now();
     let input = data::open(&settings.input, comm)?;
@@ -95,6 +101,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
     let (fingerprints, parties) = (own_fingerprints(&settings, comm, &divided), divided.parties);
+    let view = view.map(|file| view::Viewing::new(file, comm, &settings, divided.parties, &divided.loaded));
     let mut algorithm = build(&settings, comm, divided, kernels)?;
     note_choices(&settings, &*algorithm, &mut progress);
     warn_unobserved(&*algorithm, &mut progress);
@@ -141,6 +148,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
         progress,
         checkpointer: Checkpointer::new(comm, checkpoint, identity, settings.checkpoint_every, remembers)
             .with_fingerprints(fingerprints),
+        view,
     };
     Ok((Run { settings, start, annotations, sample, parties }, driver))
 }
@@ -164,10 +172,10 @@ fn note_settings(settings: &Settings, progress: &mut Progress) {
     if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
         progress.warn(&format!("--secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
     }
-    if let Some(path) = settings.method.groups().record_releases {
+    if let Some(path) = &settings.record_view {
         progress.warn(&format!(
-            "--record-releases: {} lets its reader learn of the data what every party does; with enough releases, all of it",
-            path.display()
+            "--record-view: {} and the other ranks' files hold the parties' data and all that they receive",
+            file_of(path, 0).display()
         ));
     }
 }

@@ -19,7 +19,7 @@ use crate::report::Display;
 pub const SAMPLE_INPUT: &str = "synthetic:planted";
 
 /// Parameters that do not affect the result, by name: a resumed run may have others.
-const WITHOUT_EFFECT: [&str; 6] = ["grid", "measure", "record_releases", "record_order", "replay", "party_timeout"];
+const WITHOUT_EFFECT: [&str; 5] = ["grid", "measure", "record_order", "replay", "party_timeout"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
@@ -91,6 +91,8 @@ pub struct Settings {
     /// The signed record of what is sent, and its key, if that is elsewhere.
     pub transcript: Option<PathBuf>,
     pub transcript_key: Option<PathBuf>,
+    /// Each rank records what it receives in a file of its own.
+    pub record_view: Option<PathBuf>,
     /// The page about the run, and what it shall show.
     pub report: Option<(PathBuf, Display)>,
     pub checkpoint: Option<PathBuf>,

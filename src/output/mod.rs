@@ -20,6 +20,7 @@ pub mod summary;
 pub mod targets;
 pub mod trace;
 mod values;
+pub mod view;
 
 use crate::comm::{MessageTag, Payload};
 

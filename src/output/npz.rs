@@ -73,6 +73,20 @@ impl Archive {
         written.map_err(|e| unwritten(self.part.path(), e))
     }
 
+    /// Adds a whole matrix, its values as bytes in row order; `descr` is the NumPy type.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn array(&mut self, name: &str, descr: &str, (rows, cols): (usize, usize), bytes: &[u8]) -> Result<()> {
+        let begun = self.member(name, descr, &format!("{rows}, {cols}"));
+        begun.and_then(|()| self.zip.write_all(bytes)).map_err(|e| unwritten(self.part.path(), e))
+    }
+
+    /// Replaces the attributes, which are written last.
+    pub fn set_attributes(&mut self, attributes: Map<String, Value>) {
+        self.attributes = attributes;
+    }
+
     fn scalar(&mut self, name: &str, value: Scalar) -> std::io::Result<()> {
         match value {
             Scalar::Int(x) => self.member(name, "<i8", "").and_then(|()| self.zip.write_all(&x.to_le_bytes())),

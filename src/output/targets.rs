@@ -12,6 +12,7 @@ use crate::output::h5::{check_writable, directory};
 use crate::output::party_files;
 use crate::output::party_files::PartyName;
 use crate::output::stored::Stored;
+use crate::output::view::RecordedView;
 
 /// The first bytes of a report, by which it is recognised.
 pub const REPORT_START: &str = "<!DOCTYPE html>\n<!-- A report of fednmf -->\n";
@@ -27,10 +28,10 @@ pub enum Content {
     Checkpoint,
     Trace,
     Report,
-    /// Matrices with provenance: recorded releases, or what an attack reconstructed.
-    Matrices,
     /// The order of merges, a number on each line.
     Order,
+    /// What a rank received.
+    View,
 }
 
 /// A file that a command writes.
@@ -153,7 +154,7 @@ fn foreign(path: &Path, content: Content) -> Option<&'static str> {
         Content::Factors => (Stored::open(path).is_ok_and(|stored| stored.is_output()), "an output"),
         Content::Trace => (begins_with(path, b"{\"event\":\"start\""), "a trace"),
         Content::Report => (begins_with(path, REPORT_START.as_bytes()), "a report"),
-        Content::Matrices => (Stored::open(path).is_ok(), "a file of matrices"),
+        Content::View => (RecordedView::open(path).is_ok(), "a view"),
         Content::Order => (is_order(path), "an order of merges"),
         Content::AddedFactors | Content::Checkpoint => (true, ""),
     };

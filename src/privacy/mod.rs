@@ -5,9 +5,9 @@
 //!   out.
 //! - [`dp`]: noise on what a party releases, and the privacy loss of a run.
 //! - [`paillier`]: additively homomorphic encryption.
-//! - [`attack`]: what sketches of a matrix reveal about it.
+//! - [`adversary`]: what can be computed from what a party receives.
 
-pub mod attack;
+pub mod adversary;
 pub mod dp;
 pub mod dropout;
 pub mod fixed_point;

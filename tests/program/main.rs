@@ -23,6 +23,8 @@ mod transport;
 
 // Without MPI there are no ranks: these modules, and the tests marked with `needs MPI`, are left out.
 #[cfg(feature = "mpi")]
+mod audit;
+#[cfg(feature = "mpi")]
 mod clock;
 #[cfg(feature = "mpi")]
 mod extremes;

@@ -2,16 +2,18 @@
 //!
 //! Party r owns V[J_r] and U[I_r]. V's step is that of DSANLS. For U's step the parties sum Σ_r M[:, J_r] S_t[J_r, :],
 //! so that all of them see the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M:
-//! after ⌈n/d⌉ of them M is determined (Theorem 3; `fednmf attack` computes it from a file of `--record-releases`). So
-//! at most `--max-releases` are made, by default the most with fewer than n equations in all. Later iterations reuse
-//! the released sketches in turn, and nothing more of M leaves a party.
+//! after ⌈n/d⌉ of them M is determined (Theorem 3; `fednmf audit attack` computes it from a view of `--record-view`). So
+//! at most `--max-releases` are made. A party knows its own columns, so by default they are the most with fewer equations
+//! than the others have columns, for the party with the most columns. Later iterations reuse the released sketches in turn,
+//! and nothing more of M leaves a party.
 //!
-//! Fewer than n equations are no proof of secrecy: they leave M undetermined, but each reveals something to anyone who has
-//! prior knowledge of M. A subsampled release is raw columns of M, and a count sketch has buckets with a single column;
-//! these two are refused without `--i-know-this-leaks`.
+//! Fewer equations than unknowns are no proof of secrecy: they leave M undetermined, but each reveals something to anyone who has
+//! prior knowledge of M. Whole numbers are such knowledge: an entry with one of w values has log₂ w bits, and an equation in
+//! double precision gives 52. So releases of whole numbers (or of multiples of a common unit) end before their bits are as many
+//! as those of the unknown part of a row ([`grid`]); lattice reduction finds the data from more. A subsampled release is raw
+//! columns of M, and a count sketch has buckets with a single column; these two are refused without `--i-know-this-leaks`.
 
 use std::ops::Range;
-use std::path::PathBuf;
 
 use ndarray::{Array2, s};
 
@@ -19,18 +21,19 @@ use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, parties, relative_
 use crate::algorithms::columns::local::{Draws, Scratch, trace};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::parameters::{self, Auto, OrNone, Sizes};
+use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::algorithms::shared::init;
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
+use crate::comm::{CONTROL, MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
+use crate::data::Loaded;
 use crate::error::{Error, Result};
-use crate::linalg::{Real, gemm, gram};
+use crate::linalg::{Block, Real, gemm, gram};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::party_sum::{KEYS, PartySum};
-use crate::privacy::Declared;
+use crate::privacy::{Declared, DeclaredMut};
 use crate::random::Stream;
 use crate::sketch::{self, Sketch, SketchKind};
 use crate::state::{Owner, Piece, SavedState, State};
@@ -46,16 +49,13 @@ pub struct DsanlsSecureArgs {
     /// where it is small
     #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
     pub sketch_size: Auto<Sizes>,
-    /// Most sketches of the data that are released. 0: as many as possible without determining the data
+    /// Most sketches of the data that are released. 0: as many as possible without determining the data: fewer equations than
+    /// columns, and for whole numbers fewer bits than a row has
     #[arg(long, value_name = "N", default_value = "0", value_parser = parameters::count(0))]
     pub max_releases: usize,
     /// Allow releases that reveal the data: raw columns, or enough sketches to determine it
     #[arg(long)]
     pub i_know_this_leaks: bool,
-    /// Write the released sketches, which every party sees, to this file, for 'fednmf attack', which computes what they
-    /// reveal. The file is as secret as the data
-    #[arg(long, value_name = "F.h5|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
-    pub record_releases: OrNone<PathBuf>,
     #[command(flatten)]
     #[serde(flatten)]
     pub step: StepArgs,
@@ -113,11 +113,7 @@ impl Method for DsanlsSecureArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups {
-            secure_sum: Some(&self.secure_sum),
-            record_releases: self.record_releases.as_ref().map(PathBuf::as_path),
-            ..Groups::default()
-        }
+        Groups { secure_sum: Some(&self.secure_sum), ..Groups::default() }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
@@ -179,39 +175,103 @@ struct DsanlsSecure<T: Real> {
     iteration: usize,
 }
 
-/// d_U, d_V and the number of releases.
-fn sizes(args: &DsanlsSecureArgs, facts: &Facts) -> Result<(usize, usize, usize)> {
+/// Units that the entries of a party may be multiples of: whole numbers, halves, …, grey values, decimal places.
+const UNITS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 10.0, 100.0, 255.0, 1000.0];
+
+/// How fine the numbers of a party are: the number of units in 1, if all its entries are multiples of a unit. `divisor` is what
+/// the data were divided by. Zeros alone tell nothing.
+fn grid<T: Real>(block: &Block<T>, divisor: f64) -> Option<f64> {
+    let fits = |values: &[T], units: f64| {
+        values.iter().all(|x| {
+            let x: f64 = x.as_f64() * divisor * units;
+            (x - x.round()).abs() <= 64.0 * 2f64.powf(-precision_bits::<T>()) * x.abs().max(1.0)
+        })
+    };
+    let on_grid = |units: f64| match block {
+        Block::Dense(x) => {
+            x.iter().any(|x| *x != T::zero()) && x.rows().into_iter().all(|row| fits(&row.to_vec(), units))
+        }
+        Block::Sparse(x) => x.matrix().nnz() > 0 && fits(x.matrix().data(), units),
+        Block::Bits(_) => true,
+    };
+    UNITS.into_iter().find(|&units| on_grid(units))
+}
+
+/// The columns that the party with the most of them does not know: what the equations have to determine.
+fn hidden<T: Real>(data: &Loaded<T>) -> usize {
+    let all = data.header.cols;
+    let most = data.cuts.cols.iter().map(Range::len).max().unwrap_or(0);
+    // A single party has nobody to hide from.
+    if most == all { all } else { all - most }
+}
+
+/// The most releases that carry fewer bits than what a party does not know of a row, if any party's entries are on a grid; agreed by all.
+fn safe_for_grids<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Option<usize> {
+    let divisor = data.divisor.unwrap_or(1.0);
+    let range = (data.statistics.max - data.statistics.min.min(0.0)) * divisor;
+    let limit = |units: f64| {
+        let bits = hidden(data) as f64 * (range * units + 1.0).log2();
+        (bits / (d_u as f64 * precision_bits::<T>())) as u32
+    };
+    let own = data.blocks.iter().filter_map(|block| grid(block, divisor)).map(limit).min();
+    // One number for all: the smallest limit.
+    let mut smallest = [own.map_or(0, |limit| u32::MAX - limit)];
+    comm.max(CONTROL, DeclaredMut(&mut smallest));
+    (smallest[0] > 0).then(|| (u32::MAX - smallest[0]) as usize)
+}
+
+/// Bits of a number behind its first one.
+fn precision_bits<T: Real>() -> f64 {
+    -T::epsilon().as_f64().log2()
+}
+
+/// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns; `safe_for_grids` bounds it for entries that are multiples of a unit.
+fn sizes(
+    args: &DsanlsSecureArgs,
+    facts: &Facts,
+    hidden: usize,
+    safe_for_grids: impl Fn(usize) -> Option<usize>,
+) -> Result<(usize, usize, usize)> {
     let Facts { m, n, k, .. } = *facts;
     let (d_u, d_v) = match args.sketch_size.given() {
         Some(sizes) => (sizes.u.of(n), sizes.v.of(m)),
-        None => (sketch::default_size(n, k).min(n.saturating_sub(1).max(1)), sketch::default_size(m, k)),
+        None => (sketch::default_size(n, k).min(hidden.saturating_sub(1).max(1)), sketch::default_size(m, k)),
     };
     if d_u > n || d_v > m {
         return Err(Error::input(format!(
             "--sketch-size {d_u},{d_v}: at most the matrix's own {n} columns for U's update and {m} rows for V's"
         )));
     }
-    let safe = (n - 1) / d_u;
+    let safe = (hidden - 1) / d_u;
     let limit = if args.max_releases == 0 { safe } else { args.max_releases };
     if args.i_know_this_leaks {
         return Ok((d_u, d_v, limit.max(1)));
     }
     if safe == 0 || limit > safe {
         return Err(Error::input(format!(
-            "--max-releases {}: {} sketches with {d_u} of {n} columns are enough to compute M; at most {safe} are \
-             allowed (a smaller --sketch-size allows more) without --i-know-this-leaks",
+            "--max-releases {}: {} sketches with {d_u} of {n} columns are enough for a party to compute the {hidden} columns \
+             of the others; at most {safe} are allowed (a smaller --sketch-size allows more) without --i-know-this-leaks",
             limit.max(1),
-            n.div_ceil(d_u)
+            hidden.div_ceil(d_u)
         )));
     }
-    Ok((d_u, d_v, limit))
+    match safe_for_grids(d_u) {
+        None => Ok((d_u, d_v, limit)),
+        Some(least) if least >= 1 && args.max_releases <= least => Ok((d_u, d_v, limit.min(least))),
+        Some(least) => Err(Error::input(format!(
+            "--max-releases {}: a party's entries are whole numbers or multiples of a unit, so the numbers of {limit} sketch(es) \
+             of {d_u} columns have more bits than what a party does not know of a row, and lattice reduction may find it; \
+             {least} are allowed (a smaller --sketch-size allows more) without --i-know-this-leaks",
+            limit.max(1)
+        ))),
+    }
 }
 
 fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let facts = Facts::of(&data, k);
-    let (d_u, d_v, limit) = sizes(args, &facts)?;
+    let (d_u, d_v, limit) = sizes(args, &facts, hidden(&data), |d_u| safe_for_grids(&comm, &data, d_u))?;
     let Facts { m, n, order, .. } = facts;
     let rows_of = |parties: Range<usize>| match (parties.start, parties.end) {
         (a, b) if a < b => even_part(m, who.count, a).start..even_part(m, who.count, b - 1).end,
@@ -402,11 +462,6 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
         let mut state = State::from(self.factors());
         state.matrices.push(Piece::shared("released", self.released.nrows(), 0, self.released.view()));
         state
-    }
-
-    fn recorded_view(&self) -> Option<Piece<'_, T>> {
-        let rows = self.iteration.min(self.limit) * self.facts.m;
-        Some(Piece::shared("released", rows, 0, self.released.slice(s![..rows, ..])))
     }
 
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {

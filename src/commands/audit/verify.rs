@@ -62,7 +62,12 @@ fn on_rank_0(args: &VerifyArgs) -> Result<String> {
     }
     if let Some(budget) = &budget {
         let (epsilon, delta) = budget.spent();
-        let _ = writeln!(text, "budget: epsilon {epsilon} of {}, delta {delta}, {} run(s)", budget.limit, budget.runs.len());
+        let _ = writeln!(
+            text,
+            "budget: epsilon {epsilon} of {}, delta {delta}, {} run(s)",
+            budget.limit,
+            budget.runs.len()
+        );
     }
     Ok(if args.json { format!("{}\n", Value::from(all)) } else { text })
 }

@@ -153,6 +153,7 @@ impl Sweep<'_> {
             comm: group.clone(),
         };
         let mut driver = Driver {
+            view: None,
             comm: group.clone(),
             algorithm: group.agree_on_error(f64::build(self.method(task.k), problem))?,
             trajectory: Trajectory::default(),

@@ -32,6 +32,11 @@ pub const PLAIN_ANSWER: MessageTag =
     MessageTag::new("answers of neighbours, not encrypted (--plain)", Payload::SharedFactor);
 pub const FLAG: MessageTag = MessageTag::new("flags to neighbours", Payload::Control);
 
+/// The name of a party's own weights in a recorded view; they follow the answer that they belong to.
+pub const OWN_WEIGHTS: &str = "own weights";
+/// The name of a party's own quantised copy of X in a recorded view.
+pub const OWN_COPY: &str = "own copy of X";
+
 /// How the weights of an edge's end are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
@@ -263,6 +268,12 @@ impl Network {
     /// Every hosted party encrypts its U.
     fn seal(&mut self) {
         let Network { comm, hosted, vault, quantised, messages, interrupt, .. } = self;
+        if comm.is_viewed() {
+            for (party, u) in hosted.clone().zip(&*quantised) {
+                let numbers: Vec<f64> = u.iter().map(|&u| u as f64).collect();
+                comm.knows(OWN_COPY, Some(party), (1, u.len()), &numbers);
+            }
+        }
         comm.work("encrypt", || {
             for ((party, u), message) in hosted.clone().zip(&*quantised).zip(&mut *messages) {
                 match (&mut *vault, message) {
@@ -349,6 +360,9 @@ impl Network {
                 }
                 None => opened.iter_mut().zip(end.answer.words()).for_each(|(d, &word)| *d = word as i64),
             }
+            if comm.is_viewed() {
+                view(comm, if vault.is_some() { ANSWER } else { PLAIN_ANSWER }, end, opened);
+            }
             for ((sum, &d), &g) in sums[end.local].iter_mut().zip(&*opened).zip(&end.weights) {
                 *sum += i128::from(d) * i128::from(g);
             }
@@ -375,6 +389,13 @@ impl Network {
             }
         }
     }
+}
+
+/// Records what a party decrypts of a neighbour's answer, and its own weights.
+fn view(comm: &PartyCommunicator, answer: MessageTag, end: &End, opened: &[i64]) {
+    let numbers: Vec<f64> = opened.iter().map(|&d| d as f64).collect();
+    comm.opened(answer, Some((end.neighbour, end.party)), &numbers);
+    comm.knows(OWN_WEIGHTS, Some(end.party), (1, end.weights.len()), &end.weights);
 }
 
 /// The owner of a secret, for [`secret_rng`].

@@ -14,7 +14,7 @@
 //! all stop: at the same iteration, without a collective call.
 
 mod encrypted;
-mod exchange;
+pub mod exchange;
 mod fixed_point;
 pub(super) mod local;
 pub(super) mod measure;

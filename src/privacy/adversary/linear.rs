@@ -93,6 +93,33 @@ impl Recovery {
     }
 }
 
+/// The part of X (m × k) outside the span of the columns (m × n), relative to ‖X‖.
+pub fn outside(x: &Array2<f64>, columns: &Array2<f64>) -> f64 {
+    let mut left = x.to_owned();
+    let mut basis: Vec<Array1<f64>> = Vec::new();
+    for column in columns.axis_iter(Axis(1)) {
+        let mut rest = column.to_owned();
+        for _ in 0..2 {
+            for known in &basis {
+                let along = known.dot(&rest);
+                rest.scaled_add(-along, known);
+            }
+        }
+        let length = rest.dot(&rest).sqrt();
+        if length > DEPENDENT * column.dot(&column).sqrt() {
+            basis.push(rest / length);
+        }
+    }
+    for mut column in left.axis_iter_mut(Axis(1)) {
+        for known in &basis {
+            let along = known.dot(&column);
+            column.scaled_add(-along, known);
+        }
+    }
+    let norm = |x: &Array2<f64>| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+    norm(&left) / norm(x).max(f64::MIN_POSITIVE)
+}
+
 /// rows ← rows − (rows · basisᵀ) · basis, and the same combination of the images.
 fn project_out(
     basis: &ArrayView2<f64>,

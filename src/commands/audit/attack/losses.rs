@@ -1,0 +1,62 @@
+//! Sums that were repeated without a party that dropped out (`--secure-threshold`).
+
+use std::collections::BTreeSet;
+
+use ndarray::Array2;
+
+use super::asked::Asked;
+use super::finding::Finding;
+use super::seen::Seen;
+use crate::comm::Knowledge;
+use crate::error::Result;
+use crate::privacy::adversary::differencing::{Sum, pairs};
+use crate::privacy::adversary::linear::outside;
+
+/// Searches the opened sums for two whose difference is a term.
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+    let view = &seen.views[0];
+    let (mut sums, mut places, mut parties) = (Vec::new(), Vec::new(), (0..seen.cuts.len()).collect::<BTreeSet<_>>());
+    let threshold = seen.param("secure_threshold").as_u64().unwrap_or(0) > 0;
+    for (at, record) in view.records.iter().enumerate() {
+        if record.knowledge == Knowledge::Received && record.payload.as_deref() == Some("Masked") && threshold {
+            // Before the masked words there is a flag for each party.
+            let flags = view.values(at)?;
+            parties =
+                flags.iter().take(seen.cuts.len()).enumerate().filter(|(_, x)| **x == 1.0).map(|(p, _)| p).collect();
+        }
+        if record.knowledge == Knowledge::Opened && record.from.is_none() {
+            places.push(at);
+            sums.push(Sum {
+                kind: record.kind.clone(),
+                iteration: record.iteration,
+                length: record.cols,
+                parties: parties.clone(),
+            });
+        }
+    }
+    if sums.is_empty() {
+        return Ok(Vec::new());
+    }
+    let all = pairs(&sums);
+    let lost: BTreeSet<usize> = all.iter().map(|pair| pair.party).collect();
+    let smallest = sums.iter().map(|sum| sum.parties.len()).min().unwrap_or(0);
+    let mut found = Finding::new("differencing", "values of an iteration that are summed twice are the same");
+    found.of = "lost parties' terms";
+    found.recovered = Some((lost.len(), seen.cuts.len() - smallest));
+    let mut notes = vec![format!("{} masked sums", sums.len())];
+    for pair in &all {
+        let difference = view.values(places[pair.with])? - view.values(places[pair.without])?;
+        notes.push(format!(
+            "'{}' of party {} in iteration {}",
+            sums[pair.with].kind, pair.party, sums[pair.with].iteration
+        ));
+        // A term M_r V_r lies in the span of the party's columns.
+        let truth = asked.truth.matrix.as_ref().filter(|_| seen.by_columns && difference.len() == seen.m * seen.k);
+        if let (Some(matrix), Some(term)) = (truth, seen.shaped_like(view, &difference)) {
+            let columns = matrix.slice(ndarray::s![.., seen.cuts[pair.party].clone()]).to_owned();
+            found.error = Some(outside(&term, &columns));
+            found.baseline = Some(outside(&Array2::ones(term.dim()), &columns));
+        }
+    }
+    Ok(vec![found.note(notes.join("; "))])
+}

@@ -1,0 +1,91 @@
+//! `fednmf audit attack`: what the ranks whose views were recorded can compute of the other parties' data.
+
+mod asked;
+mod dsanls_secure;
+mod finding;
+mod losses;
+mod ppdnmf;
+mod report;
+mod rows;
+mod secure_hals;
+mod seen;
+mod truth;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::asked::Asked;
+use self::finding::Finding;
+use self::report::{as_json, table};
+use self::seen::Seen;
+use self::truth::Truth;
+use crate::comm::Communicator;
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::view::RecordedView;
+
+/// What `fednmf audit attack` is told.
+#[derive(Debug, Args)]
+pub struct AttackArgs {
+    /// Files of --record-view: of one rank, or of several that collude
+    #[arg(required = true, value_name = "VIEW")]
+    pub views: Vec<PathBuf>,
+    /// The matrix to compare with [default: the run's own --input]
+    #[arg(long, value_name = "MATRIX")]
+    pub truth: Option<String>,
+    /// For membership inference: rows that were in nobody's data
+    #[arg(long, value_name = "MATRIX")]
+    pub candidates: Option<String>,
+    /// For ppdnmf: the view of the party that is attacked, to compare with its copies of X
+    #[arg(long, value_name = "VIEW")]
+    pub victim: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Rank 0 attacks, the others wait. Collective.
+///
+/// # Errors
+/// When a file cannot be read, is no view, or does not belong to the others.
+pub fn attack(args: &AttackArgs, comm: &Communicator) -> Result<i32> {
+    let alone = comm.split(comm.rank());
+    let told = if comm.is_root() { on_rank_0(args, &alone) } else { Ok(String::new()) };
+    let text = comm.agree_on_error(told)?;
+    if comm.is_root() {
+        let _ = std::io::stdout().write_all(text.as_bytes());
+    }
+    Ok(EXIT_DONE)
+}
+
+fn on_rank_0(args: &AttackArgs, alone: &Communicator) -> Result<String> {
+    let seen = Seen::open(&args.views)?;
+    let victim = args.victim.as_deref().map(RecordedView::open).transpose()?;
+    if let Some(victim) = &victim
+        && seen.views.iter().any(|view| view.about().get("rank") == victim.about().get("rank"))
+    {
+        return Err(Error::input("--victim: is one of the attackers' own views; give that of another rank"));
+    }
+    let truth = if seen.private() { Truth::load(&seen, args.truth.as_deref(), alone)? } else { Truth::default() };
+    let asked = Asked { truth, candidates: args.candidates.as_deref(), victim, alone };
+    let mut findings = attacks(&seen, &asked)?;
+    findings.extend(seen.in_the_clear());
+    Ok(if args.json { format!("{}\n", as_json(&seen, &findings)) } else { table(&seen, &findings) })
+}
+
+/// The attacks that apply to the method.
+fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+    if !seen.private() {
+        return Ok(Vec::new());
+    }
+    let mut findings = match seen.algorithm() {
+        "secure-hals" => secure_hals::attacks(seen, asked)?,
+        "dsanls-secure" => dsanls_secure::attacks(seen, asked)?,
+        "ppdnmf" => ppdnmf::attacks(seen, asked)?,
+        _ => Vec::new(),
+    };
+    findings.extend(losses::attacks(seen, asked)?);
+    findings.extend(rows::attacks(seen, asked)?);
+    Ok(findings)
+}

@@ -1,0 +1,175 @@
+//! `ppdnmf`: answers of neighbours, g (U_j − U_i) with unknown g.
+
+use ndarray::Array2;
+
+use super::asked::Asked;
+use super::finding::{Finding, distance};
+use super::seen::Seen;
+use crate::algorithms::network::ppdnmf::exchange::{ANSWER, OWN_COPY, OWN_WEIGHTS, PLAIN_ANSWER};
+use crate::algorithms::shared::init;
+use crate::comm::Knowledge;
+use crate::error::Result;
+use crate::output::view::RecordedView;
+use crate::privacy::adversary::neighbour::{State, Weights, column_error, copy, products};
+
+/// What a party got from one neighbour, step by step.
+#[derive(Default)]
+struct Edge {
+    party: usize,
+    neighbour: usize,
+    iterations: Vec<usize>,
+    /// Estimates of the neighbour's copy of X.
+    copies: Vec<Array2<f64>>,
+    /// Σ ρ (U_i − U_j), as the neighbour gets it.
+    pulls: Vec<Array2<f64>>,
+    own: Vec<Array2<f64>>,
+}
+
+/// The attacks on each neighbour of the own parties.
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for view in &seen.views {
+        for edge in edges(seen, view)? {
+            findings.push(one_answer(seen, &edge, asked)?);
+            findings.extend(rounds(seen, &edge, asked)?);
+        }
+    }
+    Ok(findings)
+}
+
+/// All answers that the parties of a view decrypted, by neighbour.
+fn edges(seen: &Seen, view: &RecordedView) -> Result<Vec<Edge>> {
+    let scale = seen.param("quantization").as_f64().unwrap_or(1.0);
+    let g_scale = seen.param("g_scale").as_f64().unwrap_or(1.0);
+    let g_max = (seen.param("g_max").as_f64().unwrap_or(1.0) * g_scale).floor();
+    let shape = (seen.m, seen.k);
+    let mut copies: Vec<(usize, Array2<f64>)> = Vec::new();
+    let mut edges: Vec<Edge> = Vec::new();
+    for (at, record) in view.records.iter().enumerate() {
+        let Some(to) = record.to else { continue };
+        match (record.knowledge, record.kind.as_str()) {
+            (Knowledge::Own, OWN_COPY) => {
+                copies.retain(|(party, _)| *party != to);
+                copies.extend(seen.shaped(view, at, shape)?.map(|values| (to, values / scale)));
+            }
+            (Knowledge::Opened, kind) if kind == ANSWER.kind || kind == PLAIN_ANSWER.kind => {
+                let (Some(from), Some((_, own))) = (record.from, copies.iter().find(|(party, _)| *party == to)) else {
+                    continue;
+                };
+                let (Some(answer), true) = (seen.shaped(view, at, shape)?, at + 1 < view.records.len()) else {
+                    continue;
+                };
+                // The own weights follow their answer.
+                let weights =
+                    if view.records[at + 1].kind == OWN_WEIGHTS { seen.shaped(view, at + 1, shape)? } else { None };
+                let Some(weights) = weights else { continue };
+                let place = edges.iter().position(|edge| (edge.party, edge.neighbour) == (to, from));
+                let place = place.unwrap_or_else(|| {
+                    edges.push(Edge { party: to, neighbour: from, ..Edge::default() });
+                    edges.len() - 1
+                });
+                let edge = &mut edges[place];
+                edge.iterations.push(record.iteration);
+                edge.copies.push(copy(own, &(&answer / scale), g_max));
+                edge.pulls.push(&answer * &weights * (-1.0 / (scale * g_scale * g_scale)));
+                edge.own.push(own.clone());
+            }
+            _ => {}
+        }
+    }
+    Ok(edges)
+}
+
+/// The neighbour's copies in its own view, step by step.
+fn true_copies(seen: &Seen, asked: &Asked<'_>, party: usize) -> Result<Vec<Array2<f64>>> {
+    let Some(victim) = &asked.victim else { return Ok(Vec::new()) };
+    let scale = seen.param("quantization").as_f64().unwrap_or(1.0);
+    let mut all = Vec::new();
+    for at in victim.of_kind(Knowledge::Own, OWN_COPY).filter(|&at| victim.records[at].to == Some(party)) {
+        all.extend(seen.shaped(victim, at, (seen.m, seen.k))?.map(|values| values / scale));
+    }
+    Ok(all)
+}
+
+/// X of the neighbour from each answer alone: the median of the errors.
+fn one_answer(seen: &Seen, edge: &Edge, asked: &Asked<'_>) -> Result<Finding> {
+    let name = format!("party {} of its neighbour {}; g is at least half its limit", edge.party, edge.neighbour);
+    let mut found = Finding::new("one answer", name);
+    found.of = "copies of X";
+    let truth = true_copies(seen, asked, edge.neighbour)?;
+    if truth.len() != edge.copies.len() {
+        return Ok(
+            found.note(format!("{} answers; give --victim, the neighbour's view, to compare", edge.copies.len()))
+        );
+    }
+    let median = |estimates: &[Array2<f64>]| {
+        let mut all: Vec<f64> = estimates.iter().zip(&truth).map(|(a, b)| distance(&a.view(), &b.view())).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    };
+    (found.error, found.baseline) = (median(&edge.copies), median(&edge.own));
+    Ok(found.note(format!("{} answers, median error; the guess is the own X", edge.copies.len())))
+}
+
+/// The neighbour's products Z Yᵀ, by least squares over the steps of each round; a neighbour with other neighbours is pulled
+/// by them as well, which this does not see.
+fn rounds(seen: &Seen, edge: &Edge, asked: &Asked<'_>) -> Result<Option<Finding>> {
+    let number = |name: &str| seen.param(name).as_f64();
+    let (Some(mu), Some(g_max)) = (number("mu_penalty"), number("g_max")) else { return Ok(None) };
+    // The graph is public: with two parties each has one neighbour.
+    let degree = if seen.cuts.len() == 2 { 1.0 } else { 0.0 };
+    let assumed = format!("party {} is the only neighbour of {}; all steps of a round", edge.party, edge.neighbour);
+    let mut found = Finding::new("a round", assumed);
+    if degree == 0.0 {
+        return Ok(Some(found.note("more than two parties: a neighbour's other pulls are not followed here")));
+    }
+    found.of = "columns";
+    let weights = Weights { mu, tau: degree * g_max * g_max };
+    let scale = init::scale(seen.statistic("sum"), (seen.m, seen.n), seen.k);
+    let mut first = Array2::<f64>::zeros((seen.m, seen.k));
+    init::u(seen.seed, &(0..seen.m), 3.0 * scale, first.view_mut());
+    let mut state = State::start(&first);
+    let (mut from, mut best, mut all) = (0, None::<f64>, 0);
+    let mut own_error = None::<f64>;
+    while from < edge.iterations.len() {
+        let iteration = edge.iterations[from];
+        let steps = edge.iterations[from..].iter().take_while(|&&i| i == iteration).count();
+        let (copies, pulls) = (&edge.copies[from..from + steps], &edge.pulls[from..from + steps]);
+        from += steps;
+        let known = state.follow(copies, pulls, weights);
+        // Y starts at 0, so the first round is about nothing.
+        let (true, Some((r, _))) = (iteration > 0, products(copies, &known)) else { continue };
+        all += 1;
+        if let Some(matrix) = &asked.truth.matrix {
+            let columns = seen.cuts[edge.neighbour].clone();
+            if columns.len() == 1 {
+                let error = column_error(&r, &matrix.column(columns.start).to_owned());
+                best = Some(best.map_or(error, |best| best.min(error)));
+                let column = matrix.column(columns.start);
+                let mean = column.mean().unwrap_or(0.0);
+                own_error = Some(
+                    (column.mapv(|x| (x - mean).powi(2)).sum() / column.dot(&column).max(f64::MIN_POSITIVE)).sqrt(),
+                );
+            }
+        }
+        if let Some(victim) = &asked.victim
+            && let Some(matrix) = &asked.truth.matrix
+            && seen.cuts[edge.neighbour].len() > 1
+            && let Some(y) = of_victim(victim, edge.neighbour, iteration)?
+        {
+            let columns = matrix.slice(ndarray::s![.., seen.cuts[edge.neighbour].clone()]);
+            let error = distance(&r.view(), &columns.dot(&y).view());
+            best = Some(best.map_or(error, |best| best.min(error)));
+        }
+    }
+    (found.error, found.baseline) = (best, own_error);
+    let what = if seen.cuts[edge.neighbour].len() == 1 { "the neighbour's column, up to its length" } else { "Z Y'" };
+    Ok(Some(found.note(format!("{all} rounds; the error is that of {what} in the best round"))))
+}
+
+/// Y_jᵀ of the victim at the beginning of an iteration.
+fn of_victim(victim: &RecordedView, party: usize, iteration: usize) -> Result<Option<Array2<f64>>> {
+    let mut all = victim.of_kind(Knowledge::Own, "V");
+    let at = all.find(|&at| victim.records[at].to == Some(party) && victim.records[at].iteration == iteration);
+    at.map(|at| victim.values(at)).transpose()
+}

@@ -1,0 +1,163 @@
+//! `secure-hals`: the sums Σ M_r V_r and Σ V_rᵀV_r of all iterations.
+
+use ndarray::{Array2, ArrayView2};
+
+use super::asked::Asked;
+use super::finding::Finding;
+use super::seen::Seen;
+use crate::algorithms::shared::init;
+use crate::error::Result;
+use crate::linalg::Real;
+use crate::nls::{Pivoting, Sweep, sweep};
+use crate::privacy::adversary::dynamics::{self, Step};
+use crate::privacy::adversary::lattice::{Outcome, System};
+use crate::privacy::adversary::linear::Recovery;
+
+const PRODUCT: &str = "sum of M_r V_r";
+/// Most hidden columns, and rounds of fitting, for the fit of the iterations.
+const MOST_COLUMNS: usize = 400;
+const ROUNDS: usize = 80;
+
+/// All attacks on the sums.
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+    let sums = seen.sums(PRODUCT);
+    let Some(&first) = sums.first() else { return Ok(Vec::new()) };
+    let (m, k, hidden) = (seen.m, seen.k, seen.hidden());
+    let truth = asked.truth.hidden(seen);
+    let Some(sum) = seen.shaped(&seen.views[0], first, (m, k))? else {
+        let only = Finding::new("linear", "").note("--sketch: each sum is about some rows only; not attacked");
+        return Ok(vec![only]);
+    };
+    // The own terms of a sum are V of the iteration before it.
+    let own = |iteration: usize| {
+        move |party: usize, data: &Array2<f64>| {
+            let v = seen.known("V_beyond", Some(party), iteration)?;
+            let v = if v.is_some() { v } else { seen.known("V", Some(party), iteration)? };
+            Ok(v.map(|v| data.dot(&v)))
+        }
+    };
+    let sum = seen.without_own(sum, own(0))?;
+    let start = if seen.is_single() { start::<f32>(seen) } else { start::<f64>(seen) };
+    let start = start.select(ndarray::Axis(0), &hidden);
+    let assumed = "V starts as with --start public; the first sum";
+    let mut findings = on_equations(&start.t(), &sum.t(), seen, truth.as_ref(), assumed);
+
+    let mut steps = Vec::new();
+    for &at in &sums {
+        let iteration = seen.views[0].records[at].iteration;
+        let Some(sum) = seen.shaped(&seen.views[0], at, (m, k))? else { continue };
+        let Some(u) = seen.known("U", None, iteration + 1)? else { continue };
+        steps.push(Step { product: seen.without_own(sum, own(iteration))?, u });
+    }
+    findings.push(fit(seen, &steps, hidden.len(), truth.as_ref()));
+    Ok(findings)
+}
+
+/// The public start of V, n × k.
+fn start<T: Real>(seen: &Seen) -> Array2<f64> {
+    let scale = init::scale(seen.statistic("sum"), (seen.m, seen.n), seen.k);
+    let mut v = Array2::<T>::zeros((seen.n, seen.k));
+    init::v(seen.seed, &(0..seen.n), scale, v.view_mut());
+    v.mapv(Real::as_f64)
+}
+
+/// Linear and lattice attack on equations (e × n) for every row of the hidden columns, with their values (e × m).
+pub fn on_equations(
+    equations: &ArrayView2<f64>,
+    values: &ArrayView2<f64>,
+    seen: &Seen,
+    truth: Option<&Array2<f64>>,
+    assumed: &str,
+) -> Vec<Finding> {
+    let (n, m) = (equations.ncols(), values.ncols());
+    let tolerance = if seen.is_single() { 1e-3 } else { 1e-6 };
+    let mut recovery = Recovery::new(m, n);
+    recovery.add(&mut equations.to_owned().view_mut(), &mut values.to_owned().view_mut());
+    let rank = recovery.rank();
+    let mut linear = Finding::new("linear", assumed).note(format!("{rank} equations for {n} unknowns of each row"));
+    if let Some(truth) = truth {
+        linear = linear.compared(&recovery.estimate().view(), &truth.view(), tolerance);
+    } else if rank == n {
+        linear.recovered = Some((m, m));
+    }
+
+    let prior = seen.whole_numbers();
+    let assumed = format!("{assumed}; entries are whole numbers from {} to {}", prior.low, prior.high);
+    let system = System::new(equations, values, seen.bits());
+    let rows: Vec<usize> = (0..m).collect();
+    // A wrong assumption shows at a few rows.
+    let few = &rows[..m.min(20)];
+    let mut outcome = system.solve(prior, few);
+    if matches!(&outcome, Outcome::Found { rows, .. } if rows.iter().any(Option::is_some)) && few.len() < m {
+        outcome = system.solve(prior, &rows);
+    }
+    let lattice = Finding::new("lattice", assumed);
+    vec![
+        linear,
+        match outcome {
+            Outcome::TooFew { known, needed } => {
+                lattice.note(format!("{known:.0} bits are known of {needed:.0} for each row: not determined"))
+            }
+            Outcome::TooLarge { dimension } => {
+                lattice.note(format!("a lattice of dimension {dimension}: not reduced here"))
+            }
+            Outcome::Found { dimension, rows } => of_rows(lattice, dimension, &rows, m, prior.mean, truth),
+        },
+    ]
+}
+
+fn of_rows(
+    lattice: Finding,
+    dimension: usize,
+    rows: &[Option<Vec<f64>>],
+    m: usize,
+    mean: f64,
+    truth: Option<&Array2<f64>>,
+) -> Finding {
+    let found = rows.iter().flatten().count();
+    let mut lattice =
+        lattice.note(format!("dimension {dimension}; {found} of {} rows tried satisfy all equations", rows.len()));
+    lattice.recovered = Some((found, m));
+    if let Some(truth) = truth {
+        let guess = |i: usize, j: usize| rows.get(i).and_then(Option::as_ref).map_or(mean, |row| row[j]);
+        let estimate = Array2::from_shape_fn(truth.dim(), |(i, j)| guess(i, j));
+        lattice = lattice.compared(&estimate.view(), &truth.view(), 1e-9);
+    }
+    lattice
+}
+
+/// Fits hidden columns and their V to all sums.
+fn fit(seen: &Seen, steps: &[Step], n: usize, truth: Option<&Array2<f64>>) -> Finding {
+    let found = Finding::new("dynamics", "how V follows from U; nothing of V's start");
+    if n > MOST_COLUMNS || steps.len() < 2 {
+        return found.note(format!("{n} hidden columns and {} sums: not tried", steps.len()));
+    }
+    let passes = seen.param("local_iters").as_u64().unwrap_or(1) as usize;
+    let exact = seen.param("update") == "bpp";
+    let scale = init::scale(seen.statistic("sum"), (seen.m, seen.n), seen.k);
+    // Any start in the range of starts: by another seed than the run's.
+    let mut guess = Array2::<f64>::zeros((n, seen.k));
+    init::v(seen.seed ^ 0x5eed, &(0..n), scale, guess.view_mut());
+    let prior = dynamics::Prior {
+        low: seen.statistic("min").min(0.0),
+        high: seen.statistic("max"),
+        mean: seen.statistic("sum") / (seen.m as f64 * seen.n as f64),
+    };
+    let advance = |v: &mut Array2<f64>, r: &Array2<f64>, g: &Array2<f64>| {
+        if exact {
+            Pivoting::new(g.nrows()).solve(&mut v.view_mut(), &r.view(), &g.view());
+        } else {
+            sweep(&mut v.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes });
+        }
+    };
+    let note =
+        format!("{} sums, {} equations for {n} unknowns of each row and for V", steps.len(), steps.len() * seen.k);
+    let Some(estimate) = dynamics::fit(steps, &guess, prior, ROUNDS, advance) else {
+        return found.note(format!("{note}; no fit"));
+    };
+    let fitted = found.note(format!("{note}; columns in the best order"));
+    let Some(truth) = truth else { return fitted };
+    // The order of columns is not known to the attacker, and says little.
+    let ordered = dynamics::matched(&estimate, truth);
+    fitted.compared(&ordered.view(), &truth.view(), 1e-2)
+}

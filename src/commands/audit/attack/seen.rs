@@ -1,0 +1,226 @@
+//! The views of colluding ranks, put together: what they own, what is hidden from them, and what they got in which
+//! iteration.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use ndarray::{Array2, ShapeBuilder as _};
+use serde_json::Value;
+
+use super::finding::Finding;
+use crate::comm::Knowledge;
+use crate::driver::view::DATA;
+use crate::error::{Error, Result};
+use crate::output::view::RecordedView;
+use crate::privacy::adversary::lattice;
+
+/// What these ranks know together.
+pub struct Seen {
+    pub views: Vec<RecordedView>,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub seed: u64,
+    /// Whether parties hold columns; otherwise rows.
+    pub by_columns: bool,
+    /// Columns or rows of each party.
+    pub cuts: Vec<Range<usize>>,
+    /// The parties of these ranks.
+    pub own: Vec<usize>,
+}
+
+impl Seen {
+    /// Opens the views of one run.
+    ///
+    /// # Errors
+    /// When one cannot be read, or they are of different runs.
+    pub fn open(paths: &[PathBuf]) -> Result<Seen> {
+        let views = paths.iter().map(|path| RecordedView::open(path)).collect::<Result<Vec<_>>>()?;
+        let first = &views[0];
+        let same = ["algo", "seed", "m", "n", "k", "params", "cuts"];
+        for view in &views[1..] {
+            let differs = same.iter().find(|name| view.about().get(**name) != first.about().get(**name));
+            if let Some(name) = differs {
+                return Err(Error::input(format!(
+                    "{}: is of another run than {} (its {name} is another); give views of the ranks of one run",
+                    view.path.display(),
+                    first.path.display()
+                )));
+            }
+        }
+        let broken = || Error::input(format!("{}: its list of parties is damaged", first.path.display()));
+        let list = |view: &RecordedView, name: &str| view.about().get(name).cloned().ok_or_else(broken);
+        let cuts: Vec<[usize; 2]> = serde_json::from_value(list(first, "cuts")?).map_err(|_| broken())?;
+        let mut own = Vec::new();
+        for view in &views {
+            let hosted: Vec<usize> = serde_json::from_value(list(view, "hosted")?).map_err(|_| broken())?;
+            own.extend(hosted);
+        }
+        own.sort_unstable();
+        own.dedup();
+        let truth = |name: &str| first.about().get(name).is_some_and(|x| x.as_bool().unwrap_or(*x == 1));
+        Ok(Seen {
+            m: first.count("m")?,
+            n: first.count("n")?,
+            k: first.count("k")?,
+            seed: first.count("seed")? as u64,
+            by_columns: truth("by_columns"),
+            cuts: cuts.into_iter().map(|[start, end]| start..end).collect(),
+            own,
+            views,
+        })
+    }
+
+    /// A public parameter of the run.
+    pub fn about(&self, name: &str) -> &Value {
+        self.views[0].about().get(name).unwrap_or(&Value::Null)
+    }
+
+    /// A parameter of the method.
+    pub fn param(&self, name: &str) -> &Value {
+        self.views[0].param(name)
+    }
+
+    pub fn algorithm(&self) -> &str {
+        self.about("algo").as_str().unwrap_or_default()
+    }
+
+    pub fn private(&self) -> bool {
+        self.about("private").as_bool().unwrap_or(*self.about("private") == 1)
+    }
+
+    /// Whether the run computed in single precision.
+    pub fn is_single(&self) -> bool {
+        self.about("precision") == "f32"
+    }
+
+    /// A figure of the whole matrix, shared while loading.
+    pub fn statistic(&self, name: &str) -> f64 {
+        self.about("statistics").get(name).and_then(Value::as_f64).unwrap_or(0.0)
+    }
+
+    pub fn ranks(&self) -> Vec<usize> {
+        let rank = |view: &RecordedView| view.about().get("rank").and_then(Value::as_u64).unwrap_or(0) as usize;
+        self.views.iter().map(rank).collect()
+    }
+
+    pub fn hidden_parties(&self) -> Vec<usize> {
+        (0..self.cuts.len()).filter(|party| !self.own.contains(party)).collect()
+    }
+
+    /// The columns, or rows, of the parties that are attacked; all, if the views are those of all parties, since then every
+    /// party is a victim of what all receive alike.
+    pub fn hidden(&self) -> Vec<usize> {
+        let parties = if self.is_all() { (0..self.cuts.len()).collect() } else { self.hidden_parties() };
+        parties.into_iter().flat_map(|party| self.cuts[party].clone()).collect()
+    }
+
+    /// Whether no party is left to attack: the views show what an outsider would see of the messages that all get.
+    pub fn is_all(&self) -> bool {
+        self.hidden_parties().is_empty()
+    }
+
+    /// Takes an entry for a whole number between the smallest and the largest of all.
+    pub fn whole_numbers(&self) -> lattice::Prior {
+        let (low, high) = (self.statistic("min").min(0.0).floor(), self.statistic("max").ceil());
+        let mean = self.statistic("sum") / (self.m as f64 * self.n as f64);
+        lattice::Prior { low, high, mean: mean.clamp(low, high) }
+    }
+
+    /// Bits of a sum that are right, relative to the sum.
+    pub fn bits(&self) -> f64 {
+        if self.is_single() { 17.0 } else { 44.0 }
+    }
+
+    /// A message as the matrix that it is, rows × cols in the memory order of the run.
+    ///
+    /// # Errors
+    /// When the values cannot be read.
+    pub fn shaped(&self, view: &RecordedView, at: usize, (rows, cols): (usize, usize)) -> Result<Option<Array2<f64>>> {
+        Ok(in_order(view, view.values(at)?, (rows, cols)))
+    }
+
+    /// As [`Seen::shaped`], for the entries of an m × k message.
+    pub fn shaped_like(&self, view: &RecordedView, values: &Array2<f64>) -> Option<Array2<f64>> {
+        in_order(view, values.clone(), (self.m, self.k))
+    }
+
+    /// The results of the sums of a kind, opened or in the clear, in order: all ranks get the same.
+    pub fn sums(&self, kind: &str) -> Vec<usize> {
+        let view = &self.views[0];
+        let opened: Vec<usize> = view.of_kind(Knowledge::Opened, kind).collect();
+        if opened.is_empty() { view.of_kind(Knowledge::Received, kind).collect() } else { opened }
+    }
+
+    /// A matrix that a party of these ranks knows, after so many iterations.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn known(&self, kind: &str, party: Option<usize>, iteration: usize) -> Result<Option<Array2<f64>>> {
+        for view in &self.views {
+            let at = view
+                .of_kind(Knowledge::Own, kind)
+                .find(|&at| view.records[at].to == party && view.records[at].iteration == iteration);
+            if let Some(at) = at {
+                return view.values(at).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The own block of a party of these ranks.
+    ///
+    /// # Errors
+    /// When it cannot be read, or was too large to be recorded.
+    pub fn own_data(&self, party: usize) -> Result<Array2<f64>> {
+        self.known(DATA, Some(party), 0)?.ok_or_else(|| {
+            Error::input(format!(
+                "{}: the data of party {party} was too large to be recorded; use a smaller matrix",
+                self.views[0].path.display()
+            ))
+        })
+    }
+
+    /// Subtracts what the own parties contributed to a sum; `term` is given a party, its data and its columns.
+    ///
+    /// # Errors
+    /// As [`Seen::own_data`].
+    pub fn without_own(
+        &self,
+        mut sum: Array2<f64>,
+        mut term: impl FnMut(usize, &Array2<f64>) -> Result<Option<Array2<f64>>>,
+    ) -> Result<Array2<f64>> {
+        if self.is_all() {
+            return Ok(sum);
+        }
+        for &party in &self.own {
+            let data = self.own_data(party)?;
+            if let Some(term) = term(party, &data)? {
+                sum -= &term;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// What arrived unprotected: kinds of messages with their number.
+    pub fn in_the_clear(&self) -> Option<Finding> {
+        let mut kinds: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for record in self.views.iter().flat_map(|view| &view.records) {
+            let payload = record.payload.as_deref().unwrap_or("Control");
+            if record.knowledge == Knowledge::Received && !["Control", "Masked", "Ciphertext"].contains(&payload) {
+                *kinds.entry((record.kind.clone(), payload.into())).or_default() += 1;
+            }
+        }
+        let list: Vec<String> =
+            kinds.into_iter().map(|((kind, payload), times)| format!("{kind} ({payload}, {times} times)")).collect();
+        (self.private() && !list.is_empty())
+            .then(|| Finding::new("none needed", "").note(format!("in the clear: {}", list.join("; "))))
+    }
+}
+
+/// The entries of a message as a matrix, in the memory order of the run; `None` if there are more or fewer.
+fn in_order(view: &RecordedView, values: Array2<f64>, (rows, cols): (usize, usize)) -> Option<Array2<f64>> {
+    let by_rows = view.about().get("entries_by_rows").is_some_and(|x| x.as_bool().unwrap_or(*x == 1));
+    Array2::from_shape_vec((rows, cols).set_f(!by_rows), values.into_raw_vec_and_offset().0).ok()
+}

@@ -1,0 +1,37 @@
+//! `fednmf audit`: checks of what a run gives away.
+
+pub mod attack;
+pub mod verify;
+
+use clap::{Args, Subcommand};
+
+use crate::comm::Communicator;
+use crate::error::Result;
+
+/// What `fednmf audit` is told.
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    #[command(subcommand)]
+    pub command: Audit,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// Attack what ranks received (--record-view): linear equations, lattice reduction, fits of the iterations, differences over
+    /// losses, membership. Several views are those of colluding ranks
+    Attack(attack::AttackArgs),
+    /// Verify transcripts (--transcript): signature and chain, each message against the method's table, what was spent against the
+    /// budget of the data
+    Verify(verify::VerifyArgs),
+}
+
+/// Performs an audit; the exit code. Collective.
+///
+/// # Errors
+/// As the audit.
+pub fn audit(args: &AuditArgs, comm: &Communicator) -> Result<i32> {
+    match &args.command {
+        Audit::Attack(args) => attack::attack(args, comm),
+        Audit::Verify(args) => verify::verify(args, comm),
+    }
+}

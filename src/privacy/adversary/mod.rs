@@ -1,0 +1,16 @@
+//! Attacks: what can be computed from what a party receives. They know nothing of methods or files; `fednmf audit attack`
+//! applies them to recorded views.
+//!
+//! - [`linear`]: the least-norm solution of known linear equations.
+//! - [`lattice`]: whole numbers from few equations.
+//! - [`dynamics`]: fits data and factors to all sums of a run.
+//! - [`neighbour`]: a neighbour's factor from differences under weights, and its products from the steps of a round.
+//! - [`differencing`]: two sums over sets of parties that differ by one.
+//! - [`membership`]: whether a row was among those that a factor was fitted to.
+
+pub mod differencing;
+pub mod dynamics;
+pub mod lattice;
+pub mod linear;
+pub mod membership;
+pub mod neighbour;

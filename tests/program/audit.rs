@@ -1,0 +1,185 @@
+//! `--record-view` and `fednmf audit attack`: an attack succeeds where a leak is known, and fails where the protection
+//! holds.
+
+use std::path::{Path, PathBuf};
+
+use crate::common::{data, fednmf, npy};
+use serde_json::Value;
+use tempfile::tempdir;
+
+/// Writes rows of bytes as a .npy file.
+fn bytes(path: &Path, rows: usize, cols: usize, entry: impl Fn(usize, usize) -> u8) -> PathBuf {
+    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
+    while (header.len() + 11) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut all = b"\x93NUMPY\x01\x00".to_vec();
+    all.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+    all.extend(header.as_bytes());
+    (0..rows).for_each(|i| all.extend((0..cols).map(|j| entry(i, j))));
+    std::fs::write(path, all).unwrap();
+    path.to_path_buf()
+}
+
+/// Zeros and ones without a pattern.
+fn coin(i: usize, j: usize) -> u8 {
+    let mixed = (i as u64 * 1009 + j as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63) as u8
+}
+
+/// The findings of an attack with the view of one rank.
+fn attack(view: &Path, more: &[&str]) -> Value {
+    let run = more.iter().fold(fednmf(0, "audit attack --json").arg(view), |run, word| run.arg(word)).run();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+fn finding<'a>(told: &'a Value, attack: &str) -> &'a Value {
+    let all = told["findings"].as_array().unwrap();
+    all.iter().find(|f| f["attack"] == attack).unwrap_or_else(|| panic!("no {attack} in {told}"))
+}
+
+/// One party of three, with the first masked sum alone: finding 1 of an audit of the old start.
+#[test]
+fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
+    let dir = tempdir().unwrap();
+    let input = bytes(&dir.path().join("m.npy"), 40, 54, coin);
+    let told = |start: &str| {
+        let view = dir.path().join(format!("{start}.npz"));
+        let line = format!("--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --start {start} --input");
+        fednmf(3, &line).arg(&input).arg("--record-view").arg(&view).ok();
+        attack(&dir.path().join(format!("{start}.rank-01.npz")), &[])
+    };
+    let public = told("public");
+    assert_eq!((&public["parties"], &public["hidden_parties"]), (&serde_json::json!([1]), &serde_json::json!([0, 2])));
+    let lattice = finding(&public, "lattice");
+    assert_eq!((&lattice["recovered"], &lattice["total"]), (&40.into(), &40.into()), "{public}");
+    assert!(lattice["rel_error"] == 0.0 && lattice["baseline"].as_f64().unwrap() > 0.5, "{lattice}");
+    // Five equations for 36 unknowns.
+    assert_eq!(finding(&public, "linear")["recovered"], 0);
+
+    let private = told("private");
+    for name in ["lattice", "linear"] {
+        assert_eq!(finding(&private, name)["recovered"], 0, "{private}");
+    }
+    // A guess of the means is no worse than the fit of all sums.
+    let dynamics = finding(&private, "dynamics");
+    assert_eq!(dynamics["recovered"], 0, "{dynamics}");
+}
+
+#[test]
+fn as_many_sums_as_columns_are_linear_equations() {
+    let dir = tempdir().unwrap();
+    // Two parties of 6 columns each: with k = 6 the first sum determines the other party's columns, whatever they are.
+    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --start public --input \
+                synthetic:planted,m=30,n=12,k=3 --record-view";
+    fednmf(2, line).arg(dir.path().join("v.npz")).ok();
+    let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
+    let linear = finding(&told, "linear");
+    assert!(linear["recovered"] == 30 && linear["rel_error"].as_f64().unwrap() < 1e-6, "{told}");
+}
+
+#[test]
+fn releases_of_whole_numbers_are_limited_by_their_bits() {
+    let dir = tempdir().unwrap();
+    let run = |more: &str| {
+        let line = format!("--algo dsanls-secure --parties 3 -k 5 --max-iters 12 --eval-every 0 {more} --input");
+        fednmf(1, &line).arg(data("digits.npy")).arg("--transpose")
+    };
+    run("").refused(&["whole numbers", "lattice", "--i-know-this-leaks"]);
+    run("--scale max").refused(&["multiples of a unit"]);
+    run("--max-releases 1").refused(&["--max-releases 1", "1 sketch(es)", "0 are allowed"]);
+    // 5 columns of 1797 are 260 bits; of a row a party does not know 1198 entries, 4896 bits.
+    let few = run("--sketch-size 5,20").ok();
+    assert_eq!(few["params"]["releases"], 18);
+
+    run("--i-know-this-leaks").arg("--record-view").arg(dir.path().join("v.npz")).ok();
+    let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
+    // Three pixels are blank in all digits.
+    assert_eq!(finding(&told, "linear")["recovered"], 3, "{told}");
+    let lattice = finding(&told, "lattice");
+    assert_eq!((&lattice["recovered"], &lattice["total"]), (&64.into(), &64.into()), "{told}");
+}
+
+#[test]
+fn a_neighbours_column_follows_from_its_answers() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("split.txt"), "11\n1\n").unwrap();
+    fednmf(
+        2,
+        "--algo ppdnmf --plain -k 2 --max-iters 6 --eval-every 0 --input synthetic:planted,m=30,n=12,k=2 --split",
+    )
+    .arg(at("split.txt"))
+    .arg("--record-view")
+    .arg(at("v.npz"))
+    .ok();
+    let victim = at("v.rank-01.npz").display().to_string();
+    let told = attack(&at("v.rank-00.npz"), &["--victim", &victim]);
+    let number = |name: &str, what: &str| finding(&told, name)[what].as_f64().unwrap();
+    assert!(number("one answer", "rel_error") < number("one answer", "baseline"), "{told}");
+    assert!(number("a round", "rel_error") < 0.5 * number("a round", "baseline"), "{told}");
+}
+
+#[test]
+fn members_of_small_data_are_told_from_others_and_of_noised_data_not() {
+    let dir = tempdir().unwrap();
+    let (few, others) = (npy(dir.path(), "few.npy", 0..24), npy(dir.path(), "others.npy", 200..600));
+    let others = others.display().to_string();
+    let auc = |name: &str, more: &str| {
+        let view = dir.path().join(format!("{name}.npz"));
+        let line = format!("--algo fedavg --parties 2 -k 8 --max-iters 20 --scale max {more} --input");
+        fednmf(2, &line).arg(&few).arg("--record-view").arg(&view).ok();
+        let told = attack(&dir.path().join(format!("{name}.rank-00.npz")), &["--candidates", &others]);
+        finding(&told, "membership")["auc"].as_f64().unwrap()
+    };
+    let (clear, noised) = (auc("clear", ""), auc("noised", "--dp gaussian --epsilon 0.5 --clip 1"));
+    assert!(clear > 0.7 && noised < clear - 0.15, "{clear} {noised}");
+}
+
+#[test]
+fn no_sum_is_repeated_without_a_lost_party() {
+    let dir = tempdir().unwrap();
+    let line = "--algo secure-hals --parties 4 --secure-sum --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
+                synthetic:planted,m=40,n=24,k=3 --record-view";
+    for stage in 1..=4 {
+        let view = dir.path().join(format!("{stage}.npz"));
+        let run = fednmf(1, line).arg(&view).env("FEDNMF_DROP", &format!("1@2:{stage}")).run();
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let told = attack(&dir.path().join(format!("{stage}.rank-00.npz")), &[]);
+        let found = finding(&told, "differencing");
+        assert_eq!((&found["recovered"], &found["total"]), (&0.into(), &1.into()), "{told}");
+    }
+}
+
+#[test]
+fn views_are_secret_files_of_one_run() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |algo: &str, seed: u64, name: &str| {
+        let line = format!("--algo {algo} --seed {seed} -k 2 --max-iters 2 --input synthetic:planted,m=20,n=16,k=2");
+        fednmf(2, &line).arg("--record-view").arg(at(name))
+    };
+    // What lies under the temporary name is not written to, though it is a link.
+    std::fs::write(at("target"), "my own").unwrap();
+    std::os::unix::fs::symlink(at("target"), at("a.rank-00.npz.part")).unwrap();
+    run("syn-sd", 1, "a.npz").ok();
+    run("syn-sd", 2, "b.npz").ok();
+    run("hals", 1, "h.npz").ok();
+    assert_eq!(std::fs::read(at("target")).unwrap(), b"my own");
+    for name in ["a.rank-00.npz", "a.rank-01.npz"] {
+        assert_eq!(std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let both = fednmf(2, "audit attack").arg(at("a.rank-00.npz")).arg(at("a.rank-01.npz")).run();
+    assert!(both.code == Some(0) && both.stdout.contains("in the clear"), "{}{}", both.stdout, both.stderr);
+    let one_domain = fednmf(0, "audit attack").arg(at("h.rank-00.npz")).run();
+    assert!(one_domain.stdout.contains("nothing to attack"), "{}", one_domain.stdout);
+    fednmf(2, "audit attack").arg(at("a.rank-00.npz")).arg(at("b.rank-00.npz")).refused(&["another run", "seed"]);
+    fednmf(2, "audit attack").arg(at("target")).refused(&["target", "--record-view"]);
+    fednmf(2, "audit attack").arg(at("a.rank-00.npz")).args(["--truth", "/no/such.npy"]).refused(&["--truth"]);
+    run("syn-sd", 1, "target").arg("--resume").refused(&["--resume"]);
+    std::fs::write(at("o.rank-01.npz"), "my own, and older").unwrap();
+    run("syn-sd", 1, "o.npz").refused(&["--record-view", "o.rank-01.npz", "not replaced"]);
+}
