@@ -1,0 +1,238 @@
+//! Importance sampling: index j is drawn with a probability p_j that grows with its score ‖X_j‖ ‖y_j‖, the norm of row j of
+//! the data times that of row j of the factor. Such probabilities minimise the variance of XᵀS SᵀY (Drineas, Kannan,
+//! Mahoney 2006). Half of p_j is uniform, so no weight exceeds twice that of uniform sampling.
+//!
+//! The d draws are stratified, one in each of d equal parts of the cumulated probability. An index may be drawn several
+//! times; it is drawn ⌊d p_j⌋ or ⌈d p_j⌉ times or one more, with mean d p_j, so its weight (draws)/(d p_j) has mean 1. The
+//! variance is at most that of independent draws, and rows with p_j > 1/d are always taken.
+//!
+//! No rank knows all scores: each cumulates those of its own rows, the totals are gathered, and a draw is resolved by the
+//! rank that owns it. That costs four integers from each rank and two words for each draw; all scores would be N words.
+//! Scores are rounded to powers of two and cumulated as integers. So the same scores give the same draws on any number of
+//! ranks, and scores that differ by rounding do, unless one lies at the border between two powers.
+
+use std::ops::Range;
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use crate::linalg::Real;
+use crate::random::Stream;
+
+/// Integers that a rank contributes to the gather of totals.
+pub const TOTALS: usize = 4;
+/// Words of a draw in a message beside the row of the factor.
+pub const WORDS: usize = 2;
+
+/// Scores are powers of two between 2⁰ and 2^MOST, where 2^UNIT stands for the unit.
+const MOST: i32 = 60;
+const UNIT: i32 = 40;
+/// Units of a typical squared norm.
+const UNITS: f64 = (1u64 << 40) as f64;
+/// Bits of an index in the second of its words; f32 holds integers of 24 bits.
+const LOW: u32 = 13;
+
+/// Draws indices of 0..N by the scores of the rows of a factor; each rank has one for the rows that it owns.
+pub struct WeightedSampler {
+    n: usize,
+    d: usize,
+    own: Range<usize>,
+    /// Of the data, by own row.
+    norms: Vec<f64>,
+    /// The score that 2^UNIT stands for.
+    unit: f64,
+    /// The square of the norm of a typical row of the factor.
+    square: f64,
+    squares: Vec<f64>,
+    /// Sums of the rounded scores of the own rows before each, and of all.
+    before: Vec<u128>,
+    /// Draws of own rows: the number of the draw and the row, counted from the first own one.
+    drawn: Vec<(usize, usize)>,
+    /// Sum of the rounded scores of all ranks.
+    total: u128,
+    sample: Vec<usize>,
+    weights: Vec<f64>,
+    /// The first draw of each index of the sample.
+    first: Vec<usize>,
+}
+
+impl WeightedSampler {
+    /// For d draws of 0..n on the rank that owns the rows `own`, with the norms of their data. `typical` is the norm of a
+    /// typical row of the data, and of the factor, the same on all ranks.
+    pub fn new(n: usize, d: usize, own: Range<usize>, norms: Vec<f64>, typical: [f64; 2]) -> Self {
+        assert_eq!(norms.len(), own.len());
+        let [data, factor] = typical.map(|x| if x > 0.0 && x.is_finite() { x } else { 1.0 });
+        WeightedSampler {
+            n,
+            d,
+            squares: vec![0.0; own.len()],
+            before: vec![0; own.len() + 1],
+            drawn: Vec::with_capacity(d),
+            total: 0,
+            sample: Vec::with_capacity(d),
+            weights: Vec::with_capacity(d),
+            first: Vec::with_capacity(d),
+            own,
+            norms,
+            unit: data * factor,
+            square: factor * factor / UNITS,
+        }
+    }
+
+    /// Number of draws.
+    pub fn size(&self) -> usize {
+        self.d
+    }
+
+    /// The norms of the data by own row, to be replaced.
+    pub fn norms_mut(&mut self) -> &mut [f64] {
+        &mut self.norms
+    }
+
+    /// Takes the scores of the own rows of the factor y. Returns what this rank contributes to the totals: the sum of the
+    /// scores, and ‖y‖_F² in units that add up exactly.
+    pub fn score<T: Real>(&mut self, y: &ArrayView2<T>) -> [u64; TOTALS] {
+        self.squares.fill(0.0);
+        // Along the contiguous dimension of the factor; the sum for a row has the same order in both cases.
+        if y.strides()[0] == 1 {
+            for y in y.columns() {
+                self.squares.iter_mut().zip(y).for_each(|(sum, &y)| *sum += y.as_f64() * y.as_f64());
+            }
+        } else {
+            for (sum, y) in self.squares.iter_mut().zip(y.rows()) {
+                *sum = y.iter().fold(0.0, |sum, &y| sum + y.as_f64() * y.as_f64());
+            }
+        }
+        let mut norm2 = 0u128;
+        let mut sum = 0u128;
+        for (i, (&square, &norm)) in self.squares.iter().zip(&self.norms).enumerate() {
+            norm2 += (square / self.square) as u128;
+            sum += 1u128 << power(norm * square.sqrt() / self.unit);
+            self.before[i + 1] = sum;
+        }
+        let halves = |x: u128| [x as u64, (x >> 64) as u64];
+        let ([a, b], [c, d]) = (halves(sum), halves(norm2));
+        [a, b, c, d]
+    }
+
+    /// Draws from a public stream, given the totals of all ranks in order. Returns ‖Y‖_F² of the whole factor.
+    pub fn draw(&mut self, stream: &Stream, totals: &[u64], rank: usize) -> f64 {
+        let (totals, _) = totals.as_chunks::<TOTALS>();
+        let wide = |low: u64, high: u64| u128::from(low) | u128::from(high) << 64;
+        let scores = |totals: &[[u64; TOTALS]]| totals.iter().map(|t| wide(t[0], t[1])).sum::<u128>();
+        self.total = scores(totals).max(1);
+        let (total, n) = (self.total, self.n as u128);
+        // 2 N total p_j = total + N score_j, summed over what lies before the own row.
+        let start = self.own.start as u128 * total + n * scores(&totals[..rank]);
+        let below = |row: usize, before: &[u128]| start + row as u128 * total + n * before[row];
+        let end = below(self.own.len(), &self.before);
+        let step = 2 * n * total / self.d.max(1) as u128;
+        let mut cursor = stream.at(0);
+        self.drawn.clear();
+        let mut row = 0;
+        for i in 0..self.d {
+            let random = u128::from(cursor.bits());
+            let within = (step >> 64) * random + ((((step as u64) as u128) * random) >> 64);
+            let point = i as u128 * step + within;
+            if point >= start && point < end {
+                row += largest(self.own.len() - row, |more| below(row + more, &self.before) <= point);
+                self.drawn.push((i, row));
+            }
+        }
+        totals.iter().map(|t| wide(t[2], t[3])).sum::<u128>() as f64 * self.square
+    }
+
+    /// Weight w_j of a draw: Σ w_j X_jᵀ y_j over all draws has the mean XᵀY.
+    fn weight(&self, score: u128) -> f64 {
+        let (total, n) = (self.total as f64, self.n as f64);
+        2.0 * n * total / (self.d as f64 * (total + n * score as f64))
+    }
+
+    fn score_of(&self, row: usize) -> u128 {
+        self.before[row + 1] - self.before[row]
+    }
+
+    /// The draws of own rows: number of the draw, row counted from the first own one, weight.
+    pub fn own_draws(&self) -> impl Iterator<Item = (usize, usize, f64)> + '_ {
+        self.drawn.iter().map(|&(i, row)| (i, row, self.weight(self.score_of(row))))
+    }
+
+    /// Writes the rows of y that were drawn here into a message of d (k + [`WORDS`]) words, zeros elsewhere. Its sum over the
+    /// ranks is what [`WeightedSampler::collect`] takes.
+    pub fn fill<T: Real>(&self, y: &ArrayView2<T>, message: &mut [T]) {
+        let k = y.ncols();
+        message.fill(T::zero());
+        let (rows, codes) = message.split_at_mut(self.d * k);
+        if y.strides()[0] == 1 {
+            for (c, y) in y.columns().into_iter().enumerate() {
+                self.drawn.iter().for_each(|&(i, row)| rows[i * k + c] = y[row]);
+            }
+        } else {
+            for &(i, row) in &self.drawn {
+                rows[i * k..(i + 1) * k].iter_mut().zip(y.row(row)).for_each(|(to, &y)| *to = y);
+            }
+        }
+        let (codes, _) = codes.as_chunks_mut::<WORDS>();
+        for &(i, row) in &self.drawn {
+            let (index, score) = ((self.own.start + row) as u64, u64::from(self.score_of(row).ilog2()));
+            let high = (score << (31 - LOW)) | (index >> LOW);
+            codes[i] = [high, index & ((1 << LOW) - 1)].map(|word| T::from_f64(word as f64));
+        }
+    }
+
+    /// Takes the sum of the messages: the sample is known then, on all ranks.
+    pub fn collect<T: Real>(&mut self, message: &[T], k: usize) {
+        self.sample.clear();
+        self.weights.clear();
+        self.first.clear();
+        let (codes, _) = message[self.d * k..].as_chunks::<WORDS>();
+        for (i, code) in codes[..self.d].iter().enumerate() {
+            let [high, low] = code.map(|word| word.as_f64() as u64);
+            let index = ((high & ((1 << (31 - LOW)) - 1)) << LOW | low) as usize;
+            let weight = self.weight(1u128 << (high >> (31 - LOW)).min(MOST as u64));
+            if self.sample.last() == Some(&index) {
+                if let Some(sum) = self.weights.last_mut() {
+                    *sum += weight;
+                }
+            } else {
+                self.sample.push(index);
+                self.weights.push(weight);
+                self.first.push(i);
+            }
+        }
+    }
+
+    /// The indices that were drawn, ascending and each once.
+    pub fn sample(&self) -> &[usize] {
+        &self.sample
+    }
+
+    /// The rows of the sample, |sample| × k, each times `scale` of its weight.
+    pub fn rows<T: Real>(&self, message: &[T], scale: impl Fn(f64) -> f64, out: &mut ArrayViewMut2<T>) {
+        let k = out.ncols();
+        for ((&i, &weight), mut out) in self.first.iter().zip(&self.weights).zip(out.rows_mut()) {
+            let scale = T::from_f64(scale(weight));
+            out.iter_mut().zip(&message[i * k..(i + 1) * k]).for_each(|(to, &y)| *to = scale * y);
+        }
+    }
+}
+
+/// The largest count in 0..below for which `holds`, which does for 0 and for all counts up to some one.
+fn largest(below: usize, holds: impl Fn(usize) -> bool) -> usize {
+    // The next draw lies near the last one: doubling steps, then halves.
+    let mut high = 1;
+    while high < below && holds(high) {
+        high *= 2;
+    }
+    let (mut low, mut high) = (high / 2, high.min(below));
+    while high - low > 1 {
+        let middle = low.midpoint(high);
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// The nearest power of two, on the scale of scores; 2⁰ for zero and what is no number.
+fn power(score: f64) -> u32 {
+    let exponent = ((score * std::f64::consts::SQRT_2).to_bits() >> 52) as i32 & 0x7ff;
+    if score.is_finite() { (exponent - 1023 + UNIT).clamp(0, MOST) as u32 } else { 0 }
+}
