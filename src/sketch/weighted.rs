@@ -28,6 +28,8 @@ const MOST: i32 = 60;
 const UNIT: i32 = 40;
 /// Units of a typical squared norm.
 const UNITS: f64 = (1u64 << 40) as f64;
+/// The largest squared norm, in those: 2³² of them add up without overflow.
+const LARGEST: f64 = (1u128 << 90) as f64;
 /// Bits of an index in the second of its words; f32 holds integers of 24 bits.
 const LOW: u32 = 13;
 
@@ -105,7 +107,7 @@ impl WeightedSampler {
         let mut norm2 = 0u128;
         let mut sum = 0u128;
         for (i, (&square, &norm)) in self.squares.iter().zip(&self.norms).enumerate() {
-            norm2 += (square / self.square) as u128;
+            norm2 += (square / self.square).min(LARGEST) as u128;
             sum += 1u128 << power(norm * square.sqrt() / self.unit);
             self.before[i + 1] = sum;
         }
@@ -235,4 +237,130 @@ fn largest(below: usize, holds: impl Fn(usize) -> bool) -> usize {
 fn power(score: f64) -> u32 {
     let exponent = ((score * std::f64::consts::SQRT_2).to_bits() >> 52) as i32 & 0x7ff;
     if score.is_finite() { (exponent - 1023 + UNIT).clamp(0, MOST) as u32 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+    use crate::linalg::{Block, Order};
+    use crate::sketch::{SketchKind, make, stream};
+
+    /// Columns of very different norms, as those of word counts, and a factor.
+    fn data(n: usize, cols: usize, k: usize) -> (Array2<f64>, Array2<f64>) {
+        let x = Array2::from_shape_fn((n, cols), |(i, j)| ((i * 7 + j * 3) % 11) as f64 * 20.0 / (1 + i) as f64);
+        (x, Array2::from_shape_fn((n, k), |(i, j)| ((i * 5 + j * 2) % 7) as f64 / 7.0))
+    }
+
+    fn norms(x: &Array2<f64>) -> Vec<f64> {
+        x.rows().into_iter().map(|x| x.dot(&x).sqrt()).collect()
+    }
+
+    /// One draw by ranks with these rows: the sample, and the weighted rows.
+    fn drawn<T: Real>(
+        samplers: &mut [WeightedSampler],
+        y: &Array2<T>,
+        stream: &Stream,
+    ) -> (Vec<usize>, Vec<f64>, Vec<T>) {
+        let k = y.ncols();
+        let own = |s: &WeightedSampler| y.slice(ndarray::s![s.own.clone(), ..]).to_owned();
+        let totals: Vec<u64> = samplers.iter_mut().flat_map(|s| s.score(&own(s).view())).collect();
+        let mut sum = vec![T::zero(); samplers[0].d * (k + WORDS)];
+        let mut message = sum.clone();
+        for (rank, s) in samplers.iter_mut().enumerate() {
+            let norm2 = s.draw(stream, &totals, rank);
+            let exact: f64 = y.iter().map(|y| y.as_f64() * y.as_f64()).sum();
+            assert!((norm2 - exact).abs() <= 1e-9 * exact);
+            s.fill(&own(s).view(), &mut message);
+            sum.iter_mut().zip(&message).for_each(|(sum, &x)| *sum += x);
+        }
+        samplers[0].collect(&sum, k);
+        (samplers[0].sample.clone(), samplers[0].weights.clone(), sum)
+    }
+
+    fn samplers(x: &Array2<f64>, d: usize, cuts: &[usize]) -> Vec<WeightedSampler> {
+        let all = norms(x);
+        let range = cuts.windows(2).map(|w| w[0]..w[1]);
+        range.map(|own| WeightedSampler::new(x.nrows(), d, own.clone(), all[own].to_vec(), [3.0, 1.0])).collect()
+    }
+
+    #[test]
+    fn the_draws_do_not_depend_on_who_owns_the_rows() {
+        let (x, y) = data(50, 6, 3);
+        let narrow = y.mapv(|y| y as f32);
+        let mut alone = samplers(&x, 17, &[0, 50]);
+        for t in 0..40 {
+            let one = drawn(&mut alone, &y, &stream(2, true, t));
+            assert!(one.0.windows(2).all(|w| w[0] < w[1]));
+            for cuts in [&[0, 20, 50][..], &[0, 1, 1, 33, 50]] {
+                let several = drawn(&mut samplers(&x, 17, cuts), &y, &stream(2, true, t));
+                assert!(one == several, "{cuts:?}");
+                // Other roundings, the same draws.
+                let rounded = drawn(&mut samplers(&x, 17, cuts), &y.mapv(|y| y * (1.0 + 1e-13)), &stream(2, true, t));
+                assert_eq!((&rounded.0, &rounded.1), (&one.0, &one.1));
+                let single = drawn(&mut samplers(&x, 17, cuts), &narrow, &stream(2, true, t));
+                assert_eq!((&single.0, &single.1), (&one.0, &one.1));
+            }
+        }
+    }
+
+    #[test]
+    fn the_mean_weight_of_every_index_is_one() {
+        let (x, y) = data(40, 6, 3);
+        let (mut all, rounds) = (samplers(&x, 9, &[0, 13, 40]), 6000);
+        let (mut sums, mut squares) = ([0.0; 40], [0.0; 40]);
+        for t in 0..rounds {
+            let (sample, weights, _) = drawn(&mut all, &y, &stream(3, true, t));
+            for (&j, w) in sample.iter().zip(weights) {
+                sums[j] += w;
+                squares[j] += w * w;
+            }
+        }
+        let rounds = rounds as f64;
+        for (sum, square) in sums.iter().zip(squares) {
+            let mean = sum / rounds;
+            let deviation = ((square / rounds - mean * mean) / rounds).sqrt();
+            assert!((mean - 1.0).abs() < 5.0 * deviation + 1e-9, "{mean} ± {deviation}");
+        }
+    }
+
+    /// The mean of ‖XᵀSSᵀY − XᵀY‖² is less than with uniform sampling, for the same number of rows.
+    #[test]
+    fn large_rows_are_drawn_more_often_for_less_variance() {
+        let (n, cols, k, d) = (60, 6, 3, 12);
+        let (x, y) = data(n, cols, k);
+        let exact = x.t().dot(&y);
+        let block = Block::Dense(x.clone());
+        let mut all = samplers(&x, d, &[0, n]);
+        let mut uniform = make::<f64>(SketchKind::Subsample, n, d, k, Order::Components);
+        let (mut b, mut out) = (Order::Components.zeros(d, k), Order::Components.zeros(cols, k));
+        let mut errors = [0.0; 2];
+        let far = |out: &Array2<f64>| (out - &exact).mapv(|e| e * e).sum();
+        for t in 0..500 {
+            let (sample, _, message) = drawn(&mut all, &y, &stream(4, true, t));
+            let mut rows = Array2::zeros((sample.len(), k));
+            all[0].rows(&message, |weight| weight, &mut rows.view_mut());
+            block.rows_tmul(&sample, &rows.view(), &mut out.view_mut());
+            errors[0] += far(&out);
+            uniform.draw(&stream(4, true, t));
+            uniform.sketch_rows(0, &y.view(), &mut b.view_mut());
+            uniform.product(&block, &b.view(), &mut out.view_mut());
+            errors[1] += far(&out);
+        }
+        assert!(errors[0] < 0.3 * errors[1], "{errors:?}");
+    }
+
+    #[test]
+    fn a_factor_of_zeros_and_numbers_out_of_range_are_sampled_uniformly() {
+        let (x, _) = data(30, 6, 3);
+        for y in [0.0, f64::NAN, f64::INFINITY, 1e-300] {
+            let mut all = samplers(&x, 10, &[0, 30]);
+            let y = Array2::from_elem((30, 2), y);
+            let totals = all[0].score(&y.view());
+            all[0].draw(&stream(1, false, 0), &totals, 0);
+            let rows: Vec<usize> = all[0].own_draws().map(|(_, row, _)| row / 3).collect();
+            assert_eq!(rows, (0..10).collect::<Vec<_>>(), "one draw of each three rows");
+        }
+    }
 }

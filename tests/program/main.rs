@@ -47,6 +47,7 @@ mod ppdnmf;
 mod report;
 #[cfg(feature = "mpi")]
 mod run;
+mod sampled;
 #[cfg(feature = "mpi")]
 mod starts;
 #[cfg(feature = "mpi")]

@@ -187,7 +187,7 @@ impl Method for VrDsanlsArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(self, problem)
+        Ok(Box::new(made(self, problem)?))
     }
 }
 
@@ -331,7 +331,7 @@ struct VrDsanls<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanls<T>> {
     let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
@@ -388,7 +388,7 @@ fn build<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dy
         }
     }
     let ranks: Vec<Range<usize>> = (0..comm.size()).map(|r| r..r + 1).collect();
-    Ok(Box::new(VrDsanls {
+    Ok(VrDsanls {
         seed,
         u,
         v,
@@ -411,7 +411,7 @@ fn build<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dy
         iteration: 0,
         plan,
         comm,
-    }))
+    })
 }
 
 impl<T: Real> Side<T> {
@@ -695,5 +695,111 @@ impl<T: Real> Algorithm<T> for VrDsanls<T> {
             ("inner_sweeps", serde_json::json!(self.plan.exact_sweeps)),
             ("sampled_sweeps", serde_json::json!(self.plan.sampled_sweeps)),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::method::defaults;
+    use crate::comm::Parties;
+    use crate::data::{self, InputSpec, Layout};
+    use crate::linalg::SparseKernel;
+    use crate::sketch::{make, stream};
+
+    /// A run on one rank after two exact iterations and a sampled one.
+    fn begun(input: &str) -> VrDsanls<f64> {
+        let comm = Communicator::local();
+        let opened = data::open(&InputSpec::parse(input).expect("known"), &comm).expect("opens");
+        let data = opened.load(&Layout::RowsAndColumns { ranks: 1 }, &comm, &mut |_| ()).expect("loads");
+        let mut args = defaults::<VrDsanlsArgs>();
+        args.epoch = Auto::Given(1000);
+        let size = parameters::Size::Count(12);
+        args.sketch_size = Auto::Given(parameters::Sizes { u: size, v: size });
+        let problem = Problem {
+            data,
+            k: 3,
+            seed: 1,
+            kernel: SparseKernel::Native.into(),
+            max_iters: 9,
+            parties: Parties { count: 1, ranks: 1 },
+            carry_on: false,
+            initial: None,
+            missing: None,
+            comm,
+        };
+        let mut run = made(&args, problem).expect("builds");
+        run.advance(3).expect("runs");
+        run
+    }
+
+    /// The sampled right-hand side of U has the mean M V, and a variance below that of sampling M V itself.
+    #[test]
+    fn the_estimate_has_the_right_mean_and_little_variance() {
+        for input in ["synthetic:planted,m=30,n=40,k=3", "synthetic:sparse,m=60,n=50,density=0.2"] {
+            let mut run = begun(input);
+            let (shape, order) = (run.u.grid.own.dim(), run.u.data.order());
+            let mut exact = order.zeros(shape.0, shape.1);
+            run.u.data.tmul(&run.v.grid.own.view(), &mut exact.view_mut());
+            let n = run.v.grid.own.nrows();
+            let mut uniform = make::<f64>(SketchKind::Subsample, n, 12, 3, order);
+            let (mut b, mut plain) = (order.zeros(12, 3), order.zeros(shape.0, 3));
+            let (mut sum, mut squares, mut variances) = (exact.clone() * 0.0, exact.clone() * 0.0, [0.0; 2]);
+            let rounds = 4000;
+            for iteration in 0..rounds {
+                let VrDsanls { comm, u, v, parts, totals, gram, .. } = &mut run;
+                let mut sampling = Sampling { comm, parts, totals, gram, seed: 5, iteration, for_u: true };
+                u.update_sampled(v, 0, &mut sampling);
+                let off = &u.rhs - &exact;
+                variances[0] += off.iter().map(|x| x * x).sum::<f64>();
+                squares += &off.mapv(|x| x * x);
+                sum += &off;
+                uniform.draw(&stream(5, true, iteration));
+                uniform.sketch_rows(0, &v.grid.own.view(), &mut b.view_mut());
+                uniform.product(&u.data, &b.view(), &mut plain.view_mut());
+                variances[1] += (&plain - &exact).iter().map(|x| x * x).sum::<f64>();
+            }
+            let rounds = rounds as f64;
+            for (&sum, &square) in sum.iter().zip(&squares) {
+                let deviation = (square / rounds).sqrt() / rounds.sqrt();
+                assert!((sum / rounds).abs() <= 5.0 * deviation + 1e-12, "{input}: {} ± {deviation}", sum / rounds);
+            }
+            assert!(variances[0] < 0.2 * variances[1], "{input}: {variances:?}");
+        }
+    }
+
+    #[test]
+    fn the_epoch_follows_what_is_gained_per_flop() {
+        let plain = |epoch| Progress {
+            momentum: Momentum::of_anchors(),
+            epoch,
+            left: 0,
+            anchors: 5,
+            sampled: 3,
+            last: Some((100.0, 1.0)),
+        };
+        // Three sampled iterations gained 9 - 1, at a fifth of the cost of the exact one that gained 2.
+        let mut good = plain(4);
+        good.adapt(91.0, 90.0, [5.0, 1.0]);
+        assert_eq!((good.epoch, good.sampled, good.last), (5, 0, Some((90.0, 1.0))));
+        let mut bad = plain(4);
+        bad.adapt(98.9, 90.0, [5.0, 1.0]);
+        assert_eq!(bad.epoch, 3);
+        // Nothing is learnt from rounding, and an epoch has at least one sampled iteration.
+        let mut rounding = plain(4);
+        rounding.adapt(100.0, 100.0 - 1e-9, [5.0, 1.0]);
+        assert_eq!(rounding.epoch, 4);
+        let mut least = plain(2);
+        least.adapt(98.9, 90.0, [5.0, 1.0]);
+        assert_eq!(least.epoch, 2);
+    }
+
+    #[test]
+    fn sampling_is_for_products_that_cost_more_than_sweeps() {
+        let plan = |m, n, entries| defaults::<VrDsanlsArgs>().plan(&Sizes { m, n, entries, k: 20 }).expect("fits");
+        let dense = plan(10_000, 784, 7_840_000.0);
+        assert_eq!((dense.epoch, dense.adapts, dense.draws), (FIRST, true, [100, 500]));
+        let words = plan(3430, 6906, 353_160.0);
+        assert_eq!((words.epoch, words.adapts), (1, false));
     }
 }

@@ -1,6 +1,7 @@
 //! The step of DSANLS and its kin on a (sketched) subproblem, given its Gram matrix and right-hand side.
 
 use std::ffi::OsStr;
+use std::marker::PhantomData;
 
 use clap::ValueEnum as _;
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
@@ -15,7 +16,7 @@ use crate::sketch::SketchKind;
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct SketchArgs {
     /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
-    #[arg(long, value_name = "KIND", value_parser = Oblivious, default_value = "subsample")]
+    #[arg(long, value_name = "KIND", value_parser = oblivious::<SketchKind>(), default_value = "subsample")]
     pub sketch: SketchKind,
     /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
     /// it is small
@@ -23,19 +24,25 @@ pub struct SketchArgs {
     pub sketch_size: Auto<Sizes>,
 }
 
-/// Parses the kinds of sketches that do not depend on the data, and tells why there is no `weighted` among them.
-#[derive(Debug, Clone, Copy)]
-pub struct Oblivious;
+/// Parses kinds of sketches K that do not depend on the data, and tells why there is no `weighted` among them.
+#[derive(Debug)]
+pub struct Oblivious<K>(PhantomData<K>);
 
-impl TypedValueParser for Oblivious {
-    type Value = SketchKind;
+/// A parser of the values of K.
+pub const fn oblivious<K>() -> Oblivious<K> {
+    Oblivious(PhantomData)
+}
 
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&clap::Arg>,
-        value: &OsStr,
-    ) -> Result<SketchKind, clap::Error> {
+impl<K> Clone for Oblivious<K> {
+    fn clone(&self) -> Self {
+        oblivious()
+    }
+}
+
+impl<K: clap::ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for Oblivious<K> {
+    type Value = K;
+
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<K, clap::Error> {
         if value == "weighted" {
             return Err(clap::Error::raw(
                 clap::error::ErrorKind::ValueValidation,
@@ -43,11 +50,11 @@ impl TypedValueParser for Oblivious {
                  choose another kind, or use --algo dsanls on data that all ranks may see\n",
             ));
         }
-        EnumValueParser::new().parse_ref(command, arg, value)
+        EnumValueParser::<K>::new().parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(SketchKind::value_variants().iter().filter_map(SketchKind::to_possible_value)))
+        Some(Box::new(K::value_variants().iter().filter_map(K::to_possible_value)))
     }
 }
 
