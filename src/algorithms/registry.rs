@@ -7,6 +7,7 @@ use super::{boolean, centralized, columns, network, rows};
 /// All methods, in the order of `list` and of messages that name several.
 pub static ALL: &[&dyn Entry] = &[
     entry::<centralized::dsanls::DsanlsArgs>(),
+    entry::<centralized::vr_dsanls::VrDsanlsArgs>(),
     entry::<centralized::hals::HalsArgs>(),
     entry::<centralized::bpp::BppArgs>(),
     entry::<centralized::mu::MuArgs>(),

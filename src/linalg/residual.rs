@@ -26,6 +26,15 @@ impl<T: Real> Block<T> {
         }
     }
 
+    /// ‖X_:j‖² of every column. The bits depend on the column alone.
+    pub fn column_norms2(&self) -> Vec<f64> {
+        let mut sums = vec![0.0; self.shape().1];
+        for i in 0..self.shape().0 {
+            self.for_each_nonzero(i, |j, x| sums[j] += x.as_f64() * x.as_f64());
+        }
+        sums
+    }
+
     /// ‖X − UVᵀ‖_F² for U rows × k and V cols × k in any memory order.
     ///
     /// For sparse and Boolean blocks this is ‖X‖² − 2⟨X, UVᵀ⟩ + ⟨UᵀU, VᵀV⟩, with work proportional to the nonzeros, unless

@@ -7,8 +7,10 @@ mod iid;
 mod operator;
 mod srht;
 mod subsample;
+mod weighted;
 
 pub use operator::Sketch;
+pub use weighted::{TOTALS, WORDS, WeightedSampler};
 
 use self::count::CountSketch;
 use self::iid::{EntryDistribution, IidSketch};

@@ -94,7 +94,15 @@ fn sketched_methods_cost_what_was_predicted() {
     compare("dsanls", "--sketch gaussian", true, 2, true);
     compare("dsanls", "--sketch count", false, 3, true);
     // The flops depend on which rows are drawn.
-    compare("dsanls", "", true, 3, false);
+    for ranks in [1, 3] {
+        compare("dsanls", "", true, ranks, false);
+        compare("dsanls", "--sketch subsample", true, ranks, false);
+        compare("dsanls", "--sketch weighted --precision f32", false, ranks, false);
+    }
+    for ranks in 1..=4 {
+        compare("vr-dsanls", "--epoch 1 --extrapolation none", false, ranks, true);
+    }
+    compare("vr-dsanls", "--epoch 1 --extrapolation none --inner-sweeps 2", true, 3, true);
 }
 
 #[test]

@@ -52,6 +52,7 @@ mod report;
 mod results;
 #[cfg(feature = "mpi")]
 mod run;
+mod sampled;
 #[cfg(feature = "mpi")]
 mod starts;
 #[cfg(feature = "mpi")]

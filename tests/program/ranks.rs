@@ -235,15 +235,19 @@ fn allocations(comm: &Communicator) {
             let (m, n) = (input.header().rows, input.header().cols);
             let parties = Parties { count: comm.size(), ranks: comm.size() };
             let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
-            let plain: &[&str] = if entry.takes("plain") { &["--plain"] } else { &[] };
-            let configured = configure(*entry, plain);
+            let arguments: &[&str] = match method.name {
+                _ if entry.takes("plain") => &["--plain"],
+                "vr-dsanls" => &["--epoch", "3"],
+                _ => &[],
+            };
+            let configured = configure(*entry, arguments);
             let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
             let problem = Problem {
                 data,
                 k: 8,
                 seed: 1,
                 kernel: SparseKernel::Native.into(),
-                max_iters: 7,
+                max_iters: 8,
                 parties,
                 carry_on: false,
                 initial: None,
@@ -252,7 +256,7 @@ fn allocations(comm: &Communicator) {
             };
             let mut algorithm = f64::build(&*configured, problem).expect("builds");
             // The first iterations allocate. In asynchronous methods an iteration is one party's turn.
-            let turns = if method.unit == Unit::Merge { 2 * parties.count } else { 2 };
+            let turns = if method.unit == Unit::Merge { 2 * parties.count } else { 3 };
             algorithm.advance(turns).expect("runs");
             let before = ALLOCATIONS.load(Ordering::Relaxed);
             algorithm.advance(5).expect("runs");

@@ -8,19 +8,22 @@
 //! * `pcd`, proximal coordinate descent (Alg. 3): one sweep with the term μ_t ‖U − U_t‖²;
 //! * `pgd`, projected gradient (14): U ← max(0, U − 2η_t (U BᵀB − A B)).
 //!
+//! With `--sketch weighted` S depends on the norms of the rows of M and Y: the ranks gather four integers each before they
+//! draw, and the sum carries two words more for each draw ([`crate::sketch::WeightedSampler`]).
+//!
 //! V's half uses the new U. `--mu scaled` measures μ_t in units of the mean ‖Y_j‖² of the fixed factor Y (one more word
 //! in the sum) and η_t in units of 1/(2‖BᵀB‖₂), so that the same numbers fit any data.
 
 use std::ops::Range;
 
-use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder, s};
 
-use crate::algorithms::cost::{Cost, Kernel, Message, Sketched, Workload};
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::Sizes;
 use crate::algorithms::shared::init::{self, InitArgs};
-use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep, StepArgs};
+use crate::algorithms::shared::sketched_step::{DsanlsSketchArgs, SketchedStep, Sketching, StepArgs};
 use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
@@ -29,7 +32,7 @@ use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::sketch;
-use crate::sketch::Sketch;
+use crate::sketch::{Sketch, SketchKind, WeightedSampler};
 use crate::state::{Owner, Piece, SavedState};
 
 /// Parameters of DSANLS.
@@ -37,7 +40,7 @@ use crate::state::{Owner, Piece, SavedState};
 pub struct DsanlsArgs {
     #[command(flatten)]
     #[serde(flatten)]
-    pub sketch: SketchArgs,
+    pub sketch: DsanlsSketchArgs,
     #[command(flatten)]
     #[serde(flatten)]
     pub step: StepArgs,
@@ -67,8 +70,10 @@ impl Method for DsanlsArgs {
         dp: NO_PARTIES,
         limits: None,
         messages: &[
-            MessageSpec::new(SKETCHED_V, "d_U x k + 1", "each iteration"),
-            MessageSpec::new(SKETCHED_U, "d_V x k + 1", "each iteration"),
+            MessageSpec::new(SCORES_V, "4 x p", "each iteration, with --sketch weighted"),
+            MessageSpec::new(SKETCHED_V, "d_U x k + 1; with --sketch weighted d_U x (k + 2)", "each iteration"),
+            MessageSpec::new(SCORES_U, "4 x p", "each iteration, with --sketch weighted"),
+            MessageSpec::new(SKETCHED_U, "d_V x k + 1; with --sketch weighted d_V x (k + 2)", "each iteration"),
             MessageSpec::new(GATHER_V, "n x k", "each evaluation"),
             MessageSpec::new(GATHER_U, "m x k", "each evaluation, with --measure projected-gradient"),
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
@@ -86,37 +91,48 @@ impl Method for DsanlsArgs {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, k, word, sparse, .. } = *workload;
-        let SketchArgs { sketch, sketch_size } = self.sketch;
+        let DsanlsSketchArgs { sketch, sketch_size } = self.sketch;
         let (d_u, d_v) = sketch_sizes(sketch_size.given(), (m, n), k)?;
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
         let mut cost = Cost::default();
         let part = |across, own, products| Sketched { across, own, products };
-        workload.sketched(
-            &mut cost,
-            sketch,
-            Kernel::SampledForU,
-            (n, d_u),
-            1.0,
-            [part(rows, cols, 1), part(m, n, ranks)],
-        );
-        workload.sketched(
-            &mut cost,
-            sketch,
-            Kernel::SampledForV,
-            (m, d_v),
-            1.0,
-            [part(cols, rows, 1), part(n, m, ranks)],
-        );
+        let [of_u, of_v] = [(d_u, n), (d_v, m)].map(|(d, total)| sketch.resolve(sparse, d, total));
+        let halves = [
+            (of_u, Kernel::SampledForU, (n, d_u), [part(rows, cols, 1), part(m, n, ranks)]),
+            (of_v, Kernel::SampledForV, (m, d_v), [part(cols, rows, 1), part(n, m, ranks)]),
+        ];
+        for (sketch, kernel, sizes, parts) in halves {
+            // Weighted draws are rows as well, and at most as many.
+            let kind = if let Sketching::Oblivious(kind) = sketch { kind } else { SketchKind::Subsample };
+            workload.sketched(&mut cost, kind, kernel, sizes, 1.0, parts);
+        }
         let square = 2.0 * (k * k) as f64;
         let grams = square * (d_u + d_v) as f64;
         cost.add(Kernel::Gram, grams, grams * ranks as f64);
         cost.add(Kernel::Sweep, square * (rows + cols) as f64, square * (m + n) as f64);
-        cost.messages.push(Message::all_reduce("sketched V", ranks, d_u * k + 1, word, 1));
-        cost.messages.push(Message::all_reduce("sketched U", ranks, d_v * k + 1, word, 1));
+        for (sketch, d, kinds) in
+            [(of_u, d_u, ["scores of V", "sketched V"]), (of_v, d_v, ["scores of U", "sketched U"])]
+        {
+            let weighted = sketch == Sketching::Weighted;
+            let words = if weighted { d * (k + sketch::WORDS) } else { d * k + 1 };
+            if weighted {
+                cost.messages.extend(Message::shared_out(
+                    kinds[0],
+                    Pattern::AllGather,
+                    (1, ranks),
+                    sketch::TOTALS * ranks,
+                    size_of::<u64>(),
+                ));
+            }
+            cost.messages.push(Message::all_reduce(kinds[1], ranks, words, word, 1));
+        }
         cost.data = workload.block(n, workload.part(rows, n)) + workload.block(m, workload.part(m, cols));
         (cost.shape.updated, cost.shape.gram) = (rows.max(cols), d_u.max(d_v));
         cost.factors = workload.bytes((2 * (rows + cols) + 2 * (d_u + d_v) + 2 * n) * k);
-        if sparse && sketch == sketch::SketchKind::Subsample {
+        if of_u == Sketching::Weighted || of_v == Sketching::Weighted {
+            cost.about =
+                Some("the flops of a sampled product depend on which rows are drawn; those of average rows are given");
+        } else if sparse && of_u == Sketching::Oblivious(SketchKind::Subsample) {
             cost.about = Some("the flops of a sampled product depend on which rows are drawn; the mean is given");
         }
         Ok(Some(cost))
@@ -127,6 +143,8 @@ impl Method for DsanlsArgs {
     }
 }
 
+const SCORES_V: MessageTag = MessageTag::new("scores of V", Payload::Scalar);
+const SCORES_U: MessageTag = MessageTag::new("scores of U", Payload::Scalar);
 const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
 const SKETCHED_U: MessageTag = MessageTag::new("sketched U", Payload::SketchedFactor);
 const GATHER_V: MessageTag = MessageTag::new("evaluation: gather V", Payload::SharedFactor);
@@ -141,7 +159,8 @@ struct Half<T: Real> {
     factor: Array2<T>,
     rhs: Array2<T>,
     /// Of the other factor's N rows.
-    sketch: Box<dyn Sketch<T>>,
+    sketch: Draws<T>,
+    kind: Sketching,
     /// B (d × k), and one word more for the fixed factor's ‖Y‖_F²: what the ranks sum.
     message: Vec<T>,
     gram: Array2<T>,
@@ -149,6 +168,32 @@ struct Half<T: Real> {
     probe: Array1<T>,
     tag: MessageTag,
     for_u: bool,
+}
+
+/// What a half draws.
+enum Draws<T: Real> {
+    Oblivious(Box<dyn Sketch<T>>),
+    Weighted(Box<Weighted<T>>),
+}
+
+/// Weighted draws, and what they are made into.
+struct Weighted<T: Real> {
+    sampler: WeightedSampler,
+    parts: Parts,
+    totals: Vec<u64>,
+    /// B, and the rows of the product: the rows drawn times the root of their weights, and times their weights.
+    b: Array2<T>,
+    weighted: Array2<T>,
+    tag: MessageTag,
+}
+
+impl<T: Real> Draws<T> {
+    fn size(&self) -> usize {
+        match self {
+            Draws::Oblivious(sketch) => sketch.size(),
+            Draws::Weighted(weighted) => weighted.sampler.size(),
+        }
+    }
 }
 
 struct Dsanls<T: Real> {
@@ -175,25 +220,57 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     let scale = init::scale(data.statistics.sum, (m, n), k);
     let (u_rows, v_rows) = (data.cuts.rows[comm.rank()].clone(), data.cuts.cols[comm.rank()].clone());
     let mut blocks = data.blocks.into_iter();
-    let mut half = |rows: Range<usize>, total: usize, d: usize, tag: MessageTag, for_u: bool| -> Result<Half<T>> {
+    let mut block = || -> Result<Block<T>> {
         let mut block = blocks.next().expect("the plan gives a row block and a column block");
         block.prepare(kernel, k)?;
-        let order = block.order();
-        Ok(Half {
-            factor: order.zeros(rows.len(), k),
-            rhs: order.zeros(rows.len(), k),
-            sketch: sketch::make(args.sketch.sketch, total, d, k, order),
-            message: vec![T::zero(); d * k + 1],
-            gram: Array2::zeros((k, k)),
-            probe: Array1::zeros(2 * k),
-            data: block,
-            rows,
-            tag,
-            for_u,
-        })
+        Ok(block)
     };
-    let mut u = half(u_rows, n, d_u, SKETCHED_V, true)?;
-    let mut v = half(v_rows, m, d_v, SKETCHED_U, false)?;
+    let (of_u, of_v) = (block()?, block()?);
+    let sparse = matches!(of_u, Block::Sparse(_));
+    // The norm of a row of the factor at the start, and of a row of the data.
+    let typical = |rows: usize| [(data.statistics.norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
+    // What draws rows of a factor, of which this rank owns `own`, with their data as columns of `across`.
+    let draws = |total: usize, d: usize, own: &Range<usize>, across: &Block<T>, tag: MessageTag| {
+        let order = across.order();
+        let kind = args.sketch.sketch.resolve(sparse, d, total);
+        let draws = match kind {
+            Sketching::Oblivious(kind) => Draws::Oblivious(sketch::make(kind, total, d, k, order)),
+            Sketching::Weighted | Sketching::Auto => {
+                let norms = across.column_norms2().into_iter().map(f64::sqrt).collect();
+                Draws::Weighted(Box::new(Weighted {
+                    sampler: WeightedSampler::new(total, d, own.clone(), norms, typical(total)),
+                    parts: totals_of(&comm),
+                    totals: vec![0; sketch::TOTALS * comm.size()],
+                    b: order.zeros(d, k),
+                    weighted: order.zeros(d, k),
+                    tag,
+                }))
+            }
+        };
+        (kind, draws)
+    };
+    let draws = [draws(n, d_u, &v_rows, &of_v, SCORES_V), draws(m, d_v, &u_rows, &of_u, SCORES_U)];
+    let half =
+        |data: Block<T>, rows: Range<usize>, (kind, sketch): (Sketching, Draws<T>), tag: MessageTag, for_u: bool| {
+            let (order, d) = (data.order(), sketch.size());
+            let words = if matches!(sketch, Draws::Weighted(_)) { d * (k + sketch::WORDS) } else { d * k + 1 };
+            Half {
+                factor: order.zeros(rows.len(), k),
+                rhs: order.zeros(rows.len(), k),
+                sketch,
+                kind,
+                message: vec![T::zero(); words],
+                gram: Array2::zeros((k, k)),
+                probe: Array1::zeros(2 * k),
+                data,
+                rows,
+                tag,
+                for_u,
+            }
+        };
+    let [draws_u, draws_v] = draws;
+    let mut u = half(of_u, u_rows, draws_u, SKETCHED_V, true);
+    let mut v = half(of_v, v_rows, draws_v, SKETCHED_U, false);
     match initial {
         Some(given) => {
             let places = [u.factor.view_mut(), v.factor.view_mut()];
@@ -247,20 +324,55 @@ impl<T: Real> Half<T> {
         let k = self.gram.ncols();
         let d = self.sketch.size();
         let order = self.data.order();
-        comm.work("sketch factor", || {
-            self.sketch.draw(&sketch::stream(seed, self.for_u, iteration));
-            let (b, norm2) = self.message.split_at_mut(d * k);
-            self.sketch.sketch_rows(fixed_rows.start, &fixed.view(), &mut matrix_mut(b, d, k, order));
-            norm2[0] = squares(fixed.as_slice_memory_order().unwrap_or_default());
-        });
-        comm.sum(self.tag, &mut self.message);
-        let b = matrix(&self.message[..d * k], d, k, order);
-        comm.work("sketched Gram", || gram(&b, &mut self.gram.view_mut()));
-        comm.work("sketched product", || self.sketch.product(&self.data, &b, &mut self.rhs.view_mut()));
+        let stream = sketch::stream(seed, self.for_u, iteration);
+        let Half { sketch, message, data, gram: g, rhs, .. } = self;
+        let norm2 = match sketch {
+            Draws::Oblivious(sketch) => {
+                comm.work("sketch factor", || {
+                    sketch.draw(&stream);
+                    let (b, norm2) = message.split_at_mut(d * k);
+                    sketch.sketch_rows(fixed_rows.start, &fixed.view(), &mut matrix_mut(b, d, k, order));
+                    norm2[0] = squares(fixed.as_slice_memory_order().unwrap_or_default());
+                });
+                comm.sum(self.tag, message);
+                let b = matrix(&message[..d * k], d, k, order);
+                comm.work("sketched Gram", || gram(&b, &mut g.view_mut()));
+                comm.work("sketched product", || sketch.product(data, &b, &mut rhs.view_mut()));
+                message[d * k].as_f64()
+            }
+            Draws::Weighted(drawn) => {
+                let Weighted { sampler, parts, totals, b, weighted, tag } = &mut **drawn;
+                let own = comm.work("score factor", || sampler.score(&fixed.view()));
+                comm.all_gather(*tag, &own, parts, totals);
+                let norm2 = comm.work("sketch factor", || {
+                    let norm2 = sampler.draw(&stream, totals, comm.rank());
+                    sampler.fill(&fixed.view(), message);
+                    norm2
+                });
+                comm.sum(self.tag, message);
+                comm.work("sketched Gram", || {
+                    sampler.collect(message, k);
+                    let mut b = b.slice_mut(s![..sampler.sample().len(), ..]);
+                    sampler.rows(message, f64::sqrt, &mut b);
+                    gram(&b.view(), &mut g.view_mut());
+                });
+                comm.work("sketched product", || {
+                    let mut weighted = weighted.slice_mut(s![..sampler.sample().len(), ..]);
+                    sampler.rows(message, |weight| weight, &mut weighted);
+                    data.rows_tmul(sampler.sample(), &weighted.view(), &mut rhs.view_mut());
+                });
+                norm2
+            }
+        };
         let (x, r, g) = (&mut self.factor.view_mut(), &self.rhs.view(), &self.gram.view());
-        let norm2 = self.message[d * k].as_f64();
         comm.work("update", || step.apply(x, r, g, norm2, iteration, &mut self.probe.view_mut()));
     }
+}
+
+/// The parts of the totals of weighted draws: as many from each rank.
+fn totals_of(comm: &Communicator) -> Parts {
+    let ranks: Vec<Range<usize>> = (0..comm.size()).map(|r| r..r + 1).collect();
+    Parts::new(&ranks, sketch::TOTALS)
 }
 
 impl<T: Real> Half<T> {
@@ -352,7 +464,10 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        let (of_u, of_v) = (self.u.kind.name(), self.v.kind.name());
+        let sketch = if of_u == of_v { of_u.into() } else { serde_json::json!([of_u, of_v]) };
         let mut all = vec![
+            ("sketch", sketch),
             ("sketch_size_u", self.u.sketch.size().into()),
             ("sketch_size_v", self.v.sketch.size().into()),
             ("mu_alpha", self.step.alpha().into()),

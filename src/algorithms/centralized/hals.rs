@@ -98,7 +98,7 @@ struct Hals {
 
 /// Sweeps of U and of V that pay for one product: they take up to a quarter of its flops. With a product that costs no
 /// more than a few sweeps the first one does most, and beyond eight nothing was gained on any data tried.
-fn passes(sizes: &Sizes) -> [usize; 2] {
+pub(super) fn passes(sizes: &Sizes) -> [usize; 2] {
     const SHARE: f64 = 0.25;
     const MOST: f64 = 8.0;
     let Sizes { m, n, entries, k } = *sizes;

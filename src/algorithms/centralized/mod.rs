@@ -6,3 +6,4 @@ pub mod dsanls;
 pub mod hals;
 pub mod kl_mu;
 pub mod mu;
+pub mod vr_dsanls;

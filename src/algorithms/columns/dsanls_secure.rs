@@ -24,7 +24,7 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::algorithms::shared::init;
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
-use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
+use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs, oblivious};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{CONTROL, MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
 use crate::data::Loaded;
@@ -43,7 +43,7 @@ use crate::state::{Owner, Piece, SavedState, State};
 pub struct DsanlsSecureArgs {
     /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product;
     /// subsample and count release columns as they are
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = SketchKind::Gaussian)]
+    #[arg(long, value_name = "KIND", value_parser = oblivious::<SketchKind>(), default_value = "gaussian")]
     pub sketch: SketchKind,
     /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more
     /// where it is small

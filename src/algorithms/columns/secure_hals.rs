@@ -26,6 +26,7 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, SecretSource, Sizes};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
+use crate::algorithms::shared::sketched_step::oblivious;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
@@ -88,7 +89,7 @@ pub struct SecureHalsArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
     pub extrapolation: Extrapolation,
     /// Rows of U that an iteration sums for and updates
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = RowSketch::None)]
+    #[arg(long, value_name = "KIND", value_parser = oblivious::<RowSketch>(), default_value = "none")]
     pub sketch: RowSketch,
     /// With --sketch subsample, number of rows (D_V) of an iteration: a count, or a share with %. auto: 10 %, at least
     /// 2 k

@@ -129,8 +129,8 @@ impl ExactArgs {
     }
 }
 
-const RHS_U: MessageTag = MessageTag::new("sum M V", Payload::Product);
-const RHS_V: MessageTag = MessageTag::new("sum M'U", Payload::Product);
+pub const RHS_U: MessageTag = MessageTag::new("sum M V", Payload::Product);
+pub const RHS_V: MessageTag = MessageTag::new("sum M'U", Payload::Product);
 
 /// What leaves a rank, the same for every step.
 pub const MESSAGES: &[MessageSpec] = &[
@@ -330,7 +330,7 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
 }
 
 /// x in two words whose sums over ranks keep about 40 bits of `unit`: multiples of unit·2⁻¹⁶ add up exactly.
-fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
+pub fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
     let step = unit / 65536.0;
     let high = if step > 0.0 { (x / step).round() * step } else { 0.0 };
     [T::from_f64(high), T::from_f64(x - high)]

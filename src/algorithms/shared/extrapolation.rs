@@ -28,6 +28,10 @@ const GROWTH: f64 = 1.01;
 const SHRINK: f64 = 1.5;
 /// Factor of β's bound after a fall.
 const BOUND_GROWTH: f64 = 1.005;
+/// The same from anchor to anchor, of which there are fewer.
+const ANCHOR_START: f64 = 0.5;
+const ANCHOR_GROWTH: f64 = 1.05;
+const ANCHOR_BOUND_GROWTH: f64 = 1.01;
 
 /// β, its bound, and the objective it is judged by.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -39,12 +43,31 @@ pub struct Momentum {
 }
 
 impl Momentum {
+    /// For few, long steps: from one anchor of a variance-reduced method to the next.
+    pub fn of_anchors() -> Self {
+        Momentum { beta: ANCHOR_START, ..Momentum::default() }
+    }
+
+    /// As [`Momentum::judge`], at an anchor.
+    pub fn judge_anchor(&mut self, objective: f64) -> bool {
+        self.judge_growing(objective, ANCHOR_GROWTH, ANCHOR_BOUND_GROWTH)
+    }
+
     /// Takes the objective at the new U; whether the factors may stay where they were extrapolated to.
     pub fn judge(&mut self, objective: f64) -> bool {
+        self.judge_growing(objective, GROWTH, BOUND_GROWTH)
+    }
+
+    /// Takes the objective of the update that was done again after a rise.
+    pub fn replace(&mut self, objective: f64) {
+        self.objective = Some(objective).filter(|x| x.is_finite());
+    }
+
+    fn judge_growing(&mut self, objective: f64, growth: f64, bound_growth: f64) -> bool {
         let falls = objective <= self.objective.unwrap_or(f64::INFINITY);
         if falls {
-            self.beta = (self.beta * GROWTH).min(self.bound);
-            self.bound = (self.bound * BOUND_GROWTH).min(1.0);
+            self.beta = (self.beta * growth).min(self.bound);
+            self.bound = (self.bound * bound_growth).min(1.0);
         } else {
             self.bound = self.beta;
             self.beta /= SHRINK;

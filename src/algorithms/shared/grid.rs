@@ -79,7 +79,12 @@ pub struct GridSide<T: Real> {
 impl<T: Real> GridSide<T> {
     /// The side of a factor whose rows `block` belong to this rank's block; `comm` leads to those that share them.
     pub fn new(comm: Communicator, block: &Range<usize>, k: usize, order: Order) -> Self {
-        let rows: Vec<Range<usize>> = (0..comm.size()).map(|r| even_part(block.len(), comm.size(), r)).collect();
+        let rows = (0..comm.size()).map(|r| even_part(block.len(), comm.size(), r)).collect();
+        GridSide::cut(comm, block, rows, k, order)
+    }
+
+    /// The same with given cuts, by rank, that count from the block's first row.
+    pub fn cut(comm: Communicator, block: &Range<usize>, rows: Vec<Range<usize>>, k: usize, order: Order) -> Self {
         let mine = rows[comm.rank()].clone();
         let shared = if comm.size() > 1 { block.len() } else { 0 };
         GridSide {

@@ -1,5 +1,10 @@
 //! The step of DSANLS and its kin on a (sketched) subproblem, given its Gram matrix and right-hand side.
 
+use std::ffi::OsStr;
+use std::marker::PhantomData;
+
+use clap::ValueEnum as _;
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
 use crate::algorithms::parameters::{self, Auto, Sizes};
@@ -7,12 +12,118 @@ use crate::linalg::Real;
 use crate::nls::{Sweep, gradient_step_below, spectral_bound, sweep_below};
 use crate::sketch::SketchKind;
 
-/// How subproblems are sketched.
+/// How subproblems are sketched, where parties keep their data to themselves.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct SketchArgs {
     /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = SketchKind::Subsample)]
+    #[arg(long, value_name = "KIND", value_parser = oblivious::<SketchKind>(), default_value = "subsample")]
     pub sketch: SketchKind,
+    /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
+    /// it is small
+    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
+    pub sketch_size: Auto<Sizes>,
+}
+
+/// Parses kinds of sketches K that do not depend on the data, and tells why there is no `weighted` among them.
+#[derive(Debug)]
+pub struct Oblivious<K>(PhantomData<K>);
+
+/// A parser of the values of K.
+pub const fn oblivious<K>() -> Oblivious<K> {
+    Oblivious(PhantomData)
+}
+
+impl<K> Clone for Oblivious<K> {
+    fn clone(&self) -> Self {
+        oblivious()
+    }
+}
+
+impl<K: clap::ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for Oblivious<K> {
+    type Value = K;
+
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<K, clap::Error> {
+        if value == "weighted" {
+            return Err(clap::Error::raw(
+                clap::error::ErrorKind::ValueValidation,
+                "--sketch weighted: its draws would show other parties which rows and columns of the data are large; \
+                 choose another kind, or use --algo dsanls on data that all ranks may see\n",
+            ));
+        }
+        EnumValueParser::<K>::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(K::value_variants().iter().filter_map(K::to_possible_value)))
+    }
+}
+
+/// How the subproblems of DSANLS are sketched: as [`SketchKind`], or by weights from the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sketching {
+    /// As the data suggests.
+    Auto,
+    /// By importance sampling.
+    Weighted,
+    Oblivious(SketchKind),
+}
+
+impl Sketching {
+    /// The kind for data of this form whose N rows are sketched to d: weights pay on sparse data, and a full sketch is
+    /// exact without them.
+    #[must_use]
+    pub fn resolve(self, sparse: bool, d: usize, n: usize) -> Self {
+        match self {
+            Sketching::Auto if sparse && d < n => Sketching::Weighted,
+            Sketching::Auto => Sketching::Oblivious(SketchKind::Subsample),
+            given => given,
+        }
+    }
+
+    /// As on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+}
+
+impl clap::ValueEnum for Sketching {
+    fn value_variants<'a>() -> &'a [Self] {
+        use SketchKind::{Count, Gaussian, Srht, Subsample, Uniform};
+        use Sketching::{Auto, Oblivious, Weighted};
+        &[
+            Auto,
+            Weighted,
+            Oblivious(Subsample),
+            Oblivious(Count),
+            Oblivious(Gaussian),
+            Oblivious(Uniform),
+            Oblivious(Srht),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Sketching::Auto => Some(PossibleValue::new("auto").help("Weighted on sparse data, otherwise subsample")),
+            Sketching::Weighted => Some(
+                PossibleValue::new("weighted").help("Picks large rows or columns more often (importance sampling)"),
+            ),
+            Sketching::Oblivious(kind) => kind.to_possible_value(),
+        }
+    }
+}
+
+impl serde::Serialize for Sketching {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name())
+    }
+}
+
+/// How the subproblems of DSANLS are sketched.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct DsanlsSketchArgs {
+    /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Sketching::Auto)]
+    pub sketch: Sketching,
     /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
     /// it is small
     #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]

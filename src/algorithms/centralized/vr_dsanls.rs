@@ -1,0 +1,805 @@
+//! Variance-reduced DSANLS: HALS whose products with the data are sampled between anchors, without an error floor.
+//!
+//! At an anchor the products P_U = M V_a and P_V = MᵀU_a are exact. In the iterations up to the next one,
+//!
+//! M V = P_U + U_a (V_bᵀD) + (M − U_a V_bᵀ) D,   D = V − V_a,
+//!
+//! where U_a and V_b are the factors as the anchor's updates left them, and only the last term is sampled: the residual's
+//! product with the *change* of V. Its estimate has the right mean, and a variance ∝ ‖M − U_a V_bᵀ‖² ‖D‖², which vanishes
+//! as the iterates settle, so no proximal term is needed. The Gram matrix is exact. The fixed points are those of HALS: with
+//! D = 0 a step is a step of HALS. V's half is the same with P_V and D = U − U_a. This is the variance reduction of SVRG in
+//! coordinate descent; SVRMU (Kasai 2018) has it in multiplicative updates. Sampling is by importance
+//! ([`WeightedSampler`]), as in LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), and with the scores ‖M_:j‖ ‖D_j‖.
+//!
+//! The ranks hold rows and columns of M as in DSANLS. An anchor gathers the factor with fewer rows and sums its right-hand
+//! side by parts, which is what HALS sends on a grid of rows or columns. The iterations between send d (k + 2) + 2k²
+//! words and four integers for each half.
+//!
+//! An anchor starts beyond the last one (see [`Momentum`]). Its objective costs nothing but Gram matrices, and tells how
+//! much its own update gained and how much the sampled iterations before it did: per flop, whichever gained more decides
+//! whether the next epoch is longer or shorter.
+
+use std::mem::swap;
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip, s};
+use serde::{Deserialize, Serialize};
+
+use super::hals::passes;
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
+use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::algorithms::method::{Groups, Method};
+use crate::algorithms::parameters::{self, Auto};
+use crate::algorithms::shared::alternating::{Factor, RHS_U, RHS_V, Sizes, WORDS, in_two};
+use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, GridSide};
+use crate::algorithms::shared::init::{self, InitArgs};
+use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
+use crate::algorithms::{Algorithm, Measures, Problem};
+use crate::comm::{Communicator, MessageTag, Parts, Payload};
+use crate::error::Result;
+use crate::linalg::{Block, Real, gemm, gram};
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::nls::{Sweep, sweep};
+use crate::sketch::{self, SketchKind, TOTALS, WeightedSampler};
+use crate::state::{Owner, Piece, SavedState, State};
+
+/// Parameters of variance-reduced DSANLS.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct VrDsanlsArgs {
+    /// Iterations from one exact product to the next, the exact one included. auto: by the decrease of the objective per
+    /// flop of exact and of sampled iterations; 1 where sampling saves little
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
+    pub epoch: Auto<usize>,
+    /// Columns sampled for U's update and rows sampled for V's: counts, or shares with %. auto: 5 % of a dimension, at least
+    /// five for each component
+    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
+    pub sketch_size: Auto<parameters::Sizes>,
+    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
+    /// flops
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
+    pub inner_sweeps: Auto<usize>,
+    /// Where the updates after an exact product start
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::Restart)]
+    pub extrapolation: Extrapolation,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub measure: MeasureArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub init: InitArgs,
+}
+
+const SCORES_V: MessageTag = MessageTag::new("scores of V", Payload::Scalar);
+const SCORES_U: MessageTag = MessageTag::new("scores of U", Payload::Scalar);
+const CHANGE_V: MessageTag = MessageTag::new("sketched change of V", Payload::SketchedFactor);
+const CHANGE_U: MessageTag = MessageTag::new("sketched change of U", Payload::SketchedFactor);
+
+impl Method for VrDsanlsArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "vr-dsanls",
+        aliases: &["svr-hals"],
+        summary: "HALS with variance-reduced sketches: exact products now and then, samples of what changed in between",
+        paper: "as SVRMU (Kasai 2018) and LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), with coordinate descent",
+        partition: Partition::RowsAndColumns,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: NO_PARTIES,
+        limits: None,
+        messages: &[
+            MessageSpec::new(GRAM_V, "k x k", "each exact iteration"),
+            MessageSpec::new(GRAM_U, "k x k + 4", "each exact iteration"),
+            MessageSpec::new(GATHER_V, "n x k", "each exact iteration and each evaluation, where n <= m"),
+            MessageSpec::new(RHS_V, "n x k", "each exact iteration, where n <= m"),
+            MessageSpec::new(GATHER_U, "m x k", "each exact iteration and each evaluation, where m < n"),
+            MessageSpec::new(RHS_U, "m x k", "each exact iteration, where m < n"),
+            MessageSpec::new(SCORES_V, "4 x p", "each sampled iteration"),
+            MessageSpec::new(CHANGE_V, "d_U x (k + 2) + 2 k x k", "each sampled iteration"),
+            MessageSpec::new(SCORES_U, "4 x p", "each sampled iteration"),
+            MessageSpec::new(CHANGE_U, "d_V x (k + 2) + 2 k x k", "each sampled iteration"),
+            MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+            stationarity::MESSAGES,
+        ],
+    };
+
+    fn check(&self) -> Result<()> {
+        self.init.refuse_nndsvd("vr-dsanls")
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { init: Some(&self.init), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, stored, .. } = *workload;
+        let plan = self.plan(&Sizes { m, n, entries: stored, k })?;
+        let ([d_u, d_v], epoch) = (plan.draws, plan.epoch.min(MOST) as f64);
+        let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
+        let mut cost = Cost::default();
+        // An iteration of the mean: one of an epoch is exact.
+        let (exact, sampled) = (1.0 / epoch, 1.0 - 1.0 / epoch);
+        let (small, large) = if n <= m { (n, rows) } else { (m, cols) };
+        let product = 2.0 * k as f64 * exact;
+        for kernel in [Kernel::Mul, Kernel::Tmul] {
+            cost.add(kernel, product * workload.part(small, large), product * stored);
+        }
+        let square = 2.0 * (k * k) as f64;
+        let [of_u, of_v] = plan.exact_sweeps.map(|n| n as f64);
+        let (own_u, own_v, all_u, all_v) = (rows as f64, cols as f64, m as f64, n as f64);
+        let gram = square * exact;
+        cost.add(Kernel::Gram, gram * (2.0 * own_u + own_v), gram * (2.0 * all_u + all_v));
+        cost.add(Kernel::Sweep, gram * (of_u * own_u + of_v * own_v), gram * (of_u * all_u + of_v * all_v));
+        if sampled > 0.0 {
+            let part = |across, own, products| Sketched { across, own, products };
+            let mut product = |kernel, sizes, parts| {
+                workload.sketched(&mut cost, SketchKind::Subsample, kernel, sizes, sampled, parts);
+            };
+            product(Kernel::SampledForU, (n, d_u), [part(rows, cols, 1), part(m, n, ranks)]);
+            product(Kernel::SampledForV, (m, d_v), [part(cols, rows, 1), part(n, m, ranks)]);
+            // The Gram matrix, V_bᵀD, and the product of that with U_a.
+            let gram = square * sampled;
+            cost.add(Kernel::Gram, 3.0 * gram * (own_u + own_v), 3.0 * gram * (all_u + all_v));
+            let [of_u, of_v] = plan.sampled_sweeps.map(|n| n as f64);
+            cost.add(Kernel::Sweep, gram * (of_u * own_u + of_v * own_v), gram * (of_u * all_u + of_v * all_v));
+        }
+        let shared = |message: Message, share: f64| Message {
+            vector: message.vector * share,
+            mpi_bytes: (message.mpi_bytes as f64 * share).round() as u64,
+            messages: (message.messages as f64 * share).ceil() as u64,
+            party_bytes: (message.party_bytes as f64 * share).round() as u64,
+            ..message
+        };
+        let (gather, sum, length) = if n <= m { ("gather V", "sum M'U", n) } else { ("gather U", "sum M V", m) };
+        for (kind, words) in [("Gram of V", k * k), ("Gram of U", k * k + 2 * WORDS)] {
+            cost.messages.push(shared(Message::all_reduce(kind, ranks, words, word, 1), exact));
+        }
+        for (kind, pattern) in [(gather, Pattern::AllGather), (sum, Pattern::ReduceScatter)] {
+            let message = Message::shared_out(kind, pattern, (1, ranks), length * k, word);
+            cost.messages.extend(message.map(|message| shared(message, exact)));
+        }
+        if sampled > 0.0 {
+            for (scores, change, d) in
+                [("scores of V", "sketched change of V", d_u), ("scores of U", "sketched change of U", d_v)]
+            {
+                let totals = Message::shared_out(scores, Pattern::AllGather, (1, ranks), TOTALS * ranks, 8);
+                cost.messages.extend(totals.map(|message| shared(message, sampled)));
+                let words = message_words(d, k);
+                cost.messages.push(shared(Message::all_reduce(change, ranks, words, word, 1), sampled));
+            }
+        }
+        if plan.epoch > 1 || self.extrapolation == Extrapolation::Restart {
+            cost.about = Some(
+                "the mean over an epoch as it is at first; its length follows the decrease of the objective, and an \
+                 exact iteration after which that has risen is done again",
+            );
+        }
+        cost.data = workload.block(n, workload.part(rows, n)) + workload.block(m, workload.part(m, cols));
+        cost.shape.block = (small, large);
+        (cost.shape.updated, cost.shape.gram) = (rows.max(cols), rows.max(cols));
+        let whole = if ranks > 1 { 2 * small } else { 0 };
+        // Per row: factor, product, last anchor, fitted, change, right-hand side; V as it was at the product too.
+        let words = (6 * rows + 7 * cols + whole) * k + message_words(d_u, k) + message_words(d_v, k) + (d_u + d_v) * k;
+        cost.factors = workload.bytes(words) + (32 * (rows + cols)) as f64;
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        Ok(Box::new(made(self, problem)?))
+    }
+}
+
+/// The longest epoch that `auto` makes.
+const MOST: usize = 12;
+/// The first one after the two exact iterations at the start.
+const FIRST: usize = 4;
+/// Exact iterations at the start, where most is gained.
+const EXACT_FIRST: usize = 2;
+
+/// Words that the ranks sum for one half of a sampled iteration.
+fn message_words(d: usize, k: usize) -> usize {
+    d * (k + sketch::WORDS) + 2 * k * k
+}
+
+/// What follows from the sizes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Plan {
+    /// Draws for U's update, and for V's.
+    draws: [usize; 2],
+    /// Sweeps of U and of V.
+    exact_sweeps: [usize; 2],
+    sampled_sweeps: [usize; 2],
+    /// Flops of an exact and of a sampled iteration.
+    flops: [f64; 2],
+    /// The epoch as given, or the first one.
+    epoch: usize,
+    adapts: bool,
+}
+
+impl VrDsanlsArgs {
+    fn plan(&self, sizes: &Sizes) -> Result<Plan> {
+        /// Sampled iterations that cost more than this part of an exact one are not worth their noise.
+        const WORTH: f64 = 0.6;
+        let Sizes { m, n, entries, k } = *sizes;
+        let draws = match self.sketch_size.given() {
+            Some(sizes) => {
+                let (d_u, d_v) = super::dsanls::sketch_sizes(Some(sizes), (m, n), k)?;
+                [d_u, d_v]
+            }
+            None => [n, m].map(|total| (total / 20).max(5 * k).clamp(1, total.max(1))),
+        };
+        let shares = [draws[0] as f64 / n.max(1) as f64, draws[1] as f64 / m.max(1) as f64];
+        let exact_sweeps = self.inner_sweeps.given().map_or_else(|| passes(sizes), |n| [n; 2]);
+        // As many as cost what the sampled product does, up to three: later ones gain little on a noisy right-hand side.
+        let [u, v] = [(m, shares[0]), (n, shares[1])]
+            .map(|(rows, share)| (share * entries / (rows as f64 * k as f64)).clamp(1.0, 3.0) as usize);
+        let fewer = [u.min(exact_sweeps[0]), v.min(exact_sweeps[1])];
+        let sampled_sweeps = self.inner_sweeps.given().map_or(fewer, |n| [n; 2]);
+        let rows = [m as f64, n as f64];
+        let row_wise = |sweeps: [usize; 2], grams: [f64; 2]| -> f64 {
+            let square = 2.0 * (k * k) as f64;
+            (0..2).map(|i| square * rows[i] * (sweeps[i] as f64 + grams[i])).sum()
+        };
+        let product = 2.0 * entries * k as f64;
+        let exact = 2.0 * product + row_wise(exact_sweeps, [2.0, 1.0]);
+        let sampled = product * (shares[0] + shares[1]) + row_wise(sampled_sweeps, [3.0; 2]);
+        let worth = sampled < WORTH * exact;
+        let epoch = self.epoch.given().unwrap_or(if worth { FIRST } else { 1 });
+        let adapts = self.epoch.given().is_none() && worth;
+        Ok(Plan { draws, exact_sweeps, sampled_sweeps, flops: [exact, sampled], epoch, adapts })
+    }
+}
+
+/// One factor on one rank, with what its update needs and what the update of the other one needs of it.
+struct Side<T: Real> {
+    /// The rows that this rank owns, and the exact product P for them.
+    grid: GridSide<T>,
+    /// The data with the other dimension as rows: N × |own|.
+    data: Block<T>,
+    /// The factor as the last anchor's update left it.
+    fitted: Array2<T>,
+    /// V at which P_U was computed; `None` for U, where that is `fitted`.
+    start: Option<Array2<T>>,
+    /// Where the last anchor's extrapolation started from.
+    old: Array2<T>,
+    rhs: Array2<T>,
+    /// D.
+    change: Array2<T>,
+    /// Draws rows of this factor, for the update of the other one.
+    sampler: WeightedSampler,
+    message: Vec<T>,
+    /// Rows drawn times their weights.
+    weighted: Array2<T>,
+    scores: MessageTag,
+    tag: MessageTag,
+}
+
+/// Where a run is, beside the matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Progress {
+    momentum: Momentum,
+    epoch: usize,
+    /// Sampled iterations before the next anchor.
+    left: usize,
+    /// Anchors so far.
+    anchors: usize,
+    /// Sampled iterations since the last anchor.
+    sampled: usize,
+    /// The objective after the last anchor's update of U, and what that update gained.
+    last: Option<(f64, f64)>,
+}
+
+impl Progress {
+    /// Chooses the next epoch's length at an anchor whose update of U has brought the objective from `before` to `after`.
+    fn adapt(&mut self, before: f64, after: f64, flops: [f64; 2]) {
+        /// What is gained relative to the objective is rounding below this.
+        const LEAST: f64 = 1e-6;
+        let gained = before - after;
+        if let Some((last, last_gained)) = self.last.filter(|_| self.sampled > 0) {
+            // An exact iteration gains about as much in V's half as in U's.
+            let by_samples = (last - before - last_gained) / self.sampled as f64;
+            if last - after > LEAST * after && by_samples.is_finite() {
+                let exact = (gained + last_gained) / flops[0];
+                self.epoch = if by_samples / flops[1] >= exact { self.epoch + 1 } else { self.epoch - 1 };
+                self.epoch = self.epoch.clamp(2, MOST);
+            }
+        }
+        self.last = Some((after, gained)).filter(|x| x.0.is_finite() && x.1.is_finite());
+        self.sampled = 0;
+    }
+}
+
+struct VrDsanls<T: Real> {
+    comm: Communicator,
+    seed: u64,
+    plan: Plan,
+    u: Side<T>,
+    v: Side<T>,
+    gram: Array2<T>,
+    /// Of this rank's rows of U.
+    own_gram: Array2<T>,
+    /// A Gram matrix on its way through the sum, and the objective before and after U's update.
+    message: Vec<T>,
+    parts: Parts,
+    totals: Vec<u64>,
+    progress: Progress,
+    extrapolates: bool,
+    gradient: bool,
+    norm2: f64,
+    iteration: usize,
+}
+
+fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanls<T>> {
+    let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
+    let (m, n) = (data.header.rows, data.header.cols);
+    let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
+    let entries = if dense { m as f64 * n as f64 } else { data.statistics.nonzeros as f64 };
+    let plan = args.plan(&Sizes { m, n, entries, k })?;
+    let scale = init::scale(data.statistics.sum, (m, n), k);
+    let mut blocks = data.blocks.into_iter();
+    let mut block = || -> Result<Block<T>> {
+        let mut block = blocks.next().expect("the plan gives a row block and a column block");
+        block.prepare(kernel, k)?;
+        Ok(block)
+    };
+    let (of_u, of_v) = (block()?, block()?);
+    let alone = comm.split(comm.rank());
+    // The factor with fewer rows is gathered; the other one stays where it is.
+    let side = |block: Block<T>, cuts: &[Range<usize>], d: usize, for_v: bool, tags: (MessageTag, MessageTag)| {
+        let shared = for_v == (n <= m);
+        let (own, total) = (cuts[comm.rank()].clone(), cuts.last().map_or(0, |cut| cut.end));
+        let order = block.order();
+        let grid = if shared {
+            GridSide::cut(comm.clone(), &(0..total), cuts.to_vec(), k, order)
+        } else {
+            GridSide::cut(alone.clone(), &own, vec![0..own.len()], k, order)
+        };
+        let zeros = || order.zeros(own.len(), k);
+        let norms: Vec<f64> = block.column_norms2().into_iter().map(f64::sqrt).collect();
+        let typical = [(data.statistics.norm2 / total as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
+        Side {
+            fitted: zeros(),
+            start: for_v.then(zeros),
+            old: zeros(),
+            rhs: zeros(),
+            change: zeros(),
+            sampler: WeightedSampler::new(total, d, own.clone(), norms, typical),
+            message: vec![T::zero(); message_words(d, k)],
+            weighted: order.zeros(d, k),
+            scores: tags.0,
+            tag: tags.1,
+            grid,
+            data: block,
+        }
+    };
+    let mut u = side(of_u, &data.cuts.rows, plan.draws[1], false, (SCORES_U, CHANGE_U));
+    let mut v = side(of_v, &data.cuts.cols, plan.draws[0], true, (SCORES_V, CHANGE_V));
+    match initial {
+        Some(given) => {
+            let rows = [&u.grid.own_rows, &v.grid.own_rows];
+            let places = [u.grid.own.view_mut(), v.grid.own.view_mut()];
+            comm.agree_on_error(init::given(given, rows, places))?;
+        }
+        None => {
+            init::u(seed, &u.grid.own_rows, scale, u.grid.own.view_mut());
+            init::v(seed, &v.grid.own_rows, scale, v.grid.own.view_mut());
+        }
+    }
+    let ranks: Vec<Range<usize>> = (0..comm.size()).map(|r| r..r + 1).collect();
+    Ok(VrDsanls {
+        seed,
+        u,
+        v,
+        gram: Array2::zeros((k, k)),
+        own_gram: Array2::zeros((k, k)),
+        message: vec![T::zero(); k * k + 2 * WORDS],
+        parts: Parts::new(&ranks, TOTALS),
+        totals: vec![0; TOTALS * comm.size()],
+        progress: Progress {
+            momentum: Momentum::of_anchors(),
+            epoch: plan.epoch,
+            left: 0,
+            anchors: 0,
+            sampled: 0,
+            last: None,
+        },
+        extrapolates: args.extrapolation == Extrapolation::Restart,
+        gradient: args.measure.measure == Evaluated::ProjectedGradient,
+        norm2: data.statistics.norm2,
+        iteration: 0,
+        plan,
+        comm,
+    })
+}
+
+impl<T: Real> Side<T> {
+    /// The rows that this rank owns.
+    fn own(&self) -> Range<usize> {
+        self.grid.own_rows.clone()
+    }
+
+    /// One half of a sampled iteration: this factor, from the change of the other one, `fixed`.
+    fn update_sampled(&mut self, fixed: &mut Side<T>, sweeps: usize, run: &mut Sampling<'_, T>) {
+        let Sampling { comm, parts, totals, gram: g, seed, iteration, for_u } = run;
+        let k = g.ncols();
+        let Side { grid, fitted, start, change, sampler, message, weighted, scores, tag, .. } = fixed;
+        let own = comm.work("score change", || {
+            let start = start.as_ref().unwrap_or(fitted);
+            Zip::from(&mut *change).and(&grid.own).and(start).for_each(|d, &new, &old| *d = new - old);
+            sampler.score(&change.view())
+        });
+        comm.all_gather(*scores, &own, parts, totals);
+        comm.work("sketch change", || {
+            sampler.draw(&sketch::stream(*seed, *for_u, *iteration), totals, comm.rank());
+            let (drawn, grams) = message.split_at_mut(sampler.size() * (k + sketch::WORDS));
+            sampler.fill(&change.view(), drawn);
+            // Y_bᵀD less what the sample holds of it: a row of D counts 1 less the weights of its draws.
+            let mut draws = sampler.own_draws().peekable();
+            while let Some((_, row, weight)) = draws.next() {
+                let mut left = 1.0 - weight;
+                while let Some((_, _, weight)) = draws.next_if(|next| next.1 == row) {
+                    left -= weight;
+                }
+                let left = T::from_f64(left);
+                change.row_mut(row).mapv_inplace(|d| left * d);
+            }
+            let (rest, whole) = grams.split_at_mut(k * k);
+            gemm(T::one(), &fitted.t(), &change.view(), T::zero(), &mut square_mut(rest, k));
+            gram(&grid.own.view(), &mut square_mut(whole, k));
+        });
+        comm.sum(*tag, message);
+        comm.work("sampled product", || {
+            let (drawn, grams) = message.split_at(sampler.size() * (k + sketch::WORDS));
+            sampler.collect(drawn, k);
+            let mut weighted = weighted.slice_mut(s![..sampler.sample().len(), ..]);
+            sampler.rows(drawn, |weight| weight, &mut weighted);
+            self.data.rows_tmul(sampler.sample(), &weighted.view(), &mut self.rhs.view_mut());
+            let (rest, whole) = grams.split_at(k * k);
+            gemm(T::one(), &self.fitted.view(), &square(rest, k), T::one(), &mut self.rhs.view_mut());
+            self.rhs.zip_mut_with(&self.grid.rhs, |sum, &exact| *sum += exact);
+            g.assign(&square(whole, k));
+        });
+        let step = Sweep { mu: T::zero(), passes: sweeps };
+        comm.work("update", || sweep(&mut self.grid.own.view_mut(), &self.rhs.view(), &g.view(), step));
+    }
+}
+
+/// What both halves of a sampled iteration share.
+struct Sampling<'a, T: Real> {
+    comm: &'a Communicator,
+    parts: &'a Parts,
+    totals: &'a mut [u64],
+    gram: &'a mut Array2<T>,
+    seed: u64,
+    iteration: usize,
+    for_u: bool,
+}
+
+fn square<T>(words: &[T], k: usize) -> ArrayView2<'_, T> {
+    ArrayView2::from_shape((k, k), words).expect("cut to this size")
+}
+
+fn square_mut<T>(words: &mut [T], k: usize) -> ArrayViewMut2<'_, T> {
+    ArrayViewMut2::from_shape((k, k), words).expect("cut to this size")
+}
+
+impl<T: Real> VrDsanls<T> {
+    /// Whether V is the factor with fewer rows, which travels.
+    fn v_travels(&self) -> bool {
+        self.v.data.shape().0 >= self.u.data.shape().0
+    }
+
+    /// The exact right-hand side of a factor, in its `grid.rhs`. The factor that stays has the block for both products.
+    fn product(&mut self, factor: Factor) {
+        let v_travels = self.v_travels();
+        let VrDsanls { comm, u, v, .. } = self;
+        let (stays, travels) = if v_travels { (u, v) } else { (v, u) };
+        let phase = if factor == Factor::U { "product M V" } else { "product M'U" };
+        if v_travels == (factor == Factor::U) {
+            let whole = travels.grid.gather(if v_travels { GATHER_V } else { GATHER_U });
+            comm.work(phase, || stays.data.tmul(&whole, &mut stays.grid.rhs.view_mut()));
+        } else {
+            let (data, own) = (&stays.data, &stays.grid.own);
+            travels.grid.scatter(if v_travels { RHS_V } else { RHS_U }, |out| {
+                comm.work(phase, || data.mul(&own.view(), &mut out.view_mut()));
+            });
+        }
+    }
+
+    /// The Gram matrix of a factor, over all ranks.
+    fn sum_gram(&mut self, factor: Factor) {
+        let VrDsanls { comm, u, v, gram: g, .. } = self;
+        let (fixed, tag) = if factor == Factor::U { (u, GRAM_U) } else { (v, GRAM_V) };
+        comm.work("Gram", || gram(&fixed.grid.own.view(), &mut g.view_mut()));
+        comm.sum(tag, g.as_slice_mut().expect("made contiguous"));
+    }
+
+    /// U's update at an anchor. Returns the objective before and after it; the Gram matrix of the new U is summed.
+    fn update_u_exactly(&mut self) -> (f64, f64) {
+        self.sum_gram(Factor::V);
+        self.product(Factor::U);
+        let VrDsanls { comm, u, gram: g, own_gram, message, norm2, plan, .. } = self;
+        let k = g.nrows();
+        let (entries, words) = message.split_at_mut(k * k);
+        comm.work("update", || {
+            let grid = &mut u.grid;
+            let mut objective = |own: &Array2<T>| {
+                gram(&own.view(), &mut own_gram.view_mut());
+                inner(&own_gram.view(), &g.view()) - 2.0 * inner(&own.view(), &grid.rhs.view())
+            };
+            let before = objective(&grid.own);
+            let step = Sweep { mu: T::zero(), passes: plan.exact_sweeps[0] };
+            sweep(&mut grid.own.view_mut(), &grid.rhs.view(), &g.view(), step);
+            let after = objective(&grid.own);
+            square_mut(entries, k).assign(own_gram);
+            words[..WORDS].copy_from_slice(&in_two(before, *norm2));
+            words[WORDS..].copy_from_slice(&in_two(after, *norm2));
+        });
+        comm.sum(GRAM_U, message);
+        g.assign(&square(&message[..k * k], k));
+        let told = |at: usize| *norm2 + message[k * k + at].as_f64() + message[k * k + at + 1].as_f64();
+        (told(0), told(WORDS))
+    }
+
+    /// An iteration with exact products.
+    fn anchor(&mut self) {
+        let beyond = self.extrapolates && self.progress.anchors >= EXACT_FIRST;
+        let beta = self.progress.momentum.beta;
+        for side in [&mut self.u, &mut self.v] {
+            if beyond {
+                self.comm.work("update", || extrapolate(&mut side.grid.own, &mut side.old, beta));
+            } else {
+                side.old.assign(&side.grid.own);
+            }
+        }
+        let (mut before, mut after) = self.update_u_exactly();
+        if !self.progress.momentum.judge_anchor(after) && beyond {
+            for side in [&mut self.u, &mut self.v] {
+                side.grid.own.assign(&side.old);
+            }
+            (before, after) = self.update_u_exactly();
+            self.progress.momentum.replace(after);
+        }
+        self.u.fitted.assign(&self.u.grid.own);
+        self.product(Factor::V);
+        let VrDsanls { comm, v, gram: g, plan, progress, .. } = self;
+        comm.work("update", || {
+            if let Some(start) = &mut v.start {
+                start.assign(&v.grid.own);
+            }
+            let step = Sweep { mu: T::zero(), passes: plan.exact_sweeps[1] };
+            sweep(&mut v.grid.own.view_mut(), &v.grid.rhs.view(), &g.view(), step);
+            v.fitted.assign(&v.grid.own);
+        });
+        if plan.adapts {
+            progress.adapt(before, after, plan.flops);
+        }
+        progress.anchors += 1;
+        progress.left = if progress.anchors < EXACT_FIRST { 0 } else { progress.epoch - 1 };
+    }
+
+    /// An iteration with sampled products.
+    fn sampled(&mut self) {
+        let VrDsanls { comm, u, v, parts, totals, gram, plan, seed, iteration, progress, .. } = self;
+        let (seed, iteration) = (*seed, *iteration);
+        let mut run = Sampling { comm, parts, totals, gram, seed, iteration, for_u: true };
+        u.update_sampled(v, plan.sampled_sweeps[0], &mut run);
+        run.for_u = false;
+        v.update_sampled(u, plan.sampled_sweeps[1], &mut run);
+        progress.left -= 1;
+        progress.sampled += 1;
+    }
+
+    /// The norm of the projected gradient. Collective. The exact products of the last anchor stay as they are.
+    fn projected_gradient(&mut self) -> f64 {
+        let mut squared = 0.0;
+        for (factor, other) in [(Factor::U, Factor::V), (Factor::V, Factor::U)] {
+            self.sum_gram(other);
+            self.exchange(factor);
+            self.product(factor);
+            let side = if factor == Factor::U { &self.u } else { &self.v };
+            squared += stationarity::squared(&side.grid.own, &side.grid.rhs, &self.gram);
+            self.exchange(factor);
+        }
+        stationarity::norm(&self.comm, squared)
+    }
+
+    /// Exchanges the exact right-hand side of a factor and the sampled one, which is overwritten in each iteration.
+    fn exchange(&mut self, factor: Factor) {
+        let side = if factor == Factor::U { &mut self.u } else { &mut self.v };
+        swap(&mut side.grid.rhs, &mut side.rhs);
+    }
+
+    fn shape(&self) -> (usize, usize) {
+        (self.v.data.shape().0, self.u.data.shape().0)
+    }
+}
+
+/// Names of the matrices of U and of V in a checkpoint: the factor, and what belongs to the last anchor.
+const KEPT: [[&str; 4]; 2] = [["U", "U_old", "U_fitted", "product_for_U"], ["V", "V_old", "V_fitted", "product_for_V"]];
+const START: &str = "V_at_product";
+
+impl<T: Real> Algorithm<T> for VrDsanls<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            if self.progress.left == 0 {
+                self.anchor();
+            } else {
+                self.sampled();
+            }
+            self.iteration += 1;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        let v_travels = self.v_travels();
+        let VrDsanls { comm, u, v, norm2, .. } = self;
+        let (stays, travels) = if v_travels { (u, v) } else { (v, u) };
+        let whole = travels.grid.gather(if v_travels { GATHER_V } else { GATHER_U });
+        let block = std::iter::once((&stays.data, whole, stays.grid.own.view()));
+        let mut found = vec![("rel_error", metrics::relative_error(comm, *norm2, block))];
+        if self.gradient {
+            found.push(("projected_gradient", self.projected_gradient()));
+        }
+        Ok(found)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let (m, n) = self.shape();
+        vec![
+            Piece::shared("U", m, self.u.own().start, self.u.grid.own.view()),
+            Piece::shared("V", n, self.v.own().start, self.v.grid.own.view()),
+        ]
+    }
+
+    fn state(&self) -> State<'_, T> {
+        let (m, n) = self.shape();
+        let mut matrices = Vec::new();
+        for (side, total, names) in [(&self.u, m, KEPT[0]), (&self.v, n, KEPT[1])] {
+            let first = side.own().start;
+            let kept = [&side.grid.own, &side.old, &side.fitted, &side.grid.rhs].into_iter().zip(names);
+            matrices.extend(kept.map(|(matrix, name)| Piece::shared(name, total, first, matrix.view())));
+            matrices.extend(side.start.iter().map(|start| Piece::shared(START, total, first, start.view())));
+        }
+        State::from(matrices).with(Owner::Shared, &self.progress)
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        for (side, names) in [(&mut self.u, KEPT[0]), (&mut self.v, KEPT[1])] {
+            let first = side.own().start;
+            let kept = [&mut side.grid.own, &mut side.old, &mut side.fitted, &mut side.grid.rhs];
+            for (matrix, name) in kept.into_iter().zip(names) {
+                saved.rows(name, Owner::Shared, first, matrix.view_mut())?;
+            }
+            if let Some(start) = &mut side.start {
+                saved.rows(START, Owner::Shared, first, start.view_mut())?;
+            }
+        }
+        self.progress = saved.read(Owner::Shared)?;
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![
+            ("sketch_size_u", self.v.sampler.size().into()),
+            ("sketch_size_v", self.u.sampler.size().into()),
+            ("epoch", self.progress.epoch.into()),
+            ("inner_sweeps", serde_json::json!(self.plan.exact_sweeps)),
+            ("sampled_sweeps", serde_json::json!(self.plan.sampled_sweeps)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::method::defaults;
+    use crate::comm::Parties;
+    use crate::data::{self, InputSpec, Layout};
+    use crate::linalg::SparseKernel;
+    use crate::sketch::{make, stream};
+
+    /// A run on one rank after two exact iterations and a sampled one.
+    fn begun(input: &str) -> VrDsanls<f64> {
+        let comm = Communicator::local();
+        let opened = data::open(&InputSpec::parse(input).expect("known"), &comm).expect("opens");
+        let data = opened.load(&Layout::RowsAndColumns { ranks: 1 }, &comm, &mut |_| ()).expect("loads");
+        let mut args = defaults::<VrDsanlsArgs>();
+        args.epoch = Auto::Given(1000);
+        let size = parameters::Size::Count(12);
+        args.sketch_size = Auto::Given(parameters::Sizes { u: size, v: size });
+        let problem = Problem {
+            data,
+            k: 3,
+            seed: 1,
+            kernel: SparseKernel::Native.into(),
+            max_iters: 9,
+            parties: Parties { count: 1, ranks: 1 },
+            carry_on: false,
+            initial: None,
+            missing: None,
+            comm,
+        };
+        let mut run = made(&args, problem).expect("builds");
+        run.advance(3).expect("runs");
+        run
+    }
+
+    /// The sampled right-hand side of U has the mean M V, and a variance below that of sampling M V itself.
+    #[test]
+    fn the_estimate_has_the_right_mean_and_little_variance() {
+        for input in ["synthetic:planted,m=30,n=40,k=3", "synthetic:sparse,m=60,n=50,density=0.2"] {
+            let mut run = begun(input);
+            let (shape, order) = (run.u.grid.own.dim(), run.u.data.order());
+            let mut exact = order.zeros(shape.0, shape.1);
+            run.u.data.tmul(&run.v.grid.own.view(), &mut exact.view_mut());
+            let n = run.v.grid.own.nrows();
+            let mut uniform = make::<f64>(SketchKind::Subsample, n, 12, 3, order);
+            let (mut b, mut plain) = (order.zeros(12, 3), order.zeros(shape.0, 3));
+            let (mut sum, mut squares, mut variances) = (exact.clone() * 0.0, exact.clone() * 0.0, [0.0; 2]);
+            let rounds = 4000;
+            for iteration in 0..rounds {
+                let VrDsanls { comm, u, v, parts, totals, gram, .. } = &mut run;
+                let mut sampling = Sampling { comm, parts, totals, gram, seed: 5, iteration, for_u: true };
+                u.update_sampled(v, 0, &mut sampling);
+                let off = &u.rhs - &exact;
+                variances[0] += off.iter().map(|x| x * x).sum::<f64>();
+                squares += &off.mapv(|x| x * x);
+                sum += &off;
+                uniform.draw(&stream(5, true, iteration));
+                uniform.sketch_rows(0, &v.grid.own.view(), &mut b.view_mut());
+                uniform.product(&u.data, &b.view(), &mut plain.view_mut());
+                variances[1] += (&plain - &exact).iter().map(|x| x * x).sum::<f64>();
+            }
+            let rounds = rounds as f64;
+            for (&sum, &square) in sum.iter().zip(&squares) {
+                let deviation = (square / rounds).sqrt() / rounds.sqrt();
+                assert!((sum / rounds).abs() <= 5.0 * deviation + 1e-12, "{input}: {} ± {deviation}", sum / rounds);
+            }
+            assert!(variances[0] < 0.2 * variances[1], "{input}: {variances:?}");
+        }
+    }
+
+    #[test]
+    fn the_epoch_follows_what_is_gained_per_flop() {
+        let plain = |epoch| Progress {
+            momentum: Momentum::of_anchors(),
+            epoch,
+            left: 0,
+            anchors: 5,
+            sampled: 3,
+            last: Some((100.0, 1.0)),
+        };
+        // Three sampled iterations gained 9 - 1, at a fifth of the cost of the exact one that gained 2.
+        let mut good = plain(4);
+        good.adapt(91.0, 90.0, [5.0, 1.0]);
+        assert_eq!((good.epoch, good.sampled, good.last), (5, 0, Some((90.0, 1.0))));
+        let mut bad = plain(4);
+        bad.adapt(98.9, 90.0, [5.0, 1.0]);
+        assert_eq!(bad.epoch, 3);
+        // Nothing is learnt from rounding, and an epoch has at least one sampled iteration.
+        let mut rounding = plain(4);
+        rounding.adapt(100.0, 100.0 - 1e-9, [5.0, 1.0]);
+        assert_eq!(rounding.epoch, 4);
+        let mut least = plain(2);
+        least.adapt(98.9, 90.0, [5.0, 1.0]);
+        assert_eq!(least.epoch, 2);
+    }
+
+    #[test]
+    fn sampling_is_for_products_that_cost_more_than_sweeps() {
+        let plan = |m, n, entries| defaults::<VrDsanlsArgs>().plan(&Sizes { m, n, entries, k: 20 }).expect("fits");
+        let dense = plan(10_000, 784, 7_840_000.0);
+        assert_eq!((dense.epoch, dense.adapts, dense.draws), (FIRST, true, [100, 500]));
+        let words = plan(3430, 6906, 353_160.0);
+        assert_eq!((words.epoch, words.adapts), (1, false));
+    }
+}
