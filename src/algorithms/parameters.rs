@@ -228,6 +228,9 @@ impl Serialize for GridShape {
 pub enum Init {
     Random,
     Nndsvd,
+    /// With small numbers in place of zeros.
+    Nndsvda,
+    Compressed,
     File(PathBuf),
 }
 
@@ -236,10 +239,10 @@ pub fn init(text: &str) -> Parsed<Init> {
     Ok(match text {
         "random" => Init::Random,
         "nndsvd" => Init::Nndsvd,
-        "nndsvda" | "nndsvdar" => {
-            return Err("must be nndsvd: methods that keep zeros get small numbers in their place anyway".into());
-        }
-        _ => Init::File(file(text).map_err(|must| format!("{must}, random or nndsvd"))?),
+        "nndsvda" => Init::Nndsvda,
+        "compressed" => Init::Compressed,
+        "nndsvdar" => return Err("must be nndsvda, which has one small number in place of all zeros".into()),
+        _ => Init::File(file(text).map_err(|must| format!("{must}, auto, random, nndsvd, nndsvda or compressed"))?),
     })
 }
 
@@ -248,6 +251,8 @@ impl Serialize for Init {
         match self {
             Init::Random => serializer.serialize_str("random"),
             Init::Nndsvd => serializer.serialize_str("nndsvd"),
+            Init::Nndsvda => serializer.serialize_str("nndsvda"),
+            Init::Compressed => serializer.serialize_str("compressed"),
             Init::File(path) => path.serialize(serializer),
         }
     }

@@ -62,7 +62,7 @@ pub struct Limits {
 #[derive(Debug, Default)]
 pub struct Trajectory {
     pub iteration: usize,
-    /// Wall time in the algorithm, without loading and evaluation.
+    /// Wall time in the algorithm, its start included, without loading and evaluation.
     pub seconds: f64,
     /// The last evaluation.
     pub measures: Measures,
@@ -90,6 +90,11 @@ struct SavedTrajectory {
 }
 
 impl Trajectory {
+    /// Before the first iteration, after so many seconds of preparation.
+    pub fn after(seconds: f64) -> Self {
+        Trajectory { seconds, ..Trajectory::default() }
+    }
+
     /// The relative error of the last evaluation.
     pub fn error(&self) -> Option<f64> {
         self.value(Measure::RelativeError.key())

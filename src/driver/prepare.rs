@@ -87,7 +87,9 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
     let fingerprints = own_fingerprints(&settings, comm, &divided);
+    let building = Instant::now();
     let mut algorithm = build(&settings, comm, divided, kernels)?;
+    let building = building.elapsed().as_secs_f64();
     note_choices(&settings, &*algorithm, &mut progress);
     start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
 
@@ -99,7 +101,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
         }
         None => {
             comm.agree_on_error(check_replaced(&settings, comm, &identity, &mut progress))?;
-            Trajectory::default()
+            Trajectory::after(building)
         }
     };
     start["resumed_from"] = trajectory.iteration.into();

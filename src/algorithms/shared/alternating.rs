@@ -11,7 +11,8 @@ use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
 use super::init::{self, InitArgs, Start};
 use super::missing::MissingArgs;
 use super::stationarity::{Evaluated, MeasureArgs};
-use super::{missing, nndsvd, stationarity};
+use super::low_rank::Task;
+use super::{missing, stationarity};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::Init;
@@ -154,10 +155,6 @@ pub const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(RHS_V, "(n / pc) x k", "as Gram of V, where the grid has several rows"),
     MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
     stationarity::MESSAGES,
-    nndsvd::MESSAGES[0],
-    nndsvd::MESSAGES[1],
-    nndsvd::MESSAGES[2],
-    nndsvd::MESSAGES[3],
     missing::MESSAGES,
 ];
 
@@ -220,7 +217,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let block = data.blocks.into_iter().next().expect("a grid has one block on each rank");
     let step = step(&sizes);
     let rows = grid::own_rows(&comm, &data.cuts);
-    let task = nndsvd::Task { comm: &comm, cuts: &data.cuts, shape, k, kernel, seed };
+    let task = Task { comm: &comm, cuts: &data.cuts, shape, k, norm2: data.statistics.norm2, kernel, seed };
     let start = Start::new(&args.init, initial);
     let (mut block, u, v) =
         init::on_grid(start, &task, data.statistics.sum, step.keeps_zeros(), block, rows.each_ref())?;
@@ -330,7 +327,7 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
 }
 
 /// x in two words whose sums over ranks keep about 40 bits of `unit`: multiples of unit·2⁻¹⁶ add up exactly.
-fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
+pub fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
     let step = unit / 65536.0;
     let high = if step > 0.0 { (x / step).round() * step } else { 0.0 };
     [T::from_f64(high), T::from_f64(x - high)]

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use super::nndsvd;
+use super::low_rank::{self, Task, narrow};
+use super::{compressed, nndsvd};
 use crate::algorithms::parameters::{self, Init};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Real};
+use crate::linalg::{Block, Order, Real};
 use crate::random::{Purpose, Stream, uniform_rows};
 use crate::state::{Owner, ReadRows};
 
@@ -62,29 +63,37 @@ impl InitArgs {
 #[derive(Clone, Copy)]
 pub enum Start<'a, T> {
     Random,
-    Nndsvd,
+    /// With small numbers instead of zeros, or without.
+    Nndsvd { positive: bool },
+    Compressed,
     Given(&'a dyn ReadRows<T>),
+}
+
+pub fn knob(name: &str, default: f64) -> f64 {
+    std::env::var(name).ok().and_then(|t| t.parse().ok()).unwrap_or(default)
 }
 
 impl<'a, T> Start<'a, T> {
     /// The start that was asked for; `given` are the factors of the file, if one was named.
     pub fn new(args: &InitArgs, given: Option<&'a dyn ReadRows<T>>) -> Self {
-        match given {
-            Some(given) => Start::Given(given),
-            None if args.init == Init::Nndsvd => Start::Nndsvd,
-            None => Start::Random,
+        match (given, &args.init) {
+            (Some(given), _) => Start::Given(given),
+            (None, Init::Nndsvd) => Start::Nndsvd { positive: false },
+            (None, Init::Nndsvda) => Start::Nndsvd { positive: true },
+            (None, Init::Compressed) => Start::Compressed,
+            (None, _) => Start::Random,
         }
     }
 }
 
-/// Own rows of both factors of an m × n matrix from the grid's block, which comes back. Where `positive`, zeros of
-/// NNDSVD become small instead (a hundredth of the mean entry: NNDSVDa), since multiplicative updates keep zeros. Collective.
+/// Own rows of both factors of an m × n matrix from the grid's block, which comes back. Where `positive`, zeros become
+/// small instead, since multiplicative updates keep zeros. Collective.
 ///
 /// # Errors
 /// When there are no such factors, or the singular vectors cannot be computed.
 pub fn on_grid<T: Real>(
     start: Start<'_, T>,
-    task: &nndsvd::Task<'_>,
+    task: &Task<'_>,
     sum: f64,
     positive: bool,
     block: Block<T>,
@@ -92,9 +101,15 @@ pub fn on_grid<T: Real>(
 ) -> Result<(Block<T>, Array2<T>, Array2<T>)> {
     let (shape, k, order) = (task.shape, task.k, block.order());
     let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
+    // As NNDSVDa has it.
+    let small = sum / (shape.0 as f64 * shape.1 as f64) / 100.0;
+    let fill = |factors: &mut [Array2<T>; 2]| {
+        let zeros = factors.iter_mut().flatten().filter(|x| **x <= T::zero());
+        zeros.for_each(|x| *x = T::from_f64(small));
+    };
     match start {
         Start::Random => {
-            let scale = scale(sum, shape, k);
+            let scale = scale(sum, shape, k) * knob("SCALE", 1.0);
             u(task.seed, rows[0], scale, of_u.view_mut());
             v(task.seed, rows[1], scale, of_v.view_mut());
         }
@@ -102,14 +117,35 @@ pub fn on_grid<T: Real>(
             let read = self::given(given, rows, [of_u.view_mut(), of_v.view_mut()]);
             task.comm.agree_on_error(read)?;
         }
-        Start::Nndsvd => {
-            let (block, mut of_u, mut of_v) = nndsvd::start(task, block)?;
-            if positive {
-                let small = T::from_f64(sum / (shape.0 as f64 * shape.1 as f64) / 100.0);
-                for x in of_u.iter_mut().chain(&mut of_v).filter(|x| **x <= T::zero()) {
-                    *x = small;
-                }
+        Start::Nndsvd { positive: everywhere } => {
+            let (block, low_rank) = low_rank::approximate(task, block, knob("PASSES", 6.0) as usize)?;
+            let mut factors = nndsvd::factors(task.comm, &low_rank, k, small)?.map(|x| narrow(&x, order));
+            if everywhere || positive {
+                fill(&mut factors);
             }
+            let [of_u, of_v] = factors;
+            return Ok((block, of_u, of_v));
+        }
+        Start::Compressed => {
+            let t0 = std::time::Instant::now();
+            let (block, low_rank) = low_rank::approximate(task, block, knob("PASSES", 1.0) as usize)?;
+            let t1 = t0.elapsed();
+            let mut factors = nndsvd::factors(task.comm, &low_rank, k, small)?.map(|x| narrow(&x, Order::Components));
+            fill(&mut factors);
+            let t2 = t0.elapsed();
+            let mut factors =
+                compressed::iterate(task.comm, low_rank, factors, task.norm2, knob("ITERS", 30.0) as usize);
+            if knob("TIMES", 0.0) > 0.0 {
+                eprintln!("approximate {t1:?}, nndsvd {t2:?}, compressed {:?}", t0.elapsed());
+            }
+            if positive {
+                fill(&mut factors);
+            }
+            let [of_u, of_v] = factors.map(|x| {
+                let mut out = order.zeros(x.nrows(), k);
+                out.assign(&x);
+                out
+            });
             return Ok((block, of_u, of_v));
         }
     }
