@@ -226,6 +226,8 @@ impl Serialize for GridShape {
 /// Where the factors start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Init {
+    /// By the sizes.
+    Auto,
     Random,
     Nndsvd,
     /// With small numbers in place of zeros.
@@ -237,6 +239,7 @@ pub enum Init {
 /// Parses an [`Init`].
 pub fn init(text: &str) -> Parsed<Init> {
     Ok(match text {
+        "auto" => Init::Auto,
         "random" => Init::Random,
         "nndsvd" => Init::Nndsvd,
         "nndsvda" => Init::Nndsvda,
@@ -246,14 +249,25 @@ pub fn init(text: &str) -> Parsed<Init> {
     })
 }
 
+impl Init {
+    /// As typed; `None` for a file.
+    pub fn name(&self) -> Option<&'static str> {
+        match self {
+            Init::Auto => Some("auto"),
+            Init::Random => Some("random"),
+            Init::Nndsvd => Some("nndsvd"),
+            Init::Nndsvda => Some("nndsvda"),
+            Init::Compressed => Some("compressed"),
+            Init::File(_) => None,
+        }
+    }
+}
+
 impl Serialize for Init {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Init::Random => serializer.serialize_str("random"),
-            Init::Nndsvd => serializer.serialize_str("nndsvd"),
-            Init::Nndsvda => serializer.serialize_str("nndsvda"),
-            Init::Compressed => serializer.serialize_str("compressed"),
-            Init::File(path) => path.serialize(serializer),
+        match (self, self.name()) {
+            (Init::File(path), _) => path.serialize(serializer),
+            (_, name) => name.serialize(serializer),
         }
     }
 }

@@ -88,7 +88,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
     let fingerprints = own_fingerprints(&settings, comm, &divided);
     let building = Instant::now();
-    let mut algorithm = build(&settings, comm, divided, kernels)?;
+    let mut algorithm = build(&settings, comm, divided, kernels, resuming)?;
     let building = building.elapsed().as_secs_f64();
     note_choices(&settings, &*algorithm, &mut progress);
     start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
@@ -253,6 +253,7 @@ fn build<T: Precision>(
     comm: &Communicator,
     divided: Divided<T>,
     kernel: SparseKernels,
+    resuming: bool,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Divided { loaded, parties, .. } = divided;
     let shape = (loaded.header.rows, loaded.header.cols);
@@ -263,6 +264,7 @@ fn build<T: Precision>(
     let missing = file.map(|path| missing::read(path, shape, &loaded.cuts, comm)).transpose()?;
     let problem = Problem {
         missing,
+        resuming,
         initial: initial.as_ref().map(|initial| initial as &dyn ReadRows<T>),
         data: loaded,
         k: settings.k,

@@ -3,10 +3,9 @@
 //!
 //! The iterations are those of accelerated HALS: two sweeps for each product, and extrapolation with restart.
 
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 
-use super::alternating::{WORDS, in_two};
-use super::extrapolation::{Momentum, extrapolate, inner};
+use super::extrapolation::{Momentum, WORDS, extrapolate, in_two, inner};
 use super::low_rank::LowRank;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::linalg::{Block, Order, Real, gram};
@@ -91,8 +90,8 @@ pub fn iterate<T: Real>(
         update(comm, &mut u, &of_v);
         let objective = comm.work("start: compressed", || {
             gram(&u.factor.view(), &mut of_u.gram.view_mut());
-            let cross: ArrayView2<'_, T> = u.rhs.view();
-            let objective = inner(&of_u.gram.view(), &of_v.gram.view()) - 2.0 * inner(&u.factor.view(), &cross);
+            let cross = inner(&u.factor.view(), &u.rhs.view());
+            let objective = inner(&of_u.gram.view(), &of_v.gram.view()) - 2.0 * cross;
             extrapolate(&mut u.factor, &mut u.new, momentum.beta);
             objective
         });

@@ -17,7 +17,7 @@ use crate::linalg::{Block, Order, Real, SparseKernels, gemm, gram};
 use crate::random::{Purpose, Stream};
 
 /// Columns beyond k: the subspace converges as (σ_{l+1}/σ_k)² for each pass.
-pub const SPARE: usize = 10;
+const SPARE: usize = 10;
 
 pub const GRAM: MessageTag = MessageTag::new("start: Gram", Payload::Gram);
 const BASIS: MessageTag = MessageTag::new("start: change of basis", Payload::Control);
@@ -31,10 +31,16 @@ pub struct Task<'a> {
     /// m and n.
     pub shape: (usize, usize),
     pub k: usize,
-    /// ‖M‖_F².
+    /// The sum of M's entries, and ‖M‖_F².
+    pub sum: f64,
     pub norm2: f64,
     pub kernel: SparseKernels,
     pub seed: u64,
+}
+
+/// l for an m × n matrix.
+pub fn columns(k: usize, (m, n): (usize, usize)) -> usize {
+    (k + SPARE).min(m).min(n)
 }
 
 /// M ≈ L Rᵀ: this rank's rows of both, which are those of U and of V that it owns.
@@ -51,8 +57,8 @@ pub struct LowRank<T> {
 /// # Errors
 /// When a sparse block is refused by MKL, or a small eigenproblem is no numbers.
 pub fn approximate<T: Real>(task: &Task<'_>, mut block: Block<T>, passes: usize) -> Result<(Block<T>, LowRank<T>)> {
-    let Task { comm, cuts, shape, k, norm2, kernel, seed } = *task;
-    let l = (k + SPARE).min(shape.0).min(shape.1);
+    let Task { comm, cuts, shape, k, norm2, kernel, seed, .. } = *task;
+    let l = columns(k, shape);
     block.prepare(kernel, l)?;
     let mut grid = Grid::new(comm, block, cuts, l);
     let wide = shape.0 < shape.1;

@@ -11,5 +11,6 @@ pub mod low_rank;
 pub mod missing;
 pub mod nndsvd;
 pub mod secure_sum;
+pub mod sizes;
 pub mod sketched_step;
 pub mod stationarity;

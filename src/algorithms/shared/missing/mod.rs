@@ -80,6 +80,8 @@ struct Masked<T: Real> {
     /// Own row, column and entry of what is held out.
     held: Vec<(u32, u32, T)>,
     count: Count,
+    /// Whether the start was read from a file.
+    given: bool,
     iteration: usize,
 }
 
@@ -185,6 +187,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
             first,
         })
     };
+    let given = initial.is_some();
     let mut u = build(rows, of_u, of_rows.start, m, &data.cuts.rows)?;
     let mut v = build(cols, of_v, of_cols.start, n, &data.cuts.cols)?;
     match initial {
@@ -203,6 +206,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
     Ok(Box::new(Masked {
         comm,
         kind,
+        given,
         listed,
         u,
         v,
@@ -338,11 +342,13 @@ impl<T: Real> Algorithm<T> for Masked<T> {
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         let listed = if self.listed == Listed::Present { "observed" } else { "missing" };
         let passes = if let UpdateKind::Hals { passes } = self.kind { passes } else { 1 };
-        vec![
+        let mut all = vec![
             ("listed", listed.into()),
             ("observed_entries", self.count.observed.into()),
             ("heldout_entries", self.count.held.into()),
             ("inner_sweeps", passes.into()),
-        ]
+        ];
+        all.extend((!self.given).then_some(("init", "random".into())));
+        all
     }
 }
