@@ -45,7 +45,7 @@ def main(argv):
     options = parser.parse_args(argv)
     binary, sketch_size = find_binary(options.binary), options.per_component * options.k
     methods = [
-        (["hals", "--inner-sweeps", "auto", "--extrapolation", "restart"], options.iterations[0], 1),
+        (["hals", "--init", "random", "--inner-sweeps", "auto", "--extrapolation", "restart"], options.iterations[0], 1),
         (["dsanls", "--sketch-size", sketch_size], options.iterations[1], 10),
     ]
     print(

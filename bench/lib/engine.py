@@ -19,6 +19,8 @@ from .spec import Run
 SINGLE_RANK = {"OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
 TIME_LIMIT = 900  # seconds, far above any run of a figure
 SMOKE_TIME_LIMIT = 30
+# Methods that would compute a start from the data; the papers' figures start all methods at random.
+COMPUTE_STARTS = ("auto", "hals", "mu", "bpp")
 # Messages that are not the algorithm's own traffic, by the beginning of their purpose.
 OVERHEAD = ("statistics of", "evaluation", "agreement", "control", "public key")
 
@@ -74,7 +76,8 @@ class Engine:
         every = max(1, run.iters // 40) if run.every is None else run.every
         args = ["--algo", run.algo, "--input", path, "-k", run.k, "--max-iters", run.iters, "--eval-every", every]
         args += ["--seed", seed] + (["--parties", run.parties] if run.parties else [])
-        for name, value in sorted({**dict(own), **dict(run.options)}.items()):
+        start = {"init": "random"} if run.algo in COMPUTE_STARTS else {}
+        for name, value in sorted({**start, **dict(own), **dict(run.options)}.items()):
             if value is not False:
                 args += [f"--{name.replace('_', '-')}"] + ([] if value is True else [value])
         return [str(a) for a in args]

@@ -23,6 +23,8 @@ pub struct Problem<'a, T: Real> {
     pub carry_on: bool,
     /// The factors to start from (`--init FILE`), of the right shape; for the algorithms that take them.
     pub initial: Option<&'a dyn ReadRows<T>>,
+    /// Whether the state comes from a checkpoint, so that no start needs to be computed.
+    pub resuming: bool,
     /// Places that do not count (`--missing FILE`), of this rank's rows and columns.
     pub missing: Option<Places>,
     pub comm: Communicator,

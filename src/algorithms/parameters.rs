@@ -231,29 +231,48 @@ impl Serialize for GridShape {
 /// Where the factors start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Init {
+    /// By the sizes.
+    Auto,
     Random,
     Nndsvd,
+    /// With small numbers in place of zeros.
+    Nndsvda,
+    Compressed,
     File(PathBuf),
 }
 
 /// Parses an [`Init`].
 pub fn init(text: &str) -> Parsed<Init> {
     Ok(match text {
+        "auto" => Init::Auto,
         "random" => Init::Random,
         "nndsvd" => Init::Nndsvd,
-        "nndsvda" | "nndsvdar" => {
-            return Err("must be nndsvd: methods that keep zeros get small numbers in their place anyway".into());
-        }
-        _ => Init::File(file(text).map_err(|must| format!("{must}, random or nndsvd"))?),
+        "nndsvda" => Init::Nndsvda,
+        "compressed" => Init::Compressed,
+        "nndsvdar" => return Err("must be nndsvda, which has one small number in place of all zeros".into()),
+        _ => Init::File(file(text).map_err(|must| format!("{must}, auto, random, nndsvd, nndsvda or compressed"))?),
     })
+}
+
+impl Init {
+    /// As typed; `None` for a file.
+    pub fn name(&self) -> Option<&'static str> {
+        match self {
+            Init::Auto => Some("auto"),
+            Init::Random => Some("random"),
+            Init::Nndsvd => Some("nndsvd"),
+            Init::Nndsvda => Some("nndsvda"),
+            Init::Compressed => Some("compressed"),
+            Init::File(_) => None,
+        }
+    }
 }
 
 impl Serialize for Init {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Init::Random => serializer.serialize_str("random"),
-            Init::Nndsvd => serializer.serialize_str("nndsvd"),
-            Init::File(path) => path.serialize(serializer),
+        match (self, self.name()) {
+            (Init::File(path), _) => path.serialize(serializer),
+            (_, name) => name.serialize(serializer),
         }
     }
 }

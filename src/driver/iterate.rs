@@ -63,7 +63,7 @@ pub struct Limits {
 #[derive(Debug, Default)]
 pub struct Trajectory {
     pub iteration: usize,
-    /// Wall time in the algorithm, without loading and evaluation.
+    /// Wall time in the algorithm, its start included, without loading and evaluation.
     pub seconds: f64,
     /// Those of them before a resume: a time limit is that of each process.
     seconds_before: f64,
@@ -96,6 +96,11 @@ impl Trajectory {
     /// Seconds in the algorithm since the start of this process.
     fn seconds_here(&self) -> f64 {
         self.seconds - self.seconds_before
+    }
+
+    /// Before the first iteration, after so many seconds of preparation.
+    pub fn after(seconds: f64) -> Self {
+        Trajectory { seconds, ..Trajectory::default() }
     }
 
     /// The relative error of the last evaluation.

@@ -102,7 +102,9 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
     let (fingerprints, parties) = (own_fingerprints(&settings, comm, &divided), divided.parties);
     let view = view.map(|file| view::Viewing::new(file, comm, &settings, divided.parties, &divided.loaded));
-    let mut algorithm = build(&settings, comm, divided, kernels)?;
+    let building = Instant::now();
+    let mut algorithm = build(&settings, comm, divided, kernels, resuming)?;
+    let building = building.elapsed().as_secs_f64();
     note_choices(&settings, &*algorithm, &mut progress);
     warn_unobserved(&*algorithm, &mut progress);
     start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
@@ -115,7 +117,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
         }
         None => {
             comm.agree_on_error(check_replaced(&settings, comm, &identity, &mut progress))?;
-            Trajectory::default()
+            Trajectory::after(building)
         }
     };
     start["resumed_from"] = trajectory.iteration.into();
@@ -300,6 +302,7 @@ fn build<T: Precision>(
     comm: &Communicator,
     divided: Divided<T>,
     kernel: SparseKernels,
+    resuming: bool,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Divided { loaded, parties, .. } = divided;
     let shape = (loaded.header.rows, loaded.header.cols);
@@ -314,6 +317,7 @@ fn build<T: Precision>(
     let missing = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
     let problem = Problem {
         missing,
+        resuming,
         initial: initial.as_ref().map(|initial| initial as &dyn ReadRows<T>),
         data: loaded,
         k: settings.k,

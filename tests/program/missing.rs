@@ -193,7 +193,9 @@ fn options_that_exclude_missing_entries_are_refused() {
     write_npy(&path, &data(20, 12, 0.1));
     fednmf(2, "--algo hals --input").arg(&path).refused(&["NaN", "--missing nan"]);
     fednmf(0, "--algo bpp --missing nan --input").arg(&path).refused(&["--missing", "bpp", "hals"]);
-    for words in ["--extrapolation restart", "--init nndsvd", "--measure projected-gradient", "--grid 1x1"] {
+    for words in
+        ["--extrapolation restart", "--init nndsvd", "--init compressed", "--measure projected-gradient", "--grid 1x1"]
+    {
         let option = words.split(' ').next().unwrap();
         fednmf(0, &format!("--algo hals --missing nan {words} --input")).arg(&path).refused(&[option, "--missing"]);
     }

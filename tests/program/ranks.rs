@@ -252,6 +252,7 @@ fn allocations(comm: &Communicator) {
                 carry_on: false,
                 initial: None,
                 missing: None,
+                resuming: false,
                 comm: comm.clone(),
             };
             let mut algorithm = f64::build(&*configured, problem).expect("builds");
@@ -290,6 +291,7 @@ fn sketched_work(comm: &Communicator) {
             carry_on: false,
             initial: None,
             missing: None,
+            resuming: false,
             comm: comm.clone(),
         };
         let mut algorithm = f64::build(&*configured, problem).expect("builds");

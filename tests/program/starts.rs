@@ -81,6 +81,108 @@ fn mtx(path: &std::path::Path) -> Array2<f64> {
 }
 
 #[test]
+fn the_start_is_the_same_on_any_number_of_ranks() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let dense = "planted,m=400,n=300,k=8,noise=0.1";
+    let wide = "planted,m=150,n=900,k=8,noise=0.1";
+    let sparse = "sparse,m=500,n=300,density=0.1";
+    for (start, spec) in
+        [("auto", dense), ("auto", sparse), ("compressed", wide), ("compressed", sparse), ("nndsvda", wide)]
+    {
+        for (precision, near) in [("f64", 1e-8), ("f32", 1e-2)] {
+            let mut first: Option<(Array2<f64>, Array2<f64>)> = None;
+            for (ranks, grid) in [(0, "1x1"), (2, "1x2"), (3, "3x1"), (4, "2x2")] {
+                let line = format!(
+                    "--algo hals -k 8 --init {start} --max-iters 0 --grid {grid} --precision {precision} --input synthetic:{spec}"
+                );
+                fednmf(ranks, &line).arg("--output").arg(file("o.h5")).ok();
+                let (u, v) = (factor(&file("o.h5"), "U"), factor(&file("o.h5"), "V"));
+                let (a, b) = first.get_or_insert_with(|| (u.clone(), v.clone()));
+                let far = distance(a, &u).max(distance(b, &v));
+                assert!(far < near, "{start} {spec} {precision} {grid}: {far}");
+            }
+        }
+    }
+}
+
+/// The first error of a run, and its parameters.
+fn first_error(line: &str) -> (f64, serde_json::Value) {
+    let dir = tempdir().unwrap();
+    let trace = dir.path().join("t.jsonl");
+    fednmf(0, &format!("{line} --max-iters 0")).arg("--trace").arg(&trace).ok();
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let start: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    (errors(&trace)[0].1, start["params"].clone())
+}
+
+#[test]
+fn the_compressed_start_nearly_solves_an_exact_factorisation() {
+    let line = "--algo hals -k 8 --input synthetic:planted,m=600,n=400,k=8,noise=0 --init";
+    let (compressed, params) = first_error(&format!("{line} auto"));
+    assert_eq!((&params["init"], &params["init_iterations"]), (&"compressed".into(), &20.into()), "{params}");
+    let (nndsvd, _) = first_error(&format!("{line} nndsvd"));
+    let (random, params) = first_error(&format!("{line} random"));
+    assert_eq!(params["init"], "random");
+    assert!(compressed < 0.1 && compressed < 0.3 * nndsvd && nndsvd < random, "{compressed} {nndsvd} {random}");
+}
+
+#[test]
+fn every_start_works_on_extreme_matrices() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("m.csv");
+    // Zero rows and columns; of rank 1; a single row.
+    let zeros = "0,0,0,0\n1,0,2,0\n0,0,0,0\n3,0,1,0\n2,0,5,0\n";
+    let rank_one = "2,4,6,8\n1,2,3,4\n3,6,9,12\n4,8,12,16\n";
+    for (table, ks, most) in [(zeros, &[2, 4][..], 1e-3), (rank_one, &[1, 3, 4], 1e-3), ("1,0,2,4\n", &[1], 1e-6)] {
+        std::fs::write(&path, table).unwrap();
+        for start in ["auto", "random", "nndsvd", "nndsvda", "compressed"] {
+            for (k, precision) in ks.iter().flat_map(|k| [(k, "f64"), (k, "f32")]) {
+                for algo in ["auto", "hals", "mu", "bpp"] {
+                    let line =
+                        format!("--algo {algo} -k {k} --init {start} --precision {precision} --max-iters 300 --input");
+                    let error = fednmf(0, &line).arg(&path).ok()["rel_error"].as_f64().unwrap();
+                    let most = if algo == "mu" { 0.05 } else { most };
+                    assert!(error < most, "{algo} {start} k = {k} {precision}: {error}\n{table}");
+                }
+            }
+        }
+    }
+    // More ranks than rows.
+    std::fs::write(&path, rank_one).unwrap();
+    for start in ["nndsvd", "compressed"] {
+        let error =
+            fednmf(5, &format!("--algo hals -k 2 --init {start} --input")).arg(&path).ok()["rel_error"].as_f64();
+        assert!(error.unwrap() < 1e-6, "{start} {error:?}");
+    }
+}
+
+#[test]
+fn a_start_counts_as_time_and_traffic_and_a_resumed_run_is_the_same() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let line = "--algo auto -k 8 --input synthetic:planted,m=400,n=300,k=8,noise=0.1 --max-iters";
+    fednmf(2, &format!("{line} 6")).arg("--trace").arg(file("t.jsonl")).arg("--output").arg(file("whole.h5")).ok();
+    let text = std::fs::read_to_string(file("t.jsonl")).unwrap();
+    let events: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&events[0]["params"]["init"], &events[1]["iter"]), (&"compressed".into(), &0.into()), "{text}");
+    let seconds = |i: usize| events[i]["seconds"].as_f64().unwrap();
+    assert!(0.0 < seconds(1) && seconds(1) < seconds(2), "{text}");
+    // At least the compressed products of two ranks, of (8 + 18) x 8 words and two more.
+    assert!(events[1]["bytes_sent"].as_u64().unwrap() > 2 * 20 * 2 * 2 * 8 * 210, "{text}");
+    let saved = |iters: &str| fednmf(2, &format!("{line} {iters}")).arg("--checkpoint").arg(file("c.h5"));
+    saved("3").ok();
+    saved("6 --resume").arg("--output").arg(file("rest.h5")).arg("--trace").arg(file("r.jsonl")).ok();
+    for name in ["U", "V"] {
+        assert_eq!(factor(&file("whole.h5"), name), factor(&file("rest.h5"), name), "{name}");
+    }
+    let start = std::fs::read_to_string(file("r.jsonl")).unwrap();
+    assert!(start.lines().next().unwrap().contains(r#""init":"compressed""#), "{start}");
+    let told = fednmf(0, &format!("{line} 1")).run().stderr;
+    assert!(told.contains("--init auto: compressed"), "{told}");
+}
+
+#[test]
 fn a_run_continues_from_given_factors() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);

@@ -100,7 +100,7 @@ fn options_of_other_programs_are_explained() {
         ("--random-state 1", "--seed"),
         ("-k -3", "at least 1"),
         ("--clients 3", "--parties"),
-        ("--init nndsvda", "nndsvd"),
+        ("--init nndsvdar", "nndsvda"),
     ] {
         fednmf(0, typed).refused(&[meant]);
     }

@@ -16,6 +16,7 @@ use crate::algorithms::method::{Choice, Groups, MatrixShape, Method, defaults};
 use crate::algorithms::parameters::{self, Auto, Size, Sizes};
 use crate::algorithms::shared::alternating::ExactArgs;
 use crate::algorithms::shared::extrapolation::Extrapolation;
+use crate::algorithms::shared::init::InitArgs;
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
@@ -89,8 +90,12 @@ impl Method for AutoArgs {
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
-        // Whoever asks for a parameter of HALS gets HALS.
-        let untouched = *self == defaults();
+        // Whoever asks for a parameter of HALS gets HALS. DSANLS starts at random, too.
+        let mut asked = self.clone();
+        if asked.exact.init == InitArgs::RANDOM {
+            asked.exact.init = defaults::<AutoArgs>().exact.init;
+        }
+        let untouched = asked == defaults();
         let sketched = matrix.filter(|_| untouched).and_then(AutoArgs::dsanls);
         Some(match sketched {
             Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },

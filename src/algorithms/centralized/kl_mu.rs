@@ -102,6 +102,8 @@ struct KlMu<T: Real> {
     sums: Vec<T>,
     ratios: Vec<T>,
     norm2: f64,
+    /// Whether the start was read from a file.
+    given: bool,
     iteration: usize,
 }
 
@@ -128,7 +130,16 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         }
     }
     let (sums, ratios) = (vec![T::zero(); k], vec![T::zero(); k]);
-    Ok(Box::new(KlMu { comm, u, v, sums, ratios, norm2: data.statistics.norm2, iteration: 0 }))
+    Ok(Box::new(KlMu {
+        comm,
+        u,
+        v,
+        sums,
+        ratios,
+        norm2: data.statistics.norm2,
+        given: initial.is_some(),
+        iteration: 0,
+    }))
 }
 
 fn dot<T: Real>(a: &[T], b: &[T]) -> T {
@@ -205,6 +216,10 @@ impl<T: Real> Algorithm<T> for KlMu<T> {
         }
         self.iteration = iteration;
         Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        if self.given { Vec::new() } else { init::Start::Random.decisions() }
     }
 }
 

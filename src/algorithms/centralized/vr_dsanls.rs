@@ -30,8 +30,8 @@ use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
-use crate::algorithms::shared::alternating::{Factor, RHS_U, RHS_V, Sizes, WORDS, in_two};
-use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use crate::algorithms::shared::alternating::{Factor, RHS_U, RHS_V, Sizes};
+use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, in_two, inner};
 use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, GridSide};
 use crate::algorithms::shared::init::{self, InitArgs};
 use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};

@@ -6,17 +6,19 @@ use std::mem::swap;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use super::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use super::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, in_two, inner};
 use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
 use super::init::{self, InitArgs, Start};
+use super::low_rank::Task;
 use super::missing::MissingArgs;
+pub use super::sizes::Sizes;
 use super::stationarity::{Evaluated, MeasureArgs};
-use super::{missing, nndsvd, stationarity};
+use super::{missing, stationarity};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::algorithms::description::MessageSpec;
-use crate::algorithms::parameters::Init;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
+use crate::data::Statistics;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram};
 use crate::metrics;
@@ -71,7 +73,7 @@ impl ExactArgs {
         let wrong = [
             ("--extrapolation restart", extrapolation == Extrapolation::Restart),
             ("--measure projected-gradient", self.measure.measure == Evaluated::ProjectedGradient),
-            ("--init nndsvd", self.init.init == Init::Nndsvd),
+            ("--init nndsvd, nndsvda and compressed", self.init.is_computed()),
             ("--grid", self.grid.grid.given().is_some()),
         ];
         match wrong.into_iter().find(|(_, given)| *given && missing.any()) {
@@ -154,15 +156,13 @@ pub const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(RHS_V, "(n / pc) x k", "as Gram of V, where the grid has several rows"),
     MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
     stationarity::MESSAGES,
-    nndsvd::MESSAGES[0],
-    nndsvd::MESSAGES[1],
-    nndsvd::MESSAGES[2],
-    nndsvd::MESSAGES[3],
+    init::MESSAGES[0],
+    init::MESSAGES[1],
+    init::MESSAGES[2],
+    init::MESSAGES[3],
+    init::MESSAGES[4],
     missing::MESSAGES,
 ];
-
-/// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.
-pub const WORDS: usize = 2;
 
 /// What an extrapolated run has beside the points it updates at.
 struct Extrapolated<T: Real> {
@@ -183,22 +183,13 @@ pub struct Exact<T: Real, S> {
     /// A Gram matrix on its way through the sum, and [`WORDS`].
     message: Vec<T>,
     step: S,
+    start: Start,
     extrapolated: Option<Extrapolated<T>>,
     /// Whether an evaluation tells the projected gradient too.
     gradient: bool,
     shape: (usize, usize),
     norm2: f64,
     iteration: usize,
-}
-
-/// What decisions are made from, the same on all ranks.
-#[derive(Debug, Clone, Copy)]
-pub struct Sizes {
-    pub m: usize,
-    pub n: usize,
-    /// Entries that a product visits: the nonzeros of sparse data, else m·n.
-    pub entries: f64,
-    pub k: usize,
 }
 
 /// Puts the method together; `step` is made for the sizes, extrapolated as in [`super::extrapolation`].
@@ -211,7 +202,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     extrapolation: Extrapolation,
     step: impl FnOnce(&Sizes) -> S,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
+    let Problem { data, k, seed, kernel, comm, initial, resuming, .. } = problem;
     let gradient = args.measure.measure == Evaluated::ProjectedGradient;
     let shape = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
@@ -220,10 +211,12 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let block = data.blocks.into_iter().next().expect("a grid has one block on each rank");
     let step = step(&sizes);
     let rows = grid::own_rows(&comm, &data.cuts);
-    let task = nndsvd::Task { comm: &comm, cuts: &data.cuts, shape, k, kernel, seed };
-    let start = Start::new(&args.init, initial);
-    let (mut block, u, v) =
-        init::on_grid(start, &task, data.statistics.sum, step.keeps_zeros(), block, rows.each_ref())?;
+    let Statistics { sum, norm2, .. } = data.statistics;
+    let task = Task { comm: &comm, cuts: &data.cuts, shape, k, sum, norm2, kernel, seed };
+    let start = Start::choose(&args.init.init, &sizes, !dense);
+    // A checkpoint replaces the start.
+    let taken = if resuming { Start::Random } else { start };
+    let (mut block, [u, v]) = init::on_grid(taken, initial, &task, step.keeps_zeros(), block, rows.each_ref())?;
     block.prepare(kernel, k)?;
     let mut grid = Grid::new(&comm, block, &data.cuts, k);
     (grid.u.own, grid.v.own) = (u, v);
@@ -235,9 +228,10 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     });
     Ok(Box::new(Exact {
         step,
+        start,
         gram: Array2::zeros((k, k)),
         message: vec![T::zero(); k * k + WORDS],
-        norm2: data.statistics.norm2,
+        norm2,
         iteration: 0,
         comm,
         grid,
@@ -329,13 +323,6 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     }
 }
 
-/// x in two words whose sums over ranks keep about 40 bits of `unit`: multiples of unit·2⁻¹⁶ add up exactly.
-pub fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
-    let step = unit / 65536.0;
-    let high = if step > 0.0 { (x / step).round() * step } else { 0.0 };
-    [T::from_f64(high), T::from_f64(x - high)]
-}
-
 impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
@@ -394,6 +381,7 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         let mut all = self.step.decisions();
         all.push(("grid", self.grid.name().into()));
+        all.extend(self.start.decisions());
         all
     }
 }

@@ -99,3 +99,13 @@ pub fn inner<T: Real>(a: &ArrayView2<T>, b: &ArrayView2<T>) -> f64 {
     Zip::from(a).and(b).for_each(|a, b| sum += a.as_f64() * b.as_f64());
     sum
 }
+
+/// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.
+pub const WORDS: usize = 2;
+
+/// x in two words whose sums over ranks keep about 40 bits of `unit`: multiples of unit·2⁻¹⁶ add up exactly.
+pub fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
+    let step = unit / 65536.0;
+    let high = if step > 0.0 { (x / step).round() * step } else { 0.0 };
+    [T::from_f64(high), T::from_f64(x - high)]
+}

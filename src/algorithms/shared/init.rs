@@ -1,15 +1,19 @@
 //! Initialisation of the factors: random, U, V ~ Uniform(0, c) with c = 2 √(mean(M) / k), so that UVᵀ has about the mean of M;
-//! from the data's singular vectors; or from a file.
+//! from the data's singular vectors, with or without iterations on a low-rank approximation; or from a file.
 
 use std::ops::Range;
 use std::path::Path;
 
 use ndarray::{Array2, ArrayViewMut2};
+use serde_json::Value;
 
-use super::nndsvd;
+use super::low_rank::{self, Task, narrow};
+use super::sizes::Sizes;
+use super::{compressed, nndsvd};
+use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Init};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Real};
+use crate::linalg::{Block, Order, Real};
 use crate::random::{Purpose, Stream, uniform_rows};
 use crate::state::{Owner, ReadRows};
 
@@ -37,88 +41,193 @@ pub fn v<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2
 /// The start of the factors.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct InitArgs {
-    /// Where the factors start: random, nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks;
-    /// hals, bpp and mu), or a file that --output wrote
-    #[arg(long, value_name = "HOW", default_value = "random", value_parser = parameters::init)]
+    /// Where the factors start: random; nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks);
+    /// nndsvda (with small numbers in place of its zeros); compressed (nndsvd, then HALS on a low-rank approximation of
+    /// the data); or a file that --output wrote. auto: by the sizes compressed, nndsvd with fewer passes over the data,
+    /// or random, which dsanls, kl-mu and runs with missing entries always are
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
     pub init: Init,
 }
 
 impl InitArgs {
+    /// The start at random.
+    pub const RANDOM: InitArgs = InitArgs { init: Init::Random };
+
     /// The file to start from, if one was named.
     pub fn file(&self) -> Option<&Path> {
         if let Init::File(path) = &self.init { Some(path) } else { None }
     }
 
-    /// Refuses `nndsvd` for `method`, which does not start from it.
+    /// Whether the start was asked to be computed from the data.
+    pub fn is_computed(&self) -> bool {
+        matches!(self.init, Init::Nndsvd | Init::Nndsvda | Init::Compressed)
+    }
+
+    /// Refuses `nndsvd` and its like for `method`, which does not start from them.
     ///
     /// # Errors
     /// When that was asked for.
     pub fn refuse_nndsvd(&self, method: &str) -> Result<()> {
-        if self.init == Init::Nndsvd {
+        if self.is_computed() {
+            let name = self.init.name().unwrap_or_default();
             return Err(Error::input(format!(
-                "--init nndsvd: {method} starts at random or from a file; hals, bpp and mu take nndsvd"
+                "--init {name}: {method} starts at random or from a file; auto, hals, bpp and mu take {name}"
             )));
         }
         Ok(())
     }
 }
 
-/// Where the factors start, with the contents of the file.
-#[derive(Clone, Copy)]
-pub enum Start<'a, T> {
+/// How the factors start, with all that is chosen from the sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
     Random,
-    Nndsvd,
-    Given(&'a dyn ReadRows<T>),
+    Nndsvd {
+        passes: usize,
+        /// With small numbers instead of zeros.
+        positive: bool,
+    },
+    Compressed {
+        passes: usize,
+        iterations: usize,
+    },
+    /// From a file.
+    Given,
 }
 
-impl<'a, T> Start<'a, T> {
-    /// The start that was asked for; `given` are the factors of the file, if one was named.
-    pub fn new(args: &InitArgs, given: Option<&'a dyn ReadRows<T>>) -> Self {
-        match given {
-            Some(given) => Start::Given(given),
-            None if args.init == Init::Nndsvd => Start::Nndsvd,
-            None => Start::Random,
+/// Passes over the data of a start that was asked for by name, and of one that was chosen: a second pass brings the
+/// singular vectors closer, but no run to its goal sooner.
+const ACCURATE: usize = 6;
+const FAST: usize = 1;
+/// Dense flops that take as long as one flop with a nonzero of sparse data.
+const SPARSE_FLOP: f64 = 4.0;
+/// What compressed iterations may cost, in iterations with the whole data. `auto` takes them where that is enough for the
+/// greatest number; with more, the factors fit what the approximation lacks.
+const BUDGET: f64 = 6.0;
+const LEAST: usize = 5;
+const MOST: usize = 20;
+/// Iterations with the whole data that NNDSVD may cost: it rarely saves more.
+const WORTH: f64 = 5.0;
+
+impl Start {
+    /// The start that was asked for, or the one that pays. It depends on sizes and counts alone.
+    pub fn choose(init: &Init, sizes: &Sizes, sparse: bool) -> Start {
+        let Sizes { m, n, entries, k } = *sizes;
+        let l = low_rank::columns(k, (m, n));
+        let (rows, k, l) = ((m + n) as f64, k as f64, l as f64);
+        let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
+        let square = (1 + compressed::SWEEPS) as f64 * k;
+        let whole = 4.0 * entries * k + 2.0 * rows * k * square;
+        let iterations = (BUDGET * whole / (rows * k * (4.0 * l + 2.0 * square))) as usize;
+        match init {
+            Init::Random => Start::Random,
+            Init::File(_) => Start::Given,
+            Init::Nndsvd => Start::Nndsvd { passes: ACCURATE, positive: false },
+            Init::Nndsvda => Start::Nndsvd { passes: ACCURATE, positive: true },
+            Init::Compressed => Start::Compressed { passes: FAST, iterations: iterations.clamp(LEAST, MOST) },
+            Init::Auto => {
+                let products = (2 * FAST + 1) as f64 * 2.0 * entries * l;
+                if 2.0 * k > m.min(n) as f64 || products + 6.0 * rows * l * l > WORTH * whole {
+                    Start::Random
+                } else if iterations < MOST {
+                    Start::Nndsvd { passes: FAST, positive: false }
+                } else {
+                    Start::Compressed { passes: FAST, iterations: MOST }
+                }
+            }
+        }
+    }
+
+    /// For trace and output.
+    pub fn decisions(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Start::Random => vec![("init", "random".into())],
+            Start::Nndsvd { passes, positive } => {
+                vec![("init", if positive { "nndsvda" } else { "nndsvd" }.into()), ("init_passes", passes.into())]
+            }
+            Start::Compressed { passes, iterations } => vec![
+                ("init", "compressed".into()),
+                ("init_passes", passes.into()),
+                ("init_iterations", iterations.into()),
+            ],
+            Start::Given => Vec::new(),
         }
     }
 }
 
-/// Own rows of both factors of an m × n matrix from the grid's block, which comes back. Where `positive`, zeros of
-/// NNDSVD become small instead (a hundredth of the mean entry: NNDSVDa), since multiplicative updates keep zeros. Collective.
+const PRODUCTS: &str =
+    "3 to 13 times, with --init auto, nndsvd, nndsvda or compressed, where more ranks share the rows or columns";
+
+/// What leaves a rank for the start.
+pub const MESSAGES: [MessageSpec; 5] = [
+    MessageSpec::new(
+        low_rank::GRAM,
+        "(k + 10) x (k + 10)",
+        "3 to 13 times, with --init auto, nndsvd, nndsvda or compressed",
+    ),
+    MessageSpec::new(nndsvd::NORMS, "4 x k", "once, with --init auto, nndsvd, nndsvda or compressed"),
+    MessageSpec::new(low_rank::GATHER, "(m / pr + n / pc) x (k + 10)", PRODUCTS),
+    MessageSpec::new(low_rank::PRODUCT, "(m / pr + n / pc) x (k + 10)", PRODUCTS),
+    MessageSpec::new(
+        compressed::SMALL,
+        "(2 k + 10) x k and two words",
+        "twice, after a rise of the objective three times, in each of 5 to 20 iterations, with --init auto or compressed",
+    ),
+];
+
+/// Own rows of both factors of an m × n matrix from the grid's block, which comes back. Where `positive`, zeros become
+/// small instead (a hundredth of the mean entry, as NNDSVDa has it), since multiplicative updates keep zeros. Collective.
 ///
 /// # Errors
 /// When there are no such factors, or the singular vectors cannot be computed.
 pub fn on_grid<T: Real>(
-    start: Start<'_, T>,
-    task: &nndsvd::Task<'_>,
-    sum: f64,
+    start: Start,
+    given: Option<&dyn ReadRows<T>>,
+    task: &Task<'_>,
     positive: bool,
     block: Block<T>,
     rows: [&Range<usize>; 2],
-) -> Result<(Block<T>, Array2<T>, Array2<T>)> {
-    let (shape, k, order) = (task.shape, task.k, block.order());
-    let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
+) -> Result<(Block<T>, [Array2<T>; 2])> {
+    let Task { comm, shape, k, sum, .. } = *task;
+    let order = block.order();
+    let small = sum / (shape.0 as f64 * shape.1 as f64) / 100.0;
+    let without_zeros = |mut factors: [Array2<T>; 2]| {
+        let zeros = factors.iter_mut().flatten().filter(|x| **x <= T::zero());
+        zeros.for_each(|x| *x = T::from_f64(small));
+        factors
+    };
     match start {
         Start::Random => {
+            let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
             let scale = scale(sum, shape, k);
             u(task.seed, rows[0], scale, of_u.view_mut());
             v(task.seed, rows[1], scale, of_v.view_mut());
+            Ok((block, [of_u, of_v]))
         }
-        Start::Given(given) => {
-            let read = self::given(given, rows, [of_u.view_mut(), of_v.view_mut()]);
-            task.comm.agree_on_error(read)?;
+        Start::Given => {
+            let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
+            let read = given.map_or(Ok(()), |given| self::given(given, rows, [of_u.view_mut(), of_v.view_mut()]));
+            comm.agree_on_error(read)?;
+            Ok((block, [of_u, of_v]))
         }
-        Start::Nndsvd => {
-            let (block, mut of_u, mut of_v) = nndsvd::start(task, block)?;
-            if positive {
-                let small = T::from_f64(sum / (shape.0 as f64 * shape.1 as f64) / 100.0);
-                for x in of_u.iter_mut().chain(&mut of_v).filter(|x| **x <= T::zero()) {
-                    *x = small;
-                }
-            }
-            return Ok((block, of_u, of_v));
+        Start::Nndsvd { passes, positive: asked } => {
+            let (block, low_rank) = low_rank::approximate(task, block, passes)?;
+            let factors = nndsvd::factors(comm, &low_rank, k, small)?.map(|x| narrow(&x, order));
+            Ok((block, if asked || positive { without_zeros(factors) } else { factors }))
+        }
+        Start::Compressed { passes, iterations } => {
+            let (block, low_rank) = low_rank::approximate(task, block, passes)?;
+            let factors = nndsvd::factors(comm, &low_rank, k, small)?.map(|x| narrow(&x, Order::Components));
+            let factors = compressed::iterate(comm, low_rank, without_zeros(factors), task.norm2, iterations);
+            let factors = if positive { without_zeros(factors) } else { factors };
+            let in_order = |x: Array2<T>| {
+                let mut out = order.zeros(x.nrows(), k);
+                out.assign(&x);
+                out
+            };
+            Ok((block, factors.map(in_order)))
         }
     }
-    Ok((block, of_u, of_v))
 }
 
 /// Rows of given factors.
@@ -135,4 +244,46 @@ pub fn given<T: Real>(given: &dyn ReadRows<T>, rows: [&Range<usize>; 2], out: [A
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen((m, n): (usize, usize), stored: Option<usize>, k: usize) -> &'static str {
+        let entries = stored.unwrap_or(m * n) as f64;
+        match Start::choose(&Init::Auto, &Sizes { m, n, entries, k }, stored.is_some()) {
+            Start::Random => "random",
+            Start::Nndsvd { passes: FAST, positive: false } => "nndsvd",
+            Start::Compressed { passes: FAST, iterations: MOST } => "compressed",
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_start_is_compressed_where_that_saves_much() {
+        assert_eq!(chosen((60_000, 784), None, 40), "compressed");
+        assert_eq!(chosen((400, 10_304), None, 30), "compressed");
+        assert_eq!(chosen((4_000, 12_000), Some(4_500_000), 30), "compressed");
+        assert_eq!(chosen((1_797, 64), None, 10), "nndsvd");
+        assert_eq!(chosen((3_430, 6_906), Some(353_160), 20), "nndsvd");
+        assert_eq!(chosen((100_000, 20_000), Some(4_000_000), 40), "nndsvd");
+    }
+
+    #[test]
+    fn few_components_start_at_random_and_so_do_as_many_as_a_small_matrix_allows() {
+        assert_eq!(chosen((60_000, 784), None, 3), "random");
+        assert_eq!(chosen((1_797, 64), None, 40), "random");
+        assert_eq!(chosen((1, 50), None, 1), "random");
+    }
+
+    #[test]
+    fn a_start_that_is_asked_for_is_taken() {
+        let sizes = Sizes { m: 9, n: 7, entries: 63.0, k: 7 };
+        let named = |init: Init| Start::choose(&init, &sizes, false).decisions()[0].1.clone();
+        assert_eq!(named(Init::Random), "random");
+        assert_eq!(named(Init::Nndsvd), "nndsvd");
+        assert_eq!(named(Init::Nndsvda), "nndsvda");
+        assert_eq!(named(Init::Compressed), "compressed");
+    }
 }

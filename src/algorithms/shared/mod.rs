@@ -2,12 +2,15 @@
 //! privacy.
 
 pub mod alternating;
+pub mod compressed;
 pub mod dp;
 pub mod extrapolation;
 pub mod grid;
 pub mod init;
+pub mod low_rank;
 pub mod missing;
 pub mod nndsvd;
 pub mod secure_sum;
+pub mod sizes;
 pub mod sketched_step;
 pub mod stationarity;

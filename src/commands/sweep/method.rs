@@ -11,6 +11,8 @@ use crate::algorithms::centralized::kl_mu::KlMuArgs;
 use crate::algorithms::centralized::mu::MuArgs;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape, defaults};
 use crate::algorithms::parameters::{Auto, Missing};
+use crate::algorithms::shared::alternating::ExactArgs;
+use crate::algorithms::shared::init::InitArgs;
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::error::{Error, Result};
 
@@ -84,14 +86,16 @@ impl SweepMethod {
         let missing = missing.clone();
         // Where entries are left out sweeps are cheap, as a row and what it is fitted to are at hand.
         let inner_sweeps = Auto::Given(2);
+        // Runs that all start from the data's singular vectors would agree whatever k is.
+        let exact = ExactArgs { init: InitArgs::RANDOM, ..defaults::<HalsArgs>().exact };
         let one: Arc<dyn ConfiguredMethod> = match self {
-            SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps, missing, ..defaults::<HalsArgs>() }),
-            SweepMethod::Mu => Arc::new(MuArgs { missing, ..defaults::<MuArgs>() }),
+            SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps, missing, exact, ..defaults::<HalsArgs>() }),
+            SweepMethod::Mu => Arc::new(MuArgs { missing, exact }),
             SweepMethod::Auto if missing.any() => {
-                Arc::new(AutoArgs { inner_sweeps, missing, ..defaults::<AutoArgs>() })
+                Arc::new(AutoArgs { inner_sweeps, missing, exact, ..defaults::<AutoArgs>() })
             }
-            SweepMethod::Auto => Arc::new(defaults::<AutoArgs>()),
-            SweepMethod::Bpp => Arc::new(defaults::<BppArgs>()),
+            SweepMethod::Auto => Arc::new(AutoArgs { exact, ..defaults::<AutoArgs>() }),
+            SweepMethod::Bpp => Arc::new(BppArgs { exact, ..defaults::<BppArgs>() }),
             SweepMethod::KlMu => Arc::new(defaults::<KlMuArgs>()),
             SweepMethod::Dsanls => Arc::new(defaults::<DsanlsArgs>()),
         };

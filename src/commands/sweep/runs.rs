@@ -149,6 +149,7 @@ impl Sweep<'_> {
             max_iters: self.args.max_iters,
             initial: None,
             missing: None,
+            resuming: false,
             carry_on: false,
             comm: group.clone(),
         };

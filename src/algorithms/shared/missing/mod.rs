@@ -87,6 +87,8 @@ struct Masked<T: Real> {
     count: Count,
     /// Number of rows, and of columns, without an observed entry.
     unobserved: [f64; 2],
+    /// Whether the start was read from a file.
+    given: bool,
     iteration: usize,
 }
 
@@ -203,6 +205,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
             first,
         })
     };
+    let given = initial.is_some();
     let mut u = build(rows, of_u, of_rows.start, m, &data.cuts.rows)?;
     let mut v = build(cols, of_v, of_cols.start, n, &data.cuts.cols)?;
     match initial {
@@ -223,6 +226,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
     Ok(Box::new(Masked {
         comm,
         kind,
+        given,
         listed,
         u,
         v,
@@ -335,13 +339,15 @@ impl<T: Real> Algorithm<T> for Masked<T> {
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         let listed = if self.listed == Listed::Present { "observed" } else { "missing" };
         let passes = if let UpdateKind::Hals { passes } = self.kind { passes } else { 1 };
-        vec![
+        let mut all = vec![
             ("listed", listed.into()),
             ("observed_entries", self.count.observed.into()),
             ("heldout_entries", self.count.held.into()),
             ("inner_sweeps", passes.into()),
             (UNOBSERVED_ROWS, self.unobserved[0].into()),
             (UNOBSERVED_COLUMNS, self.unobserved[1].into()),
-        ]
+        ];
+        all.extend((!self.given).then_some(("init", "random".into())));
+        all
     }
 }

@@ -1,0 +1,152 @@
+//! A low-rank approximation of the data by random projection (Halko, Martinsson, Tropp 2011): M ≈ L Rᵀ with l = k + 10
+//! columns.
+//!
+//! From random numbers in the place of the shorter factor S, S ← orth(Mᵀ (M S)) a few times; then M ≈ (M S) Sᵀ. It needs
+//! the products and sums that the exact methods make anyway. Only the shorter factor is made orthonormal, by small
+//! eigenproblems of its l × l Gram matrix, which rank 0 solves and sends to all: eigenvectors are known but for their
+//! sign, and all ranks must have the same.
+
+use ndarray::{Array1, Array2};
+use ndarray_linalg::{Eigh, UPLO};
+
+use crate::algorithms::shared::grid::Grid;
+use crate::comm::{Communicator, MessageTag, Payload};
+use crate::data::Cuts;
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Order, Real, SparseKernels, gemm, gram};
+use crate::random::{Purpose, Stream};
+
+/// Columns beyond k: the subspace converges as (σ_{l+1}/σ_k)² for each pass.
+const SPARE: usize = 10;
+
+pub const GRAM: MessageTag = MessageTag::new("start: Gram", Payload::Gram);
+const BASIS: MessageTag = MessageTag::new("start: change of basis", Payload::Control);
+pub const GATHER: MessageTag = MessageTag::new("start: gather", Payload::SharedFactor);
+pub const PRODUCT: MessageTag = MessageTag::new("start: sum of products", Payload::Product);
+
+/// What a start is made from.
+pub struct Task<'a> {
+    pub comm: &'a Communicator,
+    pub cuts: &'a Cuts,
+    /// m and n.
+    pub shape: (usize, usize),
+    pub k: usize,
+    /// The sum of M's entries, and ‖M‖_F².
+    pub sum: f64,
+    pub norm2: f64,
+    pub kernel: SparseKernels,
+    pub seed: u64,
+}
+
+/// l for an m × n matrix.
+pub fn columns(k: usize, (m, n): (usize, usize)) -> usize {
+    (k + SPARE).min(m).min(n)
+}
+
+/// M ≈ L Rᵀ: this rank's rows of both, which are those of U and of V that it owns.
+pub struct LowRank<T> {
+    /// Of L (× l) and of R (× l), in row order.
+    pub sides: [Array2<T>; 2],
+    /// The place of the side with orthonormal columns: the shorter one. Columns beyond the data's rank are zero.
+    pub orthonormal: usize,
+}
+
+/// The approximation by `passes` passes over the data, of two products each, and one product; and the block back.
+/// Collective.
+///
+/// # Errors
+/// When a sparse block is refused by MKL, or a small eigenproblem is no numbers.
+pub fn approximate<T: Real>(task: &Task<'_>, mut block: Block<T>, passes: usize) -> Result<(Block<T>, LowRank<T>)> {
+    let Task { comm, cuts, shape, k, norm2, kernel, seed, .. } = *task;
+    let l = columns(k, shape);
+    block.prepare(kernel, l)?;
+    let mut grid = Grid::new(comm, block, cuts, l);
+    let wide = shape.0 < shape.1;
+    let short = if wide { &mut grid.u } else { &mut grid.v };
+    let mut cursor = Stream::new(seed, Purpose::StartV, 1).at(short.own_rows.start as u128 * l as u128);
+    // So that two products neither overflow nor underflow.
+    let scale = norm2.sqrt().recip();
+    for mut row in short.own.rows_mut() {
+        row.iter_mut().for_each(|x| *x = T::from_f64(scale * cursor.normal()));
+    }
+    let product = |grid: &mut Grid<T>, for_u: bool| {
+        if for_u {
+            grid.product_for_u(comm, GATHER, PRODUCT);
+        } else {
+            grid.product_for_v(comm, GATHER, PRODUCT);
+        }
+    };
+    for _ in 0..passes {
+        product(&mut grid, !wide);
+        let long = if wide { &mut grid.v } else { &mut grid.u };
+        long.own.assign(&long.rhs);
+        product(&mut grid, wide);
+        let short = if wide { &mut grid.u } else { &mut grid.v };
+        let basis = orthonormal(comm, &short.rhs)?;
+        short.own.assign(&basis);
+    }
+    product(&mut grid, !wide);
+    let rows = |a: &Array2<T>| a.as_standard_layout().into_owned();
+    let sides = if wide { [rows(&grid.u.own), rows(&grid.v.rhs)] } else { [rows(&grid.u.rhs), rows(&grid.v.own)] };
+    Ok((grid.block, LowRank { sides, orthonormal: usize::from(!wide) }))
+}
+
+/// An orthonormal basis of the columns of Y; where they do not span all dimensions, zeros. Twice, since the Gram matrix
+/// squares what is lost to rounding.
+fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> Result<Array2<T>> {
+    let mut y = wide(y);
+    for _ in 0..2 {
+        let (values, mut basis) = eigen(comm, &y)?;
+        let least = values.first().copied().unwrap_or(0.0).max(0.0) * 1e-14;
+        for (mut column, &value) in basis.columns_mut().into_iter().zip(&values) {
+            column *= if value > least { value.sqrt().recip() } else { 0.0 };
+        }
+        y = product(&y, &basis);
+    }
+    Ok(narrow(&y, Order::Rows))
+}
+
+/// Eigenvalues, falling, and eigenvectors of YᵀY over all ranks' rows of Y, the same on all ranks. Collective.
+///
+/// # Errors
+/// When they cannot be computed.
+pub fn eigen(comm: &Communicator, y: &Array2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
+    let l = y.ncols();
+    let mut g = Array2::<f64>::zeros((l, l));
+    gram(&y.view(), &mut g.view_mut());
+    comm.sum(GRAM, g.as_slice_mut().expect("made contiguous"));
+    let found = if comm.is_root() {
+        let found = g.eigh(UPLO::Lower).map_err(|e| {
+            Error::failed(format!("--init: the singular vectors cannot be computed ({e}); use --init random"))
+        });
+        found.map(|(values, vectors)| {
+            let values: Array1<f64> = values;
+            // Rising as LAPACK has them.
+            (values.iter().rev().copied().collect(), vectors.columns().into_iter().rev().flatten().copied().collect())
+        })
+    } else {
+        Ok((Vec::new(), Vec::new()))
+    };
+    let (values, vectors): (Vec<f64>, Vec<f64>) = comm.broadcast_value(BASIS, comm.agree_on_error(found)?);
+    let vectors = Array2::from_shape_vec((l, l), vectors).map(Array2::reversed_axes);
+    Ok((values, vectors.map_err(|e| Error::failed(format!("--init: {e}; this is a bug, please report it")))?))
+}
+
+/// A B, where both are tall or small.
+pub fn product(a: &Array2<f64>, b: &Array2<f64>) -> Array2<f64> {
+    let mut out = Array2::zeros((a.nrows(), b.ncols()));
+    gemm(1.0, &a.view(), &b.view(), 0.0, &mut out.view_mut());
+    out
+}
+
+/// The same numbers in f64.
+pub fn wide<T: Real>(a: &Array2<T>) -> Array2<f64> {
+    a.mapv(Real::as_f64)
+}
+
+/// The same numbers in T.
+pub fn narrow<T: Real>(a: &Array2<f64>, order: Order) -> Array2<T> {
+    let mut out = order.zeros(a.nrows(), a.ncols());
+    out.zip_mut_with(a, |out: &mut T, &a| *out = T::from_f64(a));
+    out
+}
