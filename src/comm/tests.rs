@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::privacy::Declared;
 
 const TEST: MessageTag = MessageTag::new("test", Payload::Scalar);
 
@@ -78,11 +79,11 @@ fn sums_over_parties_are_exact_and_refuse_infinity() {
     let comm = Communicator::local();
     let terms = [[1e16, 1.0], [1.0, 2.0], [-1e16, 3.0]];
     let mut out = [0.0; 2];
-    comm.sum_parties(TEST, 3, terms.iter().map(|t| t.as_slice()), &mut out).unwrap();
+    comm.sum_parties(TEST, 3, terms.iter().map(|t| Declared(t.as_slice())), &mut out).unwrap();
     assert_eq!(out, [1.0, 6.0]);
     assert_eq!(entry(&comm, TEST).party_bytes, 2 * 3 * 2 * 8);
     assert_eq!(entry(&comm, LARGEST).party_bytes, 2 * 3 * 8);
-    let error = comm.sum_parties(TEST, 1, [[f64::NAN].as_slice()].into_iter(), &mut out[..1]).unwrap_err();
+    let error = comm.sum_parties(TEST, 1, [Declared([f64::NAN].as_slice())].into_iter(), &mut out[..1]).unwrap_err();
     assert!(error.everywhere && error.message.starts_with("test: "), "{error}");
     let mut words = [u64::MAX, 1];
     comm.sum_masked(TEST, 2, &mut words);

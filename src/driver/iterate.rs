@@ -321,7 +321,6 @@ impl<T: Real> Driver<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::view::Viewing;
     use super::*;
 
     #[test]

@@ -725,6 +725,7 @@ mod tests {
             parties: Parties { count: 1, ranks: 1 },
             carry_on: false,
             initial: None,
+            resuming: false,
             missing: None,
             comm,
         };
