@@ -231,8 +231,10 @@ impl Serialize for GridShape {
 /// Where the factors start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Init {
-    /// By the sizes.
+    /// The method's own: at random, but with `--algo auto` by the sizes.
     Auto,
+    /// By the sizes, as `--algo auto` asks for it.
+    BySize,
     Random,
     Nndsvd,
     /// With small numbers in place of zeros.
@@ -258,7 +260,7 @@ impl Init {
     /// As typed; `None` for a file.
     pub fn name(&self) -> Option<&'static str> {
         match self {
-            Init::Auto => Some("auto"),
+            Init::Auto | Init::BySize => Some("auto"),
             Init::Random => Some("random"),
             Init::Nndsvd => Some("nndsvd"),
             Init::Nndsvda => Some("nndsvda"),

@@ -40,6 +40,7 @@ pub use parties::Parties;
 pub use party_communicator::PartyCommunicator;
 pub use party_reductions::LARGEST;
 pub use point_to_point::Backoff;
+use view::SharedRecorder;
 pub use view::{Knowledge, Recorder, Sighting};
 
 /// Seeds, decisions and the like, from rank 0 to all.
@@ -58,7 +59,7 @@ pub struct Communicator {
     inner: Rc<Inner>,
     ledger: Rc<RefCell<Ledger>>,
     /// Where what this rank receives is recorded, if at all; clones, splits and subgroups share it.
-    view: Rc<RefCell<Option<Rc<RefCell<dyn Recorder>>>>>,
+    view: Rc<RefCell<Option<SharedRecorder>>>,
     /// Whether these ranks together play a server, so that what they exchange is no party's.
     server: bool,
 }

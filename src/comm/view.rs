@@ -39,6 +39,9 @@ pub struct Sighting<'a> {
     pub bytes: &'a [u8],
 }
 
+/// The recorder of a rank and of whoever opened it.
+pub(super) type SharedRecorder = Rc<RefCell<dyn Recorder>>;
+
 /// Keeps what a rank gets to know. Errors are kept as well, and told at the end.
 pub trait Recorder {
     fn saw(&mut self, sighting: &Sighting<'_>);

@@ -271,7 +271,9 @@ fn without_a_formula_memory_and_messages_are_told() {
         assert!(table.iter().any(|m| m["purpose"].as_str().unwrap().contains(purpose)), "{algo}: {table:?}");
         let text = fednmf(0, &format!("estimate --algo {algo} -m 1000 -n 800 -k 5 --parties 4")).run();
         assert_eq!(text.code, Some(0), "{}", text.stderr);
-        for words in ["no formula", "there is a formula for dsanls, hals", "--max-iters 2", "#SBATCH --ntasks=4"] {
+        for words in
+            ["no formula", "there is a formula for dsanls, vr-dsanls, hals", "--max-iters 2", "#SBATCH --ntasks=4"]
+        {
             assert!(text.stdout.contains(words), "{words} in\n{}", text.stdout);
         }
         assert!(!text.stdout.contains("#SBATCH --time"), "{}", text.stdout);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::processes::{ranks_of, signal, wait_for};
-use crate::common::{events, factor, fednmf, finish, matrix};
+use crate::common::{distance, events, factor, fednmf, finish, matrix};
 use ndarray::{Array2, s};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
@@ -78,7 +78,7 @@ fn the_first_experiment_reaches_the_centralised_error() {
 const SMALL: &str = "--algo ppdnmf --input synthetic:exponential,m=8,n=30,k=3 -k 3 --admm-iters 3 --max-iters 2";
 
 #[test]
-fn decrypted_results_have_the_bits_of_the_plain_ones() {
+fn decrypted_results_are_the_plain_ones() {
     let dir = tempdir().unwrap();
     let mut first: Option<(Value, Array2<f64>, Array2<f64>)> = None;
     let keys = "--key-bits 128 --insecure-key";
@@ -89,9 +89,11 @@ fn decrypted_results_have_the_bits_of_the_plain_ones() {
         let (u, v) = (matrix(&out, "U"), factor(&out, "V"));
         let (s, a, b) = first.get_or_insert_with(|| (summary.clone(), u.clone(), v.clone()));
         for name in ["rel_error", "nmse", "disagreement"] {
-            assert_eq!(number(s, name).to_bits(), number(&summary, name).to_bits(), "{ranks} {words} {name}");
+            let (a, b) = (number(s, name), number(&summary, name));
+            assert!((a - b).abs() < 1e-9 * a, "{ranks} {words} {name}: {a} {b}");
         }
-        assert!(*a == u && *b == v, "{ranks} {words}");
+        // The mean U is a masked sum, in fixed point.
+        assert!(distance(a, &u) < 1e-9 && *b == v, "{ranks} {words}");
         let payloads: Vec<&str> =
             summary["wire"].as_array().unwrap().iter().map(|w| w["payload"].as_str().unwrap()).collect();
         assert_eq!(payloads.contains(&"Ciphertext"), words != "--plain");

@@ -94,10 +94,8 @@ fn the_budget_is_reported_and_not_exceeded() {
     // Evaluations are not covered; the table gives their number.
     let beside = table["not_covered"].as_array().unwrap();
     let beside: Vec<&str> = beside.iter().map(|text| text.as_str().unwrap()).collect();
-    assert!(
-        beside[0].starts_with("statistics of the matrix") && beside[1..].iter().all(|x| x.contains("evaluation(s)")),
-        "{table}"
-    );
+    assert!(beside.iter().any(|x| x.starts_with("statistics of the matrix")), "{table}");
+    assert!(beside.iter().any(|x| x.contains("in 8 evaluation(s)")), "{table}");
     let text = fednmf(0, &line.replace("--eval-every 3", "--eval-every 0")).arg(data("digits.npy")).run().stdout;
     assert!(
         text.contains("differential privacy") && text.contains("of 1.5") && !text.contains("evaluation:"),

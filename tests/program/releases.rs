@@ -68,7 +68,11 @@ const SETTINGS: [Setting; 3] = [
 fn run(method: &Description, dir: &Path, line: &str, setting: Setting) -> BTreeSet<Message> {
     let columns = method.partition == Partition::PartyColumns;
     let turned = if setting.input.contains("{party}") && columns { "--transpose" } else { "" };
-    let binary = if method.is_boolean() { "--binarize 0.5" } else { "" };
+    let binary = match method.name {
+        "dsanls-secure" => "--i-know-this-leaks",
+        _ if method.is_boolean() => "--binarize 0.5",
+        _ => "",
+    };
     let k = if method.name == "ppdnmf" { 1 } else { 2 };
     let all = format!("--algo {} {line} --parties 4 {binary} {turned} -k {k} --tol 1e-9", method.name);
     let file = |name: &str| dir.join(name);

@@ -50,7 +50,7 @@ impl AutoArgs {
         HalsArgs {
             inner_sweeps: self.inner_sweeps,
             extrapolation: self.extrapolation.unwrap_or(accelerated),
-            exact: self.exact.clone(),
+            exact: self.exact.by_size(),
             missing: self.missing.clone(),
         }
     }

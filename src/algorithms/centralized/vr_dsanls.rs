@@ -354,7 +354,7 @@ fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanl
         let grid = if shared {
             GridSide::cut(comm.clone(), &(0..total), cuts.to_vec(), k, order)
         } else {
-            GridSide::cut(alone.clone(), &own, vec![0..own.len()], k, order)
+            GridSide::cut(alone.clone(), &own, std::iter::once(0..own.len()).collect(), k, order)
         };
         let zeros = || order.zeros(own.len(), k);
         let norms: Vec<f64> = block.column_norms2().into_iter().map(f64::sqrt).collect();

@@ -16,6 +16,7 @@ use super::stationarity::{Evaluated, MeasureArgs};
 use super::{missing, stationarity};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::algorithms::description::MessageSpec;
+use crate::algorithms::parameters::Init;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data::Statistics;
@@ -65,6 +66,13 @@ pub struct ExactArgs {
 }
 
 impl ExactArgs {
+    /// The same, with the start chosen by the sizes if none was named.
+    #[must_use]
+    pub fn by_size(&self) -> Self {
+        let init = if self.init.init == Init::Auto { Init::BySize } else { self.init.init.clone() };
+        ExactArgs { init: InitArgs { init }, ..self.clone() }
+    }
+
     /// Refuses what cannot be combined with missing entries, where there are some.
     ///
     /// # Errors

@@ -43,8 +43,8 @@ pub fn v<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2
 pub struct InitArgs {
     /// Where the factors start: random; nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks);
     /// nndsvda (with small numbers in place of its zeros); compressed (nndsvd, then HALS on a low-rank approximation of
-    /// the data); or a file that --output wrote. auto: by the sizes compressed, nndsvd with fewer passes over the data,
-    /// or random, which dsanls, kl-mu and runs with missing entries always are
+    /// the data); or a file that --output wrote. auto: with --algo auto by the sizes compressed, nndsvd with fewer passes over
+    /// the data, or random, which all other methods and runs with missing entries are
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
     pub init: Init,
 }
@@ -120,12 +120,12 @@ impl Start {
         let whole = 4.0 * entries * k + 2.0 * rows * k * square;
         let iterations = (BUDGET * whole / (rows * k * (4.0 * l + 2.0 * square))) as usize;
         match init {
-            Init::Random => Start::Random,
+            Init::Random | Init::Auto => Start::Random,
             Init::File(_) => Start::Given,
             Init::Nndsvd => Start::Nndsvd { passes: ACCURATE, positive: false },
             Init::Nndsvda => Start::Nndsvd { passes: ACCURATE, positive: true },
             Init::Compressed => Start::Compressed { passes: FAST, iterations: iterations.clamp(LEAST, MOST) },
-            Init::Auto => {
+            Init::BySize => {
                 let products = (2 * FAST + 1) as f64 * 2.0 * entries * l;
                 if 2.0 * k > m.min(n) as f64 || products + 6.0 * rows * l * l > WORTH * whole {
                     Start::Random
@@ -156,22 +156,22 @@ impl Start {
 }
 
 const PRODUCTS: &str =
-    "3 to 13 times, with --init auto, nndsvd, nndsvda or compressed, where more ranks share the rows or columns";
+    "3 to 13 times, with --algo auto, --init nndsvd, nndsvda or compressed, where more ranks share the rows or columns";
 
 /// What leaves a rank for the start.
 pub const MESSAGES: [MessageSpec; 5] = [
     MessageSpec::new(
         low_rank::GRAM,
         "(k + 10) x (k + 10)",
-        "3 to 13 times, with --init auto, nndsvd, nndsvda or compressed",
+        "3 to 13 times, with --algo auto, --init nndsvd, nndsvda or compressed",
     ),
-    MessageSpec::new(nndsvd::NORMS, "4 x k", "once, with --init auto, nndsvd, nndsvda or compressed"),
+    MessageSpec::new(nndsvd::NORMS, "4 x k", "once, with --algo auto, --init nndsvd, nndsvda or compressed"),
     MessageSpec::new(low_rank::GATHER, "(m / pr + n / pc) x (k + 10)", PRODUCTS),
     MessageSpec::new(low_rank::PRODUCT, "(m / pr + n / pc) x (k + 10)", PRODUCTS),
     MessageSpec::new(
         compressed::SMALL,
         "(2 k + 10) x k and two words",
-        "twice, after a rise of the objective three times, in each of 5 to 20 iterations, with --init auto or compressed",
+        "twice, after a rise of the objective three times, in each of 5 to 20 iterations, with --algo auto or --init compressed",
     ),
 ];
 
@@ -252,7 +252,7 @@ mod tests {
 
     fn chosen((m, n): (usize, usize), stored: Option<usize>, k: usize) -> &'static str {
         let entries = stored.unwrap_or(m * n) as f64;
-        match Start::choose(&Init::Auto, &Sizes { m, n, entries, k }, stored.is_some()) {
+        match Start::choose(&Init::BySize, &Sizes { m, n, entries, k }, stored.is_some()) {
             Start::Random => "random",
             Start::Nndsvd { passes: FAST, positive: false } => "nndsvd",
             Start::Compressed { passes: FAST, iterations: MOST } => "compressed",
