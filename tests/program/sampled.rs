@@ -23,7 +23,8 @@ fn weighted_draws_give_the_same_bits_on_any_number_of_ranks() {
             let run = |ranks: usize| {
                 let out = dir.path().join(format!("{ranks}.h5"));
                 let line = format!(
-                    "--algo dsanls --sketch weighted -k 5 --max-iters 30 --seed 3 --precision {precision} --input {input}"
+                    "--algo dsanls --sketch weighted -k 5 --max-iters 30 --seed 3 --factor-scale as-found --precision \
+                     {precision} --input {input}"
                 );
                 fednmf(ranks, &line).arg("--output").arg(&out).ok();
                 (matrix(&out, "U"), matrix(&out, "V"))

@@ -200,7 +200,7 @@ fn a_run_continues_from_given_factors() {
     // Also in the other precision.
     run(0, &format!("{init} --precision f32"), "narrow.h5");
     let line = format!("--algo hals -k 5 --init {} --input", file("half.h5").display());
-    fednmf(2, &line).arg(data("digits.npy")).refused(&["--init", "1797 x 6", "1797 x 5"]);
+    fednmf(2, &line).arg(data("digits.npy")).refused(&["--init", "1797 x 6", "-k 6"]);
     fednmf(0, "--algo hals --init no-such.h5").refused(&["--init", "no-such.h5"]);
     fednmf(0, "--algo dsanls --init nndsvd").refused(&["--init", "dsanls"]);
     // Also with a sketched method: its first error is their last.
