@@ -3,7 +3,7 @@
 use crate::comm::{AGREEMENT, CONTROL, LARGEST, MessageTag, Payload};
 use crate::data;
 use crate::metrics::Measure;
-use crate::output::{CHECKPOINT, OUTPUT};
+use crate::output::{CHECKPOINT, OUTPUT, summary};
 use crate::privacy::Protection;
 
 /// What one iteration is: what `--max-iters` counts.
@@ -120,6 +120,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(OUTPUT, "rows of the factors that all may see", "once, with --output"),
     MessageSpec::new(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
+    MessageSpec::new(summary::GATHER, "times, bytes and memory of each rank", "once, at the end"),
     MessageSpec::new(CHECKPOINT, "rows of the factors that all may see", "each checkpoint"),
     MessageSpec::new(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
 ];

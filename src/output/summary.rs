@@ -12,7 +12,8 @@ use crate::comm::{Communicator, Entry, Ledger, MessageTag, Payload};
 use crate::metrics::Measure;
 use crate::units::bytes;
 
-const GATHER: MessageTag = MessageTag::new("summary", Payload::Control);
+/// Times and bytes of each rank, for the summary.
+pub const GATHER: MessageTag = MessageTag::new("summary", Payload::Control);
 
 /// One rank's part of the profile.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -62,4 +62,6 @@ mod tables;
 #[cfg(feature = "mpi")]
 mod theory;
 #[cfg(feature = "mpi")]
+mod transcript;
+#[cfg(feature = "mpi")]
 mod usability;

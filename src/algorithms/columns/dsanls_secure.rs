@@ -225,6 +225,9 @@ fn precision_bits<T: Real>() -> f64 {
     -T::epsilon().as_f64().log2()
 }
 
+/// Most numbers of all releases, which are kept.
+const MOST_KEPT: usize = 1 << 40;
+
 /// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns; `safe_for_grids` bounds it for entries that are multiples of a unit.
 fn sizes(
     args: &DsanlsSecureArgs,
@@ -244,6 +247,13 @@ fn sizes(
     }
     let safe = (hidden - 1) / d_u;
     let limit = if args.max_releases == 0 { safe } else { args.max_releases };
+    let kept = limit.checked_mul(m).and_then(|rows| rows.checked_mul(d_u));
+    if kept.is_none_or(|entries| entries > MOST_KEPT) {
+        return Err(Error::input(format!(
+            "--max-releases {limit}: {m} x {d_u} numbers each are more than any memory holds; {} release(s) determine M",
+            n.div_ceil(d_u)
+        )));
+    }
     if args.i_know_this_leaks {
         return Ok((d_u, d_v, limit.max(1)));
     }
