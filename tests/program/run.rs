@@ -373,7 +373,8 @@ fn auto_reports_its_choice_and_why() {
     let dir = tempdir().unwrap();
     let digits = data("digits.npy").display().to_string();
     let out = |name: &str| dir.path().join(name);
-    let automatic = fednmf(2, &format!("-k 5 --max-iters 20 --input {digits}")).arg("--output").arg(out("a.h5")).ok();
+    let automatic =
+        fednmf(2, &format!("-k 5 --max-iters 20 --init random --input {digits}")).arg("--output").arg(out("a.h5")).ok();
     assert_eq!(automatic["algo"], "hals");
     assert!(automatic["params"]["chosen_by_auto"].as_str().unwrap().contains("exact"), "{automatic}");
     let line = "--algo hals --inner-sweeps auto --extrapolation restart -k 5 --max-iters 20 --input";

@@ -119,7 +119,7 @@ fn first_error(line: &str) -> (f64, serde_json::Value) {
 #[test]
 fn the_compressed_start_nearly_solves_an_exact_factorisation() {
     let line = "--algo hals -k 8 --input synthetic:planted,m=600,n=400,k=8,noise=0 --init";
-    let (compressed, params) = first_error(&format!("{line} auto"));
+    let (compressed, params) = first_error(&format!("{line} compressed"));
     assert_eq!((&params["init"], &params["init_iterations"]), (&"compressed".into(), &20.into()), "{params}");
     let (nndsvd, _) = first_error(&format!("{line} nndsvd"));
     let (random, params) = first_error(&format!("{line} random"));

@@ -226,3 +226,19 @@ fn without_held_out_entries_stability_decides() {
     }
     assert!(!dir.path().join("k0002-run000.h5").exists());
 }
+
+#[test]
+fn a_consensus_replaces_no_file_of_others() {
+    let dir = tempdir().unwrap();
+    let theirs = dir.path().join("consensus-k0002.h5");
+    let sweep = || {
+        fednmf(0, "sweep --k 2..2 --runs 2 --max-iters 3 --input synthetic:planted,m=12,n=9 --output").arg(dir.path())
+    };
+    std::fs::write(&theirs, "precious").unwrap();
+    sweep().refused(&["consensus-k0002.h5", "another directory"]);
+    assert_eq!(std::fs::read(&theirs).unwrap(), b"precious");
+    std::fs::remove_file(&theirs).unwrap();
+    for _ in 0..2 {
+        assert_eq!(sweep().run().code, Some(0));
+    }
+}

@@ -20,6 +20,7 @@ use crate::data;
 use crate::data::{Layout, Loaded, PartySplit};
 use crate::driver::missing::warning_without_nan;
 use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::targets;
 use crate::output::targets::{Content, Target};
@@ -114,6 +115,19 @@ fn check_results(args: &SweepArgs) -> Result<()> {
             "--output: {} exists and is not a sweep's, so it is not replaced; choose another directory",
             numbers.display()
         )));
+    }
+    let entries = std::fs::read_dir(&args.output).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let consensus = name.starts_with("consensus-k") && name.ends_with(".h5");
+        let own =
+            || Stored::open(&path).is_ok_and(|stored| stored.attributes().get("algo").is_some_and(|a| a == "sweep"));
+        if consensus && !own() {
+            return Err(Error::input(format!(
+                "--output: {} exists and is not a sweep's, so it is not replaced; choose another directory",
+                path.display()
+            )));
+        }
     }
     Ok(())
 }
