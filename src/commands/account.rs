@@ -18,7 +18,7 @@ pub enum NoiseKind {
 /// What is asked.
 #[derive(Debug, Args)]
 pub struct AccountArgs {
-    /// NoiseKind of noise
+    /// Kind of noise
     #[arg(long, value_enum, default_value_t = NoiseKind::Gaussian)]
     dp: NoiseKind,
     /// Noise of a release in units of its sensitivity: standard deviation (gaussian) or scale (laplace); for xor the

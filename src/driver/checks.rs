@@ -1,6 +1,7 @@
 //! Checks of the settings, alone and against the data.
 
 use super::settings::Settings;
+use super::transcript;
 use crate::algorithms::Algorithm;
 use crate::algorithms::description::Form;
 use crate::algorithms::parameters::GridShape;
@@ -52,9 +53,12 @@ fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
     ];
     let views: Vec<_> =
         settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
+    let transcripts = transcript::files(settings, ranks);
+    let transcripts =
+        transcripts.iter().map(|path| Target { option: "--transcript", path, content: Content::Transcript });
     let views = views.iter().map(|path| Target { option: "--record-view", path, content: Content::View });
     let others = others.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));
-    let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views);
+    let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views).chain(transcripts);
     let mut inputs: Vec<Source> = settings.input.files().into_iter().map(|path| ("--input", path)).collect();
     inputs.extend(settings.split.clone().map(|path| ("--split", path)));
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));

@@ -1,6 +1,5 @@
 //! After the last iteration: factors, records, the end of the trace, report, summary and exit code.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -16,6 +15,7 @@ use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ra
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
+use crate::output::stdout::print;
 use crate::output::summary::Profile;
 use crate::output::{attributes, matrices, summary};
 use crate::privacy::Protection;
@@ -63,7 +63,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         warnings(&run, &end, driver.leading, &driver.trajectory)
             .iter()
             .for_each(|text| eprintln!("fednmf: warning: {text}"));
-        print_summary(&run, &end, &profile, driver.leading);
+        print_summary(&run, &end, &profile, driver.leading)?;
     }
     if let Some(e) = driver.checkpointer.unsaved {
         let done = if run.settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
@@ -181,12 +181,10 @@ fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
     Some(noise * length.sqrt() / averaged / largest)
 }
 
-/// Prints the summary on stdout.
-fn print_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) {
+/// Prints the summary.
+fn print_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> Result<()> {
     let text = if run.settings.json { json_summary(run, end) } else { text_summary(run, end, profile, leading) };
-    // A reader that has closed the pipe (`| head`) does not make the run a failure.
-    let mut out = std::io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    print(&text)
 }
 
 fn json_summary(run: &Run, end: &Value) -> String {

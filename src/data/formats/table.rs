@@ -65,10 +65,20 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
             )));
         }
     }
+    let columns = row.len() - usize::from(named);
+    let names = all[0].len();
+    // A single field is a title.
+    if titled && names > 1 && names != columns && names != row.len() {
+        return Err(file.error(format!(
+            "line 1: the header has {names} fields, but the first row has {}; correct one of them, or leave the header out and \
+             give --header no",
+            row.len()
+        )));
+    }
     let note = note(&all[0], row, (options, header, index));
     let labels = Labels { header: titled, index_col: named };
     let doubt = doubt(header, index);
-    Ok(Table { separator: lines.separator, labels, start, cols: row.len() - usize::from(named), note, doubt })
+    Ok(Table { separator: lines.separator, labels, start, cols: columns, note, doubt })
 }
 
 /// The first line (from 1) with fields between semicolons all of which are numbers, some with a decimal comma.
@@ -171,9 +181,9 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     }
     let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else {
         let largest = rows.iter().flat_map(|row| &row[1..]).filter_map(|field| number(field)).fold(0.0, f64::max);
-        let far_off = || ids.first().is_some_and(|&least| least >= 1000 && least as f64 > 10.0 * largest);
+        let far_off = || distinct && ids.first().is_some_and(|&least| least >= 100 && least as f64 > 10.0 * largest);
         let rising = || rises(column(0)) && !(1..width).any(|j| rises(column(j)));
-        let unlikely_data = distinct && rows.len() >= ENOUGH_LABELS && (rising() || far_off());
+        let unlikely_data = rows.len() >= FEWEST && far_off() || rows.len() >= ENOUGH_LABELS && rising();
         return if unlikely_data { Found::Doubtful } else { Found::No };
     };
     let next_counts_on = counts_from(column(1)).is_some_and(|next| next >= from + rows.len() as i64);
@@ -452,6 +462,13 @@ mod tests {
                 "{text:?}"
             );
         }
+        for (text, what) in [
+            ("gene,a,b,c,d\ng1,1,2,3\ng2,3,4,5\n", "5 fields, but the first row has 4"),
+            ("a,b\n1,2,3,4\n", "2 fields, but the first row has 4"),
+            ("\u{feff}a,b\r1,2\r3,4", "carriage return"),
+        ] {
+            assert!(head(text, AUTO).unwrap_err().message.contains(what), "{text:?}");
+        }
         for text in ["1,5;2,5\n3,0;4\n", "gene;a;b\ng1;1,5;2\n"] {
             assert!(head(text, AUTO).unwrap_err().message.contains("decimal comma"), "{text:?}");
         }
@@ -591,6 +608,8 @@ mod tests {
         for text in [
             "patient,x,y\n101,5,3\n103,6,1\n107,1,1\n120,8,8\n121,0,0\n",
             "4801,5,3\n1101,6,1\n9101,1,1\n5555,8,8\n4444,0,0\n",
+            "entrez,a,b\n7422,5,0\n672,3,1\n1956,0,2\n",
+            "time,a,b\n0,1,5\n0.5,3,3\n1.0,2,2\n1.5,0,1\n2.0,4,1\n",
         ] {
             let table = head(text, AUTO).unwrap();
             assert!(!table.labels.index_col, "{text:?}");
