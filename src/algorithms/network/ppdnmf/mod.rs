@@ -174,6 +174,11 @@ impl Method for PpdnmfArgs {
         ],
     };
 
+    /// Always, since its sums are not an option.
+    fn masks_sums(&self) -> bool {
+        !self.plain
+    }
+
     fn check(&self) -> Result<()> {
         if self.key_bits == KeyBits::Bits128 && !self.insecure_key && !self.plain {
             return Err(Error::input(
