@@ -132,7 +132,11 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "sum, norm and number of the entries; without private data their range and hash too",
         "once, while loading",
     ),
-    MessageSpec::new(masked(data::STATISTICS), "sum, norm and number of private entries", "the same, with --secure-sum"),
+    MessageSpec::new(
+        masked(data::STATISTICS),
+        "sum, norm and number of private entries",
+        "the same, with --secure-sum",
+    ),
     MessageSpec::new(KEYS, "32 bytes", "once, while loading, with --secure-sum"),
     MessageSpec::new(data::LARGEST_ENTRY, "1", "once, while loading, with --scale max"),
     MessageSpec::new(data::MEMORY, "name, and memory needed and free", "twice, before loading"),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::algorithms::description::{Description, DifferentialPrivacy, MessageSpec};
 use crate::algorithms::registry;
-use crate::comm::Payload;
+use crate::comm::{LARGEST, Payload};
 
 /// Kinds of messages about the errors of a run.
 const EVALUATION: &str = "evaluation: ";
@@ -24,7 +24,8 @@ pub fn revealed() -> String {
             None => rows.push((vec![method.name], cells)),
         }
     }
-    let mut out = String::from("| methods | others see | with `--secure-sum` | with `--dp` |\n| --- | --- | --- | --- |\n");
+    let mut out =
+        String::from("| methods | others see | with `--secure-sum` | with `--dp` |\n| --- | --- | --- | --- |\n");
     for (methods, [clear, masked, noised]) in rows {
         let methods: Vec<String> = methods.iter().map(|name| format!("`{name}`")).collect();
         let _ = writeln!(out, "| {} | {clear} | {masked} | {noised} |", methods.join(", "));
@@ -38,8 +39,10 @@ fn cells(method: &Description) -> Cells {
         return ["everything: the ranks are one domain of trust".into(), none(), none()];
     }
     let is = |payload: Payload| move |w: &&MessageSpec| w.payload == payload;
+    // The largest term goes with every sum in the clear.
     let clear = |w: &&MessageSpec| {
-        !matches!(w.payload, Payload::Control | Payload::Ciphertext | Payload::Masked) && !w.kind.contains(PLAIN)
+        let hidden = matches!(w.payload, Payload::Control | Payload::Ciphertext | Payload::Masked);
+        !hidden && !w.kind.contains(PLAIN) && w.kind != LARGEST.kind
     };
     let all = || method.messages.iter();
     let masks: Vec<&MessageSpec> = all().filter(is(Payload::Masked)).collect();
@@ -57,7 +60,10 @@ fn cells(method: &Description) -> Cells {
         ];
         return [sentence(&parts), none(), none()];
     }
-    let sums = [("only sums: ", list(masks.iter().copied())), ("in the clear: ", list(all().filter(clear).filter(|w| !masked(w))))];
+    let sums = [
+        ("only sums: ", list(masks.iter().copied())),
+        ("in the clear: ", list(all().filter(clear).filter(|w| !masked(w)))),
+    ];
     let noised = |w: &&MessageSpec| method.dp == DifferentialPrivacy::Offered && w.payload == Payload::SharedFactor;
     let noise = list(all().filter(noised).filter(|w| !w.is_evaluation()));
     [
@@ -79,7 +85,8 @@ fn list<'a>(messages: impl Iterator<Item = &'a MessageSpec>) -> String {
             names.push(name);
         }
     }
-    let evaluation = if evaluation.is_empty() { String::new() } else { format!("at evaluations {}", evaluation.join(", ")) };
+    let evaluation =
+        if evaluation.is_empty() { String::new() } else { format!("at evaluations {}", evaluation.join(", ")) };
     sentence(&[("", own.join(", ")), ("", evaluation)])
 }
 

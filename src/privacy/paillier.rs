@@ -171,6 +171,14 @@ impl PublicKey {
         2 * bits as usize / 64
     }
 
+    /// The ciphertext of the sum of the plaintexts of some ciphertexts, each of which is as long as `out`.
+    pub fn multiply<'a>(&self, ciphertexts: impl Iterator<Item = &'a [u64]>, out: &mut [u64]) {
+        let product = ciphertexts
+            .fold(Integer::from(1), |product, words| product * Integer::from_digits(words, Order::Lsf) % &self.nn);
+        out.fill(0);
+        product.write_digits(out, Order::Lsf);
+    }
+
     /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result, in `w.a`, is distributed as
     /// a fresh encryption of its plaintext, independent of how `w.a` was computed.
     pub fn add_and_refresh(&self, w: &mut Worker) -> Fresh {
