@@ -52,6 +52,7 @@ mod report;
 mod results;
 #[cfg(feature = "mpi")]
 mod run;
+#[cfg(feature = "mpi")]
 mod sampled;
 #[cfg(feature = "mpi")]
 mod starts;
@@ -65,3 +66,5 @@ mod theory;
 mod transcript;
 #[cfg(feature = "mpi")]
 mod usability;
+#[cfg(feature = "mpi")]
+mod work;
