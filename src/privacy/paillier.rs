@@ -457,7 +457,7 @@ mod tests {
             assert!(message.contains(why), "{message}");
         };
         refused(&(prime(&mut rng, 62) * prime(&mut rng, 64)), "another length");
-        refused(&(Integer::from(prime(&mut rng, 64) * prime(&mut rng, 63)) << 1u32), "is even");
+        refused(&((prime(&mut rng, 64) * prime(&mut rng, 63)) << 1u32), "is even");
         refused(&prime(&mut rng, 64).square(), "is a power");
         let near = prime(&mut rng, 64);
         refused(&(near.clone().next_prime() * &near), "close");
