@@ -1,7 +1,5 @@
 //! Why a text is refused: with what was found in it, or without where the file is private.
 
-use crate::data::formats::text::quote;
-
 /// Stands for what is not shown.
 const NOT_SHOWN: &str = "other text (not shown: it is a party's)";
 
@@ -49,6 +47,12 @@ impl From<&str> for Refusal {
     fn from(full: &str) -> Self {
         full.to_string().into()
     }
+}
+
+/// The beginning of a line: printable and short.
+fn quote(text: &[u8]) -> String {
+    let end = text.iter().position(|&b| matches!(b, b'\n' | b'\r')).unwrap_or(text.len()).min(40);
+    format!("'{}'", String::from_utf8_lossy(&text[..end]).escape_debug())
 }
 
 #[cfg(test)]

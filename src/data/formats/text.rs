@@ -201,12 +201,6 @@ pub fn error_at(source: &InputFile, offset: u64, what: impl Into<Refusal>) -> Er
     source.error(what.into().map(|what| format!("{place}: {what}")))
 }
 
-/// The beginning of a line for a message: printable and short. A [`Refusal`] keeps it out of errors about private files.
-pub fn quote(text: &[u8]) -> String {
-    let end = text.iter().position(|&b| matches!(b, b'\n' | b'\r')).unwrap_or(text.len()).min(40);
-    format!("'{}'", String::from_utf8_lossy(&text[..end]).escape_debug())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
