@@ -69,6 +69,11 @@ pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send
         Groups::default()
     }
 
+    /// Whether sums over parties are masked.
+    fn masks_sums(&self) -> bool {
+        self.groups().secure_sum.is_some_and(|sum| sum.secure_sum)
+    }
+
     /// The method that these parameters choose for a matrix, and why; before the matrix is known (`None`) a first guess.
     /// Only `auto` chooses.
     fn choose(&self, _matrix: Option<MatrixShape>) -> Option<Choice> {
@@ -121,6 +126,9 @@ pub trait ConfiguredMethod: fmt::Debug + Send + Sync {
 
     fn groups(&self) -> Groups<'_>;
 
+    /// See [`Method::masks_sums`].
+    fn masks_sums(&self) -> bool;
+
     /// See [`Method::choose`].
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice>;
 
@@ -162,6 +170,10 @@ impl<M: Method> ConfiguredMethod for M {
 
     fn groups(&self) -> Groups<'_> {
         Method::groups(self)
+    }
+
+    fn masks_sums(&self) -> bool {
+        Method::masks_sums(self)
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {

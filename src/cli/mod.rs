@@ -4,6 +4,7 @@
 mod args;
 mod options;
 mod reference;
+mod revealed;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -14,6 +15,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 pub use self::args::{Cli, Command};
 pub use self::reference::algorithms;
+pub use self::revealed::revealed;
 use crate::algorithms::description::DifferentialPrivacy;
 use crate::algorithms::method::{ConfiguredMethod, Entry};
 use crate::algorithms::registry;

@@ -32,7 +32,7 @@ pub use in_memory::{Matrix, parties_in_memory};
 pub use inspect::{Summary, inspect};
 pub use layout::{Cuts, Layout, Tile};
 pub use load::Loaded;
-pub use messages::{COUNTS, ENTRIES, HEADERS, MEMORY, NAMES, STATISTICS};
+pub use messages::{COUNTS, ENTRIES, HEADERS, LARGEST_ENTRY, MEMORY, NAMES, STATISTICS};
 pub use open::{Input, open};
 pub use spec::{InputSpec, PARTY, Scale, Source, Stack, Threshold};
 pub use split::PartySplit;

@@ -104,6 +104,10 @@ pub struct InputSpec {
     pub parties: Option<usize>,
     /// How `{party}` files are combined.
     pub stack: Stack,
+    /// Whether the sums that private data share while loading are masked.
+    pub masked: bool,
+    /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
+    pub private: bool,
 }
 
 /// The placeholder of the party's number (0, 1, …) in a path.
@@ -121,6 +125,7 @@ impl InputSpec {
             None if text == "synthetic" => Source::Synthetic(Synthetic::parse("planted")?),
             None => file(text)?,
         };
+        let private = matches!(&source, Source::File { path, .. } if path.contains(PARTY));
         Ok(InputSpec {
             source,
             transpose: false,
@@ -132,6 +137,8 @@ impl InputSpec {
             table: TableOptions::default(),
             parties: None,
             stack: Stack::Rows,
+            masked: false,
+            private,
         })
     }
 

@@ -137,8 +137,7 @@ pub(super) fn check_size(statistics: &Statistics) -> Result<()> {
     if statistics.norm2.is_normal() {
         return Ok(());
     }
-    let largest = statistics.max.abs().max(statistics.min.abs());
-    Err(Error::input(format!("the largest entry is {largest:e}: its square underflows; scale the data (--scale max)")))
+    Err(Error::input("the square of the largest entry underflows; scale the data (--scale max)"))
 }
 
 /// Refuses factors with entries that are not finite. Collective.

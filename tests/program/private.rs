@@ -256,6 +256,63 @@ fn membership_of_a_row_is_inferred_without_noise_but_not_with_it() {
     assert!(guessed < 39, "{guessed} of {trials} guesses were right");
 }
 
+/// Errors reach all ranks: with private data they name the place of a wrong entry, and hold nothing of the file.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn errors_about_a_partys_file_hold_nothing_of_it() {
+    let dir = tempdir().unwrap();
+    let market = "%%MatrixMarket matrix coordinate real general\n";
+    let cases = [
+        ("cell.csv", "5,2,9\n4,Rossi,6\n7,8,9\n", "line 2: the entry in row 2, column 2 is other text"),
+        ("first.csv", "Rossi\n", "line 1: expected numbers, found other text"),
+        ("ids.csv", "Rossi_id,item_id,x\n1,2,3\n", "--format triples reads it so"),
+        ("triples.csv", "user,item,value\n1,2,3\n1,3,Rossi\n", "line 3: "),
+        (
+            "line.mtx",
+            &format!("{market}3 3 2\n1 1 1\nRossi 2 1\n"),
+            "line 4: expected row, column, value, found other text",
+        ),
+        (
+            "outside.mtx",
+            &format!("{market}3 3 2\n1 1 1\n2 7041776 1\n"),
+            "line 4: an entry is outside the 3 × 3 matrix",
+        ),
+        ("size.mtx", &format!("{market}Rossi 2 3\n1 1 1\n"), "line 2: the size line must hold"),
+        ("banner.mtx", "Rossi 1 2 3\n", "line 1: begins with other text"),
+        ("baskets.dat", "1 2\n3 Rossi\n", "line 2: expected whole numbers"),
+    ];
+    for (name, text, told) in cases {
+        let (stem, ending) = name.split_once('.').unwrap();
+        let shown = |text: &str| text.to_lowercase().contains("rossi") || text.contains("7041776");
+        for (party, text) in [text, text].iter().enumerate() {
+            std::fs::write(dir.path().join(format!("{stem}-{party}.{ending}")), text).unwrap();
+        }
+        let triples = if stem == "triples" { "--format triples" } else { "" };
+        let run = |line: &str, file: &str| {
+            let done =
+                fednmf(2, &format!("{line} -k 1 --max-iters 1 {triples} --input")).arg(dir.path().join(file)).run();
+            assert_eq!(done.code, Some(2), "{name}: {}", done.stderr);
+            done.stderr
+        };
+        // Triples come in one file.
+        let parties =
+            if triples.is_empty() { format!("{stem}-{{party}}.{ending}") } else { format!("{stem}-1.{ending}") };
+        let error = run("--algo syn-sd --parties 2", &parties);
+        assert!(error.contains(told) && error.contains(&format!("{stem}-")) && !shown(&error), "{name}: {error}");
+        let error = run("--algo fnmf --parties 2", &format!("{stem}-0.{ending}"));
+        assert!(error.contains(told) && !shown(&error), "{name}: {error}");
+        // Ranks of one domain of trust, and whoever looks at his own file, see what is wrong.
+        let error = run("--algo hals", &format!("{stem}-0.{ending}"));
+        assert!(shown(&error), "{name}: {error}");
+        if triples.is_empty() {
+            let error = fednmf(0, "inspect").arg(dir.path().join(format!("{stem}-0.{ending}"))).run().stderr;
+            assert!(shown(&error), "{name}: {error}");
+            let error = run("--algo hals", &parties);
+            assert!(!shown(&error), "{name}: {error}");
+        }
+    }
+}
+
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn values_of_several_parties_are_not_counted_or_moved_without_a_word() {

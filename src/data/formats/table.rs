@@ -12,7 +12,8 @@ use crate::data::formats::fields::{
 use crate::data::formats::io::InputFile;
 use crate::data::formats::options::{Labels, Names, Presence, TableFormat, TableOptions};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
-use crate::data::formats::text::{LineCursor, TextBlocks, quote};
+use crate::data::formats::refusal::Refusal;
+use crate::data::formats::text::{LineCursor, TextBlocks};
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -49,7 +50,9 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     let titled = header == Found::Yes;
     let rows = &all[usize::from(titled)..];
     let (Some(row), Some(start)) = (rows.first(), lines.offset(usize::from(titled))) else {
-        return Err(file.error(format!("line 1: expected numbers, found {}", quote(lines.first()))));
+        return Err(
+            file.error(Refusal::quoting(lines.first(), |text| format!("line 1: expected numbers, found {text}")))
+        );
     };
     let index = find_index(titled.then_some(&*all[0]), rows, options);
     let named = index == Found::Yes;
@@ -59,10 +62,12 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     if options.format == TableFormat::Auto && options.index_col == Presence::Auto && row.len() <= MOST_FIELDS {
         let many = FirstLines::read_many(file, tabs, LOOK_FOR_TRIPLES)?;
         if let Some(why) = like_triples(&many.fields(), titled) {
-            return Err(file.error(format!(
-                "looks like triples, an entry on each line (user, item, value): {why}; --format triples reads it so, --format \
-                 table reads each line as a row of the matrix"
-            )));
+            return Err(file.error(why.map(|why| {
+                format!(
+                    "looks like triples, an entry on each line (user, item, value): {why}; --format triples reads it so, --format \
+                     table reads each line as a row of the matrix"
+                )
+            })));
         }
     }
     let columns = row.len() - usize::from(named);
@@ -196,7 +201,7 @@ const LOOK_FOR_TRIPLES: usize = 1000;
 const MOST_FIELDS: usize = 5;
 
 /// Why a table looks like triples, if it does; `titled`: whether it has a header.
-fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<String> {
+fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<Refusal> {
     let rows = &lines[usize::from(titled)..];
     let width = rows.first()?.len();
     let ids = |j: usize| -> Option<Vec<i64>> {
@@ -209,7 +214,8 @@ fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<String> {
         let called = names.windows(2).position(|pair| pair.iter().all(|name| names_one_of_a_pair(name)));
         if let Some(at) = called.filter(|&at| at + offset <= 1 && ids(at + offset + 1).is_some()) {
             let [user, item] = [names[at], names[at + 1]].map(text_of);
-            return Some(format!("columns are called {user} and {item}"));
+            let full = format!("columns are called {user} and {item}");
+            return Some(Refusal::new(full, "two columns are called so"));
         }
     }
     if !(2..=4).contains(&width) || rows.len() < FEWEST {
@@ -224,7 +230,7 @@ fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<String> {
     // Zeros and ones are data.
     let large = users.iter().chain(&items).any(|&id| id > 1);
     (timed && repeated && distinct && likely && large).then(|| {
-        "the first two columns hold whole numbers, the first one repeats some, and no pair occurs twice".to_string()
+        "the first two columns hold whole numbers, the first one repeats some, and no pair occurs twice".into()
     })
 }
 
@@ -334,19 +340,19 @@ impl Table {
         row: usize,
         policy: EntryPolicy,
         out: &mut [T],
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), Refusal> {
         let mut count = 0;
         for field in fields(line, self.separator).skip(usize::from(self.labels.index_col)) {
             if let Some(out) = out.get_mut(count) {
                 let wrong = |why| format!("the entry in {} {why}", position(row, count));
-                *out = entry(field, policy).map_err(wrong)?;
+                *out = entry(field, policy).map_err(|why| why.map(wrong))?;
             }
             count += 1;
         }
         if count == self.cols {
             Ok(())
         } else {
-            Err(format!("has {count} numbers, but the first row has {}", self.cols))
+            Err(format!("has {count} numbers, but the first row has {}", self.cols).into())
         }
     }
 }
@@ -355,14 +361,14 @@ impl Table {
 ///
 /// # Errors
 /// The reason why it is refused, as a predicate: "is …".
-pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, String> {
+pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, Refusal> {
     let remedy = "if that marks a missing value, use --missing nan (with hals and mu)";
     match number(field) {
-        Some(value) => policy.check(value),
-        None if is_missing(field) && policy.allow_nan => policy.check(f64::NAN),
-        None if field.is_empty() => Err(format!("is empty; {remedy}")),
-        None if is_missing(field) => Err(format!("is {}, not a number; {remedy}", quote(field))),
-        None => Err(format!("is {}, not a number", quote(field))),
+        Some(value) => Ok(policy.check(value)?),
+        None if is_missing(field) && policy.allow_nan => Ok(policy.check(f64::NAN)?),
+        None if field.is_empty() => Err(format!("is empty; {remedy}").into()),
+        None if is_missing(field) => Err(Refusal::quoting(field, |text| format!("is {text}, not a number; {remedy}"))),
+        None => Err(Refusal::quoting(field, |text| format!("is {text}, not a number"))),
     }
 }
 
@@ -426,7 +432,7 @@ mod tests {
     fn with_file<R>(text: &str, f: impl FnOnce(&InputFile) -> R) -> R {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        f(&InputFile { path: file.path().to_str().unwrap().to_string(), gz: false })
+        f(&InputFile { path: file.path().to_str().unwrap().to_string(), gz: false, private: false })
     }
 
     fn head(text: &str, options: TableOptions) -> Result<Table> {
@@ -701,7 +707,7 @@ mod tests {
             ("a,1,nan,3", "NaN"),
             ("a,1,-2,3", "negative"),
         ] {
-            let message = table.parse(line.as_bytes(), 4, policy, &mut out).unwrap_err();
+            let message = table.parse(line.as_bytes(), 4, policy, &mut out).unwrap_err().reason(false);
             assert!(message.contains(names), "{line}: {message}");
         }
     }
