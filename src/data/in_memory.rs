@@ -126,9 +126,13 @@ impl<T: Real> Loaded<T> {
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { parts.len() };
         let blocks: Vec<_> = parts.into_iter().map(Matrix::into_block).collect();
         let tiles = layout.tiles(&cuts, comm.rank());
-        let private = matches!(layout, Layout::PartyRows { .. } | Layout::PartyColumns { .. });
-        let (statistics, fingerprints) =
-            Statistics::compute(comm, &blocks[..once], &tiles[..once], (rows, cols), private)?;
+        let (once, tiles, shape) = (&blocks[..once], &tiles[..once], (rows, cols));
+        let (statistics, fingerprints) = match layout {
+            Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
+                Statistics::of_parties(comm, (parties, false), once, tiles, shape)?
+            }
+            _ => Statistics::compute(comm, once, tiles, shape)?,
+        };
         if statistics.nonzeros == 0 {
             return Err(Error::input("all entries of the matrix are zero: there is nothing to factorise"));
         }

@@ -56,7 +56,7 @@ struct Divided<T: Real> {
     seconds: f64,
 }
 
-/// Prepares everything up to the first iteration. Collective.
+/// Prepares everything up to the first iteration; `resuming`: there is a checkpoint to go on from. Collective.
 ///
 /// # Errors
 /// On wrong input (on all ranks alike), or if the run cannot start.
