@@ -17,7 +17,7 @@ pub mod paillier;
 pub mod released;
 pub mod transcript;
 
-pub use dp::{Bound, BudgetFile, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
+pub use dp::{Bound, BudgetFile, ColumnBound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
 pub use released::{
     Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,
     SealedShares, Transfer, UnmaskShares,
