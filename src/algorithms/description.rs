@@ -138,6 +138,16 @@ pub enum ProtectedUnit {
     Column,
 }
 
+impl ProtectedUnit {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            ProtectedUnit::Party => "the whole data of a party, in the place of any other",
+            ProtectedUnit::Column => "one column, in the place of any other",
+        }
+    }
+}
+
 /// Whether a method offers `--dp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DifferentialPrivacy {
