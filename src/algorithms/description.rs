@@ -155,10 +155,30 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
 const OUTPUT_SHAPES: MessageTag = MessageTag::new(OUTPUT.kind, Payload::Control);
 const CHECKPOINT_SHAPES: MessageTag = MessageTag::new(CHECKPOINT.kind, Payload::Control);
 
+/// What differential privacy hides: neighbouring inputs differ in one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtectedUnit {
+    /// The whole data of a party
+    Party,
+    /// A column of the data
+    Column,
+}
+
+impl ProtectedUnit {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            ProtectedUnit::Party => "the whole data of a party, in the place of any other",
+            ProtectedUnit::Column => "one column, in the place of any other",
+        }
+    }
+}
+
 /// Whether a method offers `--dp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DifferentialPrivacy {
-    Offered,
+    Offered(ProtectedUnit),
     /// Not, and why.
     Refused(&'static str),
 }
@@ -189,6 +209,18 @@ pub struct Description {
 }
 
 impl Description {
+    /// What its `--dp` protects; `None` where it is not offered.
+    pub fn protects(&self) -> Option<ProtectedUnit> {
+        if let DifferentialPrivacy::Offered(unit) = self.dp { Some(unit) } else { None }
+    }
+
+    /// Whether such a message has noise with `--dp`.
+    pub fn adds_noise_to(&self, message: &MessageSpec) -> bool {
+        self.protects().is_some()
+            && (message.payload == Payload::SharedFactor
+                || message.payload == Payload::Product && message.when.contains("with --dp"))
+    }
+
     /// Whether it factorises matrices of 0 and 1, and those only.
     pub fn is_boolean(&self) -> bool {
         self.forms.contains(&Form::Bits)
@@ -215,7 +247,7 @@ impl Description {
         };
         let masked =
             COMMON_MESSAGES.iter().chain(self.messages).any(|w| w.kind == message.kind && w.payload == Payload::Masked);
-        let noised = self.dp == DifferentialPrivacy::Offered && message.payload == Payload::SharedFactor;
+        let noised = self.adds_noise_to(message);
         let more = [(masked, "masked with --secure-sum"), (noised, "noised with --dp")];
         let more: Vec<&str> = more.into_iter().filter_map(|(is, text)| is.then_some(text)).collect();
         if more.is_empty() { clear.into() } else { format!("{clear}; {}", more.join(", ")) }

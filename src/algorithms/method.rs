@@ -42,11 +42,11 @@ impl Groups<'_> {
     ///
     /// # Errors
     /// Naming the option that is wrong.
-    fn check(&self) -> Result<()> {
+    fn check(&self, method: &Description) -> Result<()> {
         if let (Some(threshold), Some(sum)) = (self.threshold, self.secure_sum) {
             threshold.check(sum, self.dp.is_some_and(DpArgs::is_on))?;
         }
-        self.dp.map_or(Ok(()), DpArgs::check)
+        self.dp.zip(method.protects()).map_or(Ok(()), |(dp, unit)| dp.check(unit))
     }
 }
 
@@ -164,7 +164,7 @@ impl<M: Method> ConfiguredMethod for M {
     }
 
     fn check(&self) -> Result<()> {
-        Method::groups(self).check()?;
+        Method::groups(self).check(M::DESCRIPTION)?;
         Method::check(self)
     }
 
@@ -252,7 +252,7 @@ impl<M: Method> Entry for PhantomData<M> {
 
     fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
         let method = M::from_arg_matches(matches).map_err(|e| Error::input(e.render().to_string()))?;
-        Method::groups(&method).check()?;
+        Method::groups(&method).check(M::DESCRIPTION)?;
         Method::check(&method)?;
         Ok(Arc::new(method))
     }

@@ -188,7 +188,7 @@ fn foreign_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
 }
 
 fn takes_dp(name: &str) -> bool {
-    registry::find(name).is_some_and(|entry| entry.description().dp == DifferentialPrivacy::Offered)
+    registry::find(name).is_some_and(|entry| entry.description().protects().is_some())
 }
 
 /// The answer to what needs neither data nor other ranks; `None` for the rest.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::algorithms::description::{Description, DifferentialPrivacy, MessageSpec};
+use crate::algorithms::description::{Description, MessageSpec};
 use crate::algorithms::registry;
 use crate::comm::{LARGEST, Payload};
 
@@ -64,7 +64,7 @@ fn cells(method: &Description) -> Cells {
         ("only sums: ", list(masks.iter().copied())),
         ("in the clear: ", list(all().filter(clear).filter(|w| !masked(w)))),
     ];
-    let noised = |w: &&MessageSpec| method.dp == DifferentialPrivacy::Offered && w.payload == Payload::SharedFactor;
+    let noised = |w: &&MessageSpec| method.adds_noise_to(w);
     let noise = list(all().filter(noised).filter(|w| !w.is_evaluation()));
     [
         list(all().filter(clear)),

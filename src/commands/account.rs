@@ -146,7 +146,11 @@ impl AccountArgs {
             return Ok(format!("{all}\n"));
         }
         let unit = if self.dp == NoiseKind::Xor { "chance of a flip" } else { "sensitivities" };
-        let mut out = format!("{:?} noise: {noise:.6} ({unit}), delta {}\n\nreleases  epsilon\n", self.dp, self.delta);
+        let mut out = format!(
+            "{:?} noise: {noise:.6} ({unit}), delta {}; hidden is the whole data of a party, or with secure-hals a column\n\n\
+             releases  epsilon\n",
+            self.dp, self.delta
+        );
         // 1, 2, 5, 10, 20, 50, …
         let steps = (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));
         for at in steps.take_while(|at| *at < self.releases) {

@@ -9,7 +9,7 @@ use super::checks::all_finite;
 use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
 use super::{budget, metadata, report, transcript};
-use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
+use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec, ProtectedUnit};
 use crate::algorithms::shared::dp;
 use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
@@ -163,17 +163,26 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
         _ => noise_over_signal(run, &end["privacy"]).is_some_and(|ratio| ratio > 1.0),
     };
     if nothing {
-        all.push(
-            "--dp: the noise is larger than all that parties may release, so the components are mostly noise; use a larger \
-             --epsilon, fewer releases (--dp-releases), fewer components or more parties"
-                .to_string(),
-        );
+        let columns = run.settings.description().protects() == Some(ProtectedUnit::Column);
+        let more = if columns { "columns" } else { "parties" };
+        all.push(format!(
+            "--dp: the noise is larger than all that parties may release, so the components are mostly noise; use a \
+                 larger --epsilon, fewer releases (--dp-releases), fewer components or more {more}"
+        ));
     }
     all
 }
 
-/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release.
+/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release. Where columns are
+/// protected: the spectral norm of the noise on R, relative to the share of a component in the norm of all columns.
 fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
+    if run.settings.description().protects() == Some(ProtectedUnit::Column) {
+        let [m, n, parties] = ["m", "n", "parties"].map(|name| run.start[name].as_f64());
+        let each = if privacy["noise_on"].as_str()?.contains("sum") { 1.0 } else { parties?.sqrt() };
+        let k = run.settings.k as f64;
+        let noise = privacy["noise"].as_f64()? * each * (m?.sqrt() + k.sqrt());
+        return Some(noise * k / (n? * privacy["sensitivity"].as_f64()?));
+    }
     // Two releases are at most twice the largest norm apart.
     let (noise, largest) = (privacy["noise"].as_f64()?, privacy["sensitivity"].as_f64()? / 2.0);
     let (parties, length) = (run.start["parties"].as_f64()?, privacy["entries"].as_f64()?);

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 /// A line for each way in which parties release data under noise.
-const NOISED: [&str; 10] = [
+const NOISED: [&str; 12] = [
     "--algo syn-sd --dp gaussian --epsilon 5 --clip 1 --secure-sum",
     "--algo syn-ssd-v --dp laplace --dp-noise 0.001 --clip 1",
     "--algo felb-mu --binarize 0.5 --dp gaussian --epsilon 4",
@@ -22,6 +22,8 @@ const NOISED: [&str; 10] = [
     "--algo fedprox --start shared --secure-sum --dp gaussian --epsilon 8 --clip 3",
     "--algo ipalm --dp gaussian --epsilon 10 --clip 100",
     "--algo asso --binarize 0.5 --dp xor --epsilon 20 --clip 30 --secure-sum",
+    "--algo secure-hals --secure-sum --dp gaussian --epsilon 8",
+    "--algo secure-hals --dp gaussian --dp-noise 10 --clip 40 --update hals --local-iters 3",
 ];
 const MASKED: [&str; 6] = [
     "--algo felb --binarize 0.5 --secure-sum",
@@ -108,9 +110,11 @@ fn the_budget_is_reported_and_not_exceeded() {
 fn a_resumed_run_repeats_its_releases_and_no_others() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
-    for line in
-        ["--algo felb --binarize 0.5 --dp gaussian --epsilon 50", "--algo fedavg --dp gaussian --dp-noise 0.1 --clip 9"]
-    {
+    for (line, shared) in [
+        ("--algo felb --binarize 0.5 --dp gaussian --epsilon 50", "V"),
+        ("--algo fedavg --dp gaussian --dp-noise 0.1 --clip 9", "V"),
+        ("--algo secure-hals --secure-sum --dp gaussian --epsilon 50", "U"),
+    ] {
         let run = |iters: usize, out: &str, more: &str| {
             let line = format!("{line} --parties 3 -k 3 --max-iters {iters} --dp-releases 8 {more} --input");
             fednmf(2, &line)
@@ -132,7 +136,7 @@ fn a_resumed_run_repeats_its_releases_and_no_others() {
             kept.iter().zip(&copies).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
             let rest = run(6, out, "--resume");
             assert_eq!(number(&rest["privacy"], "releases"), 6.0, "{rest}");
-            ends.push(matrix(&file(out), "V"));
+            ends.push(matrix(&file(out), shared));
         }
         assert_eq!(ends[0], ends[1], "{line}");
         names().for_each(|p| std::fs::remove_file(p).unwrap());
@@ -174,6 +178,15 @@ fn contradictory_options_are_refused_with_a_reason() {
         ("--algo felb --binarize 0.5 --clamp", &["--clamp"]),
         ("--algo asso --binarize 0.5 --dp gaussian --epsilon 1", &["--dp gaussian", "xor"]),
         ("--algo asso --binarize 0.5 --dp xor --epsilon 1 --aggregate or", &["--aggregate or"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --dp-unit party", &["--dp-unit party", "syn-sd"]),
+        ("--algo syn-sd --dp gaussian --epsilon 1 --clip 1 --dp-unit column", &["--dp-unit column", "secure-hals"]),
+        ("--algo secure-hals --dp-unit column", &["--dp-unit", "add --dp"]),
+        ("--algo secure-hals --dp laplace --epsilon 1", &["--dp gaussian"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --clip 0", &["--clip 0"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --start public", &["--start", "public U"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --sketch subsample", &["--sketch", "costs privacy"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --extrapolation restart", &["--extrapolation", "objective"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --secure-sum --secure-threshold 2 --parties 3", &["--dp"]),
         ("account --delta 1e-5", &["--noise", "--epsilon"]),
     ] {
         fednmf(2, line).refused(words);

@@ -134,7 +134,7 @@ fn what_leaves_a_party_is_the_message_table() {
                     let figures = kind == "statistics of the matrix" || kind == "load counts";
                     let alone = setting.input.contains("{party}");
                     assert!(!(bare && figures && masked && alone), "{} {line}: {kind} leave in the clear", method.name);
-                    let released = payload == "SharedFactor" && line.contains("--dp");
+                    let released = ["SharedFactor", "Product"].contains(&payload.as_str()) && line.contains("--dp");
                     assert!(!(bare && own && released) || shown, "{} {line}: {kind} leaves without noise", method.name);
                 }
                 seen.extend(now);
