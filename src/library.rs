@@ -14,6 +14,7 @@ use crate::data::{Loaded, Matrix, PartySplit, parties_in_memory};
 use crate::driver::{Checkpointer, Driver, Trajectory, arrange};
 pub use crate::driver::{FactorScale, Limits, Observer};
 use crate::error::{Error, Result};
+pub use crate::linalg::with_threads;
 use crate::linalg::{Block, Real, SparseKernel, gram};
 use crate::nls::Pivoting;
 use crate::output::progress::Progress;
@@ -64,7 +65,12 @@ pub fn method(name: &str, options: &[String]) -> Result<Arc<dyn ConfiguredMethod
         return Err(Error::input(format!("{name}: no such method; the methods are {}", names.join(", "))));
     };
     let command = Command::new(entry.description().name).no_binary_name(true).args(entry.options());
-    let matches = command.try_get_matches_from(options).map_err(|e| Error::input(e.render().to_string()))?;
+    let matches = command.try_get_matches_from(options).map_err(|e| {
+        // Its first paragraph; usage and hints are those of a command line.
+        let text = e.render().to_string();
+        let text = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+        Error::input(format!("{name}: {text}"))
+    })?;
     entry.configure(&matches)
 }
 
