@@ -13,15 +13,24 @@ use crate::output::targets::{Content, Source, Target};
 use crate::output::view::file_of;
 
 /// Checks the files that the run writes, before anything is read; returns whether there is a checkpoint to resume from.
-/// Rank 0 checks; errors are its own.
+/// Rank 0 checks, or each owner of a rank; errors are its own.
 pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result<bool> {
     let mut resuming = false;
     let mut checked = Ok(());
-    if comm.is_root() {
+    if comm.reports() {
         checked = check_files(settings, comm.size());
         resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
     }
+    let mine = resuming;
     let resuming = comm.broadcast_value(CONTROL, resuming);
+    if comm.has_owners() && mine != resuming && checked.is_ok() {
+        checked = Err(Error::input(format!(
+            "--resume: site 0 has {} checkpoint, and site {} has {}; all sites need those of the same moment, or none",
+            if resuming { "a" } else { "no" },
+            comm.rank(),
+            if mine { "one" } else { "none" }
+        )));
+    }
     checked.map(|()| resuming)
 }
 

@@ -16,7 +16,7 @@ use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
-use crate::comm::{Communicator, Parties, Signals};
+use crate::comm::{CONTROL, Communicator, Parties, Signals};
 use crate::data;
 use crate::data::names::Names;
 use crate::data::{Header, Input, Layout, Loaded, PartySplit, Source, memory};
@@ -82,7 +82,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
         display.show_images(header.image);
     }
     let lines = report::lines(&settings, &header).map_err(Error::on_all_ranks)?;
-    let mut progress = Progress::quiet(comm.is_root(), settings.quiet, Some(settings.max_iters));
+    let mut progress = Progress::quiet(comm.reports(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
     progress.warnings(&header.warnings);
@@ -112,6 +112,7 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
             let trajectory = comm.agree_on_error(resume(path, &identity, &fingerprints, &mut *algorithm))?;
+            comm.agree_on_error(same_moment(path, trajectory.iteration, comm))?;
             progress.note(&format!("going on at iteration {} from {}", trajectory.iteration, path.display()));
             trajectory
         }
@@ -412,6 +413,19 @@ fn resume<T: Real>(
     Ok(trajectory)
 }
 
+/// Refuses checkpoints of different moments, where each rank has its own.
+fn same_moment(path: &std::path::Path, iteration: usize, comm: &Communicator) -> Result<()> {
+    let first = if comm.has_owners() { comm.broadcast_value(CONTROL, iteration) } else { iteration };
+    if first == iteration {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "{}: the checkpoint is of iteration {iteration}, and that of site 0 of iteration {first}: one of them was written \
+         when the run was lost; start without --resume",
+        path.display()
+    )))
+}
+
 /// Refuses to replace a checkpoint of another run, and warns of replacing one of this run. Rank 0 checks.
 fn check_replaced(
     settings: &Settings,
@@ -419,7 +433,7 @@ fn check_replaced(
     identity: &Map<String, Value>,
     progress: &mut Progress,
 ) -> Result<()> {
-    let Some(path) = settings.checkpoint.as_ref().filter(|path| comm.is_root() && checkpoint::has_content(path)) else {
+    let Some(path) = settings.checkpoint.as_ref().filter(|path| comm.reports() && checkpoint::has_content(path)) else {
         return Ok(());
     };
     let found = Checkpoint::resume(path).and_then(|(_, found)| checkpoint::compare(&found, identity).map(|()| found));
@@ -439,10 +453,10 @@ fn check_replaced(
     Ok(())
 }
 
-/// Opens the trace on rank 0 and writes its start event. Collective.
+/// Opens the trace on rank 0, or at each owner of a rank, and writes its start event. Collective.
 fn open_trace(settings: &Settings, comm: &Communicator, append: bool, start: &Value) -> Result<Trace> {
     watchdog::enter("opening the trace");
-    let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.is_root()), append);
+    let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.reports()), append);
     let mut trace = comm.agree_on_error(trace)?;
     if metadata::needs_history(settings) {
         trace = trace.in_memory();

@@ -20,7 +20,10 @@ use crate::random::secret_rng;
 /// # Errors
 /// On all ranks, if a file exists already or cannot be written, or a key file holds no key.
 pub fn begin(settings: &Settings, comm: &Communicator) -> Result<()> {
-    let Some(path) = &settings.transcript else { return Ok(()) };
+    let Some(path) = &settings.transcript else {
+        // Each owner decides for itself.
+        return if comm.has_owners() { comm.agree_on_error(Ok(())) } else { Ok(()) };
+    };
     let path = own(path, comm);
     let key = settings.transcript_key.as_ref().map_or_else(|| path.with_extension("key"), |key| own(key, comm));
     comm.agree_on_error(create(settings, comm, &path, &key).map(|transcript| comm.keep_transcript(transcript)))
@@ -49,7 +52,7 @@ pub fn discard(settings: &Settings, comm: &Communicator) {
 
 /// The name of this rank's file.
 fn own(path: &Path, comm: &Communicator) -> PathBuf {
-    if comm.size() == 1 {
+    if comm.size() == 1 || comm.has_owners() {
         return path.to_path_buf();
     }
     let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();

@@ -88,6 +88,11 @@ pub trait Transport {
     /// The number of ranks in the group.
     fn size(&self) -> usize;
 
+    /// Whether each rank has an owner of its own, with a terminal and a disk that the others do not see.
+    fn has_owners(&self) -> bool {
+        false
+    }
+
     /// Waits until all ranks have called it.
     fn barrier(&self);
 
