@@ -9,11 +9,11 @@ use crate::commands::audit::AuditArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::evaluate::EvaluateArgs;
 use crate::commands::factorize::RunArgs;
-#[cfg(feature = "sites")]
-use crate::commands::{join::JoinArgs, keygen::KeygenArgs, serve::ServeArgs};
 use crate::commands::project::ProjectArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
+#[cfg(feature = "sites")]
+use crate::commands::{join::JoinArgs, keygen::KeygenArgs, serve::ServeArgs};
 use crate::data::TableOptions;
 
 #[derive(Debug, Parser)]

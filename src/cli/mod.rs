@@ -20,9 +20,9 @@ use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
+use crate::commands::{audit, estimate, evaluate, list, project, report, sweep, tools};
 #[cfg(feature = "sites")]
 use crate::commands::{join, join::JoinArgs, keygen, serve};
-use crate::commands::{audit, estimate, evaluate, list, project, report, sweep, tools};
 use crate::driver;
 use crate::error::{EXIT_DONE, Error, Result};
 

@@ -167,9 +167,14 @@ impl Communicator {
         self.inner.rank == 0
     }
 
-    /// Whether each rank has an owner of its own, see [`Transport::has_owners`].
+    /// Whether each rank has an owner of its own, see [`Transport::owner`].
     pub fn has_owners(&self) -> bool {
-        self.inner.transport.has_owners()
+        self.transport().owner(self.rank()).is_some()
+    }
+
+    /// A rank in messages: `rank 3`, or `site NAME`.
+    pub fn name_of(&self, rank: usize) -> String {
+        self.transport().owner(rank).map_or_else(|| format!("rank {rank}"), |owner| format!("site {owner}"))
     }
 
     /// Whether this rank prints and writes shared files: rank 0, or each one that has its own owner.
@@ -277,7 +282,10 @@ impl Communicator {
             return result;
         }
         let errors = self.all_gather_value(AGREEMENT, &mine);
-        let (input, message) = errors.into_iter().flatten().next().expect("some rank has an error");
+        let first = errors.into_iter().enumerate().find_map(|(rank, error)| Some((rank, error?)));
+        let (rank, (input, message)) = first.expect("some rank has an error");
+        // Nobody sees the terminals of the others.
+        let message = if self.has_owners() { format!("{}: {message}", self.name_of(rank)) } else { message };
         Err(if input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())
     }
 

@@ -42,7 +42,8 @@ pub fn keygen(args: &KeygenArgs, comm: &Communicator) -> Result<i32> {
     }
     check_names(&args.sites)?;
     if args.sites.iter().any(|site| ["hub", "ca"].contains(&site.as_str())) {
-        return Err(Error::input("--sites: no site may be called hub or ca, whose files are in the same directory").on_all_ranks());
+        return Err(Error::input("--sites: no site may be called hub or ca, whose files are in the same directory")
+            .on_all_ranks());
     }
     let now = SystemTime::now();
     // Clocks of other machines may be behind.
@@ -62,11 +63,16 @@ pub fn keygen(args: &KeygenArgs, comm: &Communicator) -> Result<i32> {
 /// # Errors
 /// If the directory is not empty, a name is wrong, or a file cannot be written.
 pub fn make(dir: &Path, sites: &[String], hub: &[String], begin: SystemTime, end: SystemTime) -> Result<()> {
-    let at = |e: std::io::Error| Error::input(format!("{}: cannot be written ({e}); choose a directory of your own", dir.display()));
+    let at = |e: std::io::Error| {
+        Error::input(format!("{}: cannot be written ({e}); choose a directory of your own", dir.display()))
+    };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(at)?;
     if fs::read_dir(dir).map_err(at)?.next().is_some() {
-        return Err(Error::input(format!("{}: is not empty, and keys are never replaced; give another directory", dir.display())));
+        return Err(Error::input(format!(
+            "{}: is not empty, and keys are never replaced; give another directory",
+            dir.display()
+        )));
     }
     let wrong = |e: rcgen::Error| Error::input(format!("no certificate can be made ({e}); check the names"));
     let params = |names: Vec<String>, title: &str, purpose: Option<ExtendedKeyUsagePurpose>| {

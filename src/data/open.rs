@@ -127,7 +127,8 @@ fn party_files(
             files.push((file, names.as_deref().map(digest)));
         }
         let numbered = pattern.contains(PARTY) && !spec.own_disk;
-        if numbered && parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some() {
+        if numbered && parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some()
+        {
             return Err(Error::input(format!(
                 "{pattern}: there are more files than the {} parties; give their number (--parties)",
                 parties.count
@@ -165,7 +166,7 @@ fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Result<Ve
     if comm.has_owners() {
         for (file, _) in &mut shown {
             let name = Path::new(file.path()).file_name().unwrap_or_default().to_string_lossy().into_owned();
-            file.rename(&format!("{name} of site {}", comm.rank()));
+            file.rename(&format!("{name} of {}", comm.name_of(comm.rank())));
         }
     }
     Ok(shown)

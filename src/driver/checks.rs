@@ -25,10 +25,10 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
     let resuming = comm.broadcast_value(CONTROL, resuming);
     if comm.has_owners() && mine != resuming && checked.is_ok() {
         checked = Err(Error::input(format!(
-            "--resume: site 0 has {} checkpoint, and site {} has {}; all sites need those of the same moment, or none",
-            if resuming { "a" } else { "no" },
-            comm.rank(),
-            if mine { "one" } else { "none" }
+            "--resume: there is {} checkpoint here, but {} at {}; all sites need one, or none",
+            if mine { "a" } else { "no" },
+            if resuming { "one" } else { "none" },
+            comm.name_of(0)
         )));
     }
     checked.map(|()| resuming)

@@ -16,7 +16,7 @@ use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
-use crate::comm::{CONTROL, Communicator, Parties, Signals};
+use crate::comm::{Communicator, Parties, Signals};
 use crate::data;
 use crate::data::names::Names;
 use crate::data::{Header, Input, Layout, Loaded, PartySplit, Source, memory};
@@ -65,6 +65,9 @@ struct Divided<T: Real> {
 pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: Signals) -> Result<(Run, Driver<T>)> {
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
     let resuming = comm.agree_on_error(before_reading(settings, comm))?;
+    if let Some(path) = settings.checkpoint.as_ref().filter(|_| resuming) {
+        checkpoint::go_back(path, comm)?;
+    }
     let share = comm.agree_on_error(share(settings, comm))?;
     let view = settings.record_view.as_ref().map(|path| ViewFile::create(path, comm.rank()));
     let view = comm.agree_on_error(view.transpose())?;
@@ -112,7 +115,6 @@ pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
             let trajectory = comm.agree_on_error(resume(path, &identity, &fingerprints, &mut *algorithm))?;
-            comm.agree_on_error(same_moment(path, trajectory.iteration, comm))?;
             progress.note(&format!("going on at iteration {} from {}", trajectory.iteration, path.display()));
             trajectory
         }
@@ -411,19 +413,6 @@ fn resume<T: Real>(
     let trajectory = Trajectory::resume(&attributes).map_err(|e| e.at(path.display()))?;
     algorithm.restore(&stored, trajectory.iteration)?;
     Ok(trajectory)
-}
-
-/// Refuses checkpoints of different moments, where each rank has its own.
-fn same_moment(path: &std::path::Path, iteration: usize, comm: &Communicator) -> Result<()> {
-    let first = if comm.has_owners() { comm.broadcast_value(CONTROL, iteration) } else { iteration };
-    if first == iteration {
-        return Ok(());
-    }
-    Err(Error::input(format!(
-        "{}: the checkpoint is of iteration {iteration}, and that of site 0 of iteration {first}: one of them was written \
-         when the run was lost; start without --resume",
-        path.display()
-    )))
 }
 
 /// Refuses to replace a checkpoint of another run, and warns of replacing one of this run. Rank 0 checks.

@@ -187,7 +187,9 @@ impl<'p, T: Real> Job<'_, 'p, T> {
                     match (mine, comm.reports()) {
                         // Each owner of a rank writes a file.
                         (true, true) if comm.has_owners() => {
-                            (0..comm.size()).filter(|&r| r != comm.rank()).for_each(|r| comm.send(self.tag, r, &buffer));
+                            (0..comm.size())
+                                .filter(|&r| r != comm.rank())
+                                .for_each(|r| comm.send(self.tag, r, &buffer));
                         }
                         (true, false) => comm.send(self.tag, 0, &buffer),
                         (false, true) => {

@@ -64,7 +64,11 @@ pub struct SiteKey {
 pub enum Control {
     Hello(Hello),
     /// The run, its sites in the order of ranks, and which of them the receiver is.
-    Welcome { run: String, sites: Vec<String>, rank: usize },
+    Welcome {
+        run: String,
+        sites: Vec<String>,
+        rank: usize,
+    },
     /// The connection ends: why.
     Refused(String),
     Key(SiteKey),
@@ -87,6 +91,20 @@ pub enum Control {
     /// Sent when there is nothing else; the other side answers.
     Ping,
     Pong,
+}
+
+/// Whether a site may be called so: the name is one of a certificate.
+pub fn valid_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    (1..=63).contains(&name.len())
+        && name.chars().all(fits)
+        && !name.starts_with(['-', '.'])
+        && !name.ends_with(['-', '.'])
+}
+
+/// Text of the other side, without what would move the cursor of a terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().take(1000).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 impl Frame {
@@ -123,9 +141,7 @@ impl Frame {
         match kind {
             CONTROL => serde_json::from_slice(body).ok().map(Frame::Control),
             DATA => numbers().map(|(peer, number, sealed)| Frame::Data { peer, number, sealed: sealed.to_vec() }),
-            ACK => numbers()
-                .filter(|(.., rest)| rest.is_empty())
-                .map(|(peer, below, _)| Frame::Ack { peer, below }),
+            ACK => numbers().filter(|(.., rest)| rest.is_empty()).map(|(peer, below, _)| Frame::Ack { peer, below }),
             _ => None,
         }
     }
@@ -171,6 +187,12 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_sites_are_names_of_certificates() {
+        assert!(["a", "site-1", "hospital.example.org"].iter().all(|name| valid_name(name)));
+        assert!(["", "A", "a b", "-a", "a_b", "*.org", "a."].iter().all(|name| !valid_name(name)));
+    }
 
     #[test]
     fn frames_survive_any_cut() {

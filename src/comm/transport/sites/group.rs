@@ -158,8 +158,8 @@ impl Transport for Sites {
         self.members.len()
     }
 
-    fn has_owners(&self) -> bool {
-        true
+    fn owner(&self, rank: usize) -> Option<&str> {
+        Some(&self.link.sites()[self.members[rank]])
     }
 
     fn barrier(&self) {

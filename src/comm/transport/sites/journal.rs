@@ -90,7 +90,10 @@ impl Journal {
             })
             .and_then(|()| fs::rename(&new, path));
         written.map_err(|e| {
-            Error::input(format!("--journal {}: cannot be written ({e}); choose a directory of your own", path.display()))
+            Error::input(format!(
+                "--journal {}: cannot be written ({e}); choose a directory of your own",
+                path.display()
+            ))
         })
     }
 }

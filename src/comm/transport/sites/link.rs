@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::frame::{Control, Decoder, Frame, Hello, PIECE, PROTOCOL, SiteKey};
+use super::frame::{Control, Decoder, Frame, Hello, PIECE, PROTOCOL, SiteKey, printable, valid_name};
 use super::proxy::{Address, connect};
 use super::seal::{Channel, Own, channels};
 use super::tls::{Identity, Refusal, Stream, explain};
@@ -178,7 +178,8 @@ fn enter(
                              if there are checkpoints",
                         )));
                     }
-                    let site = sites.get(rank).ok_or_else(|| Trouble::Broken("the hub answers nonsense".into()))?;
+                    let site = sites.get(rank).filter(|_| sites.iter().all(|site| valid_name(site)));
+                    let site = site.ok_or_else(|| Trouble::Broken("the hub answers nonsense".into()))?;
                     tell(Control::Key(own.signed(identity, &run, site).map_err(Trouble::Final)?))?;
                     welcome = Some((run, sites, rank));
                 }
@@ -186,14 +187,18 @@ fn enter(
                     let (run, sites, me) =
                         welcome.take().ok_or_else(|| Trouble::Broken("the hub answers nonsense".into()))?;
                     if known.is_some_and(|known| known.roster != roster) {
-                        return Err(Trouble::Final(Error::failed("the hub has replaced keys of sites; do not trust it")));
+                        return Err(Trouble::Final(Error::failed(
+                            "the hub has replaced keys of sites; do not trust it",
+                        )));
                     }
                     return Ok(Entered { stream: Arc::new(stream), decoder, run, sites, me, roster });
                 }
-                Control::Refused(why) => return Err(Trouble::Final(Error::input(format!("the hub refuses: {why}")))),
-                Control::Lost(_, why) => return Err(Trouble::Final(Error::failed(why))),
+                Control::Refused(why) => {
+                    return Err(Trouble::Final(Error::input(format!("the hub refuses: {}", printable(&why)))));
+                }
+                Control::Lost(_, why) => return Err(Trouble::Final(Error::failed(printable(&why)))),
                 Control::Ping => tell(Control::Pong)?,
-                Control::WaitingFor(sites) => {
+                Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => {
                     if config.tells && sites != missing {
                         eprintln!("waiting for {}", list(&sites));
                     }
@@ -492,10 +497,10 @@ impl Link {
                 Control::Lost(site, why) => {
                     // A site that is done has nothing to lose.
                     if !self.lock().over {
-                        fail(&format!("{} {why}; the run ends{RESUME}", self.name(site)));
+                        fail(&format!("{} {}; the run ends{RESUME}", self.name(site), printable(&why)));
                     }
                 }
-                Control::Refused(why) => fail(&format!("the hub refuses: {why}")),
+                Control::Refused(why) => fail(&format!("the hub refuses: {}", printable(&why))),
                 _ => {}
             },
         }

@@ -14,7 +14,8 @@ mod proxy;
 mod seal;
 mod tls;
 
+pub use self::frame::valid_name;
 pub use self::group::Sites;
-pub use self::hub::{Hub, HubConfig, valid_name};
+pub use self::hub::{Hub, HubConfig};
 pub use self::link::{Config, abort};
 pub use self::proxy::Address;

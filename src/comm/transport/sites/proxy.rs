@@ -33,7 +33,11 @@ impl std::str::FromStr for Address {
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.host.contains(':') { write!(f, "[{}]:{}", self.host, self.port) } else { write!(f, "{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
     }
 }
 
@@ -64,7 +68,8 @@ pub fn connect(hub: &Address) -> Result<TcpStream, String> {
 }
 
 fn open(to: &Address) -> Result<TcpStream, String> {
-    let found = (to.host.as_str(), to.port).to_socket_addrs().map_err(|e| format!("{}: unknown host ({e})", to.host))?;
+    let found =
+        (to.host.as_str(), to.port).to_socket_addrs().map_err(|e| format!("{}: unknown host ({e})", to.host))?;
     let mut last = format!("{}: unknown host", to.host);
     for address in found {
         match TcpStream::connect_timeout(&address, CONNECT) {

@@ -48,7 +48,14 @@ impl Own {
         let key = hex(PublicKey::from(&self.secret).as_bytes());
         let (scheme, signature) = identity.sign(&statement(run, site, &self.instance, &key))?;
         let chain = identity.chain().iter().map(|certificate| hex(certificate)).collect();
-        Ok(SiteKey { site: site.into(), instance: self.instance.clone(), chain, key, scheme, signature: hex(&signature) })
+        Ok(SiteKey {
+            site: site.into(),
+            instance: self.instance.clone(),
+            chain,
+            key,
+            scheme,
+            signature: hex(&signature),
+        })
     }
 }
 
@@ -100,7 +107,8 @@ pub fn channels(
     let roster: [u8; 32] = all.finalize().into();
     let channel = |other: usize| {
         let direction = |from: usize, to: usize| {
-            let label = [&b"fednmf sites v1 "[..], &roster, &(from as u64).to_le_bytes(), &(to as u64).to_le_bytes()].concat();
+            let label =
+                [&b"fednmf sites v1 "[..], &roster, &(from as u64).to_le_bytes(), &(to as u64).to_le_bytes()].concat();
             let key = shared_key(&label, &own.secret, &public[other], [&public[from], &public[to]]);
             key.map(|key| ChaCha20Poly1305::new(&key.into())).map_err(|e| e.at(format!("site {}", sites[other])))
         };
@@ -131,5 +139,67 @@ impl Channel {
         let opened =
             self.receive.decrypt_inout_detached(&nonce(number), &[], sealed.as_mut_slice().into(), &Tag::from(tag));
         opened.ok().map(|()| sealed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    /// Two sites of a demonstration CA, in a directory that remains.
+    fn identities() -> (tempfile::TempDir, [Identity; 2]) {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = dir.path().join("keys");
+        let (hour, now) = (Duration::from_secs(3600), SystemTime::now());
+        let names = ["a", "b"].map(String::from);
+        crate::commands::keygen::make(&keys, &names, &["localhost".into()], now - hour, now + hour).unwrap();
+        let read = |name: &String| {
+            let file = |end: &str| keys.join(format!("{name}.{end}"));
+            Identity::read(&file("pem"), &file("key"), &keys.join("ca.pem")).unwrap()
+        };
+        let identities = [read(&names[0]), read(&names[1])];
+        (dir, identities)
+    }
+
+    #[test]
+    fn the_hub_can_neither_change_nor_repeat_nor_reorder_what_it_relays() {
+        let (_dir, identities) = identities();
+        let sites = ["a", "b"].map(String::from);
+        let own = [Own::new().unwrap(), Own::new().unwrap()];
+        let keys: Vec<SiteKey> = (0..2).map(|i| own[i].signed(&identities[i], "run", &sites[i]).unwrap()).collect();
+        let made = |i: usize| channels(&own[i], &identities[i], "run", &sites, i, &keys).unwrap();
+        let (a, b) = (made(0).remove(1).unwrap(), made(1).remove(0).unwrap());
+        let sealed = a.seal(0, b"a private number".to_vec());
+        assert!(!sealed.windows(7).any(|w| w == b"private"));
+        assert_eq!(b.open(0, sealed.clone()).unwrap(), b"a private number");
+        assert!(b.open(1, sealed.clone()).is_none(), "under another number");
+        assert!(a.open(0, sealed.clone()).is_none(), "sent back");
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert!(b.open(0, changed).is_none(), "changed at {at}");
+        }
+    }
+
+    #[test]
+    fn keys_that_are_not_a_sites_own_are_refused() {
+        let (_dir, identities) = identities();
+        let sites = ["a", "b"].map(String::from);
+        let own = [Own::new().unwrap(), Own::new().unwrap()];
+        let sign = |by: usize, run: &str, site: &str| own[by].signed(&identities[by], run, site).unwrap();
+        let refused =
+            |keys: &[SiteKey]| channels(&own[0], &identities[0], "run", &sites, 0, keys).err().unwrap().message;
+        let a = sign(0, "run", "a");
+        // A site that claims to be another one, a key of another run, a key that the hub has made.
+        assert!(
+            refused(&[a.clone(), SiteKey { site: "b".into(), ..sign(0, "run", "b") }]).contains("for another site")
+        );
+        assert!(refused(&[a.clone(), sign(1, "earlier run", "b")]).contains("signature"));
+        let theirs = SiteKey { key: hex(&[9; KEY]), ..sign(1, "run", "b") };
+        assert!(refused(&[a.clone(), theirs]).contains("site b"));
+        assert!(refused(&[sign(0, "run", "a")]).contains("other sites"));
+        let again = Own::new().unwrap().signed(&identities[0], "run", "a").unwrap();
+        assert!(refused(&[again, sign(1, "run", "b")]).contains("replaced"));
     }
 }

@@ -84,7 +84,8 @@ impl Identity {
     /// # Errors
     /// If the kind of the key is unknown.
     pub fn sign(&self, text: &[u8]) -> Result<(u16, Vec<u8>)> {
-        let unknown = |why: String| Error::input(format!("--key: cannot sign ({why}); use an ECDSA, Ed25519 or RSA key"));
+        let unknown =
+            |why: String| Error::input(format!("--key: cannot sign ({why}); use an ECDSA, Ed25519 or RSA key"));
         let key = self.provider.key_provider.load_private_key(self.key.clone_key());
         let key = key.map_err(|e| unknown(e.to_string()))?;
         let schemes: Vec<SignatureScheme> =
@@ -203,7 +204,9 @@ pub fn explain(e: &std::io::Error, other: &str) -> Refusal {
             | AlertDescription::CertificateUnknown
             | AlertDescription::CertificateRevoked
             | AlertDescription::AccessDenied
-            | AlertDescription::CertificateRequired => refusal(format!("the {other} refuses this certificate ({alert:?})")),
+            | AlertDescription::CertificateRequired => {
+                refusal(format!("the {other} refuses this certificate ({alert:?})"))
+            }
             _ => Refusal { why: format!("the {other} ended the connection ({alert:?})"), is_final: false },
         },
         rustls::Error::InvalidMessage(_) | rustls::Error::PeerIncompatible(_) => {
