@@ -74,6 +74,9 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
             description.name
         )));
     }
+    if settings.carry_on {
+        return Err(Error::input("--on-lost-party continue: a site that is lost ends the run; use --checkpoint and --resume"));
+    }
     policy.check(&settings)?;
     if !settings.quiet {
         eprintln!("What leaves this site with --algo {}:\n{}", description.name, list::message_table(description));

@@ -71,6 +71,8 @@ pub enum Control {
     },
     /// The connection ends: why.
     Refused(String),
+    /// The same, but another process of the site may join later.
+    NotNow(String),
     Key(SiteKey),
     /// The sites that have not joined yet.
     WaitingFor(Vec<String>),

@@ -303,9 +303,11 @@ impl Hub {
 
     /// Finds out which site it is, and lets it take part.
     fn introduce(&self, stream: Arc<Stream>, from: SocketAddr) -> Option<(usize, Arc<Outbox>, Decoder)> {
-        let refuse = |why: String| {
-            say(&format!("refused a connection from {from}: {why}"));
-            let _ = stream.send(&Frame::Control(Control::Refused(why)).encode());
+        let turn_away = |said: Control| {
+            if let Control::Refused(why) | Control::NotNow(why) = &said {
+                say(&format!("refused a connection from {from}: {why}"));
+            }
+            let _ = stream.send(&Frame::Control(said).encode());
             stream.finish();
             // The site reads the reason before it closes the connection.
             let mut rest = Vec::new();
@@ -315,6 +317,7 @@ impl Hub {
                 rest.clear();
             }
         };
+        let refuse = |why: String| turn_away(Control::Refused(why));
         let certificate = stream.peer()?;
         let mut decoder = Decoder::default();
         let Control::Hello(hello) = next_control(&stream, &mut decoder)? else { return None };
@@ -340,7 +343,7 @@ impl Hub {
             let state = self.lock();
             if let Err(why) = admissible(&state, rank, name, &hello) {
                 drop(state);
-                refuse(why);
+                turn_away(why);
                 return None;
             }
             state.run.clone()
@@ -354,11 +357,11 @@ impl Hub {
         let writer = outbox.clone();
         std::thread::Builder::new().name("site writer".into()).spawn(move || writer.write()).ok()?;
         let mut state = self.lock();
-        let again = admissible(&state, rank, name, &hello);
-        if let Err(why) = again.and_then(|()| if state.run == run { Ok(()) } else { Err("the run has ended".into()) }) {
+        let same_run = if state.run == run { Ok(()) } else { Err(Control::NotNow("the run has just ended".into())) };
+        if let Err(why) = same_run.and_then(|()| admissible(&state, rank, name, &hello)) {
             drop(state);
+            outbox.tell(why);
             outbox.end();
-            say(&format!("refused a connection from {from}: {why}"));
             return None;
         }
         self.enter(&mut state, rank, &outbox, key, from);
@@ -508,20 +511,20 @@ fn next_control(stream: &Stream, decoder: &mut Decoder) -> Option<Control> {
 }
 
 /// Whether this process of a site may take part.
-fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::result::Result<(), String> {
+fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::result::Result<(), Control> {
     let site = &state.sites[rank];
     let same = site.key.as_ref().is_some_and(|key| key.instance == hello.instance);
     if state.failed.is_some() {
-        return Err("the run is ending with an error; join again in a few seconds".into());
+        return Err(Control::NotNow("the run is ending with an error".into()));
     }
     if state.begun && !same {
-        return Err(format!(
+        return Err(Control::Refused(format!(
             "the run has begun with another process of site {name}, which cannot be replaced; wait until the run has ended, and \
              start all sites again, with --resume if there are checkpoints"
-        ));
+        )));
     }
     if !state.begun && !same && site.outbox.is_some() {
-        return Err(format!("site {name} is here already, by another process with the same certificate"));
+        return Err(Control::Refused(format!("site {name} is here already, by another process with the same certificate")));
     }
     Ok(())
 }
@@ -588,8 +591,9 @@ mod tests {
         };
         (state.begun, state.sites[0].key) = (true, Some(key));
         assert!(admissible(&state, 0, "a", &hello("x")).is_ok());
-        assert!(admissible(&state, 0, "a", &hello("y")).unwrap_err().contains("--resume"));
+        let refused = admissible(&state, 0, "a", &hello("y"));
+        assert!(matches!(refused, Err(Control::Refused(why)) if why.contains("--resume")));
         state.failed = Some(Instant::now());
-        assert!(admissible(&state, 0, "a", &hello("x")).is_err());
+        assert!(matches!(admissible(&state, 0, "a", &hello("x")), Err(Control::NotNow(_))));
     }
 }

@@ -196,7 +196,10 @@ fn enter(
                 Control::Refused(why) => {
                     return Err(Trouble::Final(Error::input(format!("the hub refuses: {}", printable(&why)))));
                 }
-                Control::Lost(_, why) => return Err(Trouble::Final(Error::failed(printable(&why)))),
+                Control::NotNow(why) if known.is_none() => return Err(Trouble::Broken(printable(&why))),
+                Control::NotNow(why) | Control::Lost(_, why) => {
+                    return Err(Trouble::Final(Error::failed(printable(&why))));
+                }
                 Control::Ping => tell(Control::Pong)?,
                 Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => {
                     if config.tells && sites != missing {
@@ -302,14 +305,14 @@ impl Link {
         self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sends a message to another site, or to this one; returns the number behind its last piece.
-    pub fn send(&self, to: usize, group: u64, kind: Kind, text: &[u8]) -> u64 {
+    /// Sends a message to another site, or to this one, without waiting for it.
+    pub fn send(&self, to: usize, group: u64, kind: Kind, text: &[u8]) {
         let mut state = self.lock();
         let state = &mut *state;
         let peer = &mut state.peers[to];
         let Some(channel) = &peer.channel else {
             state.inbox.entry((to, group, kind)).or_default().push_back(text.to_vec());
-            return 0;
+            return;
         };
         let pieces = text.len().div_ceil(PIECE).max(1);
         for piece in 0..pieces {
@@ -327,7 +330,6 @@ impl Link {
             }
         }
         self.changed.notify_all();
-        peer.sent
     }
 
     /// The next message of this kind from a site; `None` if none arrives within the limit.
@@ -341,22 +343,6 @@ impl Link {
             let left = until.map_or(Duration::from_secs(1), |until| until.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return None;
-            }
-            state = self.wait(state, left);
-        }
-    }
-
-    /// Whether a site has received all pieces below a number within the limit.
-    pub fn is_received(&self, by: usize, below: u64, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        let mut state = self.lock();
-        loop {
-            if state.peers[by].unacknowledged.front().is_none_or(|(number, _)| *number >= below) {
-                return true;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
             }
             state = self.wait(state, left);
         }
