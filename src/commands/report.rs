@@ -130,6 +130,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     let tasks = runs.iter().map(|run| task(run, args)).collect::<Result<Vec<_>>>();
     let tasks: Vec<Task> = comm.broadcast_value(CONTROL, comm.agree_on_error(tasks)?);
     let mut progress = Progress::new(comm.is_root(), None);
+    runs.iter().flat_map(|run| &run.notes).for_each(|note| progress.warn(note));
     for (i, task) in tasks.into_iter().enumerate() {
         let sample = match task.without {
             None => Some(lines_of(&task, display.rows, args.input.as_deref(), comm, &mut progress)?),
@@ -148,19 +149,33 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
+/// What tells factors of another run from those of this one, if anything does.
+fn difference(stored: &Stored, history: &History) -> Option<&'static str> {
+    let same = |key: &str| stored.attributes().get(key).is_none_or(|found| *found == history.start[key]);
+    [("k", "number of components"), ("seed", "seed"), ("args", "options")]
+        .into_iter()
+        .find_map(|(key, what)| (!same(key)).then_some(what))
+}
+
 /// The factors, unless a later run has replaced them.
 fn of_this_run(stored: Stored, history: &History, name: &str) -> std::result::Result<Stored, String> {
-    let same = |key: &str| stored.attributes().get(key).is_none_or(|found| *found == history.start[key]);
-    if same("args") && same("k") && same("seed") {
-        return Ok(stored);
+    match difference(&stored, history) {
+        None => Ok(stored),
+        Some(_) => Err(format!("The components are not shown: {name} was written by another run since.")),
     }
-    Err(format!("The components are not shown: {name} was written by another run since."))
 }
 
 /// A run, with its factors if they are found.
 fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> {
+    let mut notes = Vec::new();
     let factors = match (&args.factors, history.start["output"].as_str()) {
-        (Some(path), _) => Ok(Stored::open(path)?),
+        (Some(path), _) => {
+            let stored = Stored::open(path)?;
+            notes.extend(difference(&stored, &history).map(|what| {
+                format!("{} holds the factors of another run than the trace: their {what} differs.", path.display())
+            }));
+            Ok(stored)
+        }
         (None, Some(name)) => match history.find(name) {
             Some(path) => Stored::open(&path)
                 .map_err(|e| format!("The components are not shown: {e}."))
@@ -174,7 +189,7 @@ fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> 
     let mut display = display.clone();
     display.show_images(serde_json::from_value(history.start["image"].clone()).unwrap_or_default());
     let display = with_names(&display, &input_of(&history.start, args.input.as_deref())?, history.count("n"));
-    Ok(Run { history, factors, sample: None, display, notes: Vec::new() })
+    Ok(Run { history, factors, sample: None, display, notes })
 }
 
 fn task(run: &Run, args: &ReportArgs) -> Result<Task> {

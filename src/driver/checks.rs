@@ -13,14 +13,16 @@ use crate::output::targets::{Content, Source, Target};
 use crate::output::view::file_of;
 
 /// Checks the files that the run writes, before anything is read; returns whether there is a checkpoint to resume from.
-/// Rank 0 checks, or each owner of a rank; errors are its own.
+/// Rank 0 checks, or each owner of a rank, and every rank the files of its parties, which may be on another machine; errors are
+/// a rank's own.
 pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result<bool> {
     let mut resuming = false;
-    let mut checked = Ok(());
-    if comm.reports() {
-        checked = check_files(settings, comm.size());
+    let mut checked = if comm.reports() {
         resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
-    }
+        check_files(settings, comm.size())
+    } else {
+        files_with_parties(settings).into_iter().flatten().try_for_each(|target| target.check_party_files())
+    };
     let mine = resuming;
     let resuming = comm.broadcast_value(CONTROL, resuming);
     if comm.has_owners() && mine != resuming && checked.is_ok() {
@@ -34,16 +36,26 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
     checked.map(|()| resuming)
 }
 
-/// Checks the files that the run writes against each other and against those that it reads.
-fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
-    let groups = settings.method.groups();
+/// The outputs beside which parties have files of their own.
+fn files_with_parties(settings: &Settings) -> [Option<Target<'_>>; 2] {
     let (option, content) = match settings.add {
         true => ("--add-to", Content::AddedFactors),
         false => ("--output", Content::Factors),
     };
-    let outputs = [
-        (option, settings.output.as_deref(), content),
-        ("--checkpoint", settings.checkpoint.as_deref(), Content::Checkpoint),
+    [
+        settings.output.as_deref().map(|path| Target { option, path, content }),
+        settings.checkpoint.as_deref().map(|path| Target {
+            option: "--checkpoint",
+            path,
+            content: Content::Checkpoint,
+        }),
+    ]
+}
+
+/// Checks the files that the run writes against each other and against those that it reads.
+fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
+    let groups = settings.method.groups();
+    let others = [
         ("--trace", settings.trace.as_deref(), Content::Trace),
         ("--report", settings.report.as_ref().map(|(path, _)| path.as_path()), Content::Report),
         ("--record-order", groups.record_order, Content::Order),
@@ -51,9 +63,8 @@ fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
     let views: Vec<_> =
         settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
     let views = views.iter().map(|path| Target { option: "--record-view", path, content: Content::View });
-    let outputs =
-        outputs.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));
-    let outputs = outputs.chain(views);
+    let others = others.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));
+    let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views);
     let mut inputs: Vec<Source> = settings.input.files().into_iter().map(|path| ("--input", path)).collect();
     inputs.extend(settings.split.clone().map(|path| ("--split", path)));
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));

@@ -88,13 +88,7 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 path.display()
             )));
         }
-        if let Some(path) = target.foreign_party_file() {
-            return Err(Error::input(format!(
-                "{option}: {} would be a party's file, but exists and is not one that fednmf wrote; remove it or choose \
-                 another name",
-                path.display()
-            )));
-        }
+        target.check_party_files()?;
         if let Some(kind) = foreign(path, *content) {
             return Err(Error::input(format!(
                 "{option} {}: exists and is not {kind} written by fednmf, so it is not replaced; remove it or choose another \
@@ -107,6 +101,19 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
 }
 
 impl Target<'_> {
+    /// Checks the files of parties beside this one, which each rank writes, perhaps on a machine of its own.
+    ///
+    /// # Errors
+    /// If one exists that fednmf did not write.
+    pub fn check_party_files(&self) -> Result<()> {
+        let Some(path) = self.foreign_party_file() else { return Ok(()) };
+        Err(Error::input(format!(
+            "{}: {} would be a party's file, but exists and is not one that fednmf wrote; remove it or choose another name",
+            self.option,
+            path.display()
+        )))
+    }
+
     /// An existing file with the name of a party's file beside this one that fednmf did not write as such. Empty files may
     /// be filled.
     fn foreign_party_file(&self) -> Option<PathBuf> {

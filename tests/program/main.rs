@@ -54,6 +54,7 @@ mod report;
 mod results;
 #[cfg(feature = "mpi")]
 mod run;
+#[cfg(feature = "mpi")]
 mod sampled;
 #[cfg(feature = "mpi")]
 mod starts;
@@ -67,3 +68,5 @@ mod theory;
 mod transcript;
 #[cfg(feature = "mpi")]
 mod usability;
+#[cfg(feature = "mpi")]
+mod work;

@@ -93,10 +93,29 @@ fn decrypted_results_are_the_plain_ones() {
             assert!((a - b).abs() < 1e-9 * a, "{ranks} {words} {name}: {a} {b}");
         }
         // The mean U is a masked sum, in fixed point.
-        assert!(distance(a, &u) < 1e-9 && *b == v, "{ranks} {words}");
+        assert!(distance(a, &u) < 1e-9 && distance(b, &v) < 1e-7, "{ranks} {words}");
         let payloads: Vec<&str> =
             summary["wire"].as_array().unwrap().iter().map(|w| w["payload"].as_str().unwrap()).collect();
         assert_eq!(payloads.contains(&"Ciphertext"), words != "--plain");
+    }
+}
+
+/// U and V in the files have the error that the run reports, also before the agents agree.
+#[test]
+fn the_error_is_that_of_the_written_factors() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let input = crate::common::npy(dir.path(), "m.npy", 0..20);
+    let bytes = std::fs::read(&input).unwrap();
+    let m = Array2::from_shape_fn((20, 64), |(i, j)| f64::from(bytes[bytes.len() - 20 * 64 + 64 * i + j]));
+    for iters in [0, 2] {
+        let out = file(&format!("{iters}.h5"));
+        let line = format!("--algo ppdnmf -k 3 --plain --parties 5 --admm-iters 3 --max-iters {iters}");
+        let summary = fednmf(2, &line).arg("--input").arg(&input).arg("--output").arg(&out).ok();
+        let (u, v) = (matrix(&out, "U"), factor(&out, "V"));
+        let norm = |x: &Array2<f64>| x.mapv(|x| x * x).sum().sqrt();
+        let error = norm(&(&m - &u.dot(&v.t()))) / norm(&m);
+        assert!((error - number(&summary, "rel_error")).abs() < 1e-6, "{iters}: {error}");
     }
 }
 
@@ -180,7 +199,7 @@ fn an_encrypted_run_resumes_where_it_stopped() {
     run("4", "whole.h5").ok();
     run("2", "half.h5").arg("--checkpoint").arg(file("c.h5")).ok();
     run("4", "rest.h5").arg("--checkpoint").arg(file("c.h5")).arg("--resume").ok();
-    for name in ["U", "V", "X"] {
+    for name in ["U", "V", "X", "Y"] {
         assert_eq!(factor(&file("whole.h5"), name), factor(&file("rest.h5"), name), "{name}");
     }
 }
@@ -253,7 +272,7 @@ fn a_run_broken_off_within_an_iteration_ends_as_if_it_had_not_been() {
     }
     assert!(broken_off > 0);
     run("--resume --checkpoint").arg(file("c.h5")).arg("--output").arg(file("rest.h5")).ok();
-    for name in ["U", "V", "X"] {
+    for name in ["U", "V", "X", "Y"] {
         assert_eq!(factor(&file("whole.h5"), name), factor(&file("rest.h5"), name), "{name}");
     }
 }

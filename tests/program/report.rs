@@ -62,6 +62,14 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
     left.sort();
     assert_eq!(left, ["dsanls.html", "dsanls.jsonl", "hals.html", "hals.jsonl", "o.h5"]);
 
+    // Factors of another run are shown, but not in silence.
+    let mixed = fednmf(0, "report").arg(file("dsanls.jsonl")).arg("--factors").arg(file("o.h5"));
+    let done = mixed.arg("--output").arg(file("mixed.html")).run();
+    assert!(done.code == Some(0) && done.stderr.contains("warning: "), "{}", done.stderr);
+    assert!(done.stderr.contains("another run") && page(&file("mixed.html")).contains("another run"));
+    let own = fednmf(0, "report").arg(file("hals.jsonl")).arg("--factors").arg(file("o.h5"));
+    assert!(!own.arg("--output").arg(file("own.html")).run().stderr.contains("another run"));
+
     let both = fednmf(0, "report --image 8x8").arg(file("dsanls.jsonl")).arg(file("hals.jsonl"));
     let done = both.arg("--output").arg(file("both.html")).run();
     assert_eq!(done.code, Some(0), "{}", done.stderr);

@@ -111,7 +111,7 @@ fn files_of_parties_of_an_earlier_run_do_not_stay() {
     run("fnmf --parties 3").ok();
     let parts = ["o.h5", "o.party-00.h5", "o.party-01.h5", "o.party-02.h5"];
     assert_eq!(names(dir.path()), [&parts[..], &["x.party-04.h5"]].concat());
-    // Files of two runs are told apart.
+    // Files of two runs do not go together.
     fs::write(at("o.party-01.h5"), kept).unwrap();
     let mixed = fednmf(0, "evaluate").arg(at("o.h5")).arg("--input").arg(data("digits.npy"));
     mixed.refused(&["o.party-01.h5", "does not belong to", "one run"]);

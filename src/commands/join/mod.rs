@@ -75,7 +75,9 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         )));
     }
     if settings.carry_on {
-        return Err(Error::input("--on-lost-party continue: a site that is lost ends the run; use --checkpoint and --resume"));
+        return Err(Error::input(
+            "--on-lost-party continue: a site that is lost ends the run; use --checkpoint and --resume",
+        ));
     }
     policy.check(&settings)?;
     if !settings.quiet {

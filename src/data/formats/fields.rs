@@ -61,6 +61,11 @@ impl FirstLines {
         self.lines.iter().map(|(_, line)| fields(line, self.separator).collect()).collect()
     }
 
+    /// The text of each line; long ones are cut.
+    pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.lines.iter().map(|(_, line)| line.as_slice())
+    }
+
     /// The position of a line in the (uncompressed) text, if there is such a line.
     pub fn offset(&self, line: usize) -> Option<u64> {
         self.lines.get(line).map(|(offset, _)| *offset)
@@ -176,6 +181,61 @@ pub fn names_an_index(field: &[u8]) -> bool {
     field.is_empty()
         || field.starts_with(b"Unnamed: 0")
         || [&b"index"[..], b"id"].iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// Whether a header calls the column with this name numbers of patients, samples or the like: `patient_id`, `SampleID`.
+pub fn names_an_id(field: &[u8]) -> bool {
+    let Some(stem) = field.len().checked_sub(2).map(|at| &field[..at]) else { return false };
+    let before = stem.last().copied().unwrap_or(b'_');
+    match &field[stem.len()..] {
+        b"id" => !before.is_ascii_alphanumeric(),
+        b"Id" => !before.is_ascii_uppercase(),
+        b"ID" => true,
+        _ => false,
+    }
+}
+
+/// Whether the corner of a table with this text heads a column of names, so that the line is a header even where the other
+/// fields are numbers (years, times).
+pub fn heads_names(field: &[u8]) -> bool {
+    const WORDS: [&[u8]; 26] = [
+        b"barcode",
+        b"barcodes",
+        b"cell",
+        b"cells",
+        b"country",
+        b"document",
+        b"feature",
+        b"features",
+        b"gene",
+        b"genes",
+        b"image",
+        b"item",
+        b"label",
+        b"name",
+        b"names",
+        b"patient",
+        b"region",
+        b"row",
+        b"sample",
+        b"samples",
+        b"site",
+        b"species",
+        b"subject",
+        b"symbol",
+        b"term",
+        b"word",
+    ];
+    names_an_index(field)
+        || names_an_id(field)
+        || WORDS.iter().any(|word| field.eq_ignore_ascii_case(word))
+        || field.to_ascii_lowercase().ends_with(b"_name")
+}
+
+/// Whether each field is a number larger than the one before.
+pub fn rises<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    let mut before = f64::NEG_INFINITY;
+    fields.into_iter().all(|field| number(field).is_some_and(|x| x > std::mem::replace(&mut before, x)))
 }
 
 /// A name for the user: a doubled quotation mark stands for one.

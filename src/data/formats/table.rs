@@ -6,7 +6,8 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::data::formats::fields::{
-    FirstLines, counts_from, fields, integer, is_missing, is_name, names_an_index, next_line, number, text_of,
+    FirstLines, counts_from, fields, heads_names, integer, is_missing, is_name, names_an_id, names_an_index, next_line,
+    number, rises, text_of,
 };
 use crate::data::formats::io::InputFile;
 use crate::data::formats::options::{Labels, Names, Presence, TableFormat, TableOptions};
@@ -27,7 +28,7 @@ pub struct Table {
     pub cols: usize,
     /// What was concluded from the first lines, and which option says otherwise.
     pub note: Option<String>,
-    /// Why the first column may be names, where it is taken as data.
+    /// Why the first line or column may be names, where it is taken as data.
     pub doubt: Option<String>,
 }
 
@@ -38,6 +39,12 @@ pub struct Table {
 pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Table> {
     let lines = FirstLines::read(file, tabs)?;
     let all = lines.fields();
+    if let Some(line) = decimal_comma(lines.lines()) {
+        return Err(file.error(format!(
+            "line {line}: has numbers with a decimal comma between semicolons; write them with decimal points (in a shell: tr \
+             ',;' '.,')"
+        )));
+    }
     let header = find_header(&all, options);
     let titled = header == Found::Yes;
     let rows = &all[usize::from(titled)..];
@@ -60,8 +67,19 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     }
     let note = note(&all[0], row, (options, header, index));
     let labels = Labels { header: titled, index_col: named };
-    let doubt = doubt(index);
+    let doubt = doubt(header, index);
     Ok(Table { separator: lines.separator, labels, start, cols: row.len() - usize::from(named), note, doubt })
+}
+
+/// The first line (from 1) with fields between semicolons all of which are numbers, some with a decimal comma.
+fn decimal_comma<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
+    let with_point = |field: &[u8]| -> Vec<u8> { field.iter().map(|&c| if c == b',' { b'.' } else { c }).collect() };
+    let wrong = |line: &[u8]| {
+        let has_comma = fields(line, b';').any(|field| field.contains(&b','));
+        let mut values = fields(line, b';').skip(1).peekable();
+        has_comma && values.peek().is_some() && values.all(|value| number(&with_point(value)).is_some())
+    };
+    (1..).zip(lines).find_map(|(at, line)| wrong(line).then_some(at))
 }
 
 /// Whether a table has a header or an index column.
@@ -71,6 +89,8 @@ enum Found {
     No,
     /// It may be one, but numbers are as likely.
     Unsure,
+    /// It is taken as data, but numbers that only rise are more often labels.
+    Doubtful,
 }
 
 /// Whether the first line is a header.
@@ -88,13 +108,16 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         Presence::Auto if names_an_index(first[0]) => return Found::Yes,
         // R leaves out the name of the index column.
         Presence::Auto if leaves_out_index => return Found::Yes,
+        Presence::Auto if heads_names(first[0]) && has_names(below) => return Found::Yes,
         Presence::Auto => {}
     }
     // pandas numbers the columns of a table without names.
     let skipped = usize::from(may_have_index && (is_name(first[0]) || options.index_col == Presence::Yes));
     let labels = &first[skipped..];
     let count = labels.len() as i64;
-    let Some(from) = counts(labels.iter().copied()).filter(|_| count > 1) else { return Found::No };
+    let Some(from) = counts(labels.iter().copied()).filter(|_| count > 1) else {
+        return if look_like_labels(labels, below, skipped) { Found::Doubtful } else { Found::No };
+    };
     let next_counts_on = below.first().is_some_and(|row| {
         let row = row.get(skipped..).unwrap_or_default();
         counts_from(row.iter().copied()) == Some(from + count)
@@ -104,6 +127,25 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     let differs = count > 2 || below.len() >= FEWEST && below.iter().all(decimals);
     if differs && !next_counts_on && !below.is_empty() { Found::Yes } else { Found::Unsure }
 }
+
+/// Whether the first column holds names.
+fn has_names(rows: &[Vec<&[u8]>]) -> bool {
+    let mut column = rows.iter().map(|row| row.first().copied().unwrap_or_default());
+    column.find(|field| !is_missing(field)).is_some_and(is_name)
+}
+
+/// Whether the numbers of the first line may name the columns, as times and masses do, which rise, and years. Those of no other
+/// line do.
+fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
+    let are_years = |fields: &[&[u8]]| fields.iter().all(|x| integer(x).is_some_and(|x| (1900..=2100).contains(&x)));
+    let are_labels = |fields: &[&[u8]]| {
+        fields.len() > 1 && are_years(fields) || fields.len() >= ENOUGH_LABELS && rises(fields.iter().copied())
+    };
+    below.len() > 1 && are_labels(labels) && !below.iter().any(|row| are_labels(row.get(skipped..).unwrap_or_default()))
+}
+
+/// Numbers that hardly rise by chance.
+const ENOUGH_LABELS: usize = 5;
 
 /// Whether the first column of `rows` is an index, below the `header`, if there is one.
 fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptions) -> Found {
@@ -117,12 +159,23 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     {
         return Found::Yes;
     }
-    let column = |j: usize| rows.iter().map(move |row| row.get(j).copied().unwrap_or_default());
     // A value may be missing in the first rows.
-    if column(0).find(|field| !is_missing(field)).is_some_and(is_name) {
+    if has_names(rows) {
         return Found::Yes;
     }
-    let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else { return Found::No };
+    let column = |j: usize| rows.iter().map(move |row| row.get(j).copied().unwrap_or_default());
+    let ids: BTreeSet<i64> = column(0).filter_map(integer).collect();
+    let distinct = ids.len() == rows.len();
+    if distinct && header.is_some_and(|header| header.first().is_some_and(|name| names_an_id(name))) {
+        return Found::Yes;
+    }
+    let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else {
+        let largest = rows.iter().flat_map(|row| &row[1..]).filter_map(|field| number(field)).fold(0.0, f64::max);
+        let far_off = || ids.first().is_some_and(|&least| least >= 1000 && least as f64 > 10.0 * largest);
+        let rising = || rises(column(0)) && !(1..width).any(|j| rises(column(j)));
+        let unlikely_data = distinct && rows.len() >= ENOUGH_LABELS && (rising() || far_off());
+        return if unlikely_data { Found::Doubtful } else { Found::No };
+    };
     let next_counts_on = counts_from(column(1)).is_some_and(|next| next >= from + rows.len() as i64);
     if rows.len() >= FEWEST && !next_counts_on { Found::Yes } else { Found::Unsure }
 }
@@ -143,7 +196,7 @@ fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<String> {
     if titled {
         let names = &lines[0];
         let offset = width.saturating_sub(names.len());
-        let called = names.windows(2).position(|pair| pair.iter().all(|name| names_an_id(name)));
+        let called = names.windows(2).position(|pair| pair.iter().all(|name| names_one_of_a_pair(name)));
         if let Some(at) = called.filter(|&at| at + offset <= 1 && ids(at + offset + 1).is_some()) {
             let [user, item] = [names[at], names[at + 1]].map(text_of);
             return Some(format!("columns are called {user} and {item}"));
@@ -171,7 +224,7 @@ const ENOUGH: usize = 10;
 const FIRST_TIME: i64 = 100_000_000;
 
 /// Whether a header calls the column with this name the numbers of users, items or the like.
-fn names_an_id(name: &[u8]) -> bool {
+fn names_one_of_a_pair(name: &[u8]) -> bool {
     let name = String::from_utf8_lossy(name).to_ascii_lowercase();
     let of_a_pair =
         ["user", "item", "movie", "book", "product", "customer", "row", "col", "column", "i", "j", "source", "target"];
@@ -213,10 +266,23 @@ fn note(first: &[&[u8]], row: &[&[u8]], (options, header, index): (TableOptions,
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// What names the rows as likely as not, but is taken as data, for the user.
-fn doubt(index: Found) -> Option<String> {
-    let text = "the first column counts, but is taken as data; --index-col yes if it names the rows, no if not";
-    (index == Found::Unsure).then(|| text.to_string())
+/// What is taken as data, but names rows or columns as likely as not, for the user.
+fn doubt(header: Found, index: Found) -> Option<String> {
+    let column = match index {
+        Found::Unsure => Some("counts"),
+        Found::Doubtful => Some("looks like numbers of the rows"),
+        Found::Yes | Found::No => None,
+    };
+    let column = column.map(|why| {
+        format!("the first column {why}, but is taken as data; --index-col yes if it names the rows, no if not")
+    });
+    let line = (header == Found::Doubtful).then(|| {
+        "the numbers of the first line rise, as years or times do, but are taken as data; --header yes if they name the \
+         columns, no if not"
+            .to_string()
+    });
+    let parts: Vec<String> = [line, column].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// The names in the header and those in the index column, where there are such.
@@ -386,6 +452,9 @@ mod tests {
                 "{text:?}"
             );
         }
+        for text in ["1,5;2,5\n3,0;4\n", "gene;a;b\ng1;1,5;2\n"] {
+            assert!(head(text, AUTO).unwrap_err().message.contains("decimal comma"), "{text:?}");
+        }
         assert!(head("", AUTO).unwrap_err().message.contains("no line"));
         assert!(head("a,b,c\n", AUTO).unwrap_err().message.contains("expected numbers"));
     }
@@ -492,6 +561,49 @@ mod tests {
             // The name alone makes a header of it.
             let text = format!("{name},2001\n17,5\n4,6\n");
             assert_eq!(found(&text, AUTO).1, index || name == "x", "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_name_columns_are_a_header_or_warned_of() {
+        for text in ["gene,2019,2020\ng1,5,6\ng2,7,8\n", "Sample_ID,0.5,24\na,5,6\nb,7,2\n"] {
+            assert_eq!(found(text, AUTO), (true, true, 2), "{text:?}");
+        }
+        for text in [
+            "year,2019,2020\ng1,5,6\ng2,7,2\ng3,1,1\n",
+            "2019,2020,2021\n5,6,1\n7,2,9\n",
+            "0.5,1.5,2.5,4,8\n5,6,1,0,0\n7,2,9,9,9\n",
+        ] {
+            let table = head(text, AUTO).unwrap();
+            assert!(!table.labels.header, "{text:?}");
+            assert!(table.doubt.is_some_and(|doubt| doubt.contains("--header yes")), "{text:?}");
+        }
+        for text in ["2019,5,6\n7,8,9\n1,5,2\n", "1,2,3,5,8\n1,2,3,4,9\n5,1,1,1,1\n", "g1,3,4\ng2,5,1\ng3,4,4\n"] {
+            assert_eq!(head(text, AUTO).unwrap().doubt, None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_name_rows_are_an_index_or_warned_of() {
+        for text in ["patient_id,x,y\n1001,5,3\n1007,6,1\n1003,1,1\n", "sampleID,x\n48,5\n11,3\n"] {
+            assert!(found(text, AUTO).1, "{text:?}");
+        }
+        for text in [
+            "patient,x,y\n101,5,3\n103,6,1\n107,1,1\n120,8,8\n121,0,0\n",
+            "4801,5,3\n1101,6,1\n9101,1,1\n5555,8,8\n4444,0,0\n",
+        ] {
+            let table = head(text, AUTO).unwrap();
+            assert!(!table.labels.index_col, "{text:?}");
+            assert!(table.doubt.is_some_and(|doubt| doubt.contains("--index-col yes")), "{text:?}");
+        }
+        for text in [
+            "paid,x,y\n101,5,3\n103,6,1\n99,1,1\n120,8,8\n121,0,0\n",
+            "grid_id,x\n5,5\n5,3\n5,7\n",
+            "1,10,3\n2,20,1\n4,30,1\n5,40,8\n9,50,0\n",
+        ] {
+            let format = TableOptions { format: TableFormat::Table, ..AUTO };
+            let table = head(text, format).unwrap();
+            assert_eq!((table.labels.index_col, table.doubt), (false, None), "{text:?}");
         }
     }
 

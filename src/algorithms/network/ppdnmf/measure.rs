@@ -44,8 +44,8 @@ pub fn own_error<T: Real>(agent: &Agent<T>, x: &Array2<T>) -> f64 {
     if agent.norm2 > 0.0 { (residual / agent.norm2).sqrt() } else { 0.0 }
 }
 
-/// ‖Z_i − X Y‖² of one agent for the best Y ≥ 0.
-pub fn refitted<T: Real>(agent: &Agent<T>, x: &Array2<T>, solver: &mut Pivoting) -> f64 {
+/// The Y ≥ 0 of one agent that fits its data best for this X, transposed (its columns × k): its rows of V.
+pub fn refitted<T: Real>(agent: &Agent<T>, x: &Array2<T>, solver: &mut Pivoting) -> Array2<T> {
     let k = x.ncols();
     let order = agent.block.order();
     let mut h = Array2::zeros((k, k));
@@ -54,7 +54,7 @@ pub fn refitted<T: Real>(agent: &Agent<T>, x: &Array2<T>, solver: &mut Pivoting)
     agent.block.tmul(&x.view(), &mut right.view_mut());
     let mut y = agent.y.x.clone();
     solver.solve(&mut y.view_mut(), &right.view(), &h.view());
-    agent.block.residual2(&x.view(), &y.view()).max(0.0)
+    y
 }
 
 /// The sums over parties of (squared residual, NMSE), one pair from each: relative error and mean NMSE. Collective.

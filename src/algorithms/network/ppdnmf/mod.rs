@@ -3,7 +3,8 @@
 //!
 //! Agent i holds the columns Z_i of M (m × n) and alternately estimates X_i (m × k) and Y_i (k × |columns|) with Z_i ≈
 //! X_i Y_i, each by ADMM with warm starts. X_i's estimation is coupled to the neighbours' (see [`exchange`]); Y_i's is
-//! local. U is the mean of the X_i, whose disagreement is measured, and party i's rows of V are Y_iᵀ.
+//! local. U is the mean of the X_i, whose disagreement is measured, and party i's rows of V are the best ones for it; X_i and
+//! Y_i are in the party's file as well.
 //!
 //! Differences from the paper as printed: the U step is the one that the derivation gives (`local::Agent::step_x`); Q's
 //! step has its ½; Σ_j ρ_ij, which an agent must not know, is replaced by its public bound d_i g_max²; all agents start
@@ -193,6 +194,14 @@ const HEADROOM: usize = 16;
 
 const LISTING: MessageTag = MessageTag::new("edges of the graph", Payload::Control);
 
+/// What the agents agree on.
+struct Common<T> {
+    /// The mean of all X_i, m × k.
+    u: Array2<T>,
+    /// For each hosted agent the rows of V that fit its data best with this U.
+    v: Vec<Array2<T>>,
+}
+
 struct Ppdnmf<T: Real> {
     comm: PartyCommunicator,
     parties: Parties,
@@ -210,9 +219,8 @@ struct Ppdnmf<T: Real> {
     shape: (usize, usize),
     k: usize,
     norm2: f64,
-    solver: Pivoting,
-    /// The mean X of the current iteration, computed on demand.
-    mean: OnceCell<Array2<T>>,
+    /// The result of the current iteration, computed on demand.
+    common: OnceCell<Common<T>>,
     decisions: Vec<(&'static str, Value)>,
     iteration: usize,
 }
@@ -314,8 +322,7 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         shape,
         k,
         norm2: data.statistics.norm2,
-        solver: Pivoting::new(k),
-        mean: OnceCell::new(),
+        common: OnceCell::new(),
         decisions,
         iteration: 0,
     }))
@@ -362,19 +369,21 @@ impl<T: Real> Ppdnmf<T> {
         Ok(false)
     }
 
-    fn mean(&self) -> Result<&Array2<T>> {
-        if let Some(mean) = self.mean.get() {
-            return Ok(mean);
+    fn common(&self) -> Result<&Common<T>> {
+        if let Some(common) = self.common.get() {
+            return Ok(common);
         }
         let size = (self.shape.0, self.k, self.largest);
-        let mean = measure::mean_x(&self.comm, &mut self.party_sum.borrow_mut(), self.parties, &self.agents, size)?;
-        Ok(self.mean.get_or_init(|| mean))
+        let u = measure::mean_x(&self.comm, &mut self.party_sum.borrow_mut(), self.parties, &self.agents, size)?;
+        let mut solver = Pivoting::new(self.k);
+        let v = self.agents.iter().map(|agent| measure::refitted(agent, &u, &mut solver)).collect();
+        Ok(self.common.get_or_init(|| Common { u, v }))
     }
 }
 
 impl<T: Real> Algorithm<T> for Ppdnmf<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
-        self.mean.take();
+        self.common.take();
         for _ in 0..n {
             if self.estimate_x()? {
                 break;
@@ -403,27 +412,32 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        self.mean()?;
-        let Ppdnmf { comm, party_sum, parties, agents, solver, mean, norm2, .. } = self;
-        let Some(mean) = mean.get() else { return Ok(Vec::new()) };
+        self.common()?;
+        let Ppdnmf { comm, party_sum, parties, agents, common, norm2, .. } = self;
+        let Some(Common { u, v }) = common.get() else { return Ok(Vec::new()) };
         let pairs: Vec<[f64; 2]> = agents
             .iter()
-            .map(|agent| [measure::refitted(agent, mean, solver), measure::own_error(agent, &agent.x.x)])
+            .zip(v)
+            .map(|(agent, v)| {
+                let residual = agent.block.residual2(&u.view(), &v.view()).max(0.0);
+                [residual, measure::own_error(agent, &agent.x.x)]
+            })
             .collect();
         let (rel_error, nmse) = measure::errors(comm, party_sum.get_mut(), *parties, &pairs, *norm2)?;
-        let disagreement = measure::disagreement(comm, agents, mean);
+        let disagreement = measure::disagreement(comm, agents, u);
         Ok(vec![("rel_error", rel_error), ("nmse", nmse), ("disagreement", disagreement)])
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let mut pieces = Vec::new();
         // Without a mean the entries are not finite, which the driver has already reported.
-        if let Ok(mean) = self.mean() {
-            pieces.push(Piece::shared("U", self.shape.0, 0, mean.view()));
+        if let Ok(Common { u, v }) = self.common() {
+            pieces.push(Piece::shared("U", self.shape.0, 0, u.view()));
+            pieces.extend(self.agents.iter().zip(v).map(|(agent, v)| Piece::private("V", agent.party, v.view())));
         }
         for agent in &self.agents {
-            pieces.push(Piece::private("V", agent.party, agent.y.x.view()));
             pieces.push(Piece::private("X", agent.party, agent.x.x.view()));
+            pieces.push(Piece::private("Y", agent.party, agent.y.x.view()));
         }
         pieces
     }
@@ -443,7 +457,7 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
                 saved.rows(name, owner, 0, values.view_mut())?;
             }
         }
-        self.mean.take();
+        self.common.take();
         self.iteration = iteration;
         Ok(())
     }

@@ -524,7 +524,9 @@ fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::res
         )));
     }
     if !state.begun && !same && site.outbox.is_some() {
-        return Err(Control::Refused(format!("site {name} is here already, by another process with the same certificate")));
+        return Err(Control::Refused(format!(
+            "site {name} is here already, by another process with the same certificate"
+        )));
     }
     Ok(())
 }
