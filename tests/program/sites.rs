@@ -278,6 +278,7 @@ fn what_does_not_fit_is_refused_at_both_ends() {
         wait: Duration::from_secs(1),
         patience: Duration::from_secs(1),
         tells: false,
+        progress: || {},
     };
     let refusal = Sites::join(config("0.0.1")).err().unwrap();
     assert!(refusal.exit_code() == 2 && refusal.message.contains("this site runs fednmf 0.0.1"), "{refusal}");
@@ -358,6 +359,57 @@ fn a_hub_that_is_killed_and_started_again_goes_on() {
     let says = stage.says("a");
     assert!(says.contains("lost the connection to the hub") && says.contains("again"), "{says}");
     stage.expect_factors_of(&stage.by_mpi(LONG), "after kills of the hub");
+}
+
+/// Hub and sites killed at random moments, FEDNMF_FAULTS times: whatever is lost is resumed, and the end has the same bits.
+#[test]
+#[cfg(feature = "mpi")]
+fn kills_at_random_moments_change_no_bit() {
+    let kills: usize = std::env::var("FEDNMF_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
+    let mut state = u64::from(std::process::id());
+    let mut draw = |below: u64| {
+        state = fednmf::random::mix(state);
+        state % below
+    };
+    let mut stage = Stage::new();
+    let line = format!(
+        "{LONG} -q --patience 20 --wait 30 --output {{site}}/f.h5 --trace {{site}}/t.jsonl --checkpoint {{site}}/c.h5 \
+         --checkpoint-every 20 --resume"
+    );
+    stage.start_hub("--patience 1 --keep");
+    let mut done = 0;
+    loop {
+        let (told, begins) = (stage.hub_says().len(), "the run begins");
+        stage.start_sites(&line);
+        stage.wait_for(|stage| stage.hub_says()[told..].contains(begins));
+        while done < kills && stage.sites[0].try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(draw(500)));
+            done += 1;
+            if draw(2) == 0 {
+                stage.hub.as_mut().unwrap().kill().unwrap();
+                stage.hub.take().unwrap().wait().unwrap();
+                std::thread::sleep(Duration::from_millis(draw(500)));
+                stage.start_hub("--patience 1 --keep");
+            } else {
+                let killed = draw(4) as usize;
+                stage.sites[killed].kill().unwrap();
+                break;
+            }
+        }
+        let codes: Vec<Option<i32>> = stage.finish_sites().into_iter().map(|(code, _)| code).collect();
+        // Killed, told so, or done before the kill.
+        assert!(codes.iter().all(|code| [None, Some(0), Some(1)].contains(code)), "{codes:?}: {}", stage.says("a"));
+        if done == kills && codes == [Some(0); 4] {
+            break;
+        }
+        if codes == [Some(0); 4] {
+            // Again from the start.
+            for site in NAMES {
+                std::fs::remove_file(stage.at(site).join("c.h5")).unwrap();
+            }
+        }
+    }
+    stage.expect_factors_of(&stage.by_mpi(LONG), "after kills");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::factorize::RunArgs;
 use super::list;
 use crate::algorithms::method::ConfiguredMethod;
 use crate::comm::transport::sites::{Address, Config, Sites};
-use crate::comm::{CONTROL, Communicator};
+use crate::comm::{CONTROL, Communicator, watchdog};
 use crate::data::Source;
 use crate::driver;
 use crate::driver::settings::{Every, Settings};
@@ -93,6 +93,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         wait: Duration::from_secs(args.wait),
         patience: Duration::from_secs(args.patience),
         tells: !settings.quiet,
+        progress: watchdog::step,
     })?);
     policy.check_sites(sites.names())?;
     let comm = Communicator::over(sites.clone());

@@ -518,9 +518,8 @@ fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::res
         return Err(Control::NotNow("the run is ending with an error".into()));
     }
     if state.begun && !same {
-        return Err(Control::Refused(format!(
-            "the run has begun with another process of site {name}, which cannot be replaced; wait until the run has ended, and \
-             start all sites again, with --resume if there are checkpoints"
+        return Err(Control::NotNow(format!(
+            "the run has begun with another process of site {name}, which cannot be replaced; this one waits for the next run"
         )));
     }
     if !state.begun && !same && site.outbox.is_some() {
@@ -594,7 +593,7 @@ mod tests {
         (state.begun, state.sites[0].key) = (true, Some(key));
         assert!(admissible(&state, 0, "a", &hello("x")).is_ok());
         let refused = admissible(&state, 0, "a", &hello("y"));
-        assert!(matches!(refused, Err(Control::Refused(why)) if why.contains("--resume")));
+        assert!(matches!(refused, Err(Control::NotNow(why)) if why.contains("next run")));
         state.failed = Some(Instant::now());
         assert!(matches!(admissible(&state, 0, "a", &hello("x")), Err(Control::NotNow(_))));
     }

@@ -35,6 +35,8 @@ pub struct Config {
     pub patience: Duration,
     /// Whether to tell who is waited for.
     pub tells: bool,
+    /// Is called whenever a piece of a message arrives, or is acknowledged: a long message over a slow line is no stall.
+    pub progress: fn(),
 }
 
 /// What a message is for; each kind has queues of its own.
@@ -452,6 +454,9 @@ impl Link {
     }
 
     fn take(&self, frame: Frame) {
+        if !matches!(frame, Frame::Control(_)) {
+            (self.config.progress)();
+        }
         match frame {
             Frame::Data { peer, number, sealed } => {
                 if let Err(why) = self.arrived(peer.into(), number, sealed) {
