@@ -73,7 +73,7 @@ pub enum Control {
     Refused(String),
     /// The same, but another process of the site may join later.
     NotNow(String),
-    Key(SiteKey),
+    Key(Box<SiteKey>),
     /// The sites that have not joined yet.
     WaitingFor(Vec<String>),
     /// All have: their keys, by rank.

@@ -364,7 +364,7 @@ impl Hub {
             outbox.end();
             return None;
         }
-        self.enter(&mut state, rank, &outbox, key, from);
+        self.enter(&mut state, rank, &outbox, *key, from);
         Some((rank, outbox, decoder))
     }
 

@@ -182,7 +182,7 @@ fn enter(
                     }
                     let site = sites.get(rank).filter(|_| sites.iter().all(|site| valid_name(site)));
                     let site = site.ok_or_else(|| Trouble::Broken("the hub answers nonsense".into()))?;
-                    tell(Control::Key(own.signed(identity, &run, site).map_err(Trouble::Final)?))?;
+                    tell(Control::Key(Box::new(own.signed(identity, &run, site).map_err(Trouble::Final)?)))?;
                     welcome = Some((run, sites, rank));
                 }
                 Control::Roster(roster) => {
@@ -485,11 +485,9 @@ impl Link {
                     }
                     self.changed.notify_all();
                 }
-                Control::Lost(site, why) => {
-                    // A site that is done has nothing to lose.
-                    if !self.lock().over {
-                        fail(&format!("{} {}; the run ends{RESUME}", self.name(site), printable(&why)));
-                    }
+                // A site that is done has nothing to lose.
+                Control::Lost(site, why) if !self.lock().over => {
+                    fail(&format!("{} {}; the run ends{RESUME}", self.name(site), printable(&why)));
                 }
                 Control::Refused(why) => fail(&format!("the hub refuses: {}", printable(&why))),
                 _ => {}
