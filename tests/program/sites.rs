@@ -11,10 +11,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use fednmf::comm::transport::sites::{Config, Sites};
 use fednmf::commands::keygen;
+#[cfg(feature = "mpi")]
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use crate::common::{fednmf, matrix, npy};
+#[cfg(feature = "mpi")]
+use crate::common::matrix;
+use crate::common::{fednmf, npy};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const HOUR: Duration = Duration::from_secs(3600);
@@ -299,6 +302,7 @@ fn what_does_not_fit_is_refused_at_both_ends() {
 }
 
 /// Long enough to be killed in.
+#[cfg(feature = "mpi")]
 const LONG: &str = "--algo fnmf --secure-sum -k 4 --max-iters 1500 --eval-every 100";
 
 /// Waits until a site's trace has so many events.
