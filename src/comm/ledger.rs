@@ -89,12 +89,17 @@ impl Entry {
     }
 }
 
+/// Says of a message that is about to be sent why it may not be.
+pub type Consent = Box<dyn Fn(MessageTag) -> Result<(), String>>;
+
 /// All entries of one rank.
 ///
 /// Messages and local work do not overlap; a span covers some of both. Edges repeat messages between parties, by sender and
 /// receiver.
 #[derive(Default)]
 pub struct Ledger {
+    /// With a policy, what may be sent.
+    pub(super) consent: Option<Consent>,
     /// With `--transcript`, what was sent, in a hash chain.
     pub(super) transcript: Option<Transcript>,
     messages: BTreeMap<MessageTag, Entry>,

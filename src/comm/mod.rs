@@ -26,7 +26,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{EXIT_INPUT, Error, ErrorKind, Result};
 use crate::linalg::{Element, flops};
 use crate::privacy::transcript::Transcript;
 
@@ -35,7 +35,7 @@ use self::transport::{Local, Transport};
 pub use crate::linalg::even_part;
 pub use collective::Parts;
 pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
-pub use ledger::{Entry, Ledger, MessageTag, Payload};
+pub use ledger::{Consent, Entry, Ledger, MessageTag, Payload};
 pub use parties::Parties;
 pub use party_communicator::PartyCommunicator;
 pub use party_reductions::LARGEST;
@@ -93,6 +93,11 @@ impl Communicator {
     pub fn start() -> Result<Self> {
         let chunk = std::env::var(CHUNK_VARIABLE).ok().and_then(|v| v.parse().ok()).filter(|&c| c > 0);
         Ok(Communicator::new(transport::start()?, chunk.unwrap_or(CHUNK), Rc::default()))
+    }
+
+    /// The ranks of a transport that was started elsewhere.
+    pub fn over(transport: Rc<dyn Transport>) -> Self {
+        Communicator::new(transport, CHUNK, Rc::default())
     }
 
     /// This process alone, without MPI.
@@ -157,9 +162,24 @@ impl Communicator {
         self.inner.size
     }
 
-    /// Whether this is rank 0, which prints and writes shared files.
+    /// Whether this is rank 0.
     pub fn is_root(&self) -> bool {
         self.inner.rank == 0
+    }
+
+    /// Whether each rank has an owner of its own, see [`Transport::owner`].
+    pub fn has_owners(&self) -> bool {
+        self.transport().owner(self.rank()).is_some()
+    }
+
+    /// A rank in messages: `rank 3`, or `site NAME`.
+    pub fn name_of(&self, rank: usize) -> String {
+        self.transport().owner(rank).map_or_else(|| format!("rank {rank}"), |owner| format!("site {owner}"))
+    }
+
+    /// Whether this rank prints and writes shared files: rank 0, or each one that has its own owner.
+    pub fn reports(&self) -> bool {
+        self.is_root() || self.has_owners()
     }
 
     fn transport(&self) -> &dyn Transport {
@@ -197,8 +217,19 @@ impl Communicator {
         self.ledger.borrow_mut().transcript.take()
     }
 
-    /// Notes in the transcript what is sent.
+    /// From now on, ends the job before a message leaves that `consent` refuses.
+    pub fn ask_consent(&self, consent: Consent) {
+        self.ledger.borrow_mut().consent = Some(consent);
+    }
+
+    /// Notes in the transcript what is sent, if it may be.
     fn sends<T: Element>(&self, tag: MessageTag, content: &[T]) {
+        if let Some(consent) = &self.ledger.borrow().consent
+            && let Err(why) = consent(tag)
+        {
+            eprintln!("fednmf: {why}");
+            end_job(EXIT_INPUT);
+        }
         if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {
             let payload = format!("{:?}", tag.payload);
             transcript.sent(tag.kind, &payload, tag.protection().name(), bytemuck::cast_slice(content));
@@ -251,7 +282,10 @@ impl Communicator {
             return result;
         }
         let errors = self.all_gather_value(AGREEMENT, &mine);
-        let (input, message) = errors.into_iter().flatten().next().expect("some rank has an error");
+        let first = errors.into_iter().enumerate().find_map(|(rank, error)| Some((rank, error?)));
+        let (rank, (input, message)) = first.expect("some rank has an error");
+        // Nobody sees the terminals of the others.
+        let message = if self.has_owners() { format!("{}: {message}", self.name_of(rank)) } else { message };
         Err(if input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())
     }
 

@@ -34,9 +34,14 @@ impl PartyCommunicator {
         self.ranks.size()
     }
 
-    /// Whether this is rank 0, which prints and writes shared files.
+    /// Whether this is rank 0.
     pub fn is_root(&self) -> bool {
         self.ranks.is_root()
+    }
+
+    /// As [`Communicator::reports`].
+    pub fn reports(&self) -> bool {
+        self.ranks.reports()
     }
 
     /// As [`Communicator::work`].

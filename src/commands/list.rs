@@ -74,7 +74,7 @@ fn describe(entry: &dyn Entry) -> String {
 }
 
 /// What leaves a party, as a table.
-fn message_table(m: &Description) -> String {
+pub(super) fn message_table(m: &Description) -> String {
     let mut rows = vec![["what", "payload", "shape", "how often", "protection"].map(String::from)];
     rows.extend(COMMON_MESSAGES.iter().chain(m.messages).map(|w| {
         let payload = format!("{:?}", w.payload);

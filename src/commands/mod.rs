@@ -5,9 +5,15 @@ pub mod audit;
 pub mod estimate;
 pub mod evaluate;
 pub mod factorize;
+#[cfg(feature = "sites")]
+pub mod join;
+#[cfg(feature = "sites")]
+pub mod keygen;
 pub mod list;
 pub mod project;
 mod provenance;
 pub mod report;
+#[cfg(feature = "sites")]
+pub mod serve;
 pub mod sweep;
 pub mod tools;

@@ -16,11 +16,12 @@ use crate::units::bytes;
 /// # Errors
 /// On all ranks, naming the node.
 pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
-    let own = (
-        (boot(), host::name().unwrap_or_else(|| "this machine".into())),
-        need,
-        limit.map_or_else(free, |limit| limit as f64),
-    );
+    // Other owners need not know the machine.
+    let node = match comm.has_owners() {
+        true => (String::new(), comm.name_of(comm.rank())),
+        false => (boot(), host::name().unwrap_or_else(|| "this machine".into())),
+    };
+    let own = (node, need, limit.map_or_else(free, |limit| limit as f64));
     // Nodes may share a name, but not a start of the system.
     let mut nodes = BTreeMap::<(String, String), (f64, f64, usize)>::new();
     for (name, need, free) in comm.all_gather_value(MEMORY, &own) {

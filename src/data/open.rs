@@ -108,6 +108,9 @@ fn party_files(
         let mut files = Vec::new();
         for party in parties.hosted(comm.rank()) {
             let Some(path) = party_path(pattern, party) else {
+                if spec.own_disk && !pattern.contains(PARTY) {
+                    return Err(Error::input(format!("{pattern}: there is no such file; check the name")));
+                }
                 return Err(Error::input(format!(
                     "{pattern}: no file for party {party} ({}); there must be one for each of the {} parties, numbered \
                      from 0 (--parties)",
@@ -123,7 +126,9 @@ fn party_files(
             let names = shared_names(spec, &path);
             files.push((file, names.as_deref().map(digest)));
         }
-        if parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some() {
+        let numbered = pattern.contains(PARTY) && !spec.own_disk;
+        if numbered && parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some()
+        {
             return Err(Error::input(format!(
                 "{pattern}: there are more files than the {} parties; give their number (--parties)",
                 parties.count
@@ -131,7 +136,9 @@ fn party_files(
         }
         Ok(files)
     };
-    let all = comm.all_gather_value(HEADERS, &comm.agree_on_error(read_own())?);
+    let own = comm.agree_on_error(read_own())?;
+    let mut all = comm.all_gather_value(HEADERS, &shown(&own, comm)?);
+    all[comm.rank()] = own;
     let mut files = Vec::with_capacity(parties.count);
     let mut named: Option<(String, String)> = None;
     for (rank, (file, digest)) in
@@ -151,6 +158,18 @@ fn party_files(
         files.push((file, Some(rank)));
     }
     Ok(files)
+}
+
+/// What the other ranks learn of the hosted parties' files: to other owners, the last part of the path alone.
+fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Result<Vec<(MatrixFile, Option<String>)>> {
+    let mut shown = own.to_vec();
+    if comm.has_owners() {
+        for (file, _) in &mut shown {
+            let name = Path::new(file.path()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            file.rename(&format!("{name} of {}", comm.name_of(comm.rank())));
+        }
+    }
+    Ok(shown)
 }
 
 /// The number of `{party}` files: as given, or those that rank 0 sees; where it sees its own alone, one for each rank.

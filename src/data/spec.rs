@@ -108,6 +108,8 @@ pub struct InputSpec {
     pub masked: bool,
     /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
     pub private: bool,
+    /// Whether each rank has the file of its own party at this path, on a disk of its own.
+    pub own_disk: bool,
 }
 
 /// The placeholder of the party's number (0, 1, …) in a path.
@@ -139,18 +141,19 @@ impl InputSpec {
             stack: Stack::Rows,
             masked: false,
             private,
+            own_disk: false,
         })
     }
 
     /// Whether the input is one file for each party.
     pub fn by_party(&self) -> bool {
-        matches!(&self.source, Source::File { path, .. } if path.contains(PARTY))
+        matches!(&self.source, Source::File { path, .. } if self.own_disk || path.contains(PARTY))
     }
 
     /// The files that the input consists of, as far as they exist; of `{party}` files those of the first parties.
     pub fn files(&self) -> Vec<PathBuf> {
         let Source::File { path, .. } = &self.source else { return Vec::new() };
-        if !self.by_party() {
+        if !path.contains(PARTY) {
             return vec![PathBuf::from(path)];
         }
         (0..self.parties.unwrap_or(usize::MAX)).map_while(|party| party_path(path, party)).map(PathBuf::from).collect()
@@ -168,7 +171,8 @@ impl InputSpec {
         }
         if self.by_party() && self.table.format == TableFormat::Triples {
             return Err(Error::input(
-                "--format triples: not with {party} files, since each party would number users and items in its own way;                  give one file, or each party's matrix as .mtx",
+                "--format triples: not with a file for each party, since each would number users and items in its own way; \
+                 give one file, or each party's matrix as .mtx",
             ));
         }
         Ok(())

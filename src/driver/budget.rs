@@ -54,7 +54,7 @@ fn budget_of(settings: &Settings) -> Option<BudgetPath<'_>> {
 fn files(path: &Path, comm: &Communicator, parties: Parties) -> impl Iterator<Item = (usize, PathBuf)> {
     let hosted: Range<usize> = parties.hosted(comm.rank());
     let text = path.display().to_string();
-    let own = text.contains(PARTY);
+    let own = text.contains(PARTY) || comm.has_owners();
     let kept = hosted.clone().filter(move |&party| own || party == 0);
     kept.map(move |party| (party - hosted.start, PathBuf::from(text.replace(PARTY, &party.to_string()))))
 }

@@ -162,7 +162,7 @@ impl<T: Real> Checkpointer<T> {
         self.unsaved = match saved {
             Err(e) if !e.everywhere => return Err(e),
             Err(e) => {
-                if self.comm.is_root() {
+                if self.comm.reports() {
                     eprintln!("fednmf: warning: no checkpoint: {e}; the last good one is unchanged, the run continues");
                 }
                 Some(e)

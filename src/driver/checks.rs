@@ -14,16 +14,26 @@ use crate::output::targets::{Content, Source, Target};
 use crate::output::view::file_of;
 
 /// Checks the files that the run writes, before anything is read; returns whether there is a checkpoint to resume from.
-/// Rank 0 checks, and every rank the files of its parties, which may be on another machine; errors are a rank's own.
+/// Rank 0 checks, or each owner of a rank, and every rank the files of its parties, which may be on another machine; errors are
+/// a rank's own.
 pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result<bool> {
     let mut resuming = false;
-    let checked = if comm.is_root() {
+    let mut checked = if comm.reports() {
         resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
-        check_files(settings, comm.size())
+        check_files(settings, comm)
     } else {
         files_with_parties(settings).into_iter().flatten().try_for_each(|target| target.check_party_files())
     };
+    let mine = resuming;
     let resuming = comm.broadcast_value(CONTROL, resuming);
+    if comm.has_owners() && mine != resuming && checked.is_ok() {
+        checked = Err(Error::input(format!(
+            "--resume: there is {} checkpoint here, but {} at {}; all sites need one, or none",
+            if mine { "a" } else { "no" },
+            if resuming { "one" } else { "none" },
+            comm.name_of(0)
+        )));
+    }
     checked.map(|()| resuming)
 }
 
@@ -44,7 +54,8 @@ fn files_with_parties(settings: &Settings) -> [Option<Target<'_>>; 2] {
 }
 
 /// Checks the files that the run writes against each other and against those that it reads.
-fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
+fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
+    let ranks = comm.size();
     let groups = settings.method.groups();
     let others = [
         ("--trace", settings.trace.as_deref(), Content::Trace),
@@ -53,7 +64,7 @@ fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
     ];
     let views: Vec<_> =
         settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
-    let transcripts = transcript::files(settings, ranks);
+    let transcripts = transcript::files(settings, comm);
     let transcripts =
         transcripts.iter().map(|path| Target { option: "--transcript", path, content: Content::Transcript });
     let views = views.iter().map(|path| Target { option: "--record-view", path, content: Content::View });

@@ -59,7 +59,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     let end = end_event(&driver.trajectory, stop, &profile, privacy);
     comm.agree_on_error(driver.trace.write(&end))?;
     report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
-    if comm.is_root() {
+    if comm.reports() {
         warnings(&run, &end, driver.leading, &driver.trajectory)
             .iter()
             .for_each(|text| eprintln!("fednmf: warning: {text}"));
@@ -106,7 +106,7 @@ fn write_results<T: Real>(
         comm.agree_on_error(view.finish(about()))?;
     }
     if let (Some(path), Some(method)) = (settings.method.groups().record_order, algorithm.asynchronous()) {
-        comm.agree_on_error(if comm.is_root() { write_order(path, method.order()) } else { Ok(()) })?;
+        comm.agree_on_error(if comm.reports() { write_order(path, method.order()) } else { Ok(()) })?;
     }
     Ok(())
 }

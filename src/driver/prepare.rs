@@ -67,6 +67,9 @@ pub fn prepare<T: Precision>(
     resuming: bool,
 ) -> Result<(Run, Driver<T>)> {
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
+    if let Some(path) = settings.checkpoint.as_ref().filter(|_| resuming) {
+        checkpoint::go_back(path, comm)?;
+    }
     let share = comm.agree_on_error(share(settings, comm))?;
     let view = settings.record_view.as_ref().map(|path| ViewFile::create(path, comm.rank()));
     let view = comm.agree_on_error(view.transpose())?;
@@ -84,7 +87,7 @@ pub fn prepare<T: Precision>(
         display.show_images(header.image);
     }
     let lines = report::lines(&settings, &header).map_err(Error::on_all_ranks)?;
-    let mut progress = Progress::quiet(comm.is_root(), settings.quiet, Some(settings.max_iters));
+    let mut progress = Progress::quiet(comm.reports(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
     progress.warnings(&header.warnings);
@@ -423,7 +426,7 @@ fn check_replaced(
     identity: &Map<String, Value>,
     progress: &mut Progress,
 ) -> Result<()> {
-    let Some(path) = settings.checkpoint.as_ref().filter(|path| comm.is_root() && checkpoint::has_content(path)) else {
+    let Some(path) = settings.checkpoint.as_ref().filter(|path| comm.reports() && checkpoint::has_content(path)) else {
         return Ok(());
     };
     let found = Checkpoint::resume(path).and_then(|(_, found)| checkpoint::compare(&found, identity).map(|()| found));
@@ -443,10 +446,10 @@ fn check_replaced(
     Ok(())
 }
 
-/// Opens the trace on rank 0 and writes its start event. Collective.
+/// Opens the trace on rank 0, or at each owner of a rank, and writes its start event. Collective.
 fn open_trace(settings: &Settings, comm: &Communicator, append: bool, start: &Value) -> Result<Trace> {
     watchdog::enter("opening the trace");
-    let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.is_root()), append);
+    let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.reports()), append);
     let mut trace = comm.agree_on_error(trace)?;
     if metadata::needs_history(settings) {
         trace = trace.in_memory();

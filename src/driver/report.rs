@@ -93,8 +93,9 @@ pub fn of_run<T: Real>(
 ) -> Result<()> {
     let Some((path, display)) = &settings.report else { return Ok(()) };
     // The plots read a file of factors, so that no rank needs to hold all of them.
-    let output = settings.output.clone().filter(|p| Stored::open(p).is_ok() || !comm.is_root());
-    let output = comm.broadcast_value(CONTROL, output);
+    let mut missing = [u32::from(comm.reports() && settings.output.as_ref().is_none_or(|p| Stored::open(p).is_err()))];
+    comm.max(CONTROL, &mut missing);
+    let output = settings.output.clone().filter(|_| missing[0] == 0);
     let file = output.clone().unwrap_or_else(|| temporary(path));
     if output.is_none() {
         let shared = |p: &&Piece<'_, T>| p.owner == Owner::Shared;
@@ -115,8 +116,8 @@ pub fn of_run<T: Real>(
         let factors = Stored::open(&file).map_err(|e| format!("The components are not shown: {e}."));
         report::write(path, vec![Run { history, factors, sample, display, notes }])
     };
-    let written = if comm.is_root() { write() } else { Ok(()) };
-    if output.is_none() && comm.is_root() {
+    let written = if comm.reports() { write() } else { Ok(()) };
+    if output.is_none() && comm.reports() {
         // A file that cannot be removed does no harm.
         let _ = std::fs::remove_file(&file);
     }

@@ -20,7 +20,10 @@ use crate::random::secret_rng;
 /// # Errors
 /// On all ranks, if a file exists already or cannot be written, or a key file holds no key.
 pub fn begin(settings: &Settings, comm: &Communicator) -> Result<()> {
-    let Some(path) = &settings.transcript else { return Ok(()) };
+    let Some(path) = &settings.transcript else {
+        // Each owner decides for itself.
+        return if comm.has_owners() { comm.agree_on_error(Ok(())) } else { Ok(()) };
+    };
     let path = own(path, comm);
     let key = settings.transcript_key.as_ref().map_or_else(|| path.with_extension("key"), |key| own(key, comm));
     comm.agree_on_error(create(settings, comm, &path, &key).map(|transcript| comm.keep_transcript(transcript)))
@@ -49,7 +52,12 @@ pub fn discard(settings: &Settings, comm: &Communicator) {
 
 /// The name of this rank's file.
 fn own(path: &Path, comm: &Communicator) -> PathBuf {
-    file_of(path, comm.rank(), comm.size())
+    file_of(path, comm.rank(), ranks_with_files(comm))
+}
+
+/// The number of ranks whose files need names of their own. At a site of its own a rank's file has the name that was given.
+fn ranks_with_files(comm: &Communicator) -> usize {
+    if comm.has_owners() { 1 } else { comm.size() }
 }
 
 /// The name of a rank's file.
@@ -64,7 +72,8 @@ fn file_of(path: &Path, rank: usize, ranks: usize) -> PathBuf {
 }
 
 /// The files of all ranks: transcripts, and the keys that sign them.
-pub fn files(settings: &Settings, ranks: usize) -> Vec<PathBuf> {
+pub fn files(settings: &Settings, comm: &Communicator) -> Vec<PathBuf> {
+    let ranks = ranks_with_files(comm);
     let Some(path) = &settings.transcript else { return Vec::new() };
     let of_rank = |rank| {
         let transcript = file_of(path, rank, ranks);

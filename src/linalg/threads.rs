@@ -53,9 +53,10 @@ pub fn with_threads<R>(threads: usize, f: impl FnOnce() -> R) -> Result<R> {
 }
 
 fn pool(threads: usize) -> Result<ThreadPool> {
-    ThreadPoolBuilder::new().num_threads(threads).build().map_err(|e| {
-        Error::failed(format!("--threads {threads}: the system refuses to start so many threads ({e})"))
-    })
+    ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .map_err(|e| Error::failed(format!("--threads {threads}: the system refuses to start so many threads ({e})")))
 }
 
 /// Calls `f` with the pool of this thread's work.

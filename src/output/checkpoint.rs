@@ -4,7 +4,11 @@
 //! their files `F.party-03.g17.h5`. A new generation is written beside the old one and becomes valid when the manifest is
 //! renamed, after everything else is on disk. Then the parties' older files are removed. A crash at any moment leaves the
 //! manifest of one complete generation.
+//!
+//! Where each rank has an owner of its own, each writes a manifest. A run that is lost between their renames leaves some at the
+//! new generation and some at the old one, so each keeps the one before too, as `F.previous.h5`.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -60,7 +64,12 @@ impl Checkpoint {
     ) -> Result<()> {
         if self.generation == 0 {
             // Files that the present manifest names must not be overwritten; those of an incomplete generation may.
-            self.generation = comm.broadcast_value(NUMBER, if comm.is_root() { generation(&self.path) } else { 0 });
+            let mut found = [if comm.reports() { generation(&self.path) } else { 0 }];
+            comm.max(NUMBER, &mut found);
+            self.generation = found[0];
+        }
+        if comm.has_owners() {
+            comm.agree_on_error(keep_previous(&self.path))?;
         }
         let generation = self.generation + 1;
         let mut attributes = attributes.clone();
@@ -79,7 +88,8 @@ impl Checkpoint {
         };
         job.write(comm)?.publish(comm)?;
         self.generation = generation;
-        remove_others(&self.path, generation, &job.hosted());
+        let oldest = if comm.has_owners() { generation - 1 } else { generation };
+        remove_others(&self.path, oldest..=generation, &job.hosted());
         Ok(())
     }
 
@@ -135,13 +145,61 @@ pub fn generation(path: &Path) -> u64 {
     if path.exists() { read().unwrap_or(0) } else { 0 }
 }
 
+/// The manifest before the present one.
+fn previous(path: &Path) -> PathBuf {
+    let extension = path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()));
+    path.with_extension(format!("previous{extension}"))
+}
+
+/// Gives the present manifest a second name, before a new one takes its place.
+fn keep_previous(path: &Path) -> Result<()> {
+    let failed = |e: std::io::Error| Error::failed(format!("{}: cannot be kept ({e})", path.display()));
+    if !path.exists() {
+        return Ok(());
+    }
+    let previous = previous(path);
+    match std::fs::remove_file(&previous) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+        _ => {}
+    }
+    // Some file systems have no second names.
+    std::fs::hard_link(path, &previous).or_else(|_| std::fs::copy(path, &previous).map(drop)).map_err(failed)
+}
+
+/// Where each rank has its own manifest: goes back to the newest one that all ranks have. Collective.
+///
+/// # Errors
+/// On all ranks, if there is none.
+pub fn go_back(path: &Path, comm: &Communicator) -> Result<()> {
+    if !comm.has_owners() {
+        return Ok(());
+    }
+    let moment = |path: &Path| {
+        let stored = Stored::open_sealed(path).ok()?;
+        let number = |name: &str| stored.attributes().get(name).and_then(Value::as_u64);
+        Some((number(GENERATION)?, number("iteration")?))
+    };
+    let mine = [moment(path), moment(&previous(path))];
+    let all = comm.all_gather_value(NUMBER, &mine);
+    let common = all[0].into_iter().flatten().filter(|moment| all.iter().all(|of| of.contains(&Some(*moment)))).max();
+    let Some(common) = common else {
+        return Err(Error::input(format!(
+            "{}: the sites' checkpoints are not of the same moment of the same run; start all without --resume",
+            path.display()
+        ))
+        .on_all_ranks());
+    };
+    let back = if mine[0] == Some(common) { Ok(()) } else { std::fs::rename(previous(path), path) };
+    comm.agree_on_error(back.map_err(|e| Error::failed(format!("{}: cannot be renamed ({e})", path.display()))))
+}
+
 /// Removes the files of `parties` of other generations, as far as fednmf wrote them. A file that remains does no harm.
-fn remove_others(path: &Path, generation: u64, parties: &[usize]) {
+fn remove_others(path: &Path, kept: RangeInclusive<u64>, parties: &[usize]) {
     if parties.is_empty() {
         return;
     }
     for (file, name) in party_files::beside(path) {
-        let other = name.generation.is_some_and(|found| found != generation) && parties.contains(&name.party);
+        let other = name.generation.is_some_and(|found| !kept.contains(&found)) && parties.contains(&name.party);
         if other && name.is_own(&file) {
             let _ = std::fs::remove_file(file);
         }
@@ -260,7 +318,7 @@ mod tests {
         // Killed before the old files were removed.
         check(&path, 5);
         fs::write(dir.path().join("F.party-01.g4.h5.txt"), "not ours").unwrap();
-        remove_others(&path, 5, &[1]);
+        remove_others(&path, 5..=5, &[1]);
         let mut names: Vec<String> =
             fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();

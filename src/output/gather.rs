@@ -1,4 +1,5 @@
-//! Collective writing: shared rows are sent to rank 0 in small blocks, private ones are written by their hosts.
+//! Collective writing: shared rows are sent to rank 0 in small blocks, private ones are written by their hosts. Where each
+//! rank has its own owner, shared rows are sent to all, and each writes its own copy.
 //!
 //! No rank may wait for one that has failed. So all agree before rows are sent, rank 0 keeps receiving if its file fails
 //! midway, and all agree again before a file is renamed to its final name.
@@ -119,13 +120,13 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         };
 
         let private = self.private(files.as_ref());
-        let writer = comm.is_root().then(|| self.shared_file(files.as_ref())).transpose();
+        let writer = comm.reports().then(|| self.shared_file(files.as_ref())).transpose();
         // In this order an error of the shared file takes precedence over those of the parties' files.
         let (writer, private) = comm.agree_on_error(writer.and_then(|w| Ok((w, private?))))?;
         let shared = self.shared_rows(comm, &plan, &shared, writer);
         let shared = comm.agree_on_error(shared)?;
         // Ranks that have nothing to write need not look.
-        let looks = self.generation.is_none() && (comm.is_root() || !private.is_empty());
+        let looks = self.generation.is_none() && (comm.reports() || !private.is_empty());
         let names = || {
             let all = hosted.iter().flatten();
             all.map(|&party| party_file(&pattern(self.path, None), party, width.unwrap_or(0))).collect()
@@ -156,7 +157,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         Sink::create(self.encoding, self.path, self.root(Owner::Shared, files), self.access)
     }
 
-    /// Sends this rank's rows to rank 0, which writes them and returns the finished file.
+    /// Sends this rank's rows to those that write them and returns the finished file.
     fn shared_rows(
         &self,
         comm: &Communicator,
@@ -183,7 +184,13 @@ impl<'p, T: Real> Job<'_, 'p, T> {
                         buffer.clear();
                         buffer.extend(piece.values.slice(s![local, ..]).iter());
                     }
-                    match (mine, comm.is_root()) {
+                    match (mine, comm.reports()) {
+                        // Each owner of a rank writes a file.
+                        (true, true) if comm.has_owners() => {
+                            (0..comm.size())
+                                .filter(|&r| r != comm.rank())
+                                .for_each(|r| comm.send(self.tag, r, &buffer));
+                        }
                         (true, false) => comm.send(self.tag, 0, &buffer),
                         (false, true) => {
                             buffer.resize(block.len() * matrix.cols, T::zero());

@@ -224,7 +224,7 @@ impl ResilientSum {
     fn report_losses(&self, comm: &PartyCommunicator, before: &[bool]) {
         let gone: Vec<String> =
             (0..before.len()).filter(|&p| before[p] && !self.left[p]).map(|p| p.to_string()).collect();
-        if comm.is_root() && !gone.is_empty() {
+        if comm.reports() && !gone.is_empty() {
             let who = if gone.len() == 1 { "party" } else { "parties" };
             let (left, all) = (self.left(), before.len());
             eprintln!("fednmf: warning: {who} {} dropped out; sums continue with {left} of {all}", gone.join(", "));

@@ -19,6 +19,8 @@ mod refused;
 mod releases;
 mod reproduce;
 mod secure;
+#[cfg(feature = "sites")]
+mod sites;
 mod transport;
 
 // Without MPI there are no ranks: these modules, and the tests marked with `needs MPI`, are left out.

@@ -88,6 +88,11 @@ pub trait Transport {
     /// The number of ranks in the group.
     fn size(&self) -> usize;
 
+    /// Who owns the machine of a rank, if each has an owner of its own, with a terminal and a disk that the others do not see.
+    fn owner(&self, _rank: usize) -> Option<&str> {
+        None
+    }
+
     /// Waits until all ranks have called it.
     fn barrier(&self);
 

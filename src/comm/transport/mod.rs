@@ -1,9 +1,9 @@
 //! How messages travel between the ranks of a job.
 //!
 //! [`Transport`] is what a [`Communicator`](super::Communicator) needs of it: collectives, messages between two ranks and
-//! subgroups. It knows buffers of numbers and ranks, and neither parties nor message kinds. There are two of them: [`Mpi`]
-//! between the processes that a launcher has started, and [`Local`] for one process, which needs no MPI at all. [`start`]
-//! chooses.
+//! subgroups. It knows buffers of numbers and ranks, and neither parties nor message kinds. There are three of them: [`Mpi`]
+//! between the processes that a launcher has started, [`Local`] for one process, which needs no MPI at all, between which
+//! [`start`] chooses; and [`sites`] between processes on the machines of different owners.
 
 mod interface;
 mod launch;
@@ -11,6 +11,8 @@ mod local;
 #[cfg(feature = "mpi")]
 #[allow(unsafe_code)]
 mod mpi;
+#[cfg(feature = "sites")]
+pub mod sites;
 
 use std::rc::Rc;
 
@@ -72,6 +74,8 @@ pub fn launched_rank() -> usize {
 pub fn abort(code: i32) -> ! {
     #[cfg(feature = "mpi")]
     mpi::abort(code);
+    #[cfg(feature = "sites")]
+    sites::abort(code);
     // No destructors: another thread may be inside a library.
     signal_hook::low_level::exit(code)
 }

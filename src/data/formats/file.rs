@@ -88,6 +88,11 @@ impl MatrixFile {
         &self.file.path
     }
 
+    /// Another path for messages, where nothing is read.
+    pub fn rename(&mut self, path: &str) {
+        self.file.path = path.to_string();
+    }
+
     /// Whether a table in text has a header and an index column; `None` for other formats.
     pub fn labels(&self) -> Option<Labels> {
         match &self.encoding {

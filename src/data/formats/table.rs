@@ -313,7 +313,7 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
         let all: Vec<String> = first.map(text_of).collect();
         // The name of the index column may be there or not.
         let extra = all.len().saturating_sub(table.cols);
-        if all.len() == table.cols || extra == usize::from(table.labels.index_col) {
+        if all.len() == table.cols + usize::from(table.labels.index_col) || all.len() == table.cols {
             all.into_iter().skip(extra).collect()
         } else {
             Vec::new()
@@ -683,7 +683,7 @@ mod tests {
             ("r,1,2\ns,3,4\n", None, Some("r|s")),
             ("7,1,2\n", None, None),
             // A title, not names.
-            ("My measurements\n7,1\n8,9\n", None, None),
+            ("Measurements\n7,1\n8,9\n", None, None),
         ] {
             let (found_columns, found_rows) = read(text);
             assert_eq!((list(found_columns).as_deref(), list(found_rows).as_deref()), (columns, rows), "{text:?}");

@@ -1,0 +1,228 @@
+//! What passes between a site and the hub: frames of a length, a kind and a body. Bodies of messages between two sites are
+//! sealed; the rest the hub reads.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of these frames and of what is sealed in them.
+pub const PROTOCOL: u32 = 1;
+
+/// Most bytes of a message that one frame carries, so that a slow line shows signs of life.
+pub const PIECE: usize = 128 << 10;
+
+/// Longest body that is accepted.
+const LONGEST: usize = 1 << 20;
+
+const CONTROL: u8 = 0;
+const DATA: u8 = 1;
+const ACK: u8 = 2;
+
+/// One frame. `peer` is the receiver on the way to the hub, and the sender on the way from it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Frame {
+    Control(Control),
+    /// A sealed piece of a message, numbered by sender and receiver from 0.
+    Data {
+        peer: u16,
+        number: u64,
+        sealed: Vec<u8>,
+    },
+    /// All pieces below `below` have arrived.
+    Ack {
+        peer: u16,
+        below: u64,
+    },
+}
+
+/// What a site says of itself first. Hub and site may be of different versions, so these fields stay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    pub version: String,
+    /// The name it asks for; by default the one of its certificate.
+    pub site: Option<String>,
+    /// Random; tells this process from another one of the same site.
+    pub instance: String,
+    /// The run that it takes part in, if it has lost its connection.
+    pub run: Option<String>,
+}
+
+/// The key of a site for one run, signed with the key of its certificate. Bytes are hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteKey {
+    pub site: String,
+    pub instance: String,
+    /// The certificate, and those between it and the CA.
+    pub chain: Vec<String>,
+    /// X25519.
+    pub key: String,
+    pub scheme: u16,
+    pub signature: String,
+}
+
+/// What the hub reads and writes itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Control {
+    Hello(Hello),
+    /// The run, its sites in the order of ranks, and which of them the receiver is.
+    Welcome {
+        run: String,
+        sites: Vec<String>,
+        rank: usize,
+    },
+    /// The connection ends: why.
+    Refused(String),
+    /// The same, but another process of the site may join later.
+    NotNow(String),
+    Key(Box<SiteKey>),
+    /// The sites that have not joined yet.
+    WaitingFor(Vec<String>),
+    /// All have: their keys, by rank.
+    Roster(Vec<SiteKey>),
+    /// A site is connected: whatever it has not acknowledged must be sent again.
+    Present(usize),
+    /// A site has no connection and may be so for as many seconds.
+    Away(usize, u64),
+    /// A site has been away for too long, or has ended with an error: the run ends.
+    Lost(usize, String),
+    /// The site has come to its end with this exit code.
+    Leave(i32),
+    /// A site has left in good order.
+    Left(usize),
+    /// The site ends with an error that the others do not know.
+    Abort(i32),
+    /// Sent when there is nothing else; the other side answers.
+    Ping,
+    Pong,
+}
+
+/// Whether a site may be called so: the name is one of a certificate.
+pub fn valid_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    (1..=63).contains(&name.len())
+        && name.chars().all(fits)
+        && !name.starts_with(['-', '.'])
+        && !name.ends_with(['-', '.'])
+}
+
+/// Text of the other side, without what would move the cursor of a terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().take(1000).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+impl Frame {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 5];
+        match self {
+            Frame::Control(control) => {
+                bytes[4] = CONTROL;
+                bytes.extend(serde_json::to_vec(control).expect("plain data"));
+            }
+            Frame::Data { peer, number, sealed } => {
+                bytes[4] = DATA;
+                bytes.extend(peer.to_le_bytes());
+                bytes.extend(number.to_le_bytes());
+                bytes.extend(sealed);
+            }
+            Frame::Ack { peer, below } => {
+                bytes[4] = ACK;
+                bytes.extend(peer.to_le_bytes());
+                bytes.extend(below.to_le_bytes());
+            }
+        }
+        let length = u32::try_from(bytes.len() - 5).expect("pieces are short");
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes
+    }
+
+    fn decode(kind: u8, body: &[u8]) -> Option<Frame> {
+        let numbers = || {
+            let (peer, rest) = body.split_first_chunk::<2>()?;
+            let (number, rest) = rest.split_first_chunk::<8>()?;
+            Some((u16::from_le_bytes(*peer), u64::from_le_bytes(*number), rest))
+        };
+        match kind {
+            CONTROL => serde_json::from_slice(body).ok().map(Frame::Control),
+            DATA => numbers().map(|(peer, number, sealed)| Frame::Data { peer, number, sealed: sealed.to_vec() }),
+            ACK => numbers().filter(|(.., rest)| rest.is_empty()).map(|(peer, below, _)| Frame::Ack { peer, below }),
+            _ => None,
+        }
+    }
+}
+
+/// Puts frames together from what arrives.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+    /// Where the next frame begins.
+    at: usize,
+}
+
+impl Decoder {
+    /// Where arriving bytes go.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.at > 0 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+        &mut self.bytes
+    }
+
+    /// The next complete frame.
+    ///
+    /// # Errors
+    /// If the bytes are no frame.
+    pub fn next(&mut self) -> Result<Option<Frame>, String> {
+        let rest = &self.bytes[self.at..];
+        let Some((head, rest)) = rest.split_first_chunk::<5>() else { return Ok(None) };
+        let [a, b, c, d, kind] = *head;
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        if length > LONGEST {
+            return Err("the other side speaks another protocol (a frame is too long)".into());
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let frame = Frame::decode(kind, body).ok_or("the other side speaks another protocol (an unknown frame)")?;
+        self.at += 5 + length;
+        Ok(Some(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sites_are_names_of_certificates() {
+        assert!(["a", "site-1", "hospital.example.org"].iter().all(|name| valid_name(name)));
+        assert!(["", "A", "a b", "-a", "a_b", "*.org", "a."].iter().all(|name| !valid_name(name)));
+    }
+
+    #[test]
+    fn frames_survive_any_cut() {
+        let frames = [
+            Frame::Control(Control::Away(3, 60)),
+            Frame::Data { peer: 2, number: 7, sealed: vec![1, 2, 3] },
+            Frame::Ack { peer: 1, below: 9 },
+            Frame::Data { peer: 0, number: u64::MAX, sealed: Vec::new() },
+        ];
+        let bytes: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
+        for step in [1, 2, 5, 7, bytes.len()] {
+            let (mut decoder, mut found) = (Decoder::default(), Vec::new());
+            for part in bytes.chunks(step) {
+                decoder.buffer().extend(part);
+                while let Some(frame) = decoder.next().unwrap() {
+                    found.push(frame);
+                }
+            }
+            assert_eq!(found, frames);
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        for wrong in [&b"GET / HTTP/1.1"[..], &[1, 0, 0, 0, 9, 0], &[1, 0, 0, 0, 0, b'x'], &[1, 0, 0, 0, 2, 0]] {
+            let mut decoder = Decoder::default();
+            decoder.buffer().extend(wrong);
+            assert!(decoder.next().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! `fednmf join`: one party of a factorisation, on its own machine with its own data.
+
+mod policy;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use self::policy::Policy;
+use super::factorize::RunArgs;
+use super::list;
+use crate::algorithms::method::ConfiguredMethod;
+use crate::comm::transport::sites::{Address, Config, Sites};
+use crate::comm::{CONTROL, Communicator, watchdog};
+use crate::data::Source;
+use crate::driver;
+use crate::driver::settings::{Every, Settings};
+use crate::error::{Error, Result};
+use crate::output::attributes;
+
+/// Where the hub is, who this is, and what it agrees to; then the options of a run.
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    /// The hub, to which this site dials out; through the proxy of https_proxy, if that is set
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Site")]
+    hub: Address,
+    /// The site's certificate (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Site")]
+    cert: PathBuf,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Site")]
+    key: PathBuf,
+    /// The certificate of the CA of hub and sites (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Site")]
+    ca: PathBuf,
+    /// Take part under this name, which the certificate must have [default: the one that it has]
+    #[arg(long, value_name = "NAME", help_heading = "Site")]
+    site: Option<String>,
+    /// What this site agrees to, in JSON: methods, require, min_parties, max_epsilon, sites, in_the_clear
+    #[arg(long, value_name = "F.json", help_heading = "Site")]
+    policy: Option<PathBuf>,
+    /// Wait S seconds for the hub and the other sites at the start
+    #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=604_800), help_heading = "Site")]
+    wait: u64,
+    /// Try for S seconds to get a lost connection back
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = "Site")]
+    patience: u64,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Options that a site may choose for itself: others need not know them, and they do not change the answer.
+const OWN: [&str; 4] = ["input", "threads", "budget", "budget_limit"];
+
+/// Takes part in a run; returns the exit code.
+///
+/// # Errors
+/// If an option, a file or a certificate is wrong, the policy does not allow the run, sites differ in their options, or the
+/// run fails.
+pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communicator) -> Result<i32> {
+    if process.size() > 1 {
+        return Err(Error::input("join: a site is one process; start it without mpirun").on_all_ranks());
+    }
+    let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
+    let mut settings = args.run.check(method, std::env::args().collect())?;
+    let description = settings.description();
+    if !description.partition.is_private() {
+        return Err(Error::input(format!(
+            "--algo {}: its ranks may see each other's data; sites need a method of parties: 'fednmf list' shows which",
+            description.name
+        )));
+    }
+    if settings.carry_on {
+        return Err(Error::input(
+            "--on-lost-party continue: a site that is lost ends the run; use --checkpoint and --resume",
+        ));
+    }
+    policy.check(&settings)?;
+    if !settings.quiet {
+        eprintln!("What leaves this site with --algo {}:\n{}", description.name, list::message_table(description));
+    }
+    let sites = Rc::new(Sites::join(Config {
+        hub: args.hub,
+        cert: args.cert,
+        key: args.key,
+        ca: args.ca,
+        site: args.site,
+        version: attributes::VERSION.into(),
+        wait: Duration::from_secs(args.wait),
+        patience: Duration::from_secs(args.patience),
+        tells: !settings.quiet,
+        progress: watchdog::step,
+    })?);
+    policy.check_sites(sites.names())?;
+    let comm = Communicator::over(sites.clone());
+    if let Some(consent) = policy.consent() {
+        comm.ask_consent(consent);
+    }
+    let done = take_part(&mut settings, &sites, &comm);
+    match &done {
+        Ok(code) => sites.leave(*code),
+        Err(e) if e.everywhere => sites.leave(e.exit_code()),
+        // The caller ends the run for all.
+        Err(_) => {}
+    }
+    done
+}
+
+fn take_part(settings: &mut Settings, sites: &Sites, comm: &Communicator) -> Result<i32> {
+    if !settings.quiet {
+        let name = &sites.names()[comm.rank()];
+        eprintln!("site {name} is party {} of {}: {}", comm.rank(), comm.size(), sites.names().join(", "));
+    }
+    same_options(settings, sites.names(), comm)?;
+    if let Some(parties) = settings.parties.filter(|parties| *parties != comm.size()) {
+        return Err(Error::input(format!(
+            "--parties {parties}: each of the {} sites is a party; leave the option out",
+            comm.size()
+        ))
+        .on_all_ranks());
+    }
+    settings.input.own_disk = true;
+    settings.input.parties = Some(comm.size());
+    driver::run(settings, comm)
+}
+
+/// Compares the options of all sites. Collective.
+///
+/// # Errors
+/// On all ranks, with the first difference.
+fn same_options(settings: &Settings, sites: &[String], comm: &Communicator) -> Result<()> {
+    let all = comm.all_gather_value(CONTROL, &compared(settings));
+    let first = &all[0];
+    for (site, other) in sites.iter().zip(&all).skip(1) {
+        let missing = other.keys().filter(|name| !first.contains_key(*name));
+        if let Some(name) = first.keys().chain(missing).find(|name| first.get(*name) != other.get(*name)) {
+            let value = |map: &Map<String, Value>| match map.get(name) {
+                Some(Value::String(text)) => text.clone(),
+                Some(Value::Null) | None => "none".into(),
+                Some(value) => value.to_string(),
+            };
+            let what = if name == "version" { "fednmf".into() } else { format!("--{}", name.replace('_', "-")) };
+            return Err(Error::input(format!(
+                "the sites differ in {what}: {} has {}, {site} has {}; agree on one command",
+                sites[0],
+                value(first),
+                value(other)
+            ))
+            .on_all_ranks());
+        }
+    }
+    Ok(())
+}
+
+/// What must be the same at all sites.
+fn compared(settings: &Settings) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.insert("version".into(), attributes::VERSION.into());
+    all.extend(settings.all());
+    let table = settings.input.table.to_json();
+    for name in OWN.into_iter().map(String::from).chain(table.keys().cloned()) {
+        all.remove(&name);
+    }
+    if let Source::Synthetic(_) = settings.input.source {
+        all.insert("input".into(), settings.input_text.clone().into());
+    }
+    // Not where, but whether: all take part in writing.
+    let writes = [
+        ("output", settings.output.is_some()),
+        ("checkpoint", settings.checkpoint.is_some()),
+        ("resume", settings.resume),
+        ("report", settings.report.is_some()),
+        ("record_view", settings.record_view.is_some()),
+        ("budget", settings.method.groups().dp.is_some_and(|dp| dp.budget_path().is_some())),
+    ];
+    let given = |given: bool| if given { "given" } else { "none" };
+    all.extend(writes.map(|(name, is)| (name.to_string(), given(is).into())));
+    let every = match settings.checkpoint_every {
+        Every::Auto => Value::Null,
+        Every::Iterations(n) => n.into(),
+        Every::Seconds(s) => json!(format!("{s}s")),
+    };
+    all.insert("checkpoint_every".into(), every);
+    all
+}

@@ -1,0 +1,83 @@
+//! `fednmf serve`: the hub between sites.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::comm::Communicator;
+use crate::comm::transport::sites::{Hub, HubConfig, valid_name};
+use crate::error::{Error, Result};
+use crate::output::attributes;
+
+/// Where to listen, and for whom.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Address and port to listen on; sites need to reach this port alone
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7443")]
+    listen: String,
+    /// The names of the sites, party 0 first, as in their certificates
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', required = true)]
+    sites: Vec<String>,
+    /// The hub's certificate (PEM), which names the host that the sites' --hub names
+    #[arg(long, value_name = "FILE")]
+    cert: PathBuf,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// The certificate of the CA whose certificates are accepted (PEM)
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+    /// Remember the run in this file, so that a hub that is started again goes on with it
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// End the run when a site has no connection for S seconds
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    patience: u64,
+    /// Serve one run after the other; without it the hub ends with the first
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Serves; returns the exit code.
+///
+/// # Errors
+/// If an option, a file or the address is wrong.
+pub fn serve(args: &ServeArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("serve: the hub is one process; start it without mpirun").on_all_ranks());
+    }
+    check_names(&args.sites)?;
+    Hub::serve(HubConfig {
+        listen: args.listen.clone(),
+        cert: args.cert.clone(),
+        key: args.key.clone(),
+        ca: args.ca.clone(),
+        sites: args.sites.clone(),
+        journal: args.journal.clone(),
+        patience: Duration::from_secs(args.patience),
+        keep: args.keep,
+        version: attributes::VERSION.into(),
+    })
+    .map_err(Error::on_all_ranks)
+}
+
+/// Checks names of sites.
+///
+/// # Errors
+/// Naming the one that is wrong.
+pub(super) fn check_names(sites: &[String]) -> Result<()> {
+    if let Some(name) = sites.iter().find(|name| !valid_name(name)) {
+        return Err(Error::input(format!(
+            "--sites: '{name}' is no name of a site; use lower-case letters, digits, dots and hyphens"
+        ))
+        .on_all_ranks());
+    }
+    if let Some((at, name)) = sites.iter().enumerate().find(|(at, name)| sites[..*at].contains(name)) {
+        return Err(Error::input(format!("--sites: {name} is there twice, also in place {}", at + 1)).on_all_ranks());
+    }
+    if sites.len() < 2 {
+        return Err(Error::input("--sites: there must be at least two").on_all_ranks());
+    }
+    Ok(())
+}

@@ -1,0 +1,598 @@
+//! Parties on machines of their own: a hub and sites as separate processes on loopback, each with its own certificate and
+//! directory.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use fednmf::comm::transport::sites::{Config, Sites};
+use fednmf::commands::keygen;
+#[cfg(feature = "mpi")]
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+#[cfg(feature = "mpi")]
+use crate::common::matrix;
+use crate::common::{fednmf, npy};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Certificates, data and processes of a run.
+struct Stage {
+    dir: TempDir,
+    hub: Option<Child>,
+    port: u16,
+    sites: Vec<Child>,
+}
+
+fn certificates(dir: &Path, begin: SystemTime, end: SystemTime) {
+    let names: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
+    keygen::make(dir, &names, &["localhost".into(), "127.0.0.1".into()], begin, end).unwrap();
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let dir = tempdir().unwrap();
+        certificates(&dir.path().join("keys"), SystemTime::now() - HOUR, SystemTime::now() + HOUR);
+        for (i, name) in NAMES.iter().enumerate() {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            npy(&dir.path().join(name), "rows.npy", 40 * i..40 * (i + 1));
+            npy(dir.path(), &format!("rows-{i}.npy"), 40 * i..40 * (i + 1));
+        }
+        Stage { dir, hub: None, port: 0, sites: Vec::new() }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn keys(&self, name: &str) -> PathBuf {
+        self.at("keys").join(name)
+    }
+
+    fn command(&self, words: &str, errors: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fednmf"));
+        let log = File::options().create(true).append(true).open(self.at(errors)).unwrap();
+        command.args(words.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        for proxy in ["https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"] {
+            command.env_remove(proxy);
+        }
+        command
+    }
+
+    /// Starts the hub, on the port that it had before.
+    fn start_hub(&mut self, more: &str) {
+        let sites = NAMES.join(",");
+        let line = format!("serve --listen 127.0.0.1:{} --sites {sites} {more}", self.port);
+        let lines = self.hub_says().lines().count();
+        let mut command = self.command(&line, "hub.err");
+        command.arg("--cert").arg(self.keys("hub.pem")).arg("--key").arg(self.keys("hub.key"));
+        if !more.contains("--ca") {
+            command.arg("--ca").arg(self.keys("ca.pem"));
+        }
+        self.hub = Some(command.arg("--journal").arg(self.at("journal")).spawn().unwrap());
+        self.wait_for(|stage| {
+            let said = stage.hub_says();
+            let port =
+                said.lines().skip(lines).find_map(|l| l.split("127.0.0.1:").nth(1)?.split(' ').next()?.parse().ok());
+            port.map(|port| stage.port = port).is_some()
+        });
+    }
+
+    fn wait_for(&mut self, mut f: impl FnMut(&mut Stage) -> bool) {
+        let start = Instant::now();
+        while !f(self) {
+            assert!(start.elapsed() < Duration::from_secs(60), "hub: {}", self.hub_says());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn hub_says(&self) -> String {
+        text(&self.at("hub.err"))
+    }
+
+    fn says(&self, site: &str) -> String {
+        text(&self.at(&format!("{site}.err")))
+    }
+
+    /// The command of a site, with {site} in it for its name.
+    fn join(&self, site: &str, words: &str) -> Command {
+        let words = words.replace("{site}", &self.at(site).display().to_string());
+        let line = format!("join --hub localhost:{} {words}", self.port);
+        let mut command = self.command(&line, &format!("{site}.err"));
+        let input = self.at(site).join("rows.npy");
+        for (option, path) in [
+            ("--cert", self.keys(&format!("{site}.pem"))),
+            ("--key", self.keys(&format!("{site}.key"))),
+            ("--ca", self.keys("ca.pem")),
+            ("--input", input),
+        ] {
+            if !words.contains(&format!("{option} ")) {
+                command.arg(option).arg(path);
+            }
+        }
+        command
+    }
+
+    fn start_sites(&mut self, words: &str) {
+        self.sites = NAMES.iter().map(|site| self.join(site, words).spawn().unwrap()).collect();
+    }
+
+    /// Waits for all sites: exit codes and standard outputs.
+    fn finish_sites(&mut self) -> Vec<(Option<i32>, String)> {
+        std::mem::take(&mut self.sites).into_iter().map(|site| end_of(site, &self.hub_says())).collect()
+    }
+
+    fn finish_hub(&mut self) -> Option<i32> {
+        end_of(self.hub.take().unwrap(), "hub").0
+    }
+
+    /// Expects that all sites end well, and the hub too.
+    fn all_well(&mut self) -> Vec<String> {
+        let ends = self.finish_sites();
+        for (site, (code, _)) in NAMES.iter().zip(&ends) {
+            assert_eq!(*code, Some(0), "site {site}: {}\nhub: {}", self.says(site), self.hub_says());
+        }
+        assert_eq!(self.finish_hub(), Some(0), "{}", self.hub_says());
+        ends.into_iter().map(|(_, out)| out).collect()
+    }
+
+    /// The same run by MPI, with the output in `mpi/f.h5`.
+    #[cfg(feature = "mpi")]
+    fn by_mpi(&self, words: &str) -> PathBuf {
+        let output = self.at("mpi.h5");
+        let run = fednmf(4, words).arg("--input").arg(self.at("rows-{party}.npy")).arg("--output").arg(&output);
+        run.ok();
+        output
+    }
+
+    /// Expects each site to have the factors of a run by MPI, to the bit.
+    #[cfg(feature = "mpi")]
+    fn expect_factors_of(&self, output: &Path, what: &str) {
+        for (party, site) in NAMES.iter().enumerate() {
+            let own = self.at(site).join("f.h5");
+            let of_party = |path: &Path| {
+                path.with_file_name(format!("{}.party-0{party}.h5", path.file_stem().unwrap().to_string_lossy()))
+            };
+            let pairs = [(output.to_path_buf(), own.clone()), (of_party(output), of_party(&own))];
+            let mut compared = 0;
+            for (mpi, site) in pairs {
+                let there = |path: &Path, name| hdf5::File::open(path).unwrap().link_exists(name);
+                for name in ["U", "V"].into_iter().filter(|name| there(&mpi, name)) {
+                    let (a, b) = (matrix(&mpi, name), matrix(&site, name));
+                    assert!(
+                        a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()) && a.dim() == b.dim(),
+                        "{what}: {name}"
+                    );
+                    compared += 1;
+                }
+            }
+            assert_eq!(compared, 2, "{what}: U and V");
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for child in self.sites.iter_mut().chain(&mut self.hub) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits for a process, but not for ever.
+fn end_of(mut child: Child, what: &str) -> (Option<i32>, String) {
+    let start = Instant::now();
+    let mut out = String::new();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+            return (status.code(), out);
+        }
+        if start.elapsed() > Duration::from_secs(90) {
+            let _ = child.kill();
+            panic!("no end: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+#[cfg(feature = "mpi")]
+fn sites_compute_the_bits_of_mpirun() {
+    for words in [
+        "--algo fnmf --secure-sum -k 4 --max-iters 12",
+        "--algo felb-mu --binarize 8 -k 4 --max-iters 12",
+        "--algo secure-hals --transpose -k 4 --max-iters 8",
+        "--algo syn-ssd-uv --transpose -k 4 --max-iters 8",
+        "--algo asyn-sd --transpose -k 3 --max-iters 8",
+    ] {
+        let mut stage = Stage::new();
+        stage.start_hub("");
+        stage.start_sites(&format!(
+            "{words} --json --output {{site}}/f.h5 --trace {{site}}/t.jsonl --transcript {{site}}/s.jsonl"
+        ));
+        for summary in stage.all_well() {
+            let summary: Value = serde_json::from_str(&summary).unwrap();
+            assert_eq!((&summary["ranks"], &summary["parties"]), (&4.into(), &4.into()));
+        }
+        stage.expect_factors_of(&stage.by_mpi(words), words);
+        assert!(!stage.at("journal").exists(), "a run that has ended needs no journal");
+        let says = stage.says("b");
+        assert!(says.contains("What leaves this site") && says.contains("site b is party 1 of 4"), "{says}");
+        let verified = fednmf(0, "audit verify").arg(stage.at("c").join("s.jsonl")).run();
+        assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+        assert!(stage.at("d").join("t.jsonl").exists());
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_at_both_ends() {
+    let mut stage = Stage::new();
+    certificates(&stage.at("others"), SystemTime::now() - HOUR, SystemTime::now() + HOUR);
+    certificates(&stage.at("old"), SystemTime::now() - 2 * HOUR, SystemTime::now() - HOUR);
+    // A CA may have several certificates; this one has made some that have expired.
+    let both = text(&stage.keys("ca.pem")) + &text(&stage.at("old").join("ca.pem"));
+    std::fs::write(stage.at("both.pem"), both).unwrap();
+    stage.start_hub(&format!("--ca {} --keep", stage.at("both.pem").display()));
+    let run = "--algo fnmf -k 2 --max-iters 2 -q";
+    let pair = |dir: &str, name: &str| {
+        let file = |end: &str| stage.at(dir).join(format!("{name}.{end}")).display().to_string();
+        format!("--cert {} --key {} {run}", file("pem"), file("key"))
+    };
+    let other_ca = format!("--ca {} {run}", stage.at("others").join("ca.pem").display());
+    for (words, code, at_site, at_hub) in [
+        (pair("others", "a"), 2, "not from the hub's CA", "certificate is not from the CA"),
+        (pair("old", "a"), 2, "it has expired", "certificate has expired"),
+        (other_ca, 2, "the hub's certificate is not from the CA of --ca", "not from the site's CA"),
+        (pair("keys", "hub"), 2, "refuses this certificate", "for another purpose"),
+        (format!("--site b {run}"), 2, "the certificate is not for this site", "--site b: the certificate is not"),
+        (format!("--site x {run}"), 2, "no site x in this run; its sites are a, b, c, d", "no site x"),
+        (format!("--wait 1 {run}"), 1, "sites b, c, d did not join within 1 s", "site a has gone"),
+        (run.replace("fnmf", "hals"), 2, "need a method of parties", ""),
+        (format!("--key {} {run}", stage.keys("b.key").display()), 2, "does not fit --cert", ""),
+        (format!("--ca {} {run}", stage.keys("a.key").display()), 2, "holds no certificate", ""),
+    ] {
+        let (said, told) = (stage.hub_says().len(), stage.says("a").len());
+        let end = end_of(stage.join("a", &words).spawn().unwrap(), &words);
+        let says = stage.says("a")[told..].to_string();
+        assert_eq!(end.0, Some(code), "{words}: {says}");
+        assert!(says.contains(at_site) && says.matches("fednmf: ").count() == 1, "{words}: {says}");
+        stage.wait_for(|stage| stage.hub_says()[said..].contains(at_hub));
+    }
+    // Another version, which no built program has.
+    let config = |version: &str| Config {
+        hub: format!("localhost:{}", stage.port).parse().unwrap(),
+        cert: stage.keys("a.pem"),
+        key: stage.keys("a.key"),
+        ca: stage.keys("ca.pem"),
+        site: None,
+        version: version.into(),
+        wait: Duration::from_secs(1),
+        patience: Duration::from_secs(1),
+        tells: false,
+        progress: || {},
+    };
+    let refusal = Sites::join(config("0.0.1")).err().unwrap();
+    assert!(refusal.exit_code() == 2 && refusal.message.contains("this site runs fednmf 0.0.1"), "{refusal}");
+    assert!(stage.hub_says().contains("refused a connection") && stage.hub_says().contains("fednmf 0.0.1"));
+    // Other options.
+    let before = stage.says("a").len();
+    stage.sites = NAMES
+        .iter()
+        .map(|site| stage.join(site, &format!("{run} --seed {}", u8::from(*site == "c"))).spawn().unwrap())
+        .collect();
+    assert!(stage.finish_sites().iter().all(|(code, _)| *code == Some(2)));
+    for site in NAMES {
+        let says = stage.says(site);
+        assert!(says.contains("the sites differ in --seed: a has 0, c has 1"), "{site}: {says}");
+    }
+    assert!(!stage.says("a")[before..].contains("was lost"), "one message");
+    stage.wait_for(|stage| stage.hub_says().contains("site c has ended with exit code 2"));
+}
+
+/// Long enough to be killed in.
+#[cfg(feature = "mpi")]
+const LONG: &str = "--algo fnmf --secure-sum -k 4 --max-iters 1500 --eval-every 100";
+
+/// Waits until a site's trace has so many events.
+#[cfg(feature = "mpi")]
+fn wait_for_events(stage: &mut Stage, count: usize) {
+    stage.wait_for(|stage| text(&stage.at("d").join("t.jsonl")).lines().count() >= count);
+}
+
+#[test]
+#[cfg(feature = "mpi")]
+fn a_site_that_is_killed_ends_the_run_which_can_be_resumed() {
+    let mut stage = Stage::new();
+    let line = format!(
+        "{LONG} -q --patience 20 --output {{site}}/f.h5 --trace {{site}}/t.jsonl --checkpoint {{site}}/c.h5 --checkpoint-every 20 \
+         --resume"
+    );
+    stage.start_hub("--patience 1 --keep");
+    for killed in [1, 0, 3] {
+        let events = text(&stage.at("d").join("t.jsonl")).lines().count();
+        stage.start_sites(&line);
+        wait_for_events(&mut stage, events + 2);
+        std::thread::sleep(Duration::from_millis(50 * killed as u64));
+        let start = Instant::now();
+        stage.sites[killed].kill().unwrap();
+        let ends = stage.finish_sites();
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+        for (at, site) in NAMES.iter().enumerate().filter(|(at, _)| *at != killed) {
+            let says = stage.says(site);
+            assert_eq!(ends[at].0, Some(1), "{says}");
+            let lost = format!("site {} was lost: it had no connection to the hub for 1 s", NAMES[killed]);
+            assert!(says.contains(&lost) && says.contains("--resume"), "{says}");
+            // Nothing half-written.
+            assert!(!stage.at(site).join("f.h5").exists());
+        }
+        stage.wait_for(|stage| stage.hub_says().trim_end().ends_with("waits for sites a, b, c, d"));
+    }
+    stage.start_sites(&line);
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("a"));
+    stage.expect_factors_of(&stage.by_mpi(LONG), "resumed");
+}
+
+#[test]
+#[cfg(feature = "mpi")]
+fn a_hub_that_is_killed_and_started_again_goes_on() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    stage.start_sites(&format!("{LONG} --output {{site}}/f.h5 --trace {{site}}/t.jsonl"));
+    for events in [3, 6] {
+        wait_for_events(&mut stage, events);
+        stage.hub.as_mut().unwrap().kill().unwrap();
+        stage.hub.take().unwrap().wait().unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        stage.start_hub("");
+        stage.wait_for(|stage| stage.hub_says().rsplit("goes on").next().unwrap().matches("is back").count() == 4);
+    }
+    stage.all_well();
+    let says = stage.says("a");
+    assert!(says.contains("lost the connection to the hub") && says.contains("again"), "{says}");
+    stage.expect_factors_of(&stage.by_mpi(LONG), "after kills of the hub");
+}
+
+/// Hub and sites killed at random moments, FEDNMF_FAULTS times: whatever is lost is resumed, and the end has the same bits.
+#[test]
+#[cfg(feature = "mpi")]
+fn kills_at_random_moments_change_no_bit() {
+    let kills: usize = std::env::var("FEDNMF_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
+    let mut state = u64::from(std::process::id());
+    let mut draw = |below: u64| {
+        state = fednmf::random::mix(state);
+        state % below
+    };
+    let mut stage = Stage::new();
+    let line = format!(
+        "{LONG} -q --patience 20 --wait 30 --output {{site}}/f.h5 --trace {{site}}/t.jsonl --checkpoint {{site}}/c.h5 \
+         --checkpoint-every 20 --resume"
+    );
+    stage.start_hub("--patience 1 --keep");
+    let mut done = 0;
+    loop {
+        let (told, begins) = (stage.hub_says().len(), "the run begins");
+        stage.start_sites(&line);
+        stage.wait_for(|stage| stage.hub_says()[told..].contains(begins));
+        while done < kills && stage.sites[0].try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(draw(500)));
+            done += 1;
+            if draw(2) == 0 {
+                stage.hub.as_mut().unwrap().kill().unwrap();
+                stage.hub.take().unwrap().wait().unwrap();
+                std::thread::sleep(Duration::from_millis(draw(500)));
+                stage.start_hub("--patience 1 --keep");
+            } else {
+                let killed = draw(4) as usize;
+                stage.sites[killed].kill().unwrap();
+                break;
+            }
+        }
+        let codes: Vec<Option<i32>> = stage.finish_sites().into_iter().map(|(code, _)| code).collect();
+        // Killed, told so, or done before the kill.
+        assert!(codes.iter().all(|code| [None, Some(0), Some(1)].contains(code)), "{codes:?}: {}", stage.says("a"));
+        if done == kills && codes == [Some(0); 4] {
+            break;
+        }
+        if codes == [Some(0); 4] {
+            // Again from the start.
+            for site in NAMES {
+                std::fs::remove_file(stage.at(site).join("c.h5")).unwrap();
+            }
+        }
+    }
+    stage.expect_factors_of(&stage.by_mpi(LONG), "after kills");
+}
+
+#[test]
+fn sites_give_up_a_hub_that_does_not_come_back() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    stage.start_sites("--algo fnmf -k 4 --max-iters 1000000 --eval-every 0 -q --patience 1");
+    stage.wait_for(|stage| stage.hub_says().contains("the run begins"));
+    stage.hub.as_mut().unwrap().kill().unwrap();
+    stage.hub.take().unwrap().wait().unwrap();
+    let ends = stage.finish_sites();
+    for (site, (code, _)) in NAMES.iter().zip(ends) {
+        let says = stage.says(site);
+        assert!(code == Some(1) && says.contains("there was no connection for 1 s (--patience)"), "{says}");
+    }
+    // Nor does a run start with a journal of others.
+    let listen = format!("serve --listen 127.0.0.1:0 --sites a,b --journal {}", stage.at("journal").display());
+    let mut command = stage.command(&listen, "second.err");
+    for (option, file) in [("--cert", "hub.pem"), ("--key", "hub.key"), ("--ca", "ca.pem")] {
+        command.arg(option).arg(stage.keys(file));
+    }
+    assert_eq!(end_of(command.spawn().unwrap(), "another hub").0, Some(2));
+    assert!(text(&stage.at("second.err")).contains("of a run of sites a,b,c,d"));
+}
+
+#[test]
+fn a_policy_is_asked_before_anything_leaves() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep --patience 2");
+    let run = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 -q";
+    let alone = |stage: &Stage, policy: &str, words: &str| {
+        std::fs::write(stage.at("p.json"), policy).unwrap();
+        let told = stage.says("a").len();
+        let line = format!("{words} --wait 1 --policy {}", stage.at("p.json").display());
+        let code = end_of(stage.join("a", &line).spawn().unwrap(), words).0;
+        (code, stage.says("a")[told..].to_string())
+    };
+    for (policy, words, why) in [
+        (r#"{"methods": ["fnmf"]}"#, run, "does not allow --algo felb-mu, only fnmf"),
+        (r#"{"require": ["secure-sum"]}"#, run, "requires --secure-sum"),
+        (r#"{"max_epsilon": 1}"#, run, "--dp is required"),
+        (r#"{"methods": ["nosuch"]}"#, run, "nosuch: no such method"),
+        (r#"{"minimum": 3}"#, run, "is no policy"),
+    ] {
+        let (code, says) = alone(&stage, policy, words);
+        assert!(code == Some(2) && says.contains(why) && says.matches("fednmf: ").count() == 1, "{policy}: {says}");
+    }
+    assert!(!stage.hub_says().contains("joined"), "{}", stage.hub_says());
+    // What depends on the others: one site refuses, and the others are told.
+    for (policy, why) in [
+        (r#"{"min_parties": 5}"#, "requires at least 5 parties, and this run has 4"),
+        (r#"{"sites": ["a", "b", "c"]}"#, "does not name site d"),
+        (r#"{"in_the_clear": []}"#, "does not allow 'statistics of the matrix' to leave in the clear"),
+    ] {
+        std::fs::write(stage.at("p.json"), policy).unwrap();
+        let told: Vec<usize> = NAMES.iter().map(|site| stage.says(site).len()).collect();
+        let line = |site: &str| {
+            if site == "b" { format!("{run} --policy {}", stage.at("p.json").display()) } else { run.into() }
+        };
+        stage.sites = NAMES.iter().map(|site| stage.join(site, &line(site)).spawn().unwrap()).collect();
+        let ends = stage.finish_sites();
+        for (at, site) in NAMES.iter().enumerate() {
+            let says = &stage.says(site)[told[at]..];
+            let (code, words) =
+                if *site == "b" { (2, why) } else { (1, "site b has ended with an error (exit code 2)") };
+            assert!(ends[at].0 == Some(code) && says.contains(words), "{policy}: {site}: {:?} {says}", ends[at].0);
+        }
+        stage.wait_for(|stage| stage.hub_says().trim_end().ends_with("waits for sites a, b, c, d"));
+    }
+    // And one that agrees.
+    let policy = r#"{"methods": ["felb-mu"], "require": ["secure-sum"], "min_parties": 3, "sites": ["a", "b", "c", "d"],
+                     "in_the_clear": ["statistics of the matrix"]}"#;
+    std::fs::write(stage.at("p.json"), policy).unwrap();
+    stage.start_sites(&format!("{run} --secure-sum --eval-every 0 --policy {}", stage.at("p.json").display()));
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("b"));
+}
+
+/// What passed through a proxy: the first lines, and the bytes of each direction.
+#[derive(Default)]
+struct Passed {
+    requests: Vec<String>,
+    streams: Vec<Vec<u8>>,
+}
+
+/// An HTTP proxy that knows CONNECT alone, and asks for a login.
+fn proxy(passed: Arc<Mutex<Passed>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let passed = passed.clone();
+            std::thread::spawn(move || drop(tunnel(client, &passed)));
+        }
+    });
+    port
+}
+
+fn tunnel(mut client: TcpStream, passed: &Arc<Mutex<Passed>>) -> std::io::Result<()> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && client.read(&mut byte)? == 1 {
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    passed.lock().unwrap().requests.push(head.lines().next().unwrap_or_default().to_string());
+    if !head.contains("Proxy-Authorization: Basic bWU6c2VjcmV0\r\n") {
+        return client.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
+    }
+    let to = head.split_whitespace().nth(1).unwrap_or_default();
+    let hub = TcpStream::connect(to)?;
+    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+    let copy = |mut from: TcpStream, mut to: TcpStream, place: usize| {
+        let passed = passed.clone();
+        move || {
+            let mut buffer = [0; 4096];
+            while let Ok(n @ 1..) = from.read(&mut buffer) {
+                passed.lock().unwrap().streams[place].extend(&buffer[..n]);
+                if to.write_all(&buffer[..n]).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(std::net::Shutdown::Write);
+        }
+    };
+    let place = {
+        let streams = &mut passed.lock().unwrap().streams;
+        streams.extend([Vec::new(), Vec::new()]);
+        streams.len() - 2
+    };
+    let back = std::thread::spawn(copy(hub.try_clone()?, client.try_clone()?, place + 1));
+    copy(client, hub, place)();
+    let _ = back.join();
+    Ok(())
+}
+
+#[test]
+fn sites_dial_through_a_proxy_which_sees_tls_alone() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    let passed = Arc::new(Mutex::new(Passed::default()));
+    let port = proxy(passed.clone());
+    let run = "--algo fnmf --secure-sum -k 3 --max-iters 3 -q";
+    let stranger =
+        stage.join("a", &format!("{run} --wait 1")).env("https_proxy", format!("http://127.0.0.1:{port}")).spawn();
+    assert_eq!(end_of(stranger.unwrap(), "no login").0, Some(1));
+    assert!(stage.says("a").contains("407 Proxy Authentication Required"), "{}", stage.says("a"));
+    let url = format!("http://me:secret@127.0.0.1:{port}");
+    let sites = NAMES.iter().map(|site| stage.join(site, run).env("HTTPS_PROXY", &url).spawn().unwrap());
+    stage.sites = sites.collect();
+    stage.all_well();
+    let passed = passed.lock().unwrap();
+    assert!(passed.requests.iter().all(|line| line.starts_with("CONNECT localhost:")), "{:?}", passed.requests);
+    assert_eq!(passed.streams.len(), 8);
+    for stream in &passed.streams {
+        // Records of a handshake, of its end, and of application data.
+        let mut rest = stream.as_slice();
+        while let Some((&[kind, 3, 1 | 3, high, low], body)) = rest.split_first_chunk::<5>() {
+            assert!([20, 22, 23].contains(&kind), "a record of kind {kind}");
+            rest = &body[usize::from(high) << 8 | usize::from(low)..];
+        }
+        assert!(rest.is_empty(), "{} bytes that are no TLS", rest.len());
+        assert!(stream.len() > 1000 && !stream.windows(8).any(|w| w == b"fednmf s" || w == b"hospital"));
+    }
+}
+
+#[test]
+fn keys_are_for_their_owner_and_never_replaced() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempdir().unwrap();
+    let keygen = || fednmf(0, "keygen --sites north,south --hub hub.example.org").arg(dir.path().join("keys"));
+    assert_eq!(keygen().run().code, Some(0));
+    for (name, mode) in [("north.key", 0o600), ("hub.key", 0o600), ("south.pem", 0o644), ("ca.pem", 0o644)] {
+        let found = std::fs::metadata(dir.path().join("keys").join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{name}");
+    }
+    assert!(!dir.path().join("keys/ca.key").exists());
+    keygen().own_process().refused(&["is not empty", "never replaced"]);
+    for wrong in ["--sites North,b", "--sites a,a", "--sites a", "--sites hub,b"] {
+        let line = format!("keygen {wrong} --hub localhost");
+        fednmf(0, &line).arg(dir.path().join("other")).own_process().refused(&["--sites"]);
+    }
+}
