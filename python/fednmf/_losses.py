@@ -35,7 +35,7 @@ def frobenius(X: Any, W: np.ndarray, H: np.ndarray) -> float:
         squared = float(X.data.astype(np.float64) @ X.data.astype(np.float64))
         squared += np.vdot(W.T @ W, H @ H.T) - 2 * np.vdot(X @ H.T, W)
     else:
-        squared = sum(np.linalg.norm(X[rows] - W[rows] @ H) ** 2 for rows in _row_blocks(X, len(H)))
+        squared = sum((float(np.linalg.norm(X[rows] - W[rows] @ H)) ** 2 for rows in _row_blocks(X, len(H))), 0.0)
     return float(np.sqrt(max(squared, 0.0)))
 
 

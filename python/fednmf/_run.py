@@ -43,14 +43,14 @@ class Run(NamedTuple):
 
 def count(name: str, value: Any) -> int:
     """`value` if it is a whole number from 1 on."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
         return int(value)
     raise ValueError(f"{name}={value!r}: must be a whole number, at least 1")
 
 
 def at_least_zero(name: str, value: Any) -> float:
     """`value` if it is a finite number from 0 on."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value < float("inf"):
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < float("inf"):
         return float(value)
     raise ValueError(f"{name}={value!r}: must be a number, at least 0")
 
