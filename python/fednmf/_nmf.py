@@ -28,8 +28,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_components : int, "auto" or None
         Number of components. None: the number of features; "auto": that of W or H if they are given, else as None.
     init : None, "random", "nndsvd", "nndsvda" or "custom"
-        The start. None: chosen by sizes with solver "auto", else "nndsvda" if n_components is at most the smaller
-        dimension and the loss is Frobenius, otherwise "random". "custom": W and H of `fit_transform`.
+        The start. None: chosen by sizes with solver "auto" and the Frobenius loss, else "nndsvda" if n_components is at most
+        the smaller dimension, otherwise "random". "custom": W and H of `fit_transform`.
     solver : "auto", "cd" or "mu"
         "auto": accelerated coordinate descent (HALS with extrapolation), or sketches for very large dense matrices, and
         multiplicative updates for the Kullback-Leibler divergence. "cd": coordinate descent (HALS). "mu": multiplicative
@@ -100,7 +100,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> np.ndarray:
         """Finds the components of X (n_samples, n_features) and returns W (n_samples, n_components).
 
-        For the Frobenius loss W is the exact minimiser for `components_`, as `transform` returns it. W and H (n_components,
+        W is the minimiser for `components_`, as `transform` returns it. W and H (n_components,
         n_features) are the start with init "custom".
 
         Raises
@@ -114,6 +114,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         k = self._k(X.shape[1], start)
         algo, init = self._method(X.shape, k, loss)
         tol = _run.at_least_zero("tol", self.tol)
+        if start is None and algo == "kl-mu" and init != "random":
+            start, init = self._singular_vectors(X, k, init), None
         run = _run.factorize(
             [X],
             algo=algo,
@@ -121,8 +123,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             random_state=self.random_state,
             max_iter=_run.count("max_iter", self.max_iter),
             tol=tol / 10,
-            options={} if start or init is None else {"init": init},
-            scale="as-found" if start else "balanced",
+            options={"init": init} if start is None and init is not None else {},
+            scale="as-found" if self.init == "custom" else "balanced",
             n_jobs=self.n_jobs,
             start=start and (start[0], np.ascontiguousarray(start[1].T)),
             callback=_print if self.verbose else None,
@@ -134,12 +136,13 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 stacklevel=2,
             )
         factors = {name: values for name, _, values in run.factors}
-        W, self.components_ = factors["U"], np.ascontiguousarray(factors["V"].T)
+        self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
         if loss == _FROBENIUS:
             W = _run.project(X, self.components_, self.n_jobs)
             self.reconstruction_err_ = _losses.frobenius(X, W, self.components_)
         else:
+            W = _losses.project_kullback_leibler(X, self.components_, self.max_iter, self.tol)
             divergence = _losses.kullback_leibler(X, W, self.components_)
             self.reconstruction_err_ = float(np.sqrt(2 * divergence))
         return W
@@ -194,8 +197,6 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if loss == _KULLBACK_LEIBLER:
             if self.solver == "cd":
                 raise ValueError("solver='cd' is for beta_loss='frobenius'; use 'mu' or 'auto'")
-            if self.init in ("nndsvd", "nndsvda"):
-                raise ValueError(f"init={self.init!r} is for beta_loss='frobenius'; use None, 'random' or 'custom'")
         return loss
 
     def _start(self, X: Any, W: Any, H: Any) -> Optional[tuple[np.ndarray, np.ndarray]]:
@@ -224,15 +225,28 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _method(self, shape: tuple[int, int], k: int, loss: str) -> tuple[str, Optional[str]]:
         """The method's name, and its --init (None: its default)."""
-        if loss == _KULLBACK_LEIBLER:
-            return "kl-mu", None
         fits = k <= min(shape)
         if self.init in ("nndsvd", "nndsvda") and not fits:
             raise ValueError(f"init={self.init!r} needs n_components <= {min(shape)}, the smaller dimension of X")
-        if self.solver == "auto":
-            return "auto", self.init
+        if self.solver == "auto" and loss == _FROBENIUS:
+            return "auto", None if self.init == "custom" else self.init
         init = self.init or ("nndsvda" if fits else "random")
-        return {"cd": "hals", "mu": "mu"}[self.solver], init
+        return "kl-mu" if loss == _KULLBACK_LEIBLER else {"cd": "hals", "mu": "mu"}[self.solver], init
+
+    def _singular_vectors(self, X: Any, k: int, init: Optional[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The start of multiplicative updates for the Frobenius loss, without any update: kl-mu has none of its own."""
+        run = _run.factorize(
+            [X],
+            algo="mu",
+            k=k,
+            random_state=self.random_state,
+            max_iter=0,
+            options={"init": init},
+            eval_every=0,
+            n_jobs=self.n_jobs,
+        )
+        factors = {name: values for name, _, values in run.factors}
+        return factors["U"], np.ascontiguousarray(factors["V"].T)
 
 
 def _print(iteration: int, measures: dict[str, float]) -> None:
