@@ -12,6 +12,7 @@ pub mod driver;
 pub mod error;
 pub mod hdf5_probe;
 pub mod host;
+pub mod library;
 pub mod linalg;
 pub mod metrics;
 pub mod nls;

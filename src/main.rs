@@ -2,8 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::Write as _;
-
 use fednmf::cli;
 use fednmf::comm::{self, Communicator};
 use fednmf::error::{EXIT_DONE, Error};
@@ -25,9 +23,14 @@ fn main() {
     let request = cli::parse(std::env::args_os());
     let request = request.and_then(|request| Ok((cli::answer(&request)?, request)));
     if let Ok((Some(text), _)) = &request {
-        // A reader that has gone (`fednmf list | head`) is no error.
-        let _ = if comm::launched_rank() == 0 { std::io::stdout().write_all(text.as_bytes()) } else { Ok(()) };
-        std::process::exit(EXIT_DONE);
+        let printed = if comm::launched_rank() == 0 { output::stdout::print(text) } else { Ok(()) };
+        std::process::exit(match printed {
+            Ok(()) => EXIT_DONE,
+            Err(e) => {
+                eprintln!("fednmf: {e}");
+                e.exit_code()
+            }
+        });
     }
 
     comm::abort_on_panic();

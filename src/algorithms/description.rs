@@ -4,6 +4,7 @@ use crate::comm::{AGREEMENT, CONTROL, LARGEST, MessageTag, Payload};
 use crate::data;
 use crate::metrics::Measure;
 use crate::output::{CHECKPOINT, OUTPUT, summary};
+use crate::party_sum::{KEYS, masked};
 use crate::privacy::Protection;
 
 /// What one iteration is: what `--max-iters` counts.
@@ -82,7 +83,21 @@ impl MessageSpec {
     pub const fn new(tag: MessageTag, shape: &'static str, when: &'static str) -> Self {
         MessageSpec { kind: tag.kind, payload: tag.payload, shape, when }
     }
+
+    /// Whether it belongs to evaluations, which `--eval-every 0` leaves out.
+    pub fn is_evaluation(&self) -> bool {
+        self.kind.starts_with("evaluation")
+    }
+
+    /// Whether it leaves in the clear also where sums are masked.
+    pub fn is_always_shown(&self) -> bool {
+        ALWAYS_SHOWN.contains(&self.kind)
+    }
 }
+
+/// Kinds of messages that leave in the clear also where sums are masked: a factor that all parties have, and how far from it
+/// any party is.
+const ALWAYS_SHOWN: [&str; 2] = ["evaluation: gather U", "evaluation: largest disagreement"];
 
 /// For the message table of a method with exact sums over parties in the clear.
 pub const LARGEST_TERM: MessageSpec =
@@ -96,7 +111,12 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "decisions of rank 0: when to evaluate, to save, to stop; settings that it read",
     ),
     MessageSpec::new(AGREEMENT, "a flag; at an error its text", "before and after each step that may fail"),
-    MessageSpec::new(data::HEADERS, "names, formats and shapes of the files", "once, while loading"),
+    MessageSpec::new(
+        data::HEADERS,
+        "path, format, shape, number of stored entries and names of datasets of each file; a digest of the names that files of \
+         parties have in common",
+        "once, while loading",
+    ),
     MessageSpec::new(
         data::COUNTS,
         "counts of the entries of rows and columns",
@@ -109,9 +129,16 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(
         data::STATISTICS,
-        "sum, norm, range and number of the entries; without private data their hash too",
+        "sum, norm and number of the entries; without private data their range and hash too",
         "once, while loading",
     ),
+    MessageSpec::new(
+        masked(data::STATISTICS),
+        "sum, norm and number of private entries",
+        "the same, with --secure-sum",
+    ),
+    MessageSpec::new(KEYS, "32 bytes", "once, while loading, with --secure-sum"),
+    MessageSpec::new(data::LARGEST_ENTRY, "1", "once, while loading, with --scale max"),
     MessageSpec::new(data::MEMORY, "name, and memory needed and free", "twice, before loading"),
     MessageSpec::new(
         data::NAMES,
@@ -128,10 +155,30 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
 const OUTPUT_SHAPES: MessageTag = MessageTag::new(OUTPUT.kind, Payload::Control);
 const CHECKPOINT_SHAPES: MessageTag = MessageTag::new(CHECKPOINT.kind, Payload::Control);
 
+/// What differential privacy hides: neighbouring inputs differ in one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtectedUnit {
+    /// The whole data of a party
+    Party,
+    /// A column of the data
+    Column,
+}
+
+impl ProtectedUnit {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            ProtectedUnit::Party => "the whole data of a party, in the place of any other",
+            ProtectedUnit::Column => "one column, in the place of any other",
+        }
+    }
+}
+
 /// Whether a method offers `--dp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DifferentialPrivacy {
-    Offered,
+    Offered(ProtectedUnit),
     /// Not, and why.
     Refused(&'static str),
 }
@@ -162,6 +209,18 @@ pub struct Description {
 }
 
 impl Description {
+    /// What its `--dp` protects; `None` where it is not offered.
+    pub fn protects(&self) -> Option<ProtectedUnit> {
+        if let DifferentialPrivacy::Offered(unit) = self.dp { Some(unit) } else { None }
+    }
+
+    /// Whether such a message has noise with `--dp`.
+    pub fn adds_noise_to(&self, message: &MessageSpec) -> bool {
+        self.protects().is_some()
+            && (message.payload == Payload::SharedFactor
+                || message.payload == Payload::Product && message.when.contains("with --dp"))
+    }
+
     /// Whether it factorises matrices of 0 and 1, and those only.
     pub fn is_boolean(&self) -> bool {
         self.forms.contains(&Form::Bits)
@@ -186,8 +245,9 @@ impl Description {
             Payload::Control => return "in the clear; independent of the entries".into(),
             _ => "in the clear",
         };
-        let masked = self.messages.iter().any(|w| w.kind == message.kind && w.payload == Payload::Masked);
-        let noised = self.dp == DifferentialPrivacy::Offered && message.payload == Payload::SharedFactor;
+        let masked =
+            COMMON_MESSAGES.iter().chain(self.messages).any(|w| w.kind == message.kind && w.payload == Payload::Masked);
+        let noised = self.adds_noise_to(message);
         let more = [(masked, "masked with --secure-sum"), (noised, "noised with --dp")];
         let more: Vec<&str> = more.into_iter().filter_map(|(is, text)| is.then_some(text)).collect();
         if more.is_empty() { clear.into() } else { format!("{clear}; {}", more.join(", ")) }

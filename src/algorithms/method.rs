@@ -42,11 +42,11 @@ impl Groups<'_> {
     ///
     /// # Errors
     /// Naming the option that is wrong.
-    fn check(&self) -> Result<()> {
+    fn check(&self, method: &Description) -> Result<()> {
         if let (Some(threshold), Some(sum)) = (self.threshold, self.secure_sum) {
             threshold.check(sum, self.dp.is_some_and(DpArgs::is_on))?;
         }
-        self.dp.map_or(Ok(()), DpArgs::check)
+        self.dp.zip(method.protects()).map_or(Ok(()), |(dp, unit)| dp.check(unit))
     }
 }
 
@@ -67,6 +67,11 @@ pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send
     /// the registry refuses.
     fn groups(&self) -> Groups<'_> {
         Groups::default()
+    }
+
+    /// Whether sums over parties are masked.
+    fn masks_sums(&self) -> bool {
+        self.groups().secure_sum.is_some_and(|sum| sum.secure_sum)
     }
 
     /// The method that these parameters choose for a matrix, and why; before the matrix is known (`None`) a first guess.
@@ -121,6 +126,9 @@ pub trait ConfiguredMethod: fmt::Debug + Send + Sync {
 
     fn groups(&self) -> Groups<'_>;
 
+    /// See [`Method::masks_sums`].
+    fn masks_sums(&self) -> bool;
+
     /// See [`Method::choose`].
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice>;
 
@@ -156,12 +164,16 @@ impl<M: Method> ConfiguredMethod for M {
     }
 
     fn check(&self) -> Result<()> {
-        Method::groups(self).check()?;
+        Method::groups(self).check(M::DESCRIPTION)?;
         Method::check(self)
     }
 
     fn groups(&self) -> Groups<'_> {
         Method::groups(self)
+    }
+
+    fn masks_sums(&self) -> bool {
+        Method::masks_sums(self)
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
@@ -240,7 +252,7 @@ impl<M: Method> Entry for PhantomData<M> {
 
     fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
         let method = M::from_arg_matches(matches).map_err(|e| Error::input(e.render().to_string()))?;
-        Method::groups(&method).check()?;
+        Method::groups(&method).check(M::DESCRIPTION)?;
         Method::check(&method)?;
         Ok(Arc::new(method))
     }

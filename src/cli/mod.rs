@@ -4,6 +4,7 @@
 mod args;
 mod options;
 mod reference;
+mod revealed;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -14,6 +15,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 pub use self::args::{Cli, Command};
 pub use self::reference::algorithms;
+pub use self::revealed::revealed;
 use crate::algorithms::description::DifferentialPrivacy;
 use crate::algorithms::method::{ConfiguredMethod, Entry};
 use crate::algorithms::registry;
@@ -194,7 +196,7 @@ fn foreign_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
 }
 
 fn takes_dp(name: &str) -> bool {
-    registry::find(name).is_some_and(|entry| entry.description().dp == DifferentialPrivacy::Offered)
+    registry::find(name).is_some_and(|entry| entry.description().protects().is_some())
 }
 
 /// The answer to what needs neither data nor other ranks; `None` for the rest.

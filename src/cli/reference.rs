@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::CommandFactory as _;
 
+use super::revealed::revealed;
 use super::{Cli, options};
 use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
 use crate::algorithms::registry;
@@ -51,6 +52,8 @@ pub fn reference() -> String {
         let words = if words.is_empty() { String::new() } else { format!(" [{}]", words.join(", ")) };
         let _ = writeln!(out, "| `--{}{}` | {}{words} | {defaults} |", option.name, cell(&value), cell(&option.help()));
     }
+    out.push_str("\n## What each method reveals\n\n");
+    out.push_str(&revealed());
     out.push_str("\n## What leaves a rank or a party\n\nWith every algorithm, while loading:\n\n");
     message_table(&mut out, None, COMMON_MESSAGES);
     out.push_str("\nAnd with each of them:\n");

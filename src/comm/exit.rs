@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::{CONTROL, Communicator, transport, watchdog};
 use crate::error::EXIT_FAILED;
@@ -47,14 +47,22 @@ pub fn end_without_lost_ranks(survivors: &Communicator, code: i32) -> ! {
     idle_until_abort()
 }
 
-/// The last of SIGTERM, SIGINT and SIGUSR1 since the start; the driver acts on it at its next check.
+/// Whether whoever started the process made it ignore SIGHUP.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) != 0)
+}
+
+/// The last of SIGTERM, SIGINT, SIGUSR1 and SIGHUP since the start; the driver acts on it at its next check.
 #[derive(Debug, Clone)]
 pub struct Signals {
     last: Arc<AtomicUsize>,
 }
 
 impl Signals {
-    /// Catches the three signals from the first call on. A second SIGINT or SIGTERM ends the process the default way.
+    /// Catches the signals from the first call on. A second SIGINT or SIGTERM ends the process the default way. SIGHUP stays
+    /// ignored under nohup.
     ///
     /// # Errors
     /// If the system refuses a handler.
@@ -70,7 +78,8 @@ impl Signals {
             signal_hook::flag::register_conditional_default(signal, armed.clone())?;
             signal_hook::flag::register(signal, armed.clone())?;
         }
-        for signal in [SIGTERM, SIGINT, SIGUSR1] {
+        let hang_up = Some(SIGHUP).filter(|_| !ignores_hang_up());
+        for signal in [SIGTERM, SIGINT, SIGUSR1].into_iter().chain(hang_up) {
             signal_hook::flag::register_usize(signal, last.clone(), signal as usize)?;
         }
         Ok(CAUGHT.get_or_init(|| Signals { last }).clone())
@@ -87,6 +96,7 @@ impl Signals {
             SIGTERM => "SIGTERM",
             SIGINT => "SIGINT",
             SIGUSR1 => "SIGUSR1",
+            SIGHUP => "SIGHUP",
             _ => "a signal",
         }
     }

@@ -1,12 +1,15 @@
-//! `fednmf account`: the (ε, δ) of a number of releases, or the number that a budget allows. Reads no data.
+//! `fednmf account`: the (ε, δ) of a number of releases, or the number that a budget allows; or what a `--budget` file says.
+//! Reads no data.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use crate::data::PARTY;
 use crate::error::{Error, Result};
-use crate::privacy::PrivacyLoss;
+use crate::privacy::{BudgetFile, PrivacyLoss};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NoiseKind {
@@ -18,7 +21,7 @@ pub enum NoiseKind {
 /// What is asked.
 #[derive(Debug, Args)]
 pub struct AccountArgs {
-    /// NoiseKind of noise
+    /// Kind of noise
     #[arg(long, value_enum, default_value_t = NoiseKind::Gaussian)]
     dp: NoiseKind,
     /// Noise of a release in units of its sensitivity: standard deviation (gaussian) or scale (laplace); for xor the
@@ -37,6 +40,10 @@ pub struct AccountArgs {
     /// Bits by which two messages may differ (xor): entries of V, or twice --clip
     #[arg(long, value_name = "N", default_value_t = 1)]
     bits: u64,
+    /// Print what a --budget file says instead: the runs, what they have spent or may still spend, the limit, and what is
+    /// left. With {party} in its name the files of all parties
+    #[arg(long, value_name = "F.json", conflicts_with_all = ["dp", "noise", "epsilon", "delta", "releases", "bits"])]
+    budget: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -88,11 +95,41 @@ impl AccountArgs {
         }
     }
 
+    /// What budget files say.
+    fn kept(&self, path: &Path) -> Result<String> {
+        let text = path.display().to_string();
+        let paths: Vec<String> = if text.contains(PARTY) {
+            let of = |party: usize| text.replace(PARTY, &party.to_string());
+            // The first is named even if it is missing, for the error.
+            (0..)
+                .map(of)
+                .enumerate()
+                .take_while(|(at, path)| *at == 0 || Path::new(path).exists())
+                .map(|(_, path)| path)
+                .collect()
+        } else {
+            vec![text]
+        };
+        let mut out = String::new();
+        for path in &paths {
+            let at = |e: Error| e.at(format!("--budget {path}"));
+            let read = std::fs::read_to_string(path).map_err(|e| {
+                at(Error::input(format!("cannot be read ({e}); name a file that a run with --budget wrote")))
+            })?;
+            let budget = BudgetFile::parse(&read).map_err(at)?;
+            out += &if self.json { format!("{}\n", budget_json(path, &budget)) } else { budget_table(path, &budget) };
+        }
+        Ok(out)
+    }
+
     /// The answer.
     ///
     /// # Errors
     /// Naming the option that is wrong.
     pub fn answer(&self) -> Result<String> {
+        if let Some(path) = &self.budget {
+            return self.kept(path);
+        }
         self.check()?;
         let noise = match (self.noise, self.epsilon) {
             (Some(noise), _) => noise,
@@ -109,7 +146,11 @@ impl AccountArgs {
             return Ok(format!("{all}\n"));
         }
         let unit = if self.dp == NoiseKind::Xor { "chance of a flip" } else { "sensitivities" };
-        let mut out = format!("{:?} noise: {noise:.6} ({unit}), delta {}\n\nreleases  epsilon\n", self.dp, self.delta);
+        let mut out = format!(
+            "{:?} noise: {noise:.6} ({unit}), delta {}; hidden is the whole data of a party, or with secure-hals a column\n\n\
+             releases  epsilon\n",
+            self.dp, self.delta
+        );
         // 1, 2, 5, 10, 20, 50, …
         let steps = (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));
         for at in steps.take_while(|at| *at < self.releases) {
@@ -121,6 +162,30 @@ impl AccountArgs {
         }
         Ok(out)
     }
+}
+
+fn budget_json(path: &str, budget: &BudgetFile) -> serde_json::Value {
+    let (epsilon, delta) = budget.spent();
+    json!({
+        "budget": path, "limit": budget.limit, "epsilon": epsilon, "delta": delta, "left": budget.left(), "runs": budget.runs,
+    })
+}
+
+fn budget_table(path: &str, budget: &BudgetFile) -> String {
+    let mut out = format!("{path}: a budget for all runs on its data\n\n");
+    let width = budget.runs.iter().map(|run| run.method.len()).max().unwrap_or(0).max("method".len());
+    let _ = writeln!(out, "{:16}  {:width$}  {:>12}  {:>10}  state", "run", "method", "epsilon", "delta");
+    for run in &budget.runs {
+        // A run that was killed, or still runs, has what it may spend.
+        let state = if run.ended { "ended" } else { "reserved" };
+        let (epsilon, delta) = (format!("{:.6}", run.epsilon), format!("{:e}", run.delta));
+        let _ = writeln!(out, "{:16}  {:width$}  {epsilon:>12}  {delta:>10}  {state}", run.run, run.method);
+    }
+    let (epsilon, delta) = budget.spent();
+    let _ =
+        writeln!(out, "\n{} run(s) have spent or reserved epsilon {epsilon:.6}, delta {delta:e}.", budget.runs.len());
+    let _ = writeln!(out, "The limit is epsilon {}, of which {:.6} is left.", budget.limit, budget.left());
+    out
 }
 
 #[cfg(test)]

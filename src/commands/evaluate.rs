@@ -22,6 +22,7 @@ use crate::metrics;
 use crate::metrics::Measure;
 use crate::output::matrices::{Factor, Stored};
 use crate::output::progress::Progress;
+use crate::output::stdout::print;
 
 /// `fednmf evaluate`.
 #[derive(Debug, Args)]
@@ -110,7 +111,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     }
     let measures = measures(&provenance, block, marks, (&u, &v), norm2, comm)?;
     if comm.is_root() {
-        print!("{}", text(args, &provenance, &measures, (m, n, k)));
+        print(&text(args, &provenance, &measures, (m, n, k)))?;
     }
     Ok(EXIT_DONE)
 }

@@ -282,6 +282,8 @@ impl RunArgs {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
         }
         input.parties = args.parties;
+        input.masked = method.masks_sums();
+        input.private |= description.partition.is_private();
         input.memory = args.memory;
         input.stack = if description.partition == Partition::PartyColumns { Stack::Columns } else { Stack::Rows };
         Ok(Settings {

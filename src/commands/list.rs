@@ -53,6 +53,9 @@ fn describe(entry: &dyn Entry) -> String {
     let _ = writeln!(out, "paper: {}", m.paper);
     let _ = writeln!(out, "data: {}, {}", m.partition.describe(), forms.join(" or "));
     let _ = writeln!(out, "an iteration: {}", m.unit.describe());
+    if let Some(unit) = m.protects() {
+        let _ = writeln!(out, "--dp hides: {}", unit.describe());
+    }
     let options = entry.options();
     if !options.is_empty() {
         let command = clap::Command::new("fednmf").disable_help_flag(true).args(options);

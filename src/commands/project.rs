@@ -25,6 +25,7 @@ use crate::output::attributes;
 use crate::output::matrices;
 use crate::output::matrices::{Factor, Stored};
 use crate::output::progress::Progress;
+use crate::output::stdout::print_line;
 use crate::output::targets;
 use crate::output::targets::{Content, Target};
 use crate::state::Piece;
@@ -161,16 +162,14 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     }
     if comm.is_root() {
         if args.json {
-            println!(
-                "{}",
-                json!({"rel_error": error, "m": m, "n": n, "k": k, "output": destination.map(|to| to.path)})
-            );
+            let all = json!({"rel_error": error, "m": m, "n": n, "k": k, "output": destination.map(|to| to.path)});
+            print_line(&all.to_string())?;
         } else {
             let output = destination.map_or_else(
                 || "U was not kept (no --output).".into(),
                 |to| format!("U, and V as it was, are in {}.", to.path.display()),
             );
-            println!("relative error {error:.6} ({m} x {n}, k = {k}). {output}");
+            print_line(&format!("relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
         }
     }
     Ok(EXIT_DONE)

@@ -15,6 +15,7 @@ use crate::driver::report::{sample, with_names};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
+use crate::output::stdout::print_line;
 use crate::output::targets;
 use crate::output::targets::{Content, Target};
 use crate::report;
@@ -144,7 +145,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     progress.finish();
     comm.agree_on_error(if comm.is_root() { report::write(&args.output, runs) } else { Ok(()) })?;
     if comm.is_root() {
-        println!("The report is {}.", args.output.display());
+        print_line(&format!("The report is {}.", args.output.display()))?;
     }
     Ok(EXIT_DONE)
 }

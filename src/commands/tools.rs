@@ -9,6 +9,7 @@ use crate::data;
 use crate::data::{InputSpec, Source, TableOptions};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::progress::Progress;
+use crate::output::stdout::print_line;
 
 /// `fednmf generate`: rank 0 writes, the others wait.
 ///
@@ -22,7 +23,7 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
     };
     let mut progress = Progress::new(comm.is_root(), None);
     let generate = |progress: &mut Progress| {
-        if std::fs::metadata(output).is_ok_and(|file| file.is_file() && file.len() > 0) {
+        if std::fs::metadata(output).is_ok_and(|found| !found.is_file() || found.len() > 0) {
             let shown = output.display();
             return Err(Error::input(format!("{shown}: exists and is not replaced; remove it or choose another name")));
         }
@@ -54,11 +55,11 @@ pub fn inspect(spec: &InputSpec, as_json: bool, comm: &Communicator) -> Result<i
     if comm.is_root() {
         let value = json!(summary);
         if as_json {
-            println!("{value}");
+            print_line(&value.to_string())?;
         } else {
             for (name, value) in value.as_object().into_iter().flatten() {
                 let plain = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-                println!("{:<12} {plain}", name.replace('_', " "));
+                print_line(&format!("{:<12} {plain}", name.replace('_', " ")))?;
             }
         }
     }

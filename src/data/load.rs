@@ -5,7 +5,7 @@ use crate::data::distribute::assemble::LocalBlock;
 use crate::data::distribute::files;
 use crate::data::distribute::quantile::upper_quantile;
 use crate::data::distribute::request::{LocalBlocks, Request};
-use crate::data::distribute::statistics::{Statistics, extremes};
+use crate::data::distribute::statistics::{Statistics, largest};
 use crate::data::distribute::synthesize::synthesize;
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
@@ -22,7 +22,7 @@ use crate::linalg::{Block, Real};
 pub struct Loaded<T: Real> {
     pub header: Header,
     pub statistics: Statistics,
-    /// Entries of the file that were added to another one in the same position.
+    /// Entries that were added to another one in the same position; where each party has its file, those of this rank's.
     pub duplicates: u64,
     pub cuts: Cuts,
     /// This rank's blocks, in the order of its tiles.
@@ -109,8 +109,13 @@ impl Input {
         let tiles = layout.tiles(&cuts, comm.rank());
         progress(1.0);
         let shape = (self.header.rows, self.header.cols);
-        let private = matches!(layout, Layout::PartyRows { .. } | Layout::PartyColumns { .. });
-        let (statistics, fingerprints) = Statistics::compute(comm, &blocks[..once], &tiles[..once], shape, private)?;
+        let (blocks_once, tiles) = (&blocks[..once], &tiles[..once]);
+        let (statistics, fingerprints) = match layout {
+            Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
+                Statistics::of_parties(comm, (*parties, self.spec.masked), blocks_once, tiles, shape)?
+            }
+            _ => Statistics::compute(comm, blocks_once, tiles, shape)?,
+        };
         let signal = self.signal();
         let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
         Ok(Loaded {
@@ -149,7 +154,7 @@ impl Input {
             Scale::None => return Ok(None),
             Scale::By(divisor) => divisor,
             Scale::Max => {
-                let (_, largest) = extremes(comm, blocks);
+                let largest = largest(comm, blocks);
                 if largest.is_nan() || largest <= 0.0 {
                     return Err(Error::input("--scale max: the matrix has no positive entry to divide by"));
                 }

@@ -9,5 +9,7 @@ pub const HEADERS: MessageTag = MessageTag::new("load headers", Payload::Control
 pub const MEMORY: MessageTag = MessageTag::new("memory of the nodes", Payload::Control);
 /// Names of rows and columns on their way to rank 0's output.
 pub const NAMES: MessageTag = MessageTag::new("names for the output", Payload::Control);
-/// Sum, norm, range, number of nonzeros and checksum of the matrix, to which every rank contributes while loading.
+/// Sum, norm and number of nonzeros of the matrix, and without private data its range and checksum.
 pub const STATISTICS: MessageTag = MessageTag::new("statistics of the matrix", Payload::Scalar);
+/// By what `--scale max` divides.
+pub const LARGEST_ENTRY: MessageTag = MessageTag::new("largest entry", Payload::Scalar);

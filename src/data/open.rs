@@ -83,7 +83,7 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
 }
 
 fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> Result<MatrixFile> {
-    let found = if comm.is_root() { read_header(path, dataset, spec.table).map(Some) } else { Ok(None) };
+    let found = if comm.is_root() { read_header(path, dataset, spec.table, spec.private).map(Some) } else { Ok(None) };
     let Some(mut file) = comm.broadcast_value(HEADERS, comm.agree_on_error(found)?) else {
         return Err(Error::failed("rank 0 did not read the header"));
     };
@@ -118,7 +118,7 @@ fn party_files(
                     parties.count
                 )));
             };
-            let mut file = read_header(&path, dataset, spec.table)?;
+            let mut file = read_header(&path, dataset, spec.table, spec.private)?;
             if file.needs_counts() {
                 let count = file.count(0, 1)?;
                 file.set_counts(vec![count])?;

@@ -106,6 +106,10 @@ pub struct InputSpec {
     pub stack: Stack,
     /// Whether each rank has the file of its own party at this path, on a disk of its own.
     pub own_disk: bool,
+    /// Whether the sums that private data share while loading are masked.
+    pub masked: bool,
+    /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
+    pub private: bool,
 }
 
 /// The placeholder of the party's number (0, 1, …) in a path.
@@ -123,6 +127,7 @@ impl InputSpec {
             None if text == "synthetic" => Source::Synthetic(Synthetic::parse("planted")?),
             None => file(text)?,
         };
+        let private = matches!(&source, Source::File { path, .. } if path.contains(PARTY));
         Ok(InputSpec {
             source,
             transpose: false,
@@ -135,6 +140,8 @@ impl InputSpec {
             parties: None,
             stack: Stack::Rows,
             own_disk: false,
+            masked: false,
+            private,
         })
     }
 

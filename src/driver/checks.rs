@@ -1,6 +1,7 @@
 //! Checks of the settings, alone and against the data.
 
 use super::settings::Settings;
+use super::transcript;
 use crate::algorithms::Algorithm;
 use crate::algorithms::description::Form;
 use crate::algorithms::parameters::GridShape;
@@ -19,7 +20,7 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
     let mut resuming = false;
     let mut checked = if comm.reports() {
         resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
-        check_files(settings, comm.size())
+        check_files(settings, comm)
     } else {
         files_with_parties(settings).into_iter().flatten().try_for_each(|target| target.check_party_files())
     };
@@ -53,7 +54,12 @@ fn files_with_parties(settings: &Settings) -> [Option<Target<'_>>; 2] {
 }
 
 /// Checks the files that the run writes against each other and against those that it reads.
-fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
+fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
+    // Of what each rank writes, an owner of a rank sees its own.
+    let (views, ranks) = match comm.has_owners() {
+        true => (comm.rank()..comm.rank() + 1, 1),
+        false => (0..comm.size(), comm.size()),
+    };
     let groups = settings.method.groups();
     let others = [
         ("--trace", settings.trace.as_deref(), Content::Trace),
@@ -61,10 +67,13 @@ fn check_files(settings: &Settings, ranks: usize) -> Result<()> {
         ("--record-order", groups.record_order, Content::Order),
     ];
     let views: Vec<_> =
-        settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
+        settings.record_view.iter().flat_map(|path| views.clone().map(|rank| file_of(path, rank))).collect();
+    let transcripts = transcript::files(settings, ranks);
+    let transcripts =
+        transcripts.iter().map(|path| Target { option: "--transcript", path, content: Content::Transcript });
     let views = views.iter().map(|path| Target { option: "--record-view", path, content: Content::View });
     let others = others.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));
-    let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views);
+    let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views).chain(transcripts);
     let mut inputs: Vec<Source> = settings.input.files().into_iter().map(|path| ("--input", path)).collect();
     inputs.extend(settings.split.clone().map(|path| ("--split", path)));
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));
@@ -143,8 +152,7 @@ pub(super) fn check_size(statistics: &Statistics) -> Result<()> {
     if statistics.norm2.is_normal() {
         return Ok(());
     }
-    let largest = statistics.max.abs().max(statistics.min.abs());
-    Err(Error::input(format!("the largest entry is {largest:e}: its square underflows; scale the data (--scale max)")))
+    Err(Error::input("the square of the largest entry underflows; scale the data (--scale max)"))
 }
 
 /// Refuses factors with entries that are not finite. Collective.

@@ -1,6 +1,5 @@
 //! After the last iteration: factors, records, the end of the trace, report, summary and exit code.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -10,12 +9,13 @@ use super::checks::all_finite;
 use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
 use super::{budget, metadata, report, transcript};
-use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
+use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec, ProtectedUnit};
 use crate::algorithms::shared::dp;
 use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
+use crate::output::stdout::print;
 use crate::output::summary::Profile;
 use crate::output::{attributes, matrices, summary};
 use crate::privacy::Protection;
@@ -63,7 +63,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         warnings(&run, &end, driver.leading, &driver.trajectory)
             .iter()
             .for_each(|text| eprintln!("fednmf: warning: {text}"));
-        print_summary(&run, &end, &profile, driver.leading);
+        print_summary(&run, &end, &profile, driver.leading)?;
     }
     if let Some(e) = driver.checkpointer.unsaved {
         let done = if run.settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
@@ -163,17 +163,26 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
         _ => noise_over_signal(run, &end["privacy"]).is_some_and(|ratio| ratio > 1.0),
     };
     if nothing {
-        all.push(
-            "--dp: the noise is larger than all that parties may release, so the components are mostly noise; use a larger \
-             --epsilon, fewer releases (--dp-releases), fewer components or more parties"
-                .to_string(),
-        );
+        let columns = run.settings.description().protects() == Some(ProtectedUnit::Column);
+        let more = if columns { "columns" } else { "parties" };
+        all.push(format!(
+            "--dp: the noise is larger than all that parties may release, so the components are mostly noise; use a \
+                 larger --epsilon, fewer releases (--dp-releases), fewer components or more {more}"
+        ));
     }
     all
 }
 
-/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release.
+/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release. Where columns are
+/// protected: the spectral norm of the noise on R, relative to the share of a component in the norm of all columns.
 fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
+    if run.settings.description().protects() == Some(ProtectedUnit::Column) {
+        let [m, n, parties] = ["m", "n", "parties"].map(|name| run.start[name].as_f64());
+        let each = if privacy["noise_on"].as_str()?.contains("sum") { 1.0 } else { parties?.sqrt() };
+        let k = run.settings.k as f64;
+        let noise = privacy["noise"].as_f64()? * each * (m?.sqrt() + k.sqrt());
+        return Some(noise * k / (n? * privacy["sensitivity"].as_f64()?));
+    }
     // Two releases are at most twice the largest norm apart.
     let (noise, largest) = (privacy["noise"].as_f64()?, privacy["sensitivity"].as_f64()? / 2.0);
     let (parties, length) = (run.start["parties"].as_f64()?, privacy["entries"].as_f64()?);
@@ -181,12 +190,10 @@ fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
     Some(noise * length.sqrt() / averaged / largest)
 }
 
-/// Prints the summary on stdout.
-fn print_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) {
+/// Prints the summary.
+fn print_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> Result<()> {
     let text = if run.settings.json { json_summary(run, end) } else { text_summary(run, end, profile, leading) };
-    // A reader that has closed the pipe (`| head`) does not make the run a failure.
-    let mut out = std::io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    print(&text)
 }
 
 fn json_summary(run: &Run, end: &Value) -> String {

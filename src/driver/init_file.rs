@@ -20,17 +20,29 @@ pub struct Initial {
 }
 
 impl Initial {
-    /// Opens the factors for an m × n matrix with k components. Where matrix and factors have names, those of the matrix on
+    /// Opens the factors for an m × n matrix, `transposed` by the reader or not, with k components. Where matrix and factors have names, those of the matrix on
     /// rank 0, rows and columns are matched by these. Collective.
     ///
     /// # Errors
     /// On all ranks, if the file has no factors, or of another shape or other rows or columns.
-    pub fn open(path: &Path, (m, n): (usize, usize), k: usize, matrix: &Names, comm: &Communicator) -> Result<Self> {
+    pub fn open(
+        path: &Path,
+        (m, n): (usize, usize),
+        (k, transposed): (usize, bool),
+        matrix: &Names,
+        comm: &Communicator,
+    ) -> Result<Self> {
         let at = |e: Error| e.at("--init");
         let open = || {
             let stored = Stored::open(path)?;
             let [u, v] = [Factor::open(&stored, "U")?.shape(), Factor::open(&stored, "V")?.shape()];
             check(path, [u, v], (m, n), k)?;
+            if m == n && was_transposed(&stored).is_some_and(|was| was != transposed) {
+                return Err(Error::input(format!(
+                    "{}: holds factors of the transposed matrix: add or omit --transpose",
+                    path.display()
+                )));
+            }
             Ok(stored)
         };
         let stored = comm.agree_on_error(open().map_err(at))?;
@@ -38,6 +50,13 @@ impl Initial {
         let orders = comm.broadcast_value(NAMES, comm.agree_on_error(orders)?);
         Ok(Initial { stored, orders })
     }
+}
+
+/// Whether the run that made the factors transposed its matrix, if that is known.
+fn was_transposed(stored: &Stored) -> Option<bool> {
+    let attributes = stored.attributes();
+    let found = attributes.get("params").and_then(|params| params.get("transpose")).or(attributes.get("transpose"))?;
+    found.as_bool().or_else(|| found.as_u64().map(|number| number != 0))
 }
 
 fn check(path: &Path, [u, v]: [(usize, usize); 2], (m, n): (usize, usize), k: usize) -> Result<()> {

@@ -28,7 +28,12 @@ pub enum Stop {
     /// Another release would exceed `--epsilon`.
     Budget,
     Signal(usize),
+    /// An [`Observer`] ended it.
+    Observer,
 }
+
+/// Called after each block of iterations with their number and the last measures; `false` ends the run.
+pub type Observer<'a> = Box<dyn FnMut(usize, &Measures) -> bool + 'a>;
 
 impl Stop {
     /// As in the trace's `stopped_by`.
@@ -41,6 +46,7 @@ impl Stop {
             Stop::Done => "done",
             Stop::Budget => "epsilon",
             Stop::Signal(number) => Signals::name(number),
+            Stop::Observer => "observer",
         }
     }
 }
@@ -185,6 +191,14 @@ impl<T: Real> Driver<T> {
     /// # Errors
     /// If the algorithm fails, the factors are no longer finite, or the trace cannot be written.
     pub fn iterate(&mut self) -> Result<Stop> {
+        self.iterate_observed(None)
+    }
+
+    /// As [`Driver::iterate`]; the observer is called after each evaluation, and may end the run. For one process.
+    ///
+    /// # Errors
+    /// As [`Driver::iterate`].
+    pub fn iterate_observed(&mut self, mut observer: Option<Observer<'_>>) -> Result<Stop> {
         let interrupt = Interrupt::new(self.signals.clone());
         self.algorithm.watch(&interrupt);
         if let Some(view) = &self.view {
@@ -205,6 +219,11 @@ impl<T: Real> Driver<T> {
                 self.save()?;
             }
             stop = self.stop_by(stop, &verdict);
+            if let Some(observe) = &mut observer
+                && !observe(self.trajectory.iteration, &self.trajectory.measures)
+            {
+                stop = Some(Stop::Observer);
+            }
             if self.trajectory.evaluated_at != Some(self.trajectory.iteration) {
                 self.progress.iteration(self.trajectory.iteration, self.trajectory.seconds, &[]);
             }

@@ -33,7 +33,7 @@ use crate::linalg;
 
 pub use arrange::{FactorScale, arrange, by_weight};
 pub use checkpoint::Checkpointer;
-pub use iterate::{Driver, Limits, Trajectory};
+pub use iterate::{Driver, Limits, Observer, Trajectory};
 
 /// Runs a factorisation; returns the exit code. Collective.
 ///
@@ -55,8 +55,10 @@ fn run_in<T: Precision>(settings: &Settings, comm: &Communicator) -> Result<i32>
     let _watchdog = Watchdog::start(comm.rank(), settings.stall_timeout)
         .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
     comm.agree_on_error(linalg::start_threads(settings.threads))?;
+    // Before a transcript and its key are made.
+    let resuming = comm.agree_on_error(checks::before_reading(settings, comm))?;
     transcript::begin(settings, comm)?;
-    let prepared = prepare::prepare::<T>(settings, comm, signals);
+    let prepared = prepare::prepare::<T>(settings, comm, signals, resuming);
     let (run, mut driver) = prepared.inspect_err(|_| transcript::discard(settings, comm))?;
     watchdog::enter("iterating");
     let iterated = driver.iterate();

@@ -4,9 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use super::checks::{
-    before_reading, check_form, check_grid, check_quantile, check_shape, check_size, share, split_name,
-};
+use super::checks::{check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
 use super::settings::{SAMPLE_INPUT, Settings};
 use super::{budget, kernels, metadata, missing, report, view};
@@ -58,13 +56,17 @@ struct Divided<T: Real> {
     seconds: f64,
 }
 
-/// Prepares everything up to the first iteration. Collective.
+/// Prepares everything up to the first iteration; `resuming`: there is a checkpoint to go on from. Collective.
 ///
 /// # Errors
 /// On wrong input (on all ranks alike), or if the run cannot start.
-pub fn prepare<T: Precision>(settings: &Settings, comm: &Communicator, signals: Signals) -> Result<(Run, Driver<T>)> {
+pub fn prepare<T: Precision>(
+    settings: &Settings,
+    comm: &Communicator,
+    signals: Signals,
+    resuming: bool,
+) -> Result<(Run, Driver<T>)> {
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
-    let resuming = comm.agree_on_error(before_reading(settings, comm))?;
     if let Some(path) = settings.checkpoint.as_ref().filter(|_| resuming) {
         checkpoint::go_back(path, comm)?;
     }
@@ -316,7 +318,9 @@ fn build<T: Precision>(
         true => metadata::names_of(&settings.input, settings.description().partition.is_private(), comm),
         false => Names::default(),
     };
-    let initial = start.map(|path| Initial::open(path, shape, settings.k, &names, comm)).transpose()?;
+    let initial = start
+        .map(|path| Initial::open(path, shape, (settings.k, settings.input.transpose), &names, comm))
+        .transpose()?;
     let missing = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
     let problem = Problem {
         missing,

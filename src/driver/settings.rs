@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
 use super::arrange::FactorScale;
-use crate::algorithms::description::{Description, Unit};
+use crate::algorithms::description::Description;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
 use crate::data::{self, InputSpec, Threshold};
 use crate::linalg::SparseKernel;
@@ -146,8 +146,7 @@ impl Settings {
         all.insert("binarize".into(), json!(self.input.binarize.map(Threshold::to_json)));
         all.extend(self.method.parameters());
         // The split of a budget depends on the number of releases.
-        let once = self.description().unit != Unit::Round;
-        let releases = self.method.groups().dp.and_then(|dp| dp.planned(self.max_iters, once));
+        let releases = self.method.groups().dp.and_then(|dp| dp.planned(self.max_iters, self.description()));
         all.extend(releases.map(|r| ("dp_releases".to_string(), r.into())));
         for name in WITHOUT_EFFECT {
             all.remove(name);

@@ -52,13 +52,33 @@ pub fn discard(settings: &Settings, comm: &Communicator) {
 
 /// The name of this rank's file.
 fn own(path: &Path, comm: &Communicator) -> PathBuf {
-    if comm.size() == 1 || comm.has_owners() {
+    // Each owner has a disk of its own.
+    if comm.has_owners() { path.to_path_buf() } else { file_of(path, comm.rank(), comm.size()) }
+}
+
+/// The name of a rank's file.
+fn file_of(path: &Path, rank: usize, ranks: usize) -> PathBuf {
+    if ranks == 1 {
         return path.to_path_buf();
     }
     let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
-    let rank = format!("{}.rank-{:02}", text(path.file_stem()), comm.rank());
+    let rank = format!("{}.rank-{rank:02}", text(path.file_stem()));
     let extension = text(path.extension());
     path.with_file_name(if extension.is_empty() { rank } else { format!("{rank}.{extension}") })
+}
+
+/// The files of all ranks: transcripts, and the keys that sign them.
+pub fn files(settings: &Settings, ranks: usize) -> Vec<PathBuf> {
+    let Some(path) = &settings.transcript else { return Vec::new() };
+    let of_rank = |rank| {
+        let transcript = file_of(path, rank, ranks);
+        let key = match &settings.transcript_key {
+            Some(key) => file_of(key, rank, ranks),
+            None => transcript.with_extension("key"),
+        };
+        [transcript, key]
+    };
+    (0..ranks).flat_map(of_rank).collect()
 }
 
 fn create(settings: &Settings, comm: &Communicator, path: &Path, key: &Path) -> Result<Transcript> {

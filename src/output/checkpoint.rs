@@ -214,6 +214,10 @@ fn remove_others(path: &Path, kept: RangeInclusive<u64>, parties: &[usize]) {
 pub fn compare(found: &Map<String, Value>, expected: &Map<String, Value>) -> Result<()> {
     let mut differences = Vec::new();
     collect(found, &after_storage(expected), "", &mut differences);
+    // What is not set now is not in a file either; it must not have been set then.
+    for name in expected.iter().filter(|(_, now)| now.is_null()).map(|(name, _)| name) {
+        differences.extend(found.get(name).map(|then| format!("{name} was {then}, now is not set")));
+    }
     if differences.is_empty() {
         return Ok(());
     }

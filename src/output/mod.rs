@@ -15,6 +15,7 @@ mod party_files;
 mod plan;
 pub mod progress;
 mod sink;
+pub mod stdout;
 mod stored;
 pub mod summary;
 pub mod targets;

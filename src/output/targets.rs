@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -27,6 +27,8 @@ pub enum Content {
     /// A checkpoint, with files beside it as well. Whether an existing one may be replaced depends on the data.
     Checkpoint,
     Trace,
+    /// The record of what a rank sends; never replaced.
+    Transcript,
     Report,
     /// The order of merges, a number on each line.
     Order,
@@ -54,6 +56,12 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     for (i, target) in targets.iter().enumerate() {
         let Target { option, path, content } = target;
         check_writable(path).map_err(|e| e.at(option))?;
+        if *content != Content::Trace && !target.may_be_written() {
+            return Err(Error::input(format!(
+                "{option} {}: is a device or a pipe, not a file; give the name of a file",
+                path.display()
+            )));
+        }
         for (other, source) in sources {
             // Factors may be added to the matrix that they are of.
             if *content == Content::AddedFactors && *other == "--input" {
@@ -101,6 +109,13 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
 }
 
 impl Target<'_> {
+    /// Whether nothing is there yet, or a file. A page can go to a device such as /dev/null, which stays what it is.
+    fn may_be_written(&self) -> bool {
+        fs::metadata(self.path).map_or(true, |found| {
+            found.is_file() || self.content == Content::Report && found.file_type().is_char_device()
+        })
+    }
+
     /// Checks the files of parties beside this one, which each rank writes, perhaps on a machine of its own.
     ///
     /// # Errors
@@ -163,7 +178,8 @@ fn foreign(path: &Path, content: Content) -> Option<&'static str> {
         Content::Report => (begins_with(path, REPORT_START.as_bytes()), "a report"),
         Content::View => (RecordedView::open(path).is_ok(), "a view"),
         Content::Order => (is_order(path), "an order of merges"),
-        Content::AddedFactors | Content::Checkpoint => (true, ""),
+        // What a transcript finds in its place it refuses itself.
+        Content::AddedFactors | Content::Checkpoint | Content::Transcript => (true, ""),
     };
     (!own).then_some(kind)
 }

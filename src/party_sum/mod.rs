@@ -13,7 +13,7 @@ use crate::linalg::Real;
 use crate::privacy::fixed_point::FixedPoint;
 use crate::privacy::key_agreement::KEY;
 use crate::privacy::masking::{KeyPair, Masks, masks, public_keys};
-use crate::privacy::{Declared, MaskedWords, NoiseAdded, Noised, Protection};
+use crate::privacy::{Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Protection};
 use crate::random::secret_rng;
 
 use self::resilient::ResilientSum;
@@ -272,6 +272,34 @@ impl PartySum {
             return self.sum(comm, tag, expected, terms.iter().map(Noised::slice), out);
         }
         comm.sum_parties(tag, self.parties, terms.iter(), out)
+    }
+
+    /// Sums terms of `length` words modulo 2⁶⁴. Collective. `fill` writes the term of a hosted party, given by its place among
+    /// the hosted ones, over what is there.
+    ///
+    /// # Errors
+    /// As [`PartySum::sum`], for sums that tolerate dropouts.
+    pub fn sum_words(
+        &mut self,
+        comm: &PartyCommunicator,
+        tag: MessageTag,
+        length: usize,
+        mut fill: impl FnMut(usize, &mut [u64]),
+    ) -> Result<Vec<u64>> {
+        if let Some(masked) = &mut self.masked {
+            let filled = |hosted: usize, words: &mut [u64]| {
+                fill(hosted, words);
+                Ok(())
+            };
+            return Ok(masked.sum(comm, (tag, Protection::Masked), length, filled)?.to_vec());
+        }
+        let (mut total, mut term) = (vec![0u64; length], vec![0; length]);
+        for hosted in 0..self.hosted.len() {
+            fill(hosted, &mut term);
+            total.iter_mut().zip(&term).for_each(|(total, x)| *total = total.wrapping_add(*x));
+        }
+        comm.sum(tag, DeclaredMut(&mut total));
+        Ok(total)
     }
 
     /// Sums terms of `length` words with shares of noise modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted party, given by its

@@ -1,7 +1,7 @@
 //! Protection of the parties' data: masks, encryption, differential privacy. Nothing here communicates.
 //!
 //! - [`released`]: the types of what may leave a party; each protection makes its own.
-//! - [`masking`]: pairwise masks for sums, in the [`fixed_point`] numbers modulo 2⁶⁴; [`dropout`] tolerates parties that drop
+//! - [`masking`]: pairwise masks for sums, in the [`fixed_point`] or [`wide`] numbers modulo 2⁶⁴; [`dropout`] tolerates parties that drop
 //!   out.
 //! - [`dp`]: noise on what a party releases, and the privacy loss of a run.
 //! - [`paillier`]: additively homomorphic encryption.
@@ -16,8 +16,9 @@ pub mod masking;
 pub mod paillier;
 pub mod released;
 pub mod transcript;
+pub mod wide;
 
-pub use dp::{Bound, BudgetFile, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
+pub use dp::{Bound, BudgetFile, ColumnBound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
 pub use released::{
     Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,
     SealedShares, Transfer, UnmaskShares,

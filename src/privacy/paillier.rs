@@ -26,6 +26,8 @@ const WINDOW: u32 = 6;
 const ROUNDS: u32 = 30;
 /// A public modulus must have no prime factor up to this.
 const SMALL: u32 = 1 << 16;
+/// Steps of Fermat's method that must not factor a public modulus.
+const CLOSE: usize = 1 << 10;
 
 /// Randomness and scratch integers of one thread, reused between calls.
 pub struct Worker {
@@ -92,6 +94,34 @@ impl Table {
     }
 }
 
+/// What is wrong with a modulus of `bits` bits, as far as anybody can see who does not know its factors. That it is coprime to
+/// φ(n), and has two factors only, cannot be seen.
+fn fault(n: &Integer, bits: u32) -> Option<&'static str> {
+    let close = || {
+        // Fermat: n = a² − b² with a near √n.
+        let mut a = n.sqrt_ref().complete();
+        (0..CLOSE).any(|_| {
+            a += 1;
+            (a.square_ref().complete() - n).is_perfect_square()
+        })
+    };
+    if n.significant_bits() != bits {
+        Some("has another length")
+    } else if n.is_even() {
+        Some("is even")
+    } else if n.gcd_ref(&Integer::primorial(SMALL).complete()).complete() != 1 {
+        Some("has a small prime factor")
+    } else if n.is_probably_prime(ROUNDS) != IsPrime::No {
+        Some("is a prime")
+    } else if n.is_perfect_power() {
+        Some("is a power")
+    } else if close() {
+        Some("has two factors so close that they are easily found")
+    } else {
+        None
+    }
+}
+
 /// A public key: n, and n².
 pub struct PublicKey {
     pub n: Integer,
@@ -105,14 +135,13 @@ impl PublicKey {
     /// # Errors
     /// If the words are no key of `bits` bits.
     pub fn from_words(words: &[u64], bits: u32) -> Result<Self> {
-        let key = PublicKey::new(Integer::from_digits(words, Order::Lsf), bits);
-        let small = Integer::primorial(SMALL).complete();
-        let composite = key.n.is_probably_prime(ROUNDS) == IsPrime::No && !key.n.is_perfect_power();
-        let sound = composite && key.n.gcd_ref(&small).complete() == 1;
-        if key.n.significant_bits() != bits || !sound {
-            return Err(Error::failed(format!("a neighbour sent an invalid public key of {bits} bits")));
+        let n = Integer::from_digits(words, Order::Lsf);
+        match fault(&n, bits) {
+            None => Ok(PublicKey::new(n, bits)),
+            Some(why) => {
+                Err(Error::failed(format!("a neighbour sent an invalid public key of {bits} bits: its modulus {why}")))
+            }
         }
-        Ok(key)
     }
 
     fn new(n: Integer, bits: u32) -> Self {
@@ -140,6 +169,14 @@ impl PublicKey {
     /// Words of a ciphertext.
     pub fn ciphertext_words(bits: u32) -> usize {
         2 * bits as usize / 64
+    }
+
+    /// The ciphertext of the sum of the plaintexts of some ciphertexts, each of which is as long as `out`.
+    pub fn multiply<'a>(&self, ciphertexts: impl Iterator<Item = &'a [u64]>, out: &mut [u64]) {
+        let product = ciphertexts
+            .fold(Integer::from(1), |product, words| product * Integer::from_digits(words, Order::Lsf) % &self.nn);
+        out.fill(0);
+        product.write_digits(out, Order::Lsf);
     }
 
     /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result, in `w.a`, is distributed as
@@ -223,6 +260,15 @@ fn prime(rng: &mut StdRng, bits: u32) -> Integer {
     }
 }
 
+/// Whether two primes make a key that neighbours accept, that decrypts (n and φ(n) are coprime), and whose h generates a group
+/// without small factors.
+fn fits(p: &Integer, q: &Integer, bits: u32) -> bool {
+    let n = Integer::from(p * q);
+    let (less_p, less_q) = (Integer::from(p - 1), Integer::from(q - 1));
+    let phi = Integer::from(&less_p * &less_q);
+    less_p.gcd(&less_q) == 2 && n.gcd_ref(&phi).complete() == 1 && fault(&n, bits).is_none()
+}
+
 impl PrivateKey {
     /// A new key pair with a modulus of `bits` bits.
     ///
@@ -232,8 +278,7 @@ impl PrivateKey {
         let p = prime(rng, bits / 2);
         let q = loop {
             let q = prime(rng, bits / 2);
-            let common = Integer::from(&p - 1).gcd(&Integer::from(&q - 1));
-            if q != p && common == 2 {
+            if fits(&p, &q, bits) {
                 break q;
             }
         };
@@ -396,15 +441,27 @@ mod tests {
         assert!(PublicKey::from_words(&vec![2; PublicKey::length(2048)], 2048).is_err());
     }
 
-    /// The owner of a key gets no modulus accepted that is prime, a power, or has a small factor.
+    /// The owner of a key gets no modulus accepted that is prime, a power, of another length, or that has a small factor or
+    /// factors close to each other.
     #[test]
     fn unsound_keys_are_refused() {
         let mut rng = secret_rng(Some(3), 1).unwrap();
-        let accepted = |n: &Integer| {
+        let answer = |n: &Integer| {
             let mut words = vec![0; PublicKey::length(128)];
             n.write_digits(&mut words, Order::Lsf);
-            PublicKey::from_words(&words, 128).is_ok()
+            PublicKey::from_words(&words, 128).map(|_| ()).map_err(|e| e.message)
         };
+        let accepted = |n: &Integer| answer(n).is_ok();
+        let refused = |n: &Integer, why: &str| {
+            let message = answer(n).unwrap_err();
+            assert!(message.contains(why), "{message}");
+        };
+        refused(&(prime(&mut rng, 62) * prime(&mut rng, 64)), "another length");
+        refused(&((prime(&mut rng, 64) * prime(&mut rng, 63)) << 1u32), "is even");
+        refused(&prime(&mut rng, 64).square(), "is a power");
+        let near = prime(&mut rng, 64);
+        refused(&(near.clone().next_prime() * &near), "close");
+        refused(&Integer::from(0), "another length");
         let sized = |make: Box<dyn FnMut() -> Integer>| {
             std::iter::repeat_with(make).find(|n| n.significant_bits() == 128).unwrap()
         };
@@ -415,5 +472,21 @@ mod tests {
         assert!(!accepted(&sized(Box::new(move || prime(&mut other, 128)))));
         let mut other = secret_rng(Some(5), 1).unwrap();
         assert!(!accepted(&sized(Box::new(move || prime(&mut other, 112) * 65_521u32))));
+    }
+
+    /// A key whose n has a factor in common with φ(n) does not decrypt; nobody makes one here.
+    #[test]
+    fn own_keys_are_coprime_to_their_totient() {
+        // 23 = 2 · 11 + 1: n = 11 · 23 has the factor 11 in common with φ(n) = 10 · 22.
+        assert!(!fits(&Integer::from(11), &Integer::from(23), 8));
+        for bits in [128, 256, 512] {
+            for seed in 0..5 {
+                let key = PrivateKey::generate(&mut secret_rng(Some(seed), 0).unwrap(), bits).unwrap();
+                let phi = Integer::from(&key.p - 1) * Integer::from(&key.q - 1);
+                assert_eq!(key.public.n.gcd_ref(&phi).complete(), 1);
+                assert!(PublicKey::from_words(key.public.words().as_slice(), bits).is_ok());
+                assert!(fits(&key.p, &key.q, bits) && !fits(&key.p, &key.p, bits));
+            }
+        }
     }
 }

@@ -122,6 +122,36 @@ fn a_neighbours_column_follows_from_its_answers() {
     assert!(number("a round", "rel_error") < 0.5 * number("a round", "baseline"), "{told}");
 }
 
+/// With two neighbours a party sees the sum of their answers. One of them alone is under a mask modulo n.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn one_answer_of_several_neighbours_tells_nothing() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fednmf(
+        3,
+        "--algo ppdnmf --parties 3 --topology ring --key-bits 128 --insecure-key -k 2 --admm-iters 6 --max-iters 3 --eval-every 0 \
+         --input synthetic:planted,m=20,n=12,k=2",
+    )
+    .arg("--record-view")
+    .arg(at("v.npz"))
+    .ok();
+    let victim = at("v.rank-01.npz").display().to_string();
+    let told = attack(&at("v.rank-00.npz"), &["--victim", &victim]);
+    let found = |name: &str| {
+        let all = told["findings"].as_array().unwrap().iter().filter(|finding| finding["attack"] == name);
+        let compared: Vec<_> =
+            all.filter_map(|finding| Some((finding["rel_error"].as_f64()?, finding["baseline"].as_f64()?))).collect();
+        assert_eq!(compared.len(), 1, "{told}");
+        compared[0]
+    };
+    let (alone, guess) = found("one answer");
+    assert!(alone > 100.0 * guess && alone > 1.0, "{alone} by one answer, {guess} by a guess: {told}");
+    // What the sum tells is of both neighbours together.
+    let (together, _) = found("sum of answers");
+    assert!(together < 1e-3 * alone, "{told}");
+}
+
 #[test]
 fn members_of_small_data_are_told_from_others_and_of_noised_data_not() {
     let dir = tempdir().unwrap();

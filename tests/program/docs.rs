@@ -18,6 +18,11 @@ fn the_readme_lists_the_algorithms() {
     assert!(file("README.md").contains(&fednmf::cli::algorithms()), "run: make docs");
 }
 
+#[test]
+fn what_methods_reveal_is_up_to_date() {
+    assert!(file("SECURITY.md").contains(&fednmf::cli::revealed()), "run: make docs");
+}
+
 /// Every `unsafe` has a comment that says why it is sound, and their number is the one that was reviewed: a new one
 /// needs a review and a change here.
 #[test]

@@ -263,6 +263,59 @@ fn private_data_leaves_no_fingerprint_and_is_compared_on_resume() {
 }
 
 #[test]
+fn devices_and_pipes_stay_what_they_are() {
+    let dir = tempdir().unwrap();
+    let pipe = dir.path().join("pipe.h5");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let run = || fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(data("digits.npy"));
+    for option in ["--output", "--checkpoint"] {
+        run().arg(option).arg(&pipe).refused(&[option, "device or a pipe"]);
+    }
+    let pipe = dir.path().join("pipe.html");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    run().arg("--report").arg(&pipe).refused(&["--report", "device or a pipe"]);
+    let matrix = dir.path().join("pipe.npy");
+    assert!(std::process::Command::new("mkfifo").arg(&matrix).status().unwrap().success());
+    fednmf(0, "generate planted,m=9,n=5,k=2 --output").arg(matrix).refused(&["pipe.npy", "not replaced"]);
+    let made = std::fs::symlink_metadata(&pipe).unwrap();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&made.file_type()));
+}
+
+#[test]
+fn a_transcript_has_a_file_of_its_own() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |ranks| fednmf(ranks, "--algo hals -k 2 --max-iters 1 --input").arg(data("digits.npy"));
+    for (ranks, option, name, transcript) in [
+        (0, "--output", "x.h5", "x.h5"),
+        (0, "--trace", "x.key", "x.jsonl"),
+        (2, "--trace", "x.rank-00.jsonl", "x.jsonl"),
+    ] {
+        run(ranks).arg(option).arg(at(name)).arg("--transcript").arg(at(transcript)).refused(&["--transcript", option]);
+    }
+    assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn a_result_that_cannot_be_printed_is_a_failure() {
+    let digits = data("digits.npy");
+    let digits = digits.to_str().unwrap();
+    for line in [
+        "list",
+        "--algo hals -k 2 --max-iters 1 --json --input DIGITS",
+        "inspect DIGITS",
+        "account --noise 2 --releases 2",
+    ] {
+        let binary = env!("CARGO_BIN_EXE_fednmf");
+        let words: Vec<String> = line.split(' ').map(|word| word.replace("DIGITS", digits)).collect();
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let done = std::process::Command::new(binary).args(words).stdout(full).output().unwrap();
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(1) && stderr.contains("standard output"), "{line}: {stderr}");
+    }
+}
+
+#[test]
 fn other_files_under_the_names_of_outputs_are_kept() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);

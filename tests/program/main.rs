@@ -28,6 +28,7 @@ mod transport;
 mod audit;
 #[cfg(feature = "mpi")]
 mod clock;
+mod column_privacy;
 #[cfg(feature = "mpi")]
 mod extremes;
 #[cfg(feature = "mpi")]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 /// A line for each way in which parties release data under noise.
-const NOISED: [&str; 10] = [
+const NOISED: [&str; 12] = [
     "--algo syn-sd --dp gaussian --epsilon 5 --clip 1 --secure-sum",
     "--algo syn-ssd-v --dp laplace --dp-noise 0.001 --clip 1",
     "--algo felb-mu --binarize 0.5 --dp gaussian --epsilon 4",
@@ -22,6 +22,8 @@ const NOISED: [&str; 10] = [
     "--algo fedprox --start shared --secure-sum --dp gaussian --epsilon 8 --clip 3",
     "--algo ipalm --dp gaussian --epsilon 10 --clip 100",
     "--algo asso --binarize 0.5 --dp xor --epsilon 20 --clip 30 --secure-sum",
+    "--algo secure-hals --secure-sum --dp gaussian --epsilon 8",
+    "--algo secure-hals --dp gaussian --dp-noise 10 --clip 40 --update hals --local-iters 3",
 ];
 const MASKED: [&str; 6] = [
     "--algo felb --binarize 0.5 --secure-sum",
@@ -108,9 +110,11 @@ fn the_budget_is_reported_and_not_exceeded() {
 fn a_resumed_run_repeats_its_releases_and_no_others() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
-    for line in
-        ["--algo felb --binarize 0.5 --dp gaussian --epsilon 50", "--algo fedavg --dp gaussian --dp-noise 0.1 --clip 9"]
-    {
+    for (line, shared) in [
+        ("--algo felb --binarize 0.5 --dp gaussian --epsilon 50", "V"),
+        ("--algo fedavg --dp gaussian --dp-noise 0.1 --clip 9", "V"),
+        ("--algo secure-hals --secure-sum --dp gaussian --epsilon 50", "U"),
+    ] {
         let run = |iters: usize, out: &str, more: &str| {
             let line = format!("{line} --parties 3 -k 3 --max-iters {iters} --dp-releases 8 {more} --input");
             fednmf(2, &line)
@@ -132,7 +136,7 @@ fn a_resumed_run_repeats_its_releases_and_no_others() {
             kept.iter().zip(&copies).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
             let rest = run(6, out, "--resume");
             assert_eq!(number(&rest["privacy"], "releases"), 6.0, "{rest}");
-            ends.push(matrix(&file(out), "V"));
+            ends.push(matrix(&file(out), shared));
         }
         assert_eq!(ends[0], ends[1], "{line}");
         names().for_each(|p| std::fs::remove_file(p).unwrap());
@@ -174,6 +178,15 @@ fn contradictory_options_are_refused_with_a_reason() {
         ("--algo felb --binarize 0.5 --clamp", &["--clamp"]),
         ("--algo asso --binarize 0.5 --dp gaussian --epsilon 1", &["--dp gaussian", "xor"]),
         ("--algo asso --binarize 0.5 --dp xor --epsilon 1 --aggregate or", &["--aggregate or"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --dp-unit party", &["--dp-unit party", "syn-sd"]),
+        ("--algo syn-sd --dp gaussian --epsilon 1 --clip 1 --dp-unit column", &["--dp-unit column", "secure-hals"]),
+        ("--algo secure-hals --dp-unit column", &["--dp-unit", "add --dp"]),
+        ("--algo secure-hals --dp laplace --epsilon 1", &["--dp gaussian"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --clip 0", &["--clip 0"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --start public", &["--start", "public U"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --sketch subsample", &["--sketch", "costs privacy"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --extrapolation restart", &["--extrapolation", "objective"]),
+        ("--algo secure-hals --dp gaussian --epsilon 1 --secure-sum --secure-threshold 2 --parties 3", &["--dp"]),
         ("account --delta 1e-5", &["--noise", "--epsilon"]),
     ] {
         fednmf(2, line).refused(words);
@@ -254,6 +267,63 @@ fn membership_of_a_row_is_inferred_without_noise_but_not_with_it() {
     // With ε = 0.5 a guess is right in at most 62 % of all cases: 39 or more of 40 have a probability of 10⁻⁷.
     let guessed = right("--dp gaussian --epsilon 0.5 --clip 1");
     assert!(guessed < 39, "{guessed} of {trials} guesses were right");
+}
+
+/// Errors reach all ranks: with private data they name the place of a wrong entry, and hold nothing of the file.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn errors_about_a_partys_file_hold_nothing_of_it() {
+    let dir = tempdir().unwrap();
+    let market = "%%MatrixMarket matrix coordinate real general\n";
+    let cases = [
+        ("cell.csv", "5,2,9\n4,Rossi,6\n7,8,9\n", "line 2: the entry in row 2, column 2 is other text"),
+        ("first.csv", "Rossi\n", "line 1: expected numbers, found other text"),
+        ("ids.csv", "Rossi_id,item_id,x\n1,2,3\n", "--format triples reads it so"),
+        ("triples.csv", "user,item,value\n1,2,3\n1,3,Rossi\n", "line 3: "),
+        (
+            "line.mtx",
+            &format!("{market}3 3 2\n1 1 1\nRossi 2 1\n"),
+            "line 4: expected row, column, value, found other text",
+        ),
+        (
+            "outside.mtx",
+            &format!("{market}3 3 2\n1 1 1\n2 7041776 1\n"),
+            "line 4: an entry is outside the 3 × 3 matrix",
+        ),
+        ("size.mtx", &format!("{market}Rossi 2 3\n1 1 1\n"), "line 2: the size line must hold"),
+        ("banner.mtx", "Rossi 1 2 3\n", "line 1: begins with other text"),
+        ("baskets.dat", "1 2\n3 Rossi\n", "line 2: expected whole numbers"),
+    ];
+    for (name, text, told) in cases {
+        let (stem, ending) = name.split_once('.').unwrap();
+        let shown = |text: &str| text.to_lowercase().contains("rossi") || text.contains("7041776");
+        for (party, text) in [text, text].iter().enumerate() {
+            std::fs::write(dir.path().join(format!("{stem}-{party}.{ending}")), text).unwrap();
+        }
+        let triples = if stem == "triples" { "--format triples" } else { "" };
+        let run = |line: &str, file: &str| {
+            let done =
+                fednmf(2, &format!("{line} -k 1 --max-iters 1 {triples} --input")).arg(dir.path().join(file)).run();
+            assert_eq!(done.code, Some(2), "{name}: {}", done.stderr);
+            done.stderr
+        };
+        // Triples come in one file.
+        let parties =
+            if triples.is_empty() { format!("{stem}-{{party}}.{ending}") } else { format!("{stem}-1.{ending}") };
+        let error = run("--algo syn-sd --parties 2", &parties);
+        assert!(error.contains(told) && error.contains(&format!("{stem}-")) && !shown(&error), "{name}: {error}");
+        let error = run("--algo fnmf --parties 2", &format!("{stem}-0.{ending}"));
+        assert!(error.contains(told) && !shown(&error), "{name}: {error}");
+        // Ranks of one domain of trust, and whoever looks at his own file, see what is wrong.
+        let error = run("--algo hals", &format!("{stem}-0.{ending}"));
+        assert!(shown(&error), "{name}: {error}");
+        if triples.is_empty() {
+            let error = fednmf(0, "inspect").arg(dir.path().join(format!("{stem}-0.{ending}"))).run().stderr;
+            assert!(shown(&error), "{name}: {error}");
+            let error = run("--algo hals", &parties);
+            assert!(!shown(&error), "{name}: {error}");
+        }
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn runs(method: &Description) -> Vec<String> {
         let shared = if method.name == "fnmf" { "--start shared --barycenter mean" } else { "" };
         all.push(format!("{shared} --secure-sum"));
         if has("secure-threshold") {
-            all.push(format!("{shared} --secure-sum --secure-threshold 3"));
+            all.push(format!("{shared} --secure-sum --secure-threshold 3 --scale max"));
         }
     }
     if has("dp") {
@@ -125,13 +125,16 @@ fn what_leaves_a_party_is_the_message_table() {
                     let bare = protection == "declared" && payload != "Control";
                     let own = method.messages.iter().any(|w| same(w, kind, payload));
                     let masked = line.contains("--secure-sum") || line.contains("--key-bits");
-                    let shown = ["evaluation: gather U", "evaluation: largest disagreement"].contains(&kind.as_str())
+                    let shown = method.messages.iter().any(|w| same(w, kind, payload) && w.is_always_shown())
                         // Between the ranks of the server, which has it from the parties.
                         || kind == "inside the server"
                         // Its first exchange is of the starts, which are public.
                         || method.name == "fedprox" && payload == "SharedFactor";
                     assert!(!(bare && own && masked) || shown, "{} {line}: {kind} leaves in the clear", method.name);
-                    let released = payload == "SharedFactor" && line.contains("--dp");
+                    let figures = kind == "statistics of the matrix" || kind == "load counts";
+                    let alone = setting.input.contains("{party}");
+                    assert!(!(bare && figures && masked && alone), "{} {line}: {kind} leave in the clear", method.name);
+                    let released = ["SharedFactor", "Product"].contains(&payload.as_str()) && line.contains("--dp");
                     assert!(!(bare && own && released) || shown, "{} {line}: {kind} leaves without noise", method.name);
                 }
                 seen.extend(now);

@@ -77,5 +77,57 @@ fn runs_on_the_same_data_share_a_budget() {
     std::fs::write(file("empty.json"), r#"{"fednmf_budget": 1, "limit": 5, "runs": []}"#).unwrap();
     let other = fednmf(0, "audit verify").arg(file("t.rank-00.jsonl")).arg("--budget").arg(file("empty.json")).run();
     assert!(other.code == Some(1) && other.stderr.contains("not in the budget"), "{}", other.stderr);
+    let told = fednmf(0, "account").arg("--budget").arg(file("b{party}.json")).run().stdout;
+    let spent = budget(0)["runs"][0]["epsilon"].as_f64().unwrap() + budget(0)["runs"][1]["epsilon"].as_f64().unwrap();
+    assert_eq!(told.matches("2 run(s)").count(), 3, "{told}");
+    assert!(told.contains(&format!("{:.6} is left", 5.0 - spent)) && told.contains("felb-mu  "), "{told}");
+    let told = fednmf(0, "account --json").arg("--budget").arg(file("b1.json")).run().stdout;
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert!((told["left"].as_f64().unwrap() - (5.0 - spent)).abs() < 1e-9 && told["limit"] == 5.0, "{told}");
+    fednmf(0, "account").arg("--budget").arg(file("none.json")).refused(&["none.json", "cannot be read"]);
+    fednmf(0, "account --noise 1").arg("--budget").arg(file("b1.json")).refused(&["--budget", "--noise"]);
     fednmf(0, "--algo fnmf").arg("--budget").arg(file("x.json")).refused(&["--budget", "--dp and --epsilon"]);
+}
+
+/// What a run may still spend when it is resumed counts, whatever it had spent when it stopped; and what releases noise has no
+/// other command.
+#[test]
+fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let line =
+        "--algo felb-mu --binarize 0.5 --parties 3 -k 2 --eval-every 0 --dp gaussian --dp-releases 4 --max-iters";
+    let run = |more: &str, name: &str| {
+        let run = fednmf(0, &format!("{line} {more}")).arg("--input").arg(data("digits.npy"));
+        run.arg("--checkpoint").arg(file(name))
+    };
+    let left = || -> f64 {
+        let told = fednmf(0, "account --json").arg("--budget").arg(file("b.json")).run().stdout;
+        serde_json::from_str::<Value>(&told).unwrap()["left"].as_f64().unwrap()
+    };
+    let budget = |more: &str, name: &str| run(more, name).arg("--budget").arg(file("b.json"));
+    // A limit is set once; the first run spends so little that it does not matter.
+    budget("1 --epsilon 0.01 --budget-limit 2.5", "first.h5").ok();
+    budget("1 --epsilon 2", "a.h5").ok();
+    let first = left();
+    assert!(first > 1.0, "one release of four spent only its part: {first} is left");
+    // The same run without the file, or with another one.
+    run("4 --epsilon 2 --resume", "a.h5").refused(&["budget was"]);
+    run("4 --epsilon 2 --budget-limit 2.5 --resume", "a.h5")
+        .arg("--budget")
+        .arg(file("other.json"))
+        .refused(&["another run", "budget was"]);
+    assert!(!file("other.json").exists());
+    // Another run takes what the first one left; resumed, the first would need it.
+    budget("4 --epsilon 1", "b.h5").ok();
+    budget("4 --epsilon 2 --resume", "a.h5").refused(&["earlier run(s)", "is left"]);
+    assert!(left() > 0.0 && left() < first);
+    // A sweep runs methods of one domain of trust alone.
+    for algo in ["felb-mu", "fnmf", "syn-sd"] {
+        let sweep = fednmf(0, &format!("sweep --algo {algo} -k 2 --input synthetic:planted"));
+        sweep.arg("--output").arg(file("sweep")).refused(&["--algo", algo]);
+    }
+    let sweep = fednmf(0, "sweep -k 2 --input synthetic:planted").arg("--budget").arg(file("b.json"));
+    sweep.arg("--output").arg(file("sweep")).refused(&["--budget"]);
+    assert!(!file("sweep").exists());
 }

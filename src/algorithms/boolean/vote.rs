@@ -7,7 +7,7 @@ use ndarray::Array2;
 use super::{COUNTS, Client, Components, Counts, Outcome, clients};
 use crate::algorithms::boolean::result::Refit;
 use crate::algorithms::description::{
-    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
 use crate::algorithms::method::Groups;
 use crate::algorithms::shared::dp::{self, DpArgs, Messages, Noise};
@@ -118,7 +118,7 @@ pub const fn describe(name: &'static str, summary: &'static str, paper: &'static
         forms: &[Form::Dense, Form::Sparse, Form::Bits],
         allows_negative: false,
         measure: Measure::F1,
-        dp: DifferentialPrivacy::Offered,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some(super::LIMITS),
         messages: MESSAGES,
     }

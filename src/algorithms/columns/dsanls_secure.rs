@@ -197,6 +197,19 @@ fn grid<T: Real>(block: &Block<T>, divisor: f64) -> Option<f64> {
     UNITS.into_iter().find(|&units| on_grid(units))
 }
 
+/// The largest difference of entries, among which is 0.
+fn range<T: Real>(block: &Block<T>) -> f64 {
+    let ends = |values: &mut dyn Iterator<Item = &T>| {
+        let (low, high) = values.fold((0.0f64, 0.0f64), |(low, high), x| (low.min(x.as_f64()), high.max(x.as_f64())));
+        high - low
+    };
+    match block {
+        Block::Dense(x) => ends(&mut x.iter()),
+        Block::Sparse(x) => ends(&mut x.matrix().data().iter()),
+        Block::Bits(_) => 1.0,
+    }
+}
+
 /// The columns that the party with the most of them does not know: what the equations have to determine.
 fn hidden<T: Real>(data: &Loaded<T>) -> usize {
     let all = data.header.cols;
@@ -208,12 +221,12 @@ fn hidden<T: Real>(data: &Loaded<T>) -> usize {
 /// The most releases that carry fewer bits than what a party does not know of a row, if any party's entries are on a grid; agreed by all.
 fn safe_for_grids<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Option<usize> {
     let divisor = data.divisor.unwrap_or(1.0);
-    let range = (data.statistics.max - data.statistics.min.min(0.0)) * divisor;
-    let limit = |units: f64| {
-        let bits = hidden(data) as f64 * (range * units + 1.0).log2();
-        (bits / (d_u as f64 * precision_bits::<T>())) as u32
+    // Each party takes the range of its own entries: that of all would have to be shared.
+    let limit = |block: &Block<T>| {
+        let bits = hidden(data) as f64 * (range(block) * divisor * grid(block, divisor)? + 1.0).log2();
+        Some((bits / (d_u as f64 * precision_bits::<T>())) as u32)
     };
-    let own = data.blocks.iter().filter_map(|block| grid(block, divisor)).map(limit).min();
+    let own = data.blocks.iter().filter_map(limit).min();
     // One number for all: the smallest limit.
     let mut smallest = [own.map_or(0, |limit| u32::MAX - limit)];
     comm.max(CONTROL, DeclaredMut(&mut smallest));

@@ -7,6 +7,7 @@ use crate::algorithms::parameters::{self, Sizes};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram};
+use crate::nls::{Pivoting, Sweep, sweep};
 use crate::random::Stream;
 use crate::sketch::{self, Sketch, SketchKind};
 
@@ -32,6 +33,27 @@ pub struct LocalArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub step: StepArgs,
+}
+
+/// The update of a factor from its right-hand side and Gram matrix.
+pub struct FactorUpdate {
+    passes: usize,
+    exact: Option<Pivoting>,
+}
+
+impl FactorUpdate {
+    /// The exact minimiser, or `passes` sweeps; for k components.
+    pub fn new(exact: bool, passes: usize, k: usize) -> Self {
+        FactorUpdate { passes, exact: exact.then(|| Pivoting::new(k)) }
+    }
+
+    /// X ← its update for the right-hand side r and the Gram matrix g.
+    pub fn apply<T: Real>(&mut self, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) {
+        match &mut self.exact {
+            Some(solver) => solver.solve(&mut x.view_mut(), &r.view(), &g.view()),
+            None => sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: self.passes }),
+        }
+    }
 }
 
 /// A party with its copy of U.

@@ -4,7 +4,8 @@
 //! * `syn-sd`, `syn-ssd-u`, `syn-ssd-v`, `syn-ssd-uv` ([`syn`]): local copies of U, averaged now and then;
 //! * `asyn-sd`, `asyn-ssd-v` ([`asyn`]): the same with a server, where no party waits for another;
 //! * `dsanls-secure` ([`dsanls_secure`]): sketches of the data are summed, which is safe for a few iterations only;
-//! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS.
+//! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS. With `--dp`
+//!   ([`noised_hals`]) noise on the sums hides single columns.
 //!
 //! Every sum over parties goes through a [`PartySum`], so that all of them can be masked (`--secure-sum`). The
 //! asynchronous methods have no such sums.
@@ -12,6 +13,7 @@
 pub mod asyn;
 pub mod dsanls_secure;
 mod local;
+mod noised_hals;
 mod row_subsample;
 pub mod secure_hals;
 pub mod syn;
@@ -23,7 +25,7 @@ use ndarray::{Array2, ArrayView2};
 
 use crate::algorithms::description::{Form, MessageSpec};
 use crate::algorithms::shared::init;
-use crate::comm::{MessageTag, PartyCommunicator};
+use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Block, Order, Real, SparseKernels, gram};
@@ -36,6 +38,9 @@ use crate::state::{Owner, Piece, SavedState};
 const PAPER: &str =
     "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
 const FORMS: &[Form] = &[Form::Dense, Form::Sparse];
+
+/// The right-hand side of U's update, summed over parties.
+const PRODUCT: MessageTag = MessageTag::new("sum of M_r V_r", Payload::Product);
 
 /// The two lines of a message table for a sum over parties.
 const fn summed(tag: MessageTag, shape: &'static str, when: &'static str) -> [MessageSpec; 2] {

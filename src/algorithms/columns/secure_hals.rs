@@ -11,19 +11,26 @@
 //! `--sketch subsample` sums and updates only some rows of U in an iteration
 //! ([`rows`](crate::algorithms::columns::row_subsample)): a sum costs d k words instead of m k, and every V_r is updated after
 //! it.
+//!
+//! With `--dp` ([`noised_hals`](crate::algorithms::columns::noised_hals)) each sum has noise that hides single columns.
 
 use ndarray::Array2;
 use rand::Rng as _;
 
 use super::{
-    FORMS, Facts, PAPER, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u, summed,
+    FORMS, Facts, PAPER, PRODUCT, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
+    summed,
 };
-use crate::algorithms::columns::local::sketch_sizes;
+use crate::algorithms::columns::local::{FactorUpdate, sketch_sizes};
+use crate::algorithms::columns::noised_hals;
 use crate::algorithms::columns::row_subsample::Rows;
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Workload};
-use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::description::{
+    Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
+};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, SecretSource, Sizes};
+use crate::algorithms::shared::dp::{self, DpArgs};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::oblivious;
@@ -33,7 +40,6 @@ use crate::error::{Error, Result};
 use crate::linalg::{Real, gram};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::nls::{Pivoting, Sweep, sweep};
 use crate::party_sum::{Joint, KEYS, PartySum, masked};
 use crate::random::secret_rng;
 use crate::state::{Owner, Piece, SavedState, State};
@@ -74,17 +80,13 @@ pub struct SecureHalsArgs {
     /// Sweeps of a factor between two sums
     #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::count(1))]
     pub local_iters: usize,
-    /// Update of a factor from its sums
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Hals)]
-    pub update: Update,
+    /// Update of a factor from its sums. auto: hals; with --dp bpp, since each sum costs privacy
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parameters::auto(parameters::word::<Update>()))]
+    pub update: Auto<Update>,
     /// Start of a party's V: private, drawn by the party, or public, drawn by --seed, with which the first sum gives k exact
     /// equations for each row of the data. auto: private with --secure-sum
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<StartOfV>()))]
     pub start: Auto<StartOfV>,
-    /// Where secrets (keys, masks, a private start) come from: the operating system, or a number that anybody can guess; for
-    /// tests only
-    #[arg(long, value_name = "N|os", default_value = "os", value_parser = parameters::secret_source)]
-    pub secret_seed: SecretSource,
     /// Where a factor's update starts
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
     pub extrapolation: Extrapolation,
@@ -101,6 +103,9 @@ pub struct SecureHalsArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub threshold: ThresholdArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: DpArgs,
 }
 
 impl Method for SecureHalsArgs {
@@ -114,10 +119,10 @@ impl Method for SecureHalsArgs {
         forms: FORMS,
         allows_negative: false,
         measure: Measure::RelativeError,
-        dp: DifferentialPrivacy::Refused("it works on exact sums, and noise on a Gram matrix makes its steps diverge"),
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Column),
         limits: Some([
-            "All parties see the exact sums of M_r V_r and V_r'V_r; --secure-sum hides each party's term, not the sum.",
-            "All other parties together can compute a party's term, and what exact sums reveal has no known bound.",
+            "Without --dp it is not safe in stated terms: exact sums have no known bound, and --secure-sum hides their terms only.",
+            "--dp bounds what they tell of one column, not of a party; loading and evaluations (--eval-every 0) are beside it.",
         ]),
         messages: &[
             PRODUCTS[0],
@@ -125,6 +130,10 @@ impl Method for SecureHalsArgs {
             GRAM_IN_CLEAR,
             RESIDUALS[0],
             RESIDUALS[1],
+            NOISED[0],
+            NOISED[1],
+            dp::MESSAGES,
+            dp::MESSAGES_MASKED,
             LARGEST_TERM,
             MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
             SURVIVING[0],
@@ -134,6 +143,18 @@ impl Method for SecureHalsArgs {
     };
 
     fn check(&self) -> Result<()> {
+        if self.dp.is_on() {
+            let with = |option: &str, why: &str| Err(Error::input(format!("--{option}: {why}; omit it or --dp")));
+            if self.start.given().is_some() {
+                return with("start", "with --dp V starts as the fit of each column to the public U");
+            }
+            if self.sketch != RowSketch::None {
+                return with("sketch", "with --dp each sum costs privacy, and one of some rows as much as one of all");
+            }
+            if self.extrapolation != Extrapolation::None {
+                return with("extrapolation", "it depends on the objective, which noise hides");
+            }
+        }
         if self.sketch == RowSketch::None && self.sketch_size.given().is_some() {
             return Err(Error::input("--sketch-size: secure-hals sums all rows; add --sketch subsample"));
         }
@@ -146,7 +167,12 @@ impl Method for SecureHalsArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { secure_sum: Some(&self.secure_sum), threshold: Some(&self.threshold), ..Groups::default() }
+        Groups {
+            secure_sum: Some(&self.secure_sum),
+            threshold: Some(&self.threshold),
+            dp: Some(&self.dp),
+            ..Groups::default()
+        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -160,14 +186,19 @@ impl Method for SecureHalsArgs {
         cost.add(Kernel::Tmul, product * stored, product * all_stored);
         let grams = if self.extrapolation == Extrapolation::Restart { 2 } else { 1 };
         cost.add(Kernel::Gram, square * (grams * m + cols) as f64, square * (grams * m * ranks + n) as f64);
-        let (kernel, passes) = match self.update {
+        let (kernel, passes) = match self.update() {
             Update::Bpp => (Kernel::Pivot, 1.0),
             Update::Hals => (Kernel::Sweep, self.local_iters as f64),
         };
         // Every rank updates the whole U.
         cost.add(kernel, passes * square * (m + cols) as f64, passes * square * (m * ranks + n) as f64);
-        cost.messages.push(Message::party_sum(PRODUCT.kind, (ranks, parties), m * k, word, 1));
-        cost.messages.push(Message::party_sum(GRAM.kind, (ranks, parties), k * k, word, 1));
+        if self.dp.is_on() {
+            let length = noised_hals::release_length(m, k);
+            cost.messages.push(Message::party_sum(noised_hals::RELEASE.kind, (ranks, parties), length, word, 1));
+        } else {
+            cost.messages.push(Message::party_sum(PRODUCT.kind, (ranks, parties), m * k, word, 1));
+            cost.messages.push(Message::party_sum(GRAM.kind, (ranks, parties), k * k, word, 1));
+        }
         cost.data = workload.block(m * hosted, stored);
         cost.shape = Shape { block: (m, cols / hosted), updated: m, gram: m, ..Shape::default() };
         cost.factors = workload.bytes((2 * cols + (2 + hosted) * m) * k) + (16 * m * k) as f64;
@@ -175,11 +206,19 @@ impl Method for SecureHalsArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        if self.dp.is_on() {
+            let update = FactorUpdate::new(self.update() == Update::Bpp, self.local_iters, problem.k);
+            return noised_hals::build(&self.dp, &self.secure_sum, update, problem);
+        }
         build(self, problem)
     }
 }
 
 impl SecureHalsArgs {
+    fn update(&self) -> Update {
+        self.update.given().unwrap_or(if self.dp.is_on() { Update::Bpp } else { Update::Hals })
+    }
+
     /// Sums in the clear show each party's term anyway.
     fn start(&self) -> StartOfV {
         let hidden = if self.secure_sum.secure_sum { StartOfV::Private } else { StartOfV::Public };
@@ -187,7 +226,6 @@ impl SecureHalsArgs {
     }
 }
 
-const PRODUCT: MessageTag = MessageTag::new("sum of M_r V_r", Payload::Product);
 const GRAM: MessageTag = MessageTag::new("sum of V_r'V_r", Payload::Gram);
 
 const PRODUCTS: [MessageSpec; 2] = [
@@ -197,6 +235,10 @@ const PRODUCTS: [MessageSpec; 2] = [
         "the same and k x k, the Gram matrix, as one",
         "each iteration, with --secure-sum",
     ),
+];
+const NOISED: [MessageSpec; 2] = [
+    MessageSpec::new(noised_hals::RELEASE, "m k + k (k + 1)/2", "each iteration, with --dp"),
+    MessageSpec::new(masked(noised_hals::RELEASE), "the same", "each iteration, with --dp and --secure-sum"),
 ];
 const GRAM_IN_CLEAR: MessageSpec = MessageSpec::new(GRAM, "k x k", "each iteration");
 const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
@@ -219,8 +261,7 @@ struct SecureHals<T: Real> {
     comm: PartyCommunicator,
     party_sum: PartySum,
     facts: Facts,
-    passes: usize,
-    exact: Option<Pivoting>,
+    update: FactorUpdate,
     members: Vec<SecureParty<T>>,
     /// With extrapolation, the extrapolated U; V_r is fitted to it, so it is the result.
     u: Array2<T>,
@@ -276,7 +317,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
     let summed_rows = rows.as_ref().map_or(facts.m, Rows::size);
     let mut hosted = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
     if args.start() == StartOfV::Private {
-        let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &facts, args.secret_seed));
+        let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &facts, args.dp.secret_seed));
         comm.agree_on_error(drawn)?;
     }
     let members = hosted
@@ -299,8 +340,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
     Ok(Box::new(SecureHals {
         party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
         comm,
-        passes: args.local_iters,
-        exact: (args.update == Update::Bpp).then(|| Pivoting::new(k)),
+        update: FactorUpdate::new(args.update() == Update::Bpp, args.local_iters, k),
         members,
         u,
         extrapolated,
@@ -356,19 +396,11 @@ fn sums<T: Real>(
     )
 }
 
-/// X ← its update for the right-hand side r and the Gram matrix g.
-fn update<T: Real>(exact: &mut Option<Pivoting>, passes: usize, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) {
-    match exact {
-        Some(solver) => solver.solve(&mut x.view_mut(), &r.view(), &g.view()),
-        None => sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes }),
-    }
-}
-
 impl<T: Real> SecureHals<T> {
     /// An iteration for the chosen rows of U.
     fn iterate_rows(&mut self) -> Result<()> {
         let t = self.iteration;
-        let SecureHals { comm, party_sum, facts, passes, exact, members, u, rows, gram: g, .. } = self;
+        let SecureHals { comm, party_sum, facts, update, members, u, rows, gram: g, .. } = self;
         let Some(rows) = rows else { return Ok(()) };
         rows.turn_to(t);
         comm.work("product", || {
@@ -380,7 +412,7 @@ impl<T: Real> SecureHals<T> {
         sums(comm, party_sum, facts, members, &mut rows.rhs, g)?;
         comm.work("update", || {
             rows.pick(u);
-            update(exact, *passes, &mut rows.u, &rows.rhs, g);
+            update.apply(&mut rows.u, &rows.rhs, g);
             rows.put(u);
         });
         comm.work("product", || {
@@ -393,7 +425,7 @@ impl<T: Real> SecureHals<T> {
             }
         });
         comm.work("update", || {
-            members.iter_mut().for_each(|x| update(exact, *passes, &mut x.party.v, &x.party.rhs, g));
+            members.iter_mut().for_each(|x| update.apply(&mut x.party.v, &x.party.rhs, g));
         });
         self.iteration += 1;
         Ok(())
@@ -403,7 +435,7 @@ impl<T: Real> SecureHals<T> {
         if self.rows.is_some() {
             return self.iterate_rows();
         }
-        let SecureHals { comm, party_sum, facts, passes, exact, members, u, extrapolated, rhs, gram: g, .. } = self;
+        let SecureHals { comm, party_sum, facts, update, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
             for SecureParty { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
                 let v = v_beyond.as_ref().unwrap_or(&party.v).view();
@@ -413,7 +445,7 @@ impl<T: Real> SecureHals<T> {
         });
         sums(comm, party_sum, facts, members, rhs, g)?;
         comm.work("update", || {
-            update(exact, *passes, u, rhs, g);
+            update.apply(u, rhs, g);
             if let Some(x) = extrapolated
                 && !x.advance(u, rhs, g, facts.norm2)
             {
@@ -435,10 +467,10 @@ impl<T: Real> SecureHals<T> {
             for SecureParty { party, v_beyond, .. } in members.iter_mut() {
                 match (v_beyond, &*extrapolated) {
                     (Some(v), Some(x)) => {
-                        update(exact, *passes, v, &party.rhs, g);
+                        update.apply(v, &party.rhs, g);
                         extrapolate(v, &mut party.v, x.momentum.beta);
                     }
-                    _ => update(exact, *passes, &mut party.v, &party.rhs, g),
+                    _ => update.apply(&mut party.v, &party.rhs, g),
                 }
             }
         });

@@ -23,7 +23,9 @@ use super::{
 };
 use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Sketched, Workload};
-use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::algorithms::description::{
+    Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
+};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::init::start_entry;
@@ -135,7 +137,7 @@ const fn averaging(name: &'static str, summary: &'static str) -> Description {
         forms: FORMS,
         allows_negative: false,
         measure: Measure::RelativeError,
-        dp: DifferentialPrivacy::Offered,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some([
             "Without --dp all parties see each U_r (with --secure-sum only the mean), which reveals some of its data.",
             "--epsilon covers the released U_r, but not the statistics at loading or evaluations (--eval-every 0).",

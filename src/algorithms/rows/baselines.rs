@@ -9,7 +9,9 @@
 
 use super::fnmf::federated::{self, FederatedArgs, FederatedSettings, MESSAGES, MESSAGES_ONCE, RoundArgs};
 use super::fnmf::{LIMITS, LocalRule};
-use crate::algorithms::description::{Description, DifferentialPrivacy, Form, MessageSpec, Partition, Unit};
+use crate::algorithms::description::{
+    Description, DifferentialPrivacy, Form, MessageSpec, Partition, ProtectedUnit, Unit,
+};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
 use crate::algorithms::{Algorithm, Problem};
@@ -34,7 +36,7 @@ const fn describe(
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
         measure: Measure::Rmsd,
-        dp: DifferentialPrivacy::Offered,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some(LIMITS),
         messages,
     }

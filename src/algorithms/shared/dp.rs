@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::algorithms::Measures;
-use crate::algorithms::description::MessageSpec;
+use crate::algorithms::description::{Description, MessageSpec, ProtectedUnit, Unit};
 use crate::algorithms::parameters::{self, Auto, OrNone, SecretSource};
 use crate::comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
@@ -41,10 +41,14 @@ const ANY: f64 = f64::INFINITY;
 /// Differential privacy of what parties release.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct DpArgs {
-    /// Differential privacy of what a party releases; the unit of privacy is the party's whole data. With --secure-sum only
-    /// the sum is noised, by shares
+    /// Differential privacy of what a party releases; see --dp-unit for what it protects. With --secure-sum only the sum is
+    /// noised, by shares
     #[arg(long, value_name = "NOISE", value_enum, default_value_t = Noise::None)]
     pub dp: Noise,
+    /// What --dp protects, in the place of any other: the whole data of a party, or a column. auto: the one that the method
+    /// offers, a column for secure-hals and a party for all others
+    #[arg(long, value_name = "UNIT", default_value = "auto", value_parser = parameters::auto(parameters::word::<ProtectedUnit>()))]
+    pub dp_unit: Auto<ProtectedUnit>,
     /// Budget of the whole run, split over its releases; the run stops before it is exceeded. auto: no budget, the noise is
     /// that of --dp-noise
     #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
@@ -53,7 +57,9 @@ pub struct DpArgs {
     #[arg(long, value_name = "X", default_value = "1e-5", value_parser = parameters::number(0.0, 0.5))]
     pub delta: f64,
     /// How far a party's release may be from the last shared factor (gaussian: Euclidean norm, laplace: sum of magnitudes),
-    /// or how many ones it may have (xor). auto: the method's own bound, if it has one
+    /// or how many ones it may have (xor). secure-hals: the norm to which longer columns are scaled down in what is released;
+    /// a public number, not one found in the data. auto: the method's own bound, if it has one; secure-hals: all columns
+    /// count with norm 1
     #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
     pub clip: Auto<f64>,
     /// From budget to Gaussian noise
@@ -63,7 +69,8 @@ pub struct DpArgs {
     /// --secure-sum, of the sum. auto: from --epsilon. With both, the budget determines how many releases there are
     #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
     pub dp_noise: Auto<f64>,
-    /// Releases that --epsilon is split over. auto: one for each of --max-iters, or 1 where parties exchange once
+    /// Releases that --epsilon is split over. auto: one for each of --max-iters, at most 8 for
+    /// secure-hals, or 1 where parties exchange once
     #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
     pub dp_releases: Auto<usize>,
     /// A file that remembers what all runs on this data have spent; a run that would exceed its limit is refused. With
@@ -110,7 +117,7 @@ impl DpArgs {
     ///
     /// # Errors
     /// Naming the option that is wrong.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self, unit: ProtectedUnit) -> Result<()> {
         if self.budget.as_ref().is_some() && (!self.is_on() || self.epsilon.given().is_none()) {
             return Err(Error::input(
                 "--budget: only a run with a budget of its own has a bound; add --dp and --epsilon",
@@ -125,8 +132,30 @@ impl DpArgs {
                 Some((name, _)) => Err(Error::input(format!(
                     "--{name}: there is no noise without --dp; add --dp gaussian, laplace or xor"
                 ))),
+                None if self.dp_unit.given().is_some() => {
+                    Err(Error::input("--dp-unit: there is no noise without --dp; add --dp gaussian"))
+                }
                 None => Ok(()),
             };
+        }
+        match (self.dp_unit.given().unwrap_or(unit), unit) {
+            (ProtectedUnit::Column, ProtectedUnit::Party) => {
+                return Err(Error::input(
+                    "--dp-unit column: this method protects the whole data of a party; secure-hals --dp protects a column",
+                ));
+            }
+            (ProtectedUnit::Party, ProtectedUnit::Column) => {
+                return Err(Error::input(
+                    "--dp-unit party: secure-hals protects single columns; syn-sd --dp protects the whole data of a party",
+                ));
+            }
+            _ => {}
+        }
+        if unit == ProtectedUnit::Column && self.dp != Noise::Gaussian {
+            return Err(Error::input("--dp: noise on sums over columns is Gaussian; use --dp gaussian"));
+        }
+        if unit == ProtectedUnit::Column && self.clip.given() == Some(0.0) {
+            return Err(Error::input("--clip 0: leaves nothing to send"));
         }
         if self.epsilon.given().is_none() && self.dp_noise.given().is_none() {
             return Err(Error::input(
@@ -140,9 +169,11 @@ impl DpArgs {
     }
 
     /// The releases that a run's budget is split over, for `max_iters` iterations; `None` where there is no budget.
-    pub fn planned(&self, max_iters: usize, once: bool) -> Option<u64> {
+    pub fn planned(&self, max_iters: usize, method: &Description) -> Option<u64> {
         let budget = self.is_on() && self.epsilon.given().is_some();
-        budget.then(|| self.releases(max_iters, once))
+        let columns = method.protects() == Some(ProtectedUnit::Column);
+        let most = if columns { max_iters.min(COLUMN_RELEASES) } else { max_iters };
+        budget.then(|| self.releases(most, method.unit != Unit::Round && !columns))
     }
 
     fn releases(&self, max_iters: usize, once: bool) -> u64 {
@@ -150,6 +181,9 @@ impl DpArgs {
         self.dp_releases.given().unwrap_or(all) as u64
     }
 }
+
+/// Releases of sums over columns, unless --dp-releases says otherwise: more of them have more noise each than they gain.
+pub const COLUMN_RELEASES: usize = 8;
 
 /// How many releases of the parties had to be cut.
 const CUT: MessageTag = MessageTag::new("evaluation: clipped releases", Payload::Scalar);
@@ -194,12 +228,13 @@ pub fn releases(
             "--dp laplace: its noise cannot be shared out among the parties of a --secure-sum; use --dp gaussian",
         ));
     }
-    let bound = match (mechanism, clip) {
-        (Mechanism::Xor, Some(ones)) => Bound::Ones(ones.max(1.0) as usize),
-        (Mechanism::Xor, None) => Bound::Box,
-        (_, Some(radius)) if radius > 0.0 => Bound::Ball(radius),
-        (_, Some(_)) => return Err(Error::input("--clip 0: leaves nothing to send")),
-        (_, None) => messages.natural.ok_or_else(|| {
+    let bound = match (mechanism, clip, messages.natural) {
+        (_, _, Some(columns @ Bound::Columns(_))) => columns,
+        (Mechanism::Xor, Some(ones), _) => Bound::Ones(ones.max(1.0) as usize),
+        (Mechanism::Xor, None, _) => Bound::Box,
+        (_, Some(radius), _) if radius > 0.0 => Bound::Ball(radius),
+        (_, Some(_), _) => return Err(Error::input("--clip 0: leaves nothing to send")),
+        (_, None, natural) => natural.ok_or_else(|| {
             let length = messages.length as f64;
             let (norm, size) = match mechanism {
                 Mechanism::Laplace => ("sum of magnitudes", messages.entry * length),
@@ -258,9 +293,14 @@ pub fn measure(
     let Some(releases) = releases else { return Ok(()) };
     let shares: Vec<[f64; 1]> = releases.clipped().map(|cut| [cut as f64]).collect();
     let mut sum = [0.0];
-    let most = (releases.done() as f64).max(1.0);
-    party_sum.sum(comm, CUT, most, shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
-    measures.push(("clipped_releases", sum[0]));
+    let (name, most) = match releases.columns() {
+        // All are scaled, whatever their norm.
+        Some(columns) if columns.all => return Ok(()),
+        Some(columns) => ("clipped_columns", columns.columns as f64),
+        None => ("clipped_releases", releases.done() as f64),
+    };
+    party_sum.sum(comm, CUT, most.max(1.0), shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+    measures.push((name, sum[0]));
     Ok(())
 }
 

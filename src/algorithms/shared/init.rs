@@ -7,7 +7,7 @@ use std::path::Path;
 use ndarray::{Array2, ArrayViewMut2};
 use serde_json::Value;
 
-use super::low_rank::{self, Task, narrow};
+use super::low_rank::{self, Effort, Task, narrow};
 use super::sizes::Sizes;
 use super::{compressed, nndsvd};
 use crate::algorithms::description::MessageSpec;
@@ -83,22 +83,24 @@ impl InitArgs {
 pub enum Start {
     Random,
     Nndsvd {
-        passes: usize,
+        effort: Effort,
         /// With small numbers instead of zeros.
         positive: bool,
     },
     Compressed {
-        passes: usize,
+        effort: Effort,
         iterations: usize,
     },
     /// From a file.
     Given,
 }
 
-/// Passes over the data of a start that was asked for by name, and of one that was chosen: a second pass brings the
-/// singular vectors closer, but no run to its goal sooner.
-const ACCURATE: usize = 6;
-const FAST: usize = 1;
+/// Singular vectors that were asked for by name.
+const ACCURATE: Effort = Effort { passes: 6, spare: 10 };
+/// A basis for compressed iterations: a second pass brings the singular vectors closer, but no run to its goal sooner.
+const BASIS: Effort = Effort { passes: 1, spare: 10 };
+/// Singular vectors for a run on sparse data. More columns, which cost as much as an iteration where k is small, save none.
+const CHEAP: Effort = Effort { passes: 1, spare: 5 };
 /// Dense flops that take as long as one flop with a nonzero of sparse data.
 const SPARSE_FLOP: f64 = 4.0;
 /// What compressed iterations may cost, in iterations with the whole data. `auto` takes them where that is enough for the
@@ -113,8 +115,8 @@ impl Start {
     /// The start that was asked for, or the one that pays. It depends on sizes and counts alone.
     pub fn choose(init: &Init, sizes: &Sizes, sparse: bool) -> Start {
         let Sizes { m, n, entries, k } = *sizes;
-        let l = low_rank::columns(k, (m, n));
-        let (rows, k, l) = ((m + n) as f64, k as f64, l as f64);
+        let columns = |effort: Effort| effort.columns(k, (m, n)) as f64;
+        let (rows, k, l) = ((m + n) as f64, k as f64, columns(BASIS));
         let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
         let square = (1 + compressed::SWEEPS) as f64 * k;
         let whole = 4.0 * entries * k + 2.0 * rows * k * square;
@@ -122,17 +124,20 @@ impl Start {
         match init {
             Init::Random | Init::Auto => Start::Random,
             Init::File(_) => Start::Given,
-            Init::Nndsvd => Start::Nndsvd { passes: ACCURATE, positive: false },
-            Init::Nndsvda => Start::Nndsvd { passes: ACCURATE, positive: true },
-            Init::Compressed => Start::Compressed { passes: FAST, iterations: iterations.clamp(LEAST, MOST) },
+            Init::Nndsvd => Start::Nndsvd { effort: ACCURATE, positive: false },
+            Init::Nndsvda => Start::Nndsvd { effort: ACCURATE, positive: true },
+            Init::Compressed => Start::Compressed { effort: BASIS, iterations: iterations.clamp(LEAST, MOST) },
             Init::BySize => {
-                let products = (2 * FAST + 1) as f64 * 2.0 * entries * l;
+                let compressed = iterations >= MOST;
+                let effort = if compressed { BASIS } else { CHEAP };
+                let l = columns(effort);
+                let products = (2 * effort.passes + 1) as f64 * 2.0 * entries * l;
                 if 2.0 * k > m.min(n) as f64 || products + 6.0 * rows * l * l > WORTH * whole {
                     Start::Random
-                } else if iterations < MOST {
-                    Start::Nndsvd { passes: FAST, positive: false }
+                } else if compressed {
+                    Start::Compressed { effort, iterations: MOST }
                 } else {
-                    Start::Compressed { passes: FAST, iterations: MOST }
+                    Start::Nndsvd { effort, positive: false }
                 }
             }
         }
@@ -142,12 +147,15 @@ impl Start {
     pub fn decisions(self) -> Vec<(&'static str, Value)> {
         match self {
             Start::Random => vec![("init", "random".into())],
-            Start::Nndsvd { passes, positive } => {
-                vec![("init", if positive { "nndsvda" } else { "nndsvd" }.into()), ("init_passes", passes.into())]
-            }
-            Start::Compressed { passes, iterations } => vec![
+            Start::Nndsvd { effort, positive } => vec![
+                ("init", if positive { "nndsvda" } else { "nndsvd" }.into()),
+                ("init_passes", effort.passes.into()),
+                ("init_spare_columns", effort.spare.into()),
+            ],
+            Start::Compressed { effort, iterations } => vec![
                 ("init", "compressed".into()),
-                ("init_passes", passes.into()),
+                ("init_passes", effort.passes.into()),
+                ("init_spare_columns", effort.spare.into()),
                 ("init_iterations", iterations.into()),
             ],
             Start::Given => Vec::new(),
@@ -162,15 +170,15 @@ const PRODUCTS: &str =
 pub const MESSAGES: [MessageSpec; 5] = [
     MessageSpec::new(
         low_rank::GRAM,
-        "(k + 10) x (k + 10)",
+        "l x l, with l = k + 5 or k + 10",
         "3 to 13 times, with --algo auto, --init nndsvd, nndsvda or compressed",
     ),
     MessageSpec::new(nndsvd::NORMS, "4 x k", "once, with --algo auto, --init nndsvd, nndsvda or compressed"),
-    MessageSpec::new(low_rank::GATHER, "(m / pr + n / pc) x (k + 10)", PRODUCTS),
-    MessageSpec::new(low_rank::PRODUCT, "(m / pr + n / pc) x (k + 10)", PRODUCTS),
+    MessageSpec::new(low_rank::GATHER, "(m / pr + n / pc) x l", PRODUCTS),
+    MessageSpec::new(low_rank::PRODUCT, "(m / pr + n / pc) x l", PRODUCTS),
     MessageSpec::new(
         compressed::SMALL,
-        "(2 k + 10) x k and two words",
+        "(k + l) x k and two words",
         "twice, after a rise of the objective three times, in each of 5 to 20 iterations, with --algo auto or --init compressed",
     ),
 ];
@@ -210,13 +218,13 @@ pub fn on_grid<T: Real>(
             comm.agree_on_error(read)?;
             Ok((block, [of_u, of_v]))
         }
-        Start::Nndsvd { passes, positive: asked } => {
-            let (block, low_rank) = low_rank::approximate(task, block, passes)?;
+        Start::Nndsvd { effort, positive: asked } => {
+            let (block, low_rank) = low_rank::approximate(task, block, effort)?;
             let factors = nndsvd::factors(comm, &low_rank, k, small)?.map(|x| narrow(&x, order));
             Ok((block, if asked || positive { without_zeros(factors) } else { factors }))
         }
-        Start::Compressed { passes, iterations } => {
-            let (block, low_rank) = low_rank::approximate(task, block, passes)?;
+        Start::Compressed { effort, iterations } => {
+            let (block, low_rank) = low_rank::approximate(task, block, effort)?;
             let factors = nndsvd::factors(comm, &low_rank, k, small)?.map(|x| narrow(&x, Order::Components));
             let factors = compressed::iterate(comm, low_rank, without_zeros(factors), task.norm2, iterations);
             let factors = if positive { without_zeros(factors) } else { factors };
@@ -254,8 +262,8 @@ mod tests {
         let entries = stored.unwrap_or(m * n) as f64;
         match Start::choose(&Init::BySize, &Sizes { m, n, entries, k }, stored.is_some()) {
             Start::Random => "random",
-            Start::Nndsvd { passes: FAST, positive: false } => "nndsvd",
-            Start::Compressed { passes: FAST, iterations: MOST } => "compressed",
+            Start::Nndsvd { effort: CHEAP, positive: false } => "nndsvd",
+            Start::Compressed { effort: BASIS, iterations: MOST } => "compressed",
             other => panic!("{other:?}"),
         }
     }

@@ -1,5 +1,5 @@
-//! A low-rank approximation of the data by random projection (Halko, Martinsson, Tropp 2011): M ≈ L Rᵀ with l = k + 10
-//! columns.
+//! A low-rank approximation of the data by random projection (Halko, Martinsson, Tropp 2011): M ≈ L Rᵀ with l = k + 5 or
+//! k + 10 columns.
 //!
 //! From random numbers in the place of the shorter factor S, S ← orth(Mᵀ (M S)) a few times; then M ≈ (M S) Sᵀ. It needs
 //! the products and sums that the exact methods make anyway. Only the shorter factor is made orthonormal, by small
@@ -16,8 +16,21 @@ use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, SparseKernels, gemm, gram};
 use crate::random::{Purpose, Stream};
 
-/// Columns beyond k: the subspace converges as (σ_{l+1}/σ_k)² for each pass.
-const SPARE: usize = 10;
+/// What an approximation takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Passes over the data, of two products each, before the last product.
+    pub passes: usize,
+    /// Columns beyond k: the subspace converges as (σ_{l+1}/σ_k)² for each pass.
+    pub spare: usize,
+}
+
+impl Effort {
+    /// l for an m × n matrix.
+    pub fn columns(self, k: usize, (m, n): (usize, usize)) -> usize {
+        (k + self.spare).min(m).min(n)
+    }
+}
 
 pub const GRAM: MessageTag = MessageTag::new("start: Gram", Payload::Gram);
 const BASIS: MessageTag = MessageTag::new("start: change of basis", Payload::Control);
@@ -38,11 +51,6 @@ pub struct Task<'a> {
     pub seed: u64,
 }
 
-/// l for an m × n matrix.
-pub fn columns(k: usize, (m, n): (usize, usize)) -> usize {
-    (k + SPARE).min(m).min(n)
-}
-
 /// M ≈ L Rᵀ: this rank's rows of both, which are those of U and of V that it owns.
 pub struct LowRank<T> {
     /// Of L (× l) and of R (× l), in row order.
@@ -51,14 +59,13 @@ pub struct LowRank<T> {
     pub orthonormal: usize,
 }
 
-/// The approximation by `passes` passes over the data, of two products each, and one product; and the block back.
-/// Collective.
+/// The approximation, and the block back. Collective.
 ///
 /// # Errors
 /// When a sparse block is refused by MKL, or a small eigenproblem is no numbers.
-pub fn approximate<T: Real>(task: &Task<'_>, mut block: Block<T>, passes: usize) -> Result<(Block<T>, LowRank<T>)> {
+pub fn approximate<T: Real>(task: &Task<'_>, mut block: Block<T>, effort: Effort) -> Result<(Block<T>, LowRank<T>)> {
     let Task { comm, cuts, shape, k, norm2, kernel, seed, .. } = *task;
-    let l = columns(k, shape);
+    let l = effort.columns(k, shape);
     block.prepare(kernel, l)?;
     let mut grid = Grid::new(comm, block, cuts, l);
     let wide = shape.0 < shape.1;
@@ -76,7 +83,7 @@ pub fn approximate<T: Real>(task: &Task<'_>, mut block: Block<T>, passes: usize)
             grid.product_for_v(comm, GATHER, PRODUCT);
         }
     };
-    for _ in 0..passes {
+    for _ in 0..effort.passes {
         product(&mut grid, !wide);
         let long = if wide { &mut grid.v } else { &mut grid.u };
         long.own.assign(&long.rhs);

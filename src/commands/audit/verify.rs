@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,6 +11,7 @@ use crate::algorithms::description::{COMMON_MESSAGES, Description};
 use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::stdout::print;
 use crate::privacy::BudgetFile;
 use crate::privacy::transcript::{self, Verified};
 use crate::units::bytes;
@@ -40,7 +40,7 @@ pub struct VerifyArgs {
 pub fn verify(args: &VerifyArgs, comm: &Communicator) -> Result<i32> {
     let text = comm.agree_on_error(if comm.is_root() { on_rank_0(args) } else { Ok(String::new()) })?;
     if comm.is_root() {
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        print(&text)?;
     }
     Ok(EXIT_DONE)
 }

@@ -25,6 +25,7 @@ use crate::data::{InputSpec, PartySplit};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg;
 use crate::linalg::{Block, Real, SparseKernel};
+use crate::output::stdout::print;
 
 /// What is asked, checked as far as can be without data.
 pub struct Question {
@@ -128,7 +129,7 @@ fn answer<T: Real>(question: &Question, comm: &Communicator) -> Result<i32> {
         let recommended = &recommended;
         let report = Report { question, job: &job, ranks, cost: &cost, rates: &rates, scan: &scan, recommended, base };
         let text = if question.json { format!("{}\n", report.json()) } else { report.text() };
-        print!("{text}");
+        print(&text)?;
     }
     Ok(EXIT_DONE)
 }

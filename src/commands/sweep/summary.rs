@@ -11,6 +11,7 @@ use super::consensus::{Component, Consensus};
 use super::runs::Sweep;
 use crate::driver::settings::Scale;
 use crate::error::{Error, Result};
+use crate::output::stdout::{print, print_line};
 use crate::report;
 
 /// The results of a sweep.
@@ -39,12 +40,7 @@ impl Summary<'_> {
         };
         write("sweep.json", &format!("{all:#}\n"))?;
         write("sweep.html", &self.page())?;
-        if self.sweep.args.json {
-            println!("{all}");
-        } else {
-            print!("{}", self.text());
-        }
-        Ok(())
+        if self.sweep.args.json { print_line(&all.to_string()) } else { print(&self.text()) }
     }
 
     fn path(&self, name: &str) -> PathBuf {

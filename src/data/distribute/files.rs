@@ -42,7 +42,8 @@ impl PlacedFile {
 pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn FnMut(f64)) -> Result<LocalBlocks<T>> {
     let comm = request.comm;
     let party_cuts = party_cuts(files, request)?;
-    let stays_local = party_cuts.is_some() || comm.size() == 1;
+    let of_parties = party_cuts.is_some();
+    let stays_local = of_parties || comm.size() == 1;
     if !files.iter().any(|f| f.content.has_positions()) {
         let cuts = party_cuts.unwrap_or_else(|| request.cuts(None));
         let blocks = read_dense(files, request, &cuts, stays_local, progress)?;
@@ -68,7 +69,10 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
             duplicates = [more];
         }
     }
-    comm.sum(COUNTS, &mut duplicates);
+    // What a party's own file holds stays with its rank.
+    if !of_parties {
+        comm.sum(COUNTS, &mut duplicates);
+    }
     Ok(LocalBlocks { cuts, blocks, duplicates: duplicates[0] })
 }
 

@@ -35,6 +35,7 @@ impl Request<'_> {
 pub struct LocalBlocks<T: Real> {
     pub cuts: Cuts,
     pub blocks: Vec<LocalBlock<T>>,
-    /// Entries of the whole matrix that were added to another one in the same position.
+    /// Entries that were added to another one in the same position: of the whole matrix, or where each party has its file, of
+    /// this rank's.
     pub duplicates: u64,
 }

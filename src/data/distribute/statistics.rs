@@ -1,16 +1,19 @@
 //! Statistics of the whole matrix, with the same bits on any number of ranks: sums are taken in fixed point, 62 bits below
-//! the largest entry, so their order does not matter.
+//! the largest entry, so their order does not matter. Of private data each party computes its own, and only their sums leave
+//! it, masked where sums are.
 
 use libm::ldexp;
 use pulp::{Simd, WithSimd};
 
-use crate::comm::Communicator;
+use crate::comm::{Communicator, Parties, PartyCommunicator};
 use crate::data::distribute::assemble::LocalBlock;
 use crate::data::layout::Tile;
-use crate::data::messages::STATISTICS;
+use crate::data::messages::{LARGEST_ENTRY, STATISTICS};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::linalg::simd::dispatch;
+use crate::party_sum::PartySum;
+use crate::privacy::wide;
 use crate::random::mix;
 
 /// Statistics of the whole matrix, with the same bits on any number of ranks.
@@ -21,11 +24,12 @@ pub struct Statistics {
     pub sum: f64,
     /// ‖M‖_F²
     pub norm2: f64,
+    /// The smallest and the largest entry; of private data, of those that this rank hosts, which do not leave it.
     pub min: f64,
     pub max: f64,
     /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
     /// format, dense or sparse, in any order.
-    /// Of all entries; 0 for data of parties, whose fingerprints stay with them ([`fingerprints`](Statistics::compute)).
+    /// Of all entries; 0 for data of parties, whose fingerprints stay with them ([`Statistics::of_parties`]).
     pub checksum: u64,
 }
 
@@ -64,15 +68,32 @@ impl Exact {
     }
 }
 
-/// The smallest and the largest stored value of all ranks' blocks.
-pub fn extremes<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>]) -> (f64, f64) {
-    let mut ends = [f64::NEG_INFINITY; 2];
-    for &v in blocks.iter().flat_map(LocalBlock::values) {
-        ends[0] = ends[0].max(v.as_f64());
-        ends[1] = ends[1].max(-v.as_f64());
+/// The largest stored value of blocks, and the negative of the smallest; −∞ where there is none.
+fn ends<T: Real>(blocks: &[LocalBlock<T>]) -> [f64; 2] {
+    blocks.iter().flat_map(LocalBlock::values).fold([f64::NEG_INFINITY; 2], |[most, least], v| {
+        let v = v.as_f64();
+        [most.max(v), least.max(-v)]
+    })
+}
+
+/// The largest stored value of all ranks' blocks.
+pub fn largest<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>]) -> f64 {
+    let [most, _] = ends(blocks);
+    let mut most = [most];
+    comm.max(LARGEST_ENTRY, &mut most);
+    most[0]
+}
+
+/// The magnitude by which sums are scaled.
+///
+/// # Errors
+/// If its square, or that of rounding errors above it, cannot be computed; `what` names the number.
+fn magnitude([most, least]: [f64; 2], what: impl Fn(f64) -> String) -> Result<f64> {
+    let largest = most.max(least).max(0.0);
+    if (largest * largest * 4.0).is_finite() {
+        return Ok(largest);
     }
-    comm.max(STATISTICS, &mut ends);
-    (-ends[1], ends[0])
+    Err(Error::input(format!("{}: its square cannot be computed; divide the data first (--scale max)", what(largest))))
 }
 
 /// The hash of an entry mixes the sum of its row, column and bits with these odd weights: a single mixing, because every
@@ -139,9 +160,29 @@ impl<T: Real> Row<'_, T> {
     }
 }
 
+impl Totals {
+    /// Of no entry; those to come are of magnitude at most `largest`.
+    fn new(largest: f64) -> Self {
+        Totals { sum: Exact::new(largest), norm2: Exact::new(largest * largest), nonzeros: 0, checksum: 0 }
+    }
+
+    /// Adds the entries of a block, and returns their fingerprint.
+    fn add<T: Real>(&mut self, block: &LocalBlock<T>, tile: &Tile) -> u64 {
+        let before = self.checksum;
+        // Entry (a, b) of the block has index a in dimension `across` of the matrix and b in dimension `along`.
+        let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
+        let start = [tile.rows.start as u64, tile.cols.start as u64];
+        block.for_each_row(|a, places, values| {
+            let row = (start[across] + a as u64).wrapping_mul(WEIGHTS[across]);
+            let first = row.wrapping_add(start[along].wrapping_mul(WEIGHTS[along]));
+            dispatch(Row { totals: self, values, places, first, step: WEIGHTS[along] });
+        });
+        self.checksum.wrapping_sub(before)
+    }
+}
+
 impl Statistics {
-    /// The statistics of an m × n matrix from blocks that cover it once, and a fingerprint of each block. With `private`
-    /// blocks no fingerprint leaves its rank: whoever knows all other entries could try values until it fits. Collective.
+    /// The statistics of an m × n matrix from blocks that cover it once, and a fingerprint of each block. Collective.
     ///
     /// # Errors
     /// If its entries are too large to be squared and added up.
@@ -149,54 +190,83 @@ impl Statistics {
         comm: &Communicator,
         blocks: &[LocalBlock<T>],
         tiles: &[Tile],
-        (m, n): (usize, usize),
-        private: bool,
+        shape: (usize, usize),
     ) -> Result<(Statistics, Vec<u64>)> {
-        let (mut min, mut max) = extremes(comm, blocks);
-        let largest = max.max(-min).max(0.0);
-        if !(largest * largest * 4.0).is_finite() {
-            return Err(Error::input(format!(
-                "the largest entry is {largest:e}: its square cannot be computed; divide the data first (--scale max)"
-            )));
-        }
-        let (sum, norm2) = (Exact::new(largest), Exact::new(largest * largest));
-        let mut totals = Totals { sum, norm2, nonzeros: 0, checksum: 0 };
-        let mut fingerprints = Vec::with_capacity(blocks.len());
-        for (block, tile) in blocks.iter().zip(tiles) {
-            let before = totals.checksum;
-            // Entry (a, b) of the block has index a in dimension `across` of the matrix and b in dimension `along`.
-            let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
-            let start = [tile.rows.start as u64, tile.cols.start as u64];
-            block.for_each_row(|a, places, values| {
-                let row = (start[across] + a as u64).wrapping_mul(WEIGHTS[across]);
-                let first = row.wrapping_add(start[along].wrapping_mul(WEIGHTS[along]));
-                dispatch(Row { totals: &mut totals, values, places, first, step: WEIGHTS[along] });
-            });
-            fingerprints.push(totals.checksum.wrapping_sub(before));
-        }
+        let mut ends = ends(blocks);
+        comm.max(STATISTICS, &mut ends);
+        let mut totals = Totals::new(magnitude(ends, |largest| format!("the largest entry is {largest:e}"))?);
+        let fingerprints = blocks.iter().zip(tiles).map(|(block, tile)| totals.add(block, tile)).collect();
         let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
         // Two's complement: a sum modulo 2⁶⁴ is that of the signed numbers.
         comm.sum(STATISTICS, bytemuck::cast_slice_mut::<i64, u64>(&mut limbs));
-        let mut counts = [totals.nonzeros, if private { 0 } else { totals.checksum }];
+        let mut counts = [totals.nonzeros, totals.checksum];
         comm.sum(STATISTICS, &mut counts);
-        if u128::from(counts[0]) < m as u128 * n as u128 {
-            (min, max) = (min.min(0.0), max.max(0.0));
-        }
-        let statistics = Statistics {
-            nonzeros: counts[0],
-            sum: totals.sum.value(&limbs[..4]),
-            norm2: totals.norm2.value(&limbs[4..]),
-            min,
-            max,
-            checksum: counts[1],
-        };
-        if statistics.norm2.is_finite() {
-            Ok((statistics, fingerprints))
+        let (sum, norm2) = (totals.sum.value(&limbs[..4]), totals.norm2.value(&limbs[4..]));
+        let figures = Statistics { nonzeros: counts[0], sum, norm2, min: 0.0, max: 0.0, checksum: counts[1] };
+        Ok((figures.with_range(ends, shape).checked()?, fingerprints))
+    }
+
+    /// As [`Statistics::compute`], for one block of each hosted party. Parties share the sums of their sums, norms and counts
+    /// alone, under masks if `masked`. No fingerprint leaves its rank: whoever knows all other entries could try values until
+    /// it fits. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, as [`Statistics::compute`]; if there is no secret randomness for the masks.
+    pub fn of_parties<T: Real>(
+        comm: &Communicator,
+        (parties, masked): (Parties, bool),
+        blocks: &[LocalBlock<T>],
+        tiles: &[Tile],
+        shape: (usize, usize),
+    ) -> Result<(Statistics, Vec<u64>)> {
+        let hosted = parties.hosted(comm.rank());
+        let own = hosted.zip(blocks).zip(tiles).map(|((party, block), tile)| {
+            let largest =
+                magnitude(ends(std::slice::from_ref(block)), |_| format!("the largest entry of party {party}"))?;
+            let mut totals = Totals::new(largest);
+            totals.add(block, tile);
+            Ok(totals)
+        });
+        let own = comm.agree_on_error(own.collect::<Result<Vec<Totals>>>())?;
+        let parties_only = PartyCommunicator::new(comm.clone());
+        // A single party has nobody to hide its figures from.
+        let mut sums = if masked && parties.count > 1 {
+            PartySum::masked(&parties_only, parties, 0)?
         } else {
-            Err(Error::input(
-                "the sum of the squared entries exceeds the range of f64; divide the data first (--scale max)",
-            ))
+            PartySum::plain(&parties_only, parties)
+        };
+        // Each term is rounded to f64, so that the sum tells no more of it than that.
+        let total = sums.sum_words(&parties_only, STATISTICS, 2 * wide::WORDS + 1, |place, words| {
+            let Totals { sum, norm2, nonzeros, .. } = &own[place];
+            let (first, rest) = words.split_at_mut(wide::WORDS);
+            wide::encode(sum.value(&sum.limbs()), first);
+            wide::encode(norm2.value(&norm2.limbs()), &mut rest[..wide::WORDS]);
+            rest[wide::WORDS] = *nonzeros;
+        })?;
+        let [sum, norm2] = [0, wide::WORDS].map(|at| wide::decode(&total[at..at + wide::WORDS]));
+        let nonzeros = total[2 * wide::WORDS];
+        let figures = Statistics { nonzeros, sum, norm2, min: 0.0, max: 0.0, checksum: 0 };
+        let fingerprints = own.iter().map(|totals| totals.checksum).collect();
+        Ok((figures.with_range(ends(blocks), shape).checked()?, fingerprints))
+    }
+
+    /// With the range of the stored entries, and of the zeros that are not stored.
+    fn with_range(self, [max, least]: [f64; 2], (m, n): (usize, usize)) -> Self {
+        let (min, max) = if u128::from(self.nonzeros) < m as u128 * n as u128 {
+            ((-least).min(0.0), max.max(0.0))
+        } else {
+            (-least, max)
+        };
+        Statistics { min, max, ..self }
+    }
+
+    fn checked(self) -> Result<Self> {
+        if self.norm2.is_finite() {
+            return Ok(self);
         }
+        Err(Error::input(
+            "the sum of the squared entries exceeds the range of f64; divide the data first (--scale max)",
+        ))
     }
 }
 

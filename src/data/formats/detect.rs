@@ -80,7 +80,7 @@ struct Identified {
 }
 
 /// Finds out the format: that of the extension, or else that of the first bytes.
-fn identify(path: &str, options: TableOptions) -> Result<Identified> {
+fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identified> {
     let path = &*matrix_of_directory(path);
     let wrong = |what: &str| Error::input(format!("{path}: {what}"));
     let mut handle = open(path)?;
@@ -100,7 +100,7 @@ fn identify(path: &str, options: TableOptions) -> Result<Identified> {
     if name.len() < lower.len() && !gz {
         return Err(wrong("is named .gz but is not compressed by gzip"));
     }
-    let file = InputFile { path: path.to_string(), gz };
+    let file = InputFile { path: path.to_string(), gz, private };
     let by_content = || -> Result<Option<Format>> {
         let mut lead = [0u8; 16];
         let got = read_full(&mut file.stream()?, &mut lead).map_err(|e| file.io_error(&e))?;
@@ -178,7 +178,7 @@ pub fn is_table_name(path: &str) -> bool {
 /// The names of columns and rows in a table in text, or of items and users in triples; none in other formats, and none if
 /// the file cannot be read.
 pub fn names(path: &str, options: TableOptions) -> Names {
-    let Ok(Identified { file, format, .. }) = identify(path, options) else { return (None, None) };
+    let Ok(Identified { file, format, .. }) = identify(path, options, true) else { return (None, None) };
     let names = match format {
         Format::Table { tabs } => table::names(&file, tabs, options),
         Format::Triples { tabs } => triples::names(&file, tabs, options),
@@ -189,13 +189,14 @@ pub fn names(path: &str, options: TableOptions) -> Names {
 
 /// Reads the header of a file of any supported format: that of its extension, or else that of its first bytes. `dataset`
 /// names the matrix in an HDF5 file; `options` say how a table in text is to be read. Of triples the whole file is read.
+/// Errors about a `private` file, also later ones, hold nothing of its text.
 ///
 /// # Errors
 /// If the file is missing, empty, of no supported format, or promises more than it can hold, or if it is no table and
 /// `options` are not the defaults.
-pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions) -> Result<MatrixFile> {
+pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, private: bool) -> Result<MatrixFile> {
     let wrong = |what: &str| Error::input(format!("{path}: {what}"));
-    let Identified { file, format, size } = identify(path, options)?;
+    let Identified { file, format, size } = identify(path, options, private)?;
     let gz = file.gz;
     if dataset.is_some() && format != Format::Hdf5 {
         return Err(wrong("only an HDF5 file contains datasets"));

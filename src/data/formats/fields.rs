@@ -40,6 +40,12 @@ impl FirstLines {
         let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
         let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
         'all: while let Some((text, offset)) = blocks.next_block()? {
+            if offset == 0 && (text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])) {
+                return Err(file.error("is UTF-16 text; save it as UTF-8"));
+            }
+            if offset == 0 && text.contains(&b'\r') && !text.contains(&b'\n') {
+                return Err(file.error("has lines that end with a carriage return alone; save it with line feeds"));
+            }
             let mut at = if offset == 0 && text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
             while let Some(line) = next_line(text, &mut at) {
                 let most = if lines.len() < 2 { usize::MAX } else { KEPT };

@@ -13,6 +13,7 @@ use crate::data::formats::mtx::{ArrayReader, Market};
 use crate::data::formats::options::Labels;
 use crate::data::formats::raw::{RawArray, RawReader};
 use crate::data::formats::reader::{BlockResult, DenseReader, EntryPolicy, EntrySink};
+use crate::data::formats::refusal::Refusal;
 use crate::data::formats::table::{Table, TableReader};
 use crate::data::formats::text::{TextBlocks, error_at};
 use crate::data::formats::triples::{Triples, TriplesReader};
@@ -342,8 +343,8 @@ impl MatrixFile {
         found.map_err(|e| self.text_error(offset, e))
     }
 
-    fn text_error(&self, offset: u64, (at, what): (usize, String)) -> Error {
-        error_at(&self.file, offset + at as u64, &what)
+    fn text_error(&self, offset: u64, (at, what): (usize, Refusal)) -> Error {
+        error_at(&self.file, offset + at as u64, what)
     }
 
     /// Checks that as many entries were found as promised.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::formats::number::whole;
 use crate::data::formats::reader::{BlockResult, EntrySink};
-use crate::data::formats::text::quote;
+use crate::data::formats::refusal::Refusal;
 
 /// Counts over a text of transactions, or a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ fn items(text: &[u8], sink: &mut impl FnMut(u64, u64) -> Result<(), String>) -> 
                     seen.sort_unstable();
                     seen.dedup();
                 }
-                seen.drain(..).try_for_each(|item| sink(line, item)).map_err(|what| (start, what))?;
+                seen.drain(..).try_for_each(|item| sink(line, item)).map_err(|what| (start, what.into()))?;
                 if end.is_none() {
                     return Ok(line + u64::from(at > start));
                 }
@@ -98,16 +98,20 @@ fn items(text: &[u8], sink: &mut impl FnMut(u64, u64) -> Result<(), String>) -> 
             }
             Some(_) => {
                 let Some((item, used)) = whole(&text[at..]) else {
-                    return Err((start, format!("expected whole numbers, found {}", quote(&text[at..]))));
+                    return Err((start, not_whole(&text[at..])));
                 };
                 at += used;
                 if !matches!(text.get(at), None | Some(b' ' | b'\t' | b'\r' | b'\n' | b',')) {
-                    return Err((start, format!("expected whole numbers, found {}", quote(&text[at - used..]))));
+                    return Err((start, not_whole(&text[at - used..])));
                 }
                 seen.push(item);
             }
         }
     }
+}
+
+fn not_whole(text: &[u8]) -> Refusal {
+    Refusal::quoting(text, |text| format!("expected whole numbers, found {text}"))
 }
 
 #[cfg(test)]

@@ -239,6 +239,18 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         Some(other) => {
             return Err(wrong(path, format!("{name} is encoded as {other}; CSR, CSC and dense are supported")));
         }
+        None if shape.len() == 2
+            && shape[0] == shape[1]
+            && !["barcodes", "genes", "features"].iter().any(|x| group.link_exists(x)) =>
+        {
+            return Err(wrong(
+                path,
+                format!(
+                    "{name} is square and does not declare whether it is compressed by rows or by columns; give the group the \
+                     attribute encoding-type with the value csr_matrix or csc_matrix"
+                ),
+            ));
+        }
         // 10x does not declare it: genes × cells, stored by cells.
         None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == length[0] as f64), "10x"),
     };

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
+use crate::data::formats::refusal::Refusal;
 use crate::error::{Error, Result};
 
 /// A file that is compressed by gzip or not.
@@ -14,6 +15,8 @@ use crate::error::{Error, Result};
 pub struct InputFile {
     pub path: String,
     pub gz: bool,
+    /// Whether errors must hold nothing of its text.
+    pub private: bool,
 }
 
 impl InputFile {
@@ -30,9 +33,9 @@ impl InputFile {
         if self.gz { Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 18, file))) } else { Box::new(file) }
     }
 
-    /// An input error that names the file.
-    pub fn error(&self, what: impl Into<String>) -> Error {
-        Error::input(what).at(&self.path)
+    /// An input error that names the file, without its text where that is private.
+    pub fn error(&self, what: impl Into<Refusal>) -> Error {
+        Error::input(what.into().reason(self.private)).at(&self.path)
     }
 
     /// An I/O error that names the file.

@@ -9,7 +9,8 @@ use crate::data::formats::io::InputFile;
 use crate::data::formats::limits::{check_shape, unpacked_bytes};
 use crate::data::formats::number::{float, whole};
 use crate::data::formats::reader::{BlockResult, DenseReader, EntryPolicy, EntrySink, position};
-use crate::data::formats::text::{LineCursor, TextBlocks, quote};
+use crate::data::formats::refusal::Refusal;
+use crate::data::formats::text::{LineCursor, TextBlocks};
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -57,7 +58,9 @@ pub fn header(file: &InputFile, size: u64) -> Result<Market> {
             String::from_utf8_lossy(&line).split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
         let Some(banner) = &banner else {
             if words.first().is_none_or(|w| w != "%%matrixmarket") {
-                return Err(file.error(format!("line 1: begins with {}, not with %%MatrixMarket", quote(&line))));
+                return Err(file.error(Refusal::quoting(&line, |text| {
+                    format!("line 1: begins with {text}, not with %%MatrixMarket")
+                })));
             }
             banner = Some(words);
             continue;
@@ -68,19 +71,22 @@ pub fn header(file: &InputFile, size: u64) -> Result<Market> {
         let market = parse(banner, &words).map(|market| Market { start, ..market });
         let left = unpacked_bytes(size, file.gz).saturating_sub(start);
         let checked = market.and_then(|market| check(&market, left).map(|()| market));
-        return checked.map_err(|what| file.error(format!("line {number}: {what}")));
+        return checked.map_err(|what| file.error(what.map(|what| format!("line {number}: {what}"))));
     }
     Err(file.error("ends before its size line (an empty or truncated file)"))
 }
 
 /// Parses the words of the banner and of the size line.
-fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, String> {
+fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, Refusal> {
     let word = |i: usize| banner.get(i).map_or("", String::as_str);
     let known = |i: usize, good: &[&str], what: &str| {
         if good.contains(&word(i)) {
             Ok(())
         } else {
-            Err(format!("the header declares the {what} '{}'; supported: {}", word(i), good.join(", ")))
+            let supported = good.join(", ");
+            Err(Refusal::quoting(word(i).as_bytes(), |word| {
+                format!("the header declares the {what} {word}; supported: {supported}")
+            }))
         }
     };
     known(1, &["matrix"], "object")?;
@@ -106,18 +112,20 @@ fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, Stri
         }
         _ => {
             let want = if coordinate { "rows, columns and entries" } else { "rows and columns" };
-            return Err(format!("the size line must hold the numbers of {want}, not '{}'", size.join(" ")));
+            return Err(Refusal::quoting(size.join(" ").as_bytes(), |text| {
+                format!("the size line must hold the numbers of {want}, not {text}")
+            }));
         }
     };
     if symmetric && rows != cols {
-        return Err(format!("symmetric, but {rows} × {cols}"));
+        return Err(format!("symmetric, but {rows} × {cols}").into());
     }
     let banner = format!("MatrixMarket {} {} {}", word(2), word(3), word(4));
     Ok(Market { rows: rows as usize, cols: cols as usize, entries, coordinate, pattern, symmetric, start: 0, banner })
 }
 
 /// Refuses a header that promises more than the `left` bytes after it can hold.
-fn check(market: &Market, left: u64) -> std::result::Result<(), String> {
+fn check(market: &Market, left: u64) -> std::result::Result<(), Refusal> {
     let &Market { rows, cols, entries, coordinate, pattern, .. } = market;
     // The shortest entries are `1 1`, `1 1 1` and `1`, each with a line end, which the last one may lack.
     let least = match (coordinate, pattern) {
@@ -126,9 +134,11 @@ fn check(market: &Market, left: u64) -> std::result::Result<(), String> {
         (false, _) => 2,
     };
     if entries.saturating_mul(least) > left.saturating_add(1) {
-        return Err(format!("the header promises {entries} entries, more than the {left} bytes after it can hold"));
+        return Err(
+            format!("the header promises {entries} entries, more than the {left} bytes after it can hold").into()
+        );
     }
-    check_shape(rows, cols, coordinate.then_some(entries))
+    Ok(check_shape(rows, cols, coordinate.then_some(entries))?)
 }
 
 impl Market {
@@ -143,13 +153,15 @@ impl Market {
         while let Some(line) = next_line(text, &mut at) {
             let expected = || {
                 let value = if self.pattern { "" } else { ", value" };
-                (line, format!("expected row, column{value}, found {}", quote(&text[line..])))
+                let say = |found: &str| format!("expected row, column{value}, found {found}");
+                (line, Refusal::quoting(&text[line..], say))
             };
             let mut p = line;
             let (Some(i), Some(j)) = (index(text, &mut p), index(text, &mut p)) else { return Err(expected()) };
             if i == 0 || j == 0 || i > self.rows as u64 || j > self.cols as u64 {
-                let what = format!("row {i}, column {j} is outside the {} × {} matrix", self.rows, self.cols);
-                return Err((line, what));
+                let matrix = format!("outside the {} × {} matrix", self.rows, self.cols);
+                let private = format!("an entry is {matrix}");
+                return Err((line, Refusal::new(format!("row {i}, column {j} is {matrix}"), private)));
             }
             let mut value = 1.0;
             if !self.pattern {
@@ -157,9 +169,11 @@ impl Market {
                 value = number;
                 p += used;
             }
-            at = line_end(text, p)
-                .ok_or_else(|| (line, format!("more than one entry on a line: {}", quote(&text[line..]))))?;
-            self.emit(i as usize - 1, j as usize - 1, value, sink).map_err(|what| (line, what))?;
+            at = line_end(text, p).ok_or_else(|| {
+                let say = |found: &str| format!("more than one entry on a line: {found}");
+                (line, Refusal::quoting(&text[line..], say))
+            })?;
+            self.emit(i as usize - 1, j as usize - 1, value, sink).map_err(|what| (line, what.into()))?;
             entries += 1;
         }
         Ok(entries)
@@ -188,7 +202,7 @@ impl Market {
             if j >= n {
                 return Err((start, "more entries than the lower triangle has".into()));
             }
-            self.emit(i, j, value, sink).map_err(|what| (start, what))?;
+            self.emit(i, j, value, sink).map_err(|what| (start, what.into()))?;
             entries += 1;
             i += 1;
             if i == n {
@@ -225,7 +239,8 @@ impl ArrayReader {
         let (policy, row, col) = (self.policy, self.next % self.rows, self.next / self.rows);
         self.next += 1;
         self.lines.parse(next_array_line, |line| {
-            policy.check(array_entry(line)?).map_err(|why| format!("the entry in {} {why}", position(row, col)))
+            let checked = policy.check(array_entry(line)?);
+            checked.map_err(|why| format!("the entry in {} {why}", position(row, col)).into())
         })
     }
 }
@@ -237,10 +252,10 @@ impl<T: Real> DenseReader<T> for ArrayReader {
 }
 
 /// The only number on a line.
-fn array_entry(line: &[u8]) -> std::result::Result<f64, String> {
+fn array_entry(line: &[u8]) -> std::result::Result<f64, Refusal> {
     match float(line) {
         Some((value, used)) if line[used..].trim_ascii().is_empty() => Ok(value),
-        _ => Err(format!("expected a number, found {}", quote(line))),
+        _ => Err(Refusal::quoting(line, |text| format!("expected a number, found {text}"))),
     }
 }
 
@@ -299,7 +314,7 @@ mod tests {
     fn head(text: &str) -> Result<Market> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let source = InputFile { path: file.path().to_str().unwrap().to_string(), gz: false };
+        let source = InputFile { path: file.path().to_str().unwrap().to_string(), gz: false, private: false };
         header(&source, text.len() as u64)
     }
 
@@ -354,7 +369,8 @@ mod tests {
             ("-1 1 1\n", 0, "expected"),
             ("99999999999999999999999 1 1\n", 0, "expected"),
         ] {
-            let (place, message) = entries(&market, text).unwrap_err();
+            let (place, refusal) = entries(&market, text).unwrap_err();
+            let message = refusal.reason(false);
             assert!(place == at && message.contains(names), "{text:?}: {place} {message}");
         }
         let array = Market { coordinate: false, ..market.clone() };

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::data::formats::refusal::Refusal;
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -12,7 +13,7 @@ pub trait EntrySink: FnMut(usize, usize, f64) -> std::result::Result<(), String>
 impl<F: FnMut(usize, usize, f64) -> std::result::Result<(), String>> EntrySink for F {}
 
 /// The result of parsing a block of text; an error comes with the byte of the block at which its line begins.
-pub type BlockResult<T> = std::result::Result<T, (usize, String)>;
+pub type BlockResult<T> = std::result::Result<T, (usize, Refusal)>;
 
 /// Reads a dense file in storage order. A *line* is a row, or a column of a file stored by columns.
 pub trait DenseReader<T> {

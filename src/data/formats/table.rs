@@ -12,7 +12,8 @@ use crate::data::formats::fields::{
 use crate::data::formats::io::InputFile;
 use crate::data::formats::options::{Labels, Names, Presence, TableFormat, TableOptions};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
-use crate::data::formats::text::{LineCursor, TextBlocks, quote};
+use crate::data::formats::refusal::Refusal;
+use crate::data::formats::text::{LineCursor, TextBlocks};
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -49,7 +50,9 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     let titled = header == Found::Yes;
     let rows = &all[usize::from(titled)..];
     let (Some(row), Some(start)) = (rows.first(), lines.offset(usize::from(titled))) else {
-        return Err(file.error(format!("line 1: expected numbers, found {}", quote(lines.first()))));
+        return Err(
+            file.error(Refusal::quoting(lines.first(), |text| format!("line 1: expected numbers, found {text}")))
+        );
     };
     let index = find_index(titled.then_some(&*all[0]), rows, options);
     let named = index == Found::Yes;
@@ -59,16 +62,28 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     if options.format == TableFormat::Auto && options.index_col == Presence::Auto && row.len() <= MOST_FIELDS {
         let many = FirstLines::read_many(file, tabs, LOOK_FOR_TRIPLES)?;
         if let Some(why) = like_triples(&many.fields(), titled) {
-            return Err(file.error(format!(
-                "looks like triples, an entry on each line (user, item, value): {why}; --format triples reads it so, --format \
-                 table reads each line as a row of the matrix"
-            )));
+            return Err(file.error(why.map(|why| {
+                format!(
+                    "looks like triples, an entry on each line (user, item, value): {why}; --format triples reads it so, --format \
+                     table reads each line as a row of the matrix"
+                )
+            })));
         }
+    }
+    let columns = row.len() - usize::from(named);
+    let names = all[0].len();
+    // A single field is a title.
+    if titled && names > 1 && names != columns && names != row.len() {
+        return Err(file.error(format!(
+            "line 1: the header has {names} fields, but the first row has {}; correct one of them, or leave the header out and \
+             give --header no",
+            row.len()
+        )));
     }
     let note = note(&all[0], row, (options, header, index));
     let labels = Labels { header: titled, index_col: named };
     let doubt = doubt(header, index);
-    Ok(Table { separator: lines.separator, labels, start, cols: row.len() - usize::from(named), note, doubt })
+    Ok(Table { separator: lines.separator, labels, start, cols: columns, note, doubt })
 }
 
 /// The first line (from 1) with fields between semicolons all of which are numbers, some with a decimal comma.
@@ -171,9 +186,9 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     }
     let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else {
         let largest = rows.iter().flat_map(|row| &row[1..]).filter_map(|field| number(field)).fold(0.0, f64::max);
-        let far_off = || ids.first().is_some_and(|&least| least >= 1000 && least as f64 > 10.0 * largest);
+        let far_off = || distinct && ids.first().is_some_and(|&least| least >= 100 && least as f64 > 10.0 * largest);
         let rising = || rises(column(0)) && !(1..width).any(|j| rises(column(j)));
-        let unlikely_data = distinct && rows.len() >= ENOUGH_LABELS && (rising() || far_off());
+        let unlikely_data = rows.len() >= FEWEST && far_off() || rows.len() >= ENOUGH_LABELS && rising();
         return if unlikely_data { Found::Doubtful } else { Found::No };
     };
     let next_counts_on = counts_from(column(1)).is_some_and(|next| next >= from + rows.len() as i64);
@@ -186,7 +201,7 @@ const LOOK_FOR_TRIPLES: usize = 1000;
 const MOST_FIELDS: usize = 5;
 
 /// Why a table looks like triples, if it does; `titled`: whether it has a header.
-fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<String> {
+fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<Refusal> {
     let rows = &lines[usize::from(titled)..];
     let width = rows.first()?.len();
     let ids = |j: usize| -> Option<Vec<i64>> {
@@ -199,7 +214,8 @@ fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<String> {
         let called = names.windows(2).position(|pair| pair.iter().all(|name| names_one_of_a_pair(name)));
         if let Some(at) = called.filter(|&at| at + offset <= 1 && ids(at + offset + 1).is_some()) {
             let [user, item] = [names[at], names[at + 1]].map(text_of);
-            return Some(format!("columns are called {user} and {item}"));
+            let full = format!("columns are called {user} and {item}");
+            return Some(Refusal::new(full, "two columns are called so"));
         }
     }
     if !(2..=4).contains(&width) || rows.len() < FEWEST {
@@ -214,7 +230,7 @@ fn like_triples(lines: &[Vec<&[u8]>], titled: bool) -> Option<String> {
     // Zeros and ones are data.
     let large = users.iter().chain(&items).any(|&id| id > 1);
     (timed && repeated && distinct && likely && large).then(|| {
-        "the first two columns hold whole numbers, the first one repeats some, and no pair occurs twice".to_string()
+        "the first two columns hold whole numbers, the first one repeats some, and no pair occurs twice".into()
     })
 }
 
@@ -297,7 +313,7 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
         let all: Vec<String> = first.map(text_of).collect();
         // The name of the index column may be there or not.
         let extra = all.len().saturating_sub(table.cols);
-        if all.len() == table.cols || extra == usize::from(table.labels.index_col) {
+        if all.len() == table.cols + usize::from(table.labels.index_col) || all.len() == table.cols {
             all.into_iter().skip(extra).collect()
         } else {
             Vec::new()
@@ -324,19 +340,19 @@ impl Table {
         row: usize,
         policy: EntryPolicy,
         out: &mut [T],
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), Refusal> {
         let mut count = 0;
         for field in fields(line, self.separator).skip(usize::from(self.labels.index_col)) {
             if let Some(out) = out.get_mut(count) {
                 let wrong = |why| format!("the entry in {} {why}", position(row, count));
-                *out = entry(field, policy).map_err(wrong)?;
+                *out = entry(field, policy).map_err(|why| why.map(wrong))?;
             }
             count += 1;
         }
         if count == self.cols {
             Ok(())
         } else {
-            Err(format!("has {count} numbers, but the first row has {}", self.cols))
+            Err(format!("has {count} numbers, but the first row has {}", self.cols).into())
         }
     }
 }
@@ -345,14 +361,14 @@ impl Table {
 ///
 /// # Errors
 /// The reason why it is refused, as a predicate: "is …".
-pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, String> {
+pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, Refusal> {
     let remedy = "if that marks a missing value, use --missing nan (with hals and mu)";
     match number(field) {
-        Some(value) => policy.check(value),
-        None if is_missing(field) && policy.allow_nan => policy.check(f64::NAN),
-        None if field.is_empty() => Err(format!("is empty; {remedy}")),
-        None if is_missing(field) => Err(format!("is {}, not a number; {remedy}", quote(field))),
-        None => Err(format!("is {}, not a number", quote(field))),
+        Some(value) => Ok(policy.check(value)?),
+        None if is_missing(field) && policy.allow_nan => Ok(policy.check(f64::NAN)?),
+        None if field.is_empty() => Err(format!("is empty; {remedy}").into()),
+        None if is_missing(field) => Err(Refusal::quoting(field, |text| format!("is {text}, not a number; {remedy}"))),
+        None => Err(Refusal::quoting(field, |text| format!("is {text}, not a number"))),
     }
 }
 
@@ -416,7 +432,7 @@ mod tests {
     fn with_file<R>(text: &str, f: impl FnOnce(&InputFile) -> R) -> R {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        f(&InputFile { path: file.path().to_str().unwrap().to_string(), gz: false })
+        f(&InputFile { path: file.path().to_str().unwrap().to_string(), gz: false, private: false })
     }
 
     fn head(text: &str, options: TableOptions) -> Result<Table> {
@@ -451,6 +467,13 @@ mod tests {
                 Table { separator, labels, start, cols, note: None, doubt: None },
                 "{text:?}"
             );
+        }
+        for (text, what) in [
+            ("gene,a,b,c,d\ng1,1,2,3\ng2,3,4,5\n", "5 fields, but the first row has 4"),
+            ("a,b\n1,2,3,4\n", "2 fields, but the first row has 4"),
+            ("\u{feff}a,b\r1,2\r3,4", "carriage return"),
+        ] {
+            assert!(head(text, AUTO).unwrap_err().message.contains(what), "{text:?}");
         }
         for text in ["1,5;2,5\n3,0;4\n", "gene;a;b\ng1;1,5;2\n"] {
             assert!(head(text, AUTO).unwrap_err().message.contains("decimal comma"), "{text:?}");
@@ -591,6 +614,8 @@ mod tests {
         for text in [
             "patient,x,y\n101,5,3\n103,6,1\n107,1,1\n120,8,8\n121,0,0\n",
             "4801,5,3\n1101,6,1\n9101,1,1\n5555,8,8\n4444,0,0\n",
+            "entrez,a,b\n7422,5,0\n672,3,1\n1956,0,2\n",
+            "time,a,b\n0,1,5\n0.5,3,3\n1.0,2,2\n1.5,0,1\n2.0,4,1\n",
         ] {
             let table = head(text, AUTO).unwrap();
             assert!(!table.labels.index_col, "{text:?}");
@@ -658,7 +683,7 @@ mod tests {
             ("r,1,2\ns,3,4\n", None, Some("r|s")),
             ("7,1,2\n", None, None),
             // A title, not names.
-            ("My measurements\n7,1\n8,9\n", None, None),
+            ("Measurements\n7,1\n8,9\n", None, None),
         ] {
             let (found_columns, found_rows) = read(text);
             assert_eq!((list(found_columns).as_deref(), list(found_rows).as_deref()), (columns, rows), "{text:?}");
@@ -682,7 +707,7 @@ mod tests {
             ("a,1,nan,3", "NaN"),
             ("a,1,-2,3", "negative"),
         ] {
-            let message = table.parse(line.as_bytes(), 4, policy, &mut out).unwrap_err();
+            let message = table.parse(line.as_bytes(), 4, policy, &mut out).unwrap_err().reason(false);
             assert!(message.contains(names), "{line}: {message}");
         }
     }

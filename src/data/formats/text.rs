@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Seek};
 
 use crate::data::formats::io::{InputFile, Section, open, read_full, skip};
+use crate::data::formats::refusal::Refusal;
 use crate::error::{Error, Result};
 
 /// Bytes read at once.
@@ -164,7 +165,7 @@ impl LineCursor {
     pub fn parse<R>(
         &mut self,
         find: impl Fn(&[u8], &mut usize) -> Option<std::ops::Range<usize>>,
-        parse: impl FnOnce(&[u8]) -> std::result::Result<R, String>,
+        parse: impl FnOnce(&[u8]) -> std::result::Result<R, Refusal>,
     ) -> Result<R> {
         let line = loop {
             if let Some(line) = find(&self.text, &mut self.at) {
@@ -178,13 +179,13 @@ impl LineCursor {
             (self.at, self.offset) = (0, offset);
         };
         let start = self.offset + line.start as u64;
-        parse(&self.text[line]).map_err(|what| error_at(&self.blocks.source, start, &what))
+        parse(&self.text[line]).map_err(|what| error_at(&self.blocks.source, start, what))
     }
 }
 
 /// An error at byte `offset` of a text, with the number of its line. Counting the lines costs another read of the file,
 /// which an error can afford.
-pub fn error_at(source: &InputFile, offset: u64, what: &str) -> Error {
+pub fn error_at(source: &InputFile, offset: u64, what: impl Into<Refusal>) -> Error {
     let count = || -> Option<u64> {
         let mut from = source.stream().ok()?.take(offset);
         let mut buffer = vec![0; BLOCK];
@@ -196,16 +197,8 @@ pub fn error_at(source: &InputFile, offset: u64, what: &str) -> Error {
             }
         }
     };
-    match count() {
-        Some(line) => source.error(format!("line {line}: {what}")),
-        None => source.error(format!("at byte {offset}: {what}")),
-    }
-}
-
-/// The beginning of a line for a message: printable and short.
-pub fn quote(text: &[u8]) -> String {
-    let end = text.iter().position(|&b| matches!(b, b'\n' | b'\r')).unwrap_or(text.len()).min(40);
-    format!("'{}'", String::from_utf8_lossy(&text[..end]).escape_debug())
+    let place = count().map_or_else(|| format!("at byte {offset}"), |line| format!("line {line}"));
+    source.error(what.into().map(|what| format!("{place}: {what}")))
 }
 
 #[cfg(test)]
@@ -216,7 +209,7 @@ mod tests {
     fn file(text: &[u8]) -> (tempfile::NamedTempFile, InputFile) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text).unwrap();
-        let source = InputFile { path: file.path().to_str().unwrap().to_string(), gz: false };
+        let source = InputFile { path: file.path().to_str().unwrap().to_string(), gz: false, private: false };
         (file, source)
     }
 

@@ -14,7 +14,8 @@ use crate::data::formats::io::InputFile;
 use crate::data::formats::limits::check_shape;
 use crate::data::formats::options::{Labels, Names, Presence, TableOptions};
 use crate::data::formats::reader::EntrySink;
-use crate::data::formats::text::{TextBlocks, error_at, quote};
+use crate::data::formats::refusal::Refusal;
+use crate::data::formats::text::{TextBlocks, error_at};
 use crate::error::Result;
 
 /// How the triples are written.
@@ -151,10 +152,9 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
     };
     let used = width - usize::from(index_col);
     if used < 2 {
-        return Err(file.error(format!(
-            "--format triples: expected lines of user, item and value, or of user and item; found {}",
-            quote(lines.first())
-        )));
+        return Err(file.error(Refusal::quoting(lines.first(), |text| {
+            format!("--format triples: expected lines of user, item and value, or of user and item; found {text}")
+        })));
     }
     let mut parts = Vec::new();
     if header && options.header == Presence::Auto {
@@ -188,25 +188,27 @@ impl Triples {
             let place = offset + line.start as u64;
             line_fields.clear();
             line_fields.extend(fields(&text[line], self.separator));
-            let seen = self.triple(&line_fields).and_then(|(user, item, value)| visit(place, user, item, value));
-            seen.map_err(|what| error_at(file, place, &what))?;
+            let seen = self.triple(&line_fields);
+            let taken = seen.and_then(|(user, item, value)| Ok(visit(place, user, item, value)?));
+            taken.map_err(|what| error_at(file, place, what))?;
         }
         Ok(())
     }
 
     /// User, item and value of a line.
-    fn triple<'a>(&self, line: &[&'a [u8]]) -> std::result::Result<(&'a [u8], &'a [u8], f64), String> {
+    fn triple<'a>(&self, line: &[&'a [u8]]) -> std::result::Result<(&'a [u8], &'a [u8], f64), Refusal> {
         if line.len() != self.width {
-            return Err(format!("has {} fields, but the first line has {}", line.len(), self.width));
+            return Err(format!("has {} fields, but the first line has {}", line.len(), self.width).into());
         }
         let used = &line[usize::from(self.labels.index_col)..];
         if used[0].is_empty() || used[1].is_empty() {
-            return Err(format!("the {} is empty", if used[0].is_empty() { "user" } else { "item" }));
+            return Err(format!("the {} is empty", if used[0].is_empty() { "user" } else { "item" }).into());
         }
         let value = match used.get(2) {
             None => 1.0,
             Some(field) if is_missing(field) => f64::NAN,
-            Some(field) => number(field).ok_or_else(|| format!("the value {} is not a number", quote(field)))?,
+            Some(field) => number(field)
+                .ok_or_else(|| Refusal::quoting(field, |text| format!("the value is {text}, not a number")))?,
         };
         Ok((used[0], used[1], value))
     }
@@ -280,7 +282,7 @@ pub fn decode(file: &InputFile, chunk: &[u8], sink: &mut impl EntrySink) -> Resu
         });
         let (row, col) = (position & 0xffff_ffff, position >> 32);
         let taken = sink(row as usize, col as usize, f64::from_bits(value));
-        taken.map_err(|what| error_at(file, place, &what))?;
+        taken.map_err(|what| error_at(file, place, what))?;
     }
     Ok(entries.len() as u64)
 }
@@ -300,7 +302,11 @@ mod tests {
     fn read(text: &str, options: TableOptions) -> Result<Contents> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let file = InputFile { path: file.into_temp_path().keep().unwrap().to_str().unwrap().to_string(), gz: false };
+        let file = InputFile {
+            path: file.into_temp_path().keep().unwrap().to_str().unwrap().to_string(),
+            gz: false,
+            private: false,
+        };
         let done = (|| {
             let Header { triples, shape, entries } = header(&file, false, options)?;
             let mut found = Vec::new();
@@ -361,7 +367,7 @@ mod tests {
     fn lines_that_are_no_triples_are_refused() {
         for (text, words) in [
             ("1,2,3\n1,2\n", "line 2: has 2 fields, but the first line has 3"),
-            ("1,2,3\n1,2,x\n", "line 2: the value 'x' is not a number"),
+            ("1,2,3\n1,2,x\n", "line 2: the value is 'x', not a number"),
             ("1,2,3\n,2,3\n", "line 2: the user is empty"),
             ("1,2,3\n1,,3\n", "line 2: the item is empty"),
             ("1\n2\n", "expected lines of user, item and value"),

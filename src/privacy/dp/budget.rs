@@ -66,6 +66,11 @@ impl BudgetFile {
         self.runs.iter().fold((0.0, 0.0), |(epsilon, delta), run| (epsilon + run.epsilon, delta + run.delta))
     }
 
+    /// The epsilon that further runs may spend.
+    pub fn left(&self) -> f64 {
+        (self.limit - self.spent().0).max(0.0)
+    }
+
     /// Reserves what a run may spend before it spends it; a run that is resumed keeps its place.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ mod sampler;
 
 pub use accounting::PrivacyLoss;
 pub use budget::{BudgetFile, Charge};
-pub use noise_plan::{Bound, Mechanism, NoisePlan, NoiseRequest};
+pub use noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan, NoiseRequest};
 pub use releases::Releases;
 pub use sampler::NOISE_KEY;
 

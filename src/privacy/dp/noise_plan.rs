@@ -3,6 +3,7 @@
 //! The unit of privacy is the whole data of one party: neighbouring inputs differ arbitrarily in the data of one party.
 //! Nothing is assumed about how a message is computed, since no algorithm here has a provable sensitivity. Messages are
 //! clipped to a bound instead, and the *sensitivity* is the largest distance between two messages within the bound.
+//! [`Bound::Columns`] alone has a smaller unit, one column: its messages are sums of one clipped term for each column.
 //!
 //! Entries are rounded to a grid whose step is far below noise and sensitivity, and the noise is a whole number of steps
 //! ([`NoiseSampler`]); the sensitivity includes the rounding. The probabilities of the discrete Gaussian on this grid are
@@ -37,6 +38,22 @@ pub enum Bound {
     Ball(f64),
     /// At most this many bits are set.
     Ones(usize),
+    /// A sum with a term for each column, clipped by the method, such that another column in the place of one moves the sum
+    /// by at most norm².
+    Columns(ColumnBound),
+}
+
+/// The columns that a message is a sum over.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ColumnBound {
+    /// The largest norm of a column: longer ones are scaled down.
+    pub norm: f64,
+    /// Whether shorter ones are scaled up to it, so that all have this norm.
+    pub all: bool,
+    /// Number of columns of all parties.
+    pub columns: usize,
+    /// What rounding in the sum adds to the sensitivity, as a share of it.
+    pub rounding: f64,
 }
 
 /// The noise or the budget that the user asks for.
@@ -189,7 +206,8 @@ impl NoisePlan {
         let share = (whole / (self.sharing.max(1) as f64).sqrt()).ceil();
         // The sum of all shares must stay below 2⁶³ up to 64 standard deviations.
         let sum = share * 64.0 * (self.sharing + 1) as f64;
-        if !(self.grid > 0.0 && share <= LARGEST_SCALE as f64 && sum < ldexp(1.0, 63)) {
+        let values = if let Bound::Columns(c) = self.bound { c.columns as f64 * exact / self.grid } else { 0.0 };
+        if !(self.grid > 0.0 && share <= LARGEST_SCALE as f64 && sum + values < ldexp(1.0, 63)) {
             return Err(Error::input(format!(
                 "--dp: noise of {noise:e} on messages of {} entries with sensitivity {exact:e} does not fit the grid; \
                  ask for less noise or a smaller --clip",
@@ -263,6 +281,14 @@ impl NoisePlan {
         noise.flip(self.scale)
     }
 
+    /// What the releases protect: in words, for people.
+    fn unit(&self) -> &'static str {
+        match self.bound {
+            Bound::Columns(_) => "one column, in the place of any other",
+            _ => "one party's whole data, in the place of any other",
+        }
+    }
+
     /// Step of the grid.
     pub(super) fn grid(&self) -> f64 {
         self.grid
@@ -286,12 +312,14 @@ impl NoisePlan {
             (Bound::Ball(r), Mechanism::Laplace) => format!("sum of |changes| at most {r}"),
             (Bound::Ball(r), _) => format!("norm of the change at most {r}"),
             (Bound::Ones(c), _) => format!("at most {c} ones"),
+            (Bound::Columns(c), _) if c.all => format!("columns at norm {}", c.norm),
+            (Bound::Columns(c), _) => format!("columns of norm at most {}", c.norm),
         };
         let shared = if self.sharing > 0 { "the sum of all parties" } else { "each party's message" };
         let planned = if self.request.epsilon.is_some() { json!(self.releases) } else { Value::Null };
         vec![
             ("mechanism", name.into()),
-            ("unit", "one party's whole data, in the place of any other".into()),
+            ("unit", self.unit().into()),
             ("noise_on", shared.into()),
             ("noise", self.noise().into()),
             ("grid", self.grid.into()),
@@ -314,10 +342,12 @@ fn sensitivity(mechanism: Mechanism, bound: Bound, length: usize) -> (f64, f64) 
     match (mechanism, bound) {
         (Mechanism::Xor, Bound::Ones(c)) => ((2.0 * c as f64).min(d), 0.0),
         (Mechanism::Xor, _) => (d, 0.0),
+        (Mechanism::Gaussian, Bound::Columns(c)) => (c.norm * c.norm * (1.0 + c.rounding), d.sqrt()),
         (Mechanism::Gaussian, Bound::Ball(r)) => (2.0 * r, d.sqrt()),
         // Nonnegative components of norm 1 are at most √2 apart, for each of k components.
         (Mechanism::Gaussian, Bound::Units(k)) => ((2.0 * k as f64).sqrt(), d.sqrt()),
         (Mechanism::Gaussian, _) => (d.sqrt(), d.sqrt()),
+        (Mechanism::Laplace, Bound::Columns(c)) => (c.norm * c.norm * (1.0 + c.rounding) * d.sqrt(), d),
         (Mechanism::Laplace, Bound::Ball(r)) => (2.0 * r, d),
         (Mechanism::Laplace, Bound::Units(k)) => ((2.0 * k as f64 * d).sqrt(), d),
         (Mechanism::Laplace, _) => (d, d),

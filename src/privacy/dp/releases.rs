@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::noise_plan::{Bound, Mechanism, NoisePlan};
+use super::noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan};
 use super::sampler::{NOISE_KEY, NoiseSampler};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -17,7 +17,7 @@ pub struct Releases {
     keys: Vec<[u8; NOISE_KEY]>,
     /// Releases of each party so far.
     done: u64,
-    /// Number of clipped releases of each hosted party.
+    /// Number of clipped releases of each hosted party; with [`Bound::Columns`] of the clipped columns of a release.
     clipped: Vec<u64>,
 }
 
@@ -150,7 +150,17 @@ impl Releases {
         self.clipped[hosted] += u64::from(ones > most);
     }
 
-    /// Number of clipped releases of each hosted party.
+    /// Says how many columns of a party its method has clipped, with [`Bound::Columns`].
+    pub fn count_clipped(&mut self, hosted: usize, columns: u64) {
+        self.clipped[hosted] = columns;
+    }
+
+    /// The bound on columns, if messages are sums over them.
+    pub fn columns(&self) -> Option<ColumnBound> {
+        if let Bound::Columns(columns) = self.plan.bound() { Some(columns) } else { None }
+    }
+
+    /// Number of clipped releases of each hosted party; with [`Bound::Columns`] of the clipped columns of a release.
     pub fn clipped(&self) -> impl Iterator<Item = u64> + '_ {
         self.clipped.iter().copied()
     }
@@ -224,7 +234,7 @@ impl Clipping {
                     (factors[0], clips) = (radius / norm, true);
                 }
             }
-            Bound::Ones(_) => {}
+            Bound::Ones(_) | Bound::Columns(_) => {}
         }
         Clipping { bound: plan.bound(), factors, component, clips }
     }

@@ -4,7 +4,7 @@ use rand::Rng;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::releases::Clipping;
-use super::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, Releases, gaussian};
+use super::{Bound, ColumnBound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, Releases, gaussian};
 use crate::random::secret_rng;
 
 /// Probability that a correct mechanism fails a test.
@@ -40,6 +40,7 @@ fn neighbours(mechanism: Mechanism, bound: Bound, length: usize) -> [Vec<f64>; 2
     };
     match (mechanism, bound) {
         (_, Bound::Ball(_)) => [unit(0, -1e9), unit(0, 1e9)],
+        (_, Bound::Columns(c)) => [unit(0, 3.0), unit(0, 3.0 + c.norm * c.norm)],
         (_, Bound::Units(k)) => {
             let each = length / k;
             let at = |first: usize| (0..length).map(|i| f64::from(u8::from(i % each == first))).collect();
@@ -92,10 +93,13 @@ fn samples(releases: &mut Releases, pair: &[Vec<f64>; 2], which: usize) -> Vec<f
         .collect()
 }
 
-const CASES: [(Mechanism, Bound); 7] = [
+const COLUMNS: ColumnBound = ColumnBound { norm: 0.7, all: false, columns: 1000, rounding: 1e-6 };
+
+const CASES: [(Mechanism, Bound); 8] = [
     (Mechanism::Gaussian, Bound::Box),
     (Mechanism::Gaussian, Bound::Units(2)),
     (Mechanism::Gaussian, Bound::Ball(0.3)),
+    (Mechanism::Gaussian, Bound::Columns(COLUMNS)),
     (Mechanism::Laplace, Bound::Box),
     (Mechanism::Laplace, Bound::Ball(4.0)),
     (Mechanism::Xor, Bound::Box),

@@ -23,7 +23,7 @@ use crate::algorithms::boolean::Refit;
 use crate::algorithms::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
 use crate::algorithms::cost::{Cost, Kernel, Message, Workload};
 use crate::algorithms::description::{
-    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
@@ -100,7 +100,7 @@ const fn describe(name: &'static str, aliases: &'static [&'static str], summary:
         forms: &[Form::Dense, Form::Sparse, Form::Bits],
         allows_negative: false,
         measure: Measure::F1,
-        dp: DifferentialPrivacy::Offered,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some(super::LIMITS),
         messages: MESSAGES,
     }

@@ -6,6 +6,10 @@
 //! is o_s − G_s û_i,s, with o_s = G_s û_j,s and a remainder. The returned bytes and the decryptions shrink by the
 //! number of slots. One weight for all slots of a plaintext acts on all of them at once, so −û_i can be packed before
 //! it is sent.
+//!
+//! The receiver needs the sum of its neighbours' answers only. Where it has several, each adds a mask modulo n to its plaintext,
+//! and the masks cancel in the sum: slots are wide enough for the sum, which is less than n. The answers are multiplied, and the
+//! product is decrypted.
 
 use std::time::Instant;
 
@@ -24,7 +28,10 @@ pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", 
 /// Keys of the hosted parties and of their neighbours, and scratch memory.
 pub struct Vault {
     bits: u32,
+    /// Bits of a slot for the sum of a party's answers.
     slot: u32,
+    /// Bits of one answer, with its sign.
+    single: u32,
     slots: usize,
     /// Entries in one ciphertext of a message.
     together: usize,
@@ -37,7 +44,8 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// Generates keys for the hosted parties; `one_weight` if a message has one weight for all its entries.
+    /// Generates keys for the hosted parties, each of which has at most `neighbours`; `one_weight` if a message has one weight for
+    /// all its entries.
     ///
     /// # Errors
     /// When a slot does not fit into a plaintext, or there is no randomness.
@@ -45,11 +53,12 @@ impl Vault {
         parties: Parties,
         rank: usize,
         bits: u32,
-        fixed: Fixed,
+        (fixed, neighbours): (Fixed, usize),
         one_weight: bool,
         (secret_seed, threads): (Option<u64>, usize),
     ) -> Result<Self> {
-        let slot = fixed.slot_bits();
+        let single = fixed.slot_bits();
+        let slot = single + neighbours.max(1).next_power_of_two().trailing_zeros();
         let slots = (PublicKey::room(bits) / slot) as usize;
         if slots == 0 {
             return Err(Error::input(format!(
@@ -68,7 +77,7 @@ impl Vault {
         }
         let public = (0..parties.count).map(|_| None).collect();
         let (largest, first, together) = (fixed.largest_answer(), hosted.start, if one_weight { slots } else { 1 });
-        Ok(Vault { bits, slot, slots, together, largest, first, own, public, workers })
+        Ok(Vault { bits, slot, single, slots, together, largest, first, own, public, workers })
     }
 
     /// Sends public keys along `ways` (party, its rank, the neighbour's rank), in the same order on both sides.
@@ -139,7 +148,7 @@ impl Vault {
         let start = Instant::now();
         if let Some(neighbour) = neighbour {
             // Under another key the numbers are others, and take as long.
-            self.answer(neighbour, message.words(), &weights, &numbers, &mut reply);
+            self.answer(neighbour, message.words(), (&weights, &numbers), &[], &mut reply);
         }
         let answered = start.elapsed().as_secs_f64();
         let start = Instant::now();
@@ -153,7 +162,7 @@ impl Vault {
         let [seal, answer, open] = self.time_each(weight);
         let (messages, answers) = (entries.div_ceil(self.together), entries.div_ceil(self.slots));
         let turns = |ciphertexts: usize| ciphertexts.div_ceil(self.workers.len()) as f64;
-        parties as f64 * turns(messages) * seal + ends as f64 * (turns(answers) * answer + answers as f64 * open)
+        parties as f64 * (turns(messages) * seal + answers as f64 * open) + ends as f64 * turns(answers) * answer
     }
 
     /// E(−û) of every entry, for the party itself, or E(Σ_s −û_s 2^(ws)) for each pack of them.
@@ -171,18 +180,29 @@ impl Vault {
         });
     }
 
-    /// The answer to a neighbour's message: E(offset − G û_i) for the own weights and offsets.
+    /// n of a neighbour.
+    pub fn modulus(&self, neighbour: usize) -> &Integer {
+        &self.public[neighbour].as_ref().expect("keys were handed over at the start").n
+    }
+
+    /// Ciphertexts of an answer with that many entries.
+    pub fn packs(&self, entries: usize) -> usize {
+        entries.div_ceil(self.slots)
+    }
+
+    /// The answer to a neighbour's message: E(offset − G û_i + mask) for the own weights and offsets, with a mask for each
+    /// ciphertext, or none.
     pub fn answer(
         &mut self,
         neighbour: usize,
         message: &[u64],
-        weights: &[u64],
-        offsets: &[i64],
+        (weights, offsets): (&[u64], &[i64]),
+        masks: &[Integer],
         reply: &mut Ciphertexts,
     ) {
         let key = self.public[neighbour].as_ref().expect("keys were handed over at the start");
         let words = PublicKey::ciphertext_words(self.bits);
-        let (slots, slot, together) = (self.slots, self.slot, self.together);
+        let (slots, slot, single, together) = (self.slots, self.slot, self.single, self.together);
         reply.fill(&mut self.workers, words, |worker, pack| {
             let entries = pack * slots..((pack + 1) * slots).min(weights.len());
             // Square and multiply through the bits of all exponents at once, from the highest.
@@ -205,33 +225,62 @@ impl Vault {
             worker.b.assign(0);
             for entry in entries.rev() {
                 worker.b <<= slot;
-                worker.b += i128::from(offsets[entry]) + (1i128 << (slot - 1));
+                worker.b += i128::from(offsets[entry]) + (1i128 << (single - 1));
+            }
+            if let Some(mask) = masks.get(pack) {
+                worker.b += mask;
+                worker.b %= &key.n;
             }
             key.add_and_refresh(worker)
         });
     }
 
-    /// Decrypts a neighbour's answer.
+    /// Decrypts the sum of the answers of all neighbours of a party.
     ///
     /// # Errors
     /// When it cannot be decrypted, or a number exceeds the largest possible one.
-    pub fn open(&mut self, party: usize, answer: &[u64], out: &mut [i64]) -> Result<()> {
+    pub fn open(&mut self, party: usize, answers: &[&[u64]], out: &mut [i128]) -> Result<()> {
         let key = &self.own[party - self.first];
         let words = PublicKey::ciphertext_words(self.bits);
         let wrong = || Error::failed("an answer exceeds the largest possible one: the exchange is out of step");
-        for (cipher, out) in answer.chunks_exact(words).zip(out.chunks_mut(self.slots)) {
-            let mut packed = key.decrypt(cipher)?;
+        let terms = answers.len() as i128;
+        let mut product = vec![0; words];
+        for (pack, out) in out.chunks_mut(self.slots).enumerate() {
+            let each = answers.iter().map(|answer| &answer[pack * words..][..words]);
+            key.public.multiply(each, &mut product);
+            let mut packed = key.decrypt(&product)?;
             if packed < 0 {
                 packed += &key.public.n;
             }
             for out in out {
                 let slot = Integer::from(packed.keep_bits_ref(self.slot));
                 packed >>= self.slot;
-                let d = slot.to_i128().ok_or_else(wrong)? - (1i128 << (self.slot - 1));
-                *out = i64::try_from(d).ok().filter(|d| d.abs() <= self.largest).ok_or_else(wrong)?;
+                let d = slot.to_i128().ok_or_else(wrong)? - terms * (1i128 << (self.single - 1));
+                *out = Some(d).filter(|d| d.abs() <= terms * i128::from(self.largest)).ok_or_else(wrong)?;
             }
             if packed != 0 {
                 return Err(wrong());
+            }
+        }
+        Ok(())
+    }
+
+    /// What a party finds in the slots of one neighbour's answer alone: nothing but numbers if it is masked.
+    ///
+    /// # Errors
+    /// When it cannot be decrypted.
+    pub fn open_alone(&mut self, party: usize, answer: &[u64], out: &mut [i128]) -> Result<()> {
+        let key = &self.own[party - self.first];
+        let words = PublicKey::ciphertext_words(self.bits);
+        for (cipher, out) in answer.chunks_exact(words).zip(out.chunks_mut(self.slots)) {
+            let mut packed = key.decrypt(cipher)?;
+            if packed < 0 {
+                packed += &key.public.n;
+            }
+            for out in out {
+                let slot = Integer::from(packed.keep_bits_ref(self.slot)).to_i128().unwrap_or(i128::MAX);
+                packed >>= self.slot;
+                *out = slot - (1i128 << (self.single - 1));
             }
         }
         Ok(())

@@ -2,25 +2,35 @@
 //! and neither sees the other's U (lines 10–15 of the paper's Algorithm 1):
 //!
 //! 1. i sends E_i(−û_i), encrypted for itself, to all its neighbours;
-//! 2. j answers with E_i(G_ji (û_j − û_i)), computed on the ciphertext;
-//! 3. i decrypts and multiplies by its own G_ij.
+//! 2. j answers with E_i(G_j (û_j − û_i) + mask), computed on the ciphertext;
+//! 3. i multiplies the answers, decrypts Σ_j G_j (û_j − û_i), and multiplies by its own G_i: ρ_ij = G_i G_j.
+//!
+//! The masks of i's neighbours cancel in the sum (`privacy::masking`), so that i sees the sum alone; with one neighbour there is
+//! nothing to mask. For that an agent has one G for all of its neighbours. Agents that collude can therefore cancel it: if all
+//! neighbours of two of them but j collude, the two have G_j (û_j − û_i) for two known û_i, and so û_j.
 //!
 //! G is drawn independently for each entry and iteration from the upper half of 1..=G_max, and a random remainder below
 //! G is added to the answer: at most half a quantisation step after the division by G. If G were drawn once for a whole
 //! message, as in the paper (`--scalar-g`), the greatest common divisor of what i decrypts would be G, and û_j would
 //! follow exactly; without the remainder a single answer could still be factorised; and a g that grows to its limit is
-//! known from the public bound τ. What remains: an answer reveals |û_j − û_i| up to a factor of two, and many answers
-//! reveal its mean. Agents that finally agree have little more to hide from each other, but this is a mitigation, not a
+//! known from the public bound τ. What remains: an answer of an only neighbour reveals |û_j − û_i| up to a factor of two, and many
+//! answers reveal its mean; a sum reveals as much of the mean of several neighbours. Agents that finally agree have little more to hide from each other, but this is a mitigation, not a
 //! proof.
+
+use std::collections::BTreeSet;
 
 use rand::Rng;
 use rand::rngs::StdRng;
+use rug::Integer;
 
 use crate::algorithms::network::ppdnmf::encrypted::Vault;
 use crate::algorithms::network::ppdnmf::fixed_point::Fixed;
 use crate::algorithms::network::ppdnmf::topology::Graph;
-use crate::comm::{Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
+use crate::comm::{Interrupt, MessageTag, Parties, Parts, PartyCommunicator, Payload};
 use crate::error::Result;
+use crate::party_sum::KEYS;
+use crate::privacy::key_agreement::KEY;
+use crate::privacy::masking::{KeyPair, SumMasks, public_keys};
 use crate::privacy::{Ciphertexts, DeclaredMut};
 use crate::random::{mix, secret_rng};
 
@@ -34,10 +44,12 @@ pub const FLAG: MessageTag = MessageTag::new("flags to neighbours", Payload::Con
 
 /// The name of a party's own weights in a recorded view; they follow the answer that they belong to.
 pub const OWN_WEIGHTS: &str = "own weights";
+/// The name of the sum of several neighbours' answers in a recorded view.
+pub const SUM_OF_ANSWERS: MessageTag = MessageTag::new("sum of the neighbours' answers", Payload::Ciphertext);
 /// The name of a party's own quantised copy of X in a recorded view.
 pub const OWN_COPY: &str = "own copy of X";
 
-/// How the weights of an edge's end are drawn.
+/// How the weights of an agent are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
     /// Independently for each entry.
@@ -97,8 +109,8 @@ struct End {
     local: usize,
     party: usize,
     neighbour: usize,
+    /// For the remainders.
     rng: StdRng,
-    weights: Vec<u64>,
     /// What is added to −û_i times the weight.
     offsets: Vec<i64>,
     /// Received from the neighbour: its message, and its answer.
@@ -107,6 +119,23 @@ struct End {
     /// Sent to the neighbour.
     reply: Wire,
     flag: u64,
+}
+
+/// The weights G of a hosted party, the same for all of its neighbours.
+struct Own {
+    rng: StdRng,
+    weights: Vec<u64>,
+}
+
+/// The masks of the hosted parties' answers.
+struct Masking {
+    /// Of each hosted party.
+    masks: Vec<SumMasks>,
+    /// For each end of an edge of this rank, the other neighbours of the party that it sends to.
+    peers: Vec<Vec<usize>>,
+    parties: usize,
+    /// The number of this exchange.
+    exchange: u64,
 }
 
 /// One direction of an edge.
@@ -128,12 +157,13 @@ pub struct Network {
     ways: Vec<Way>,
     terms: Terms,
     vault: Option<Vault>,
-    /// For each hosted party: û, its message, and Σ_j G_ij G_ji (û_j − û_i).
+    /// For each hosted party: û, its message, Σ_j G_i G_j (û_j − û_i), and its weights.
     quantised: Vec<Vec<i64>>,
     messages: Vec<Wire>,
     sums: Vec<Vec<i128>>,
-    /// Decrypted answers of one neighbour.
-    opened: Vec<i64>,
+    own: Vec<Own>,
+    /// `None` if nothing is encrypted.
+    masking: Option<Masking>,
     interrupt: Interrupt,
 }
 
@@ -152,7 +182,9 @@ impl Network {
         let Terms { entries, secret_seed, .. } = terms;
         let hosted = parties.hosted(comm.rank());
         let mut ends = Vec::new();
+        let mut own = Vec::new();
         for (local, party) in hosted.clone().enumerate() {
+            own.push(Own { rng: secret_rng(secret_seed, owner(party, party, 0))?, weights: vec![0; entries] });
             for &neighbour in &graph.neighbours[party] {
                 let rng = secret_rng(secret_seed, owner(party, neighbour, 0))?;
                 ends.push(End::new(local, (party, neighbour), rng, entries));
@@ -176,6 +208,10 @@ impl Network {
             let pairs: Vec<_> = ways.iter().map(|w| (w.from.0, w.from.1, w.to.1)).collect();
             vault.exchange_keys(comm, &pairs)?;
         }
+        let masking = match &vault {
+            Some(_) => Some(Masking::new(comm, parties, graph, &ends)?),
+            None => None,
+        };
         let (message, answer) = match &vault {
             Some(vault) => (vault.message_words(entries), vault.answer_words(entries)),
             None => (entries, entries),
@@ -190,7 +226,8 @@ impl Network {
             quantised: hosted.clone().map(|_| vec![0; entries]).collect(),
             messages: hosted.clone().map(|_| Wire::new(vault.is_some(), message)).collect(),
             sums: hosted.clone().map(|_| vec![0; entries]).collect(),
-            opened: vec![0; entries],
+            own,
+            masking,
             hosted,
             ends,
             ways,
@@ -210,7 +247,12 @@ impl Network {
             if self.terms.secret_seed.is_some() {
                 end.rng = secret_rng(self.terms.secret_seed, owner(end.party, end.neighbour, iteration as u64 + 1))?;
             }
-            end.weights.fill(0);
+        }
+        for (party, own) in self.hosted.clone().zip(&mut self.own) {
+            if self.terms.secret_seed.is_some() {
+                own.rng = secret_rng(self.terms.secret_seed, owner(party, party, iteration as u64 + 1))?;
+            }
+            own.weights.fill(0);
         }
         Ok(())
     }
@@ -307,18 +349,28 @@ impl Network {
 
     /// Every hosted party computes its answers.
     fn answer(&mut self) {
-        let Network { comm, ends, terms, vault, quantised, interrupt, .. } = self;
-        for end in &mut *ends {
+        let Network { comm, ends, terms, vault, quantised, own, masking, interrupt, .. } = self;
+        own.iter_mut().for_each(|own| own.draw(terms.weights, terms.fixed.g_max));
+        if let Some(masking) = masking {
+            masking.exchange += 1;
+        }
+        for (place, end) in ends.iter_mut().enumerate() {
             if vault.is_some() && interrupt.is_raised() {
                 break;
             }
-            end.prepare(terms.weights, terms.fixed.g_max, &quantised[end.local]);
+            let (local, neighbour) = (end.local, end.neighbour);
+            let weights = &own[local].weights;
+            end.prepare(terms.weights, weights, &quantised[end.local]);
             match (&mut *vault, &mut end.reply) {
                 (Some(vault), Wire::Encrypted(reply)) => comm.work("answer", || {
-                    vault.answer(end.neighbour, end.message.words(), &end.weights, &end.offsets, reply);
+                    let packs = vault.packs(terms.entries);
+                    let masks =
+                        masking.as_mut().map(|all| all.of(place, (local, neighbour), vault.modulus(neighbour), packs));
+                    let masks = masks.unwrap_or_default();
+                    vault.answer(neighbour, end.message.words(), (weights, &end.offsets), &masks, reply);
                 }),
                 (_, Wire::Plain(reply)) => {
-                    let ours = end.weights.iter().zip(&end.offsets);
+                    let ours = weights.iter().zip(&end.offsets);
                     for ((reply, &theirs), (&g, &offset)) in reply.iter_mut().zip(end.message.words()).zip(ours) {
                         *reply = (offset - theirs as i64 * g as i64) as u64;
                     }
@@ -345,27 +397,29 @@ impl Network {
         }
     }
 
-    /// Every hosted party decrypts and adds up the answers that it got. Returns whether it was broken off.
+    /// Every hosted party adds up the answers that it got, and decrypts the sum. Returns whether it was broken off.
     fn open(&mut self) -> Result<bool> {
-        let Network { comm, ends, vault, sums, opened, interrupt, .. } = self;
-        sums.iter_mut().for_each(|sum| sum.fill(0));
-        for end in &*ends {
+        let Network { comm, hosted, ends, vault, sums, own, interrupt, .. } = self;
+        for (local, ((party, sum), own)) in hosted.clone().zip(&mut *sums).zip(&*own).enumerate() {
+            let ends: Vec<&End> = ends.iter().filter(|end| end.local == local).collect();
             if vault.is_some() && interrupt.is_raised() {
                 return Ok(true);
             }
+            sum.fill(0);
             match vault {
-                Some(vault) => {
-                    comm.work("decrypt", || vault.open(end.party, end.answer.words(), opened))
-                        .map_err(|e| e.at(format!("party {}, from party {}", end.party, end.neighbour)))?;
+                Some(vault) if !ends.is_empty() => {
+                    let answers: Vec<&[u64]> = ends.iter().map(|end| end.answer.words()).collect();
+                    comm.work("decrypt", || vault.open(party, &answers, sum))
+                        .map_err(|e| e.at(format!("party {party}, from its neighbours")))?;
                 }
-                None => opened.iter_mut().zip(end.answer.words()).for_each(|(d, &word)| *d = word as i64),
+                _ => ends.iter().for_each(|end| {
+                    sum.iter_mut().zip(end.answer.words()).for_each(|(sum, &word)| *sum += i128::from(word as i64));
+                }),
             }
             if comm.is_viewed() {
-                view(comm, if vault.is_some() { ANSWER } else { PLAIN_ANSWER }, end, opened);
+                view(comm, vault.as_mut(), &ends, &own.weights, sum)?;
             }
-            for ((sum, &d), &g) in sums[end.local].iter_mut().zip(&*opened).zip(&end.weights) {
-                *sum += i128::from(d) * i128::from(g);
-            }
+            sum.iter_mut().zip(&own.weights).for_each(|(sum, &g)| *sum *= i128::from(g));
         }
         Ok(false)
     }
@@ -391,11 +445,90 @@ impl Network {
     }
 }
 
-/// Records what a party decrypts of a neighbour's answer, and its own weights.
-fn view(comm: &PartyCommunicator, answer: MessageTag, end: &End, opened: &[i64]) {
-    let numbers: Vec<f64> = opened.iter().map(|&d| d as f64).collect();
-    comm.opened(answer, Some((end.neighbour, end.party)), &numbers);
-    comm.knows(OWN_WEIGHTS, Some(end.party), (1, end.weights.len()), &end.weights);
+/// Records what a party finds in each answer alone, and in the sum of several, each followed by its own weights.
+fn view(
+    comm: &PartyCommunicator,
+    mut vault: Option<&mut Vault>,
+    ends: &[&End],
+    weights: &[u64],
+    sum: &[i128],
+) -> Result<()> {
+    let record = |tag: MessageTag, from: usize, to: usize, numbers: &[i128]| {
+        let numbers: Vec<f64> = numbers.iter().map(|&d| d as f64).collect();
+        comm.opened(tag, Some((from, to)), &numbers);
+        comm.knows(OWN_WEIGHTS, Some(to), (1, weights.len()), weights);
+    };
+    let mut alone = vec![0; sum.len()];
+    for end in ends {
+        let tag = match &mut vault {
+            Some(vault) => {
+                vault.open_alone(end.party, end.answer.words(), &mut alone)?;
+                ANSWER
+            }
+            None => {
+                alone.iter_mut().zip(end.answer.words()).for_each(|(d, &word)| *d = i128::from(word as i64));
+                PLAIN_ANSWER
+            }
+        };
+        record(tag, end.neighbour, end.party, &alone);
+    }
+    if let (Some(_), [first, _, ..]) = (vault, ends) {
+        record(SUM_OF_ANSWERS, first.party, first.party, sum);
+    }
+    Ok(())
+}
+
+impl Own {
+    /// Draws weights G.
+    fn draw(&mut self, draw: Weights, g_max: u64) {
+        let Own { rng, weights } = self;
+        match draw {
+            Weights::Entry => {
+                let low = g_max / 2;
+                weights.iter_mut().for_each(|g| *g = low + 1 + below(rng, g_max - low));
+            }
+            Weights::Scalar => {
+                // From (the last one, G_max], until G_max is reached.
+                let last = weights.first().copied().unwrap_or(0);
+                let g = if last < g_max { last + 1 + below(rng, g_max - last) } else { last };
+                weights.fill(g);
+            }
+        }
+    }
+}
+
+impl Masking {
+    /// Keys of the hosted parties with all that have a neighbour in common with them. Collective.
+    fn new(comm: &PartyCommunicator, parties: Parties, graph: &Graph, ends: &[End]) -> Result<Masking> {
+        let hosted = parties.hosted(comm.rank());
+        // Masks do not change what is computed, so tests need not fix them.
+        let own = hosted.clone().map(|party| Ok(KeyPair::new(&mut secret_rng(None, party as u64)?)));
+        let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
+        let ranges: Vec<_> = (0..parties.ranks).map(|rank| parties.hosted(rank)).collect();
+        let mut public = vec![0u8; KEY * parties.count];
+        comm.gather_keys(KEYS, &public_keys(&own), &Parts::new(&ranges, KEY), &mut public);
+        let peers_of = |end: &End| -> Vec<usize> {
+            graph.neighbours[end.neighbour].iter().copied().filter(|&other| other != end.party).collect()
+        };
+        let peers: Vec<Vec<usize>> = ends.iter().map(peers_of).collect();
+        let masks = hosted.zip(&own).enumerate().map(|(local, (party, pair))| {
+            let others = ends.iter().zip(&peers).filter(|(end, _)| end.local == local).flat_map(|(_, peers)| peers);
+            let others: BTreeSet<usize> = others.copied().collect();
+            SumMasks::new(party, pair, others.into_iter(), public.as_chunks::<KEY>().0)
+        });
+        let masks = comm.agree_on_error(masks.collect::<Result<Vec<SumMasks>>>())?;
+        Ok(Masking { masks, peers, parties: parties.count, exchange: 0 })
+    }
+
+    /// The masks of the answer of the hosted party `local` to the party `to`, of `packs` ciphertexts; none where that has one
+    /// neighbour.
+    fn of(&mut self, place: usize, (local, to): (usize, usize), modulus: &Integer, packs: usize) -> Vec<Integer> {
+        let peers = &self.peers[place];
+        let mut out = vec![Integer::new(); if peers.is_empty() { 0 } else { packs }];
+        let number = self.exchange * self.parties as u64 + to as u64;
+        self.masks[local].fill(peers.iter().copied(), number, modulus, &mut out);
+        out
+    }
 }
 
 /// The owner of a secret, for [`secret_rng`].
@@ -410,7 +543,6 @@ impl End {
             party,
             neighbour,
             rng,
-            weights: vec![0; entries],
             offsets: vec![0; entries],
             message: Wire::Plain(Vec::new()),
             answer: Wire::Plain(Vec::new()),
@@ -419,24 +551,15 @@ impl End {
         }
     }
 
-    /// Draws weights G, and the offsets G û + remainder that the answer adds to −G û_i.
-    fn prepare(&mut self, draw: Weights, g_max: u64, u: &[i64]) {
-        let End { rng, weights, offsets, .. } = self;
-        match draw {
-            Weights::Entry => {
-                let low = g_max / 2;
-                for ((g, offset), &u) in weights.iter_mut().zip(offsets).zip(u) {
-                    *g = low + 1 + below(rng, g_max - low);
-                    *offset = u * *g as i64 + below(rng, *g) as i64 - (*g / 2) as i64;
-                }
-            }
-            Weights::Scalar => {
-                // From (the last one, G_max], until G_max is reached.
-                let last = weights.first().copied().unwrap_or(0);
-                let g = if last < g_max { last + 1 + below(rng, g_max - last) } else { last };
-                weights.fill(g);
-                offsets.iter_mut().zip(u).for_each(|(offset, &u)| *offset = u * g as i64);
-            }
+    /// The offsets G û + remainder that the answer adds to −G û_i, for drawn weights G.
+    fn prepare(&mut self, draw: Weights, weights: &[u64], u: &[i64]) {
+        let End { rng, offsets, .. } = self;
+        for ((&g, offset), &u) in weights.iter().zip(offsets).zip(u) {
+            let remainder = match draw {
+                Weights::Entry => below(rng, g) as i64 - (g / 2) as i64,
+                Weights::Scalar => 0,
+            };
+            *offset = u * g as i64 + remainder;
         }
     }
 }
@@ -449,16 +572,70 @@ fn below(rng: &mut StdRng, n: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithms::network::ppdnmf::Topology;
 
     const ENTRIES: usize = 150;
+
+    fn own_weights(seed: u64) -> Own {
+        Own { rng: secret_rng(Some(seed), 3).unwrap(), weights: vec![0; ENTRIES] }
+    }
+
+    /// Party 0 of a ring of three sees the sum of its neighbours' answers; each alone is uniform modulo n.
+    #[test]
+    fn one_neighbours_answer_alone_is_masked() {
+        let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
+        let parties = Parties { count: 3, ranks: 1 };
+        let graph = Topology::Ring.build(3, 0, "").unwrap();
+        let comm = PartyCommunicator::new(crate::comm::Communicator::local());
+        let vault = Vault::new(parties, 0, 128, (fixed, 2), false, (Some(3), 1)).unwrap();
+        let terms = Terms { entries: ENTRIES, fixed, weights: Weights::Entry, secret_seed: Some(5) };
+        let mut network = Network::new(&comm, parties, &graph, terms, Some(vault)).unwrap();
+        network.begin(0).unwrap();
+        let (own, theirs) = factors();
+        let copies: [Vec<i64>; 3] = [own, theirs.clone(), theirs.iter().map(|u| u / 2 + 7).collect()];
+        for _ in 0..2 {
+            for (local, copy) in copies.iter().enumerate() {
+                let reals: Vec<f64> = copy.iter().map(|&u| u as f64 / 1e6).collect();
+                network.put(local, &reals).unwrap();
+            }
+            assert!(!network.exchange().unwrap());
+            let to_first: Vec<usize> = (0..network.ends.len()).filter(|&e| network.ends[e].neighbour == 0).collect();
+            assert_eq!(to_first.len(), 2);
+            for entry in 0..ENTRIES {
+                let plain: i128 = to_first
+                    .iter()
+                    .map(|&e| {
+                        let end = &network.ends[e];
+                        let g = network.own[end.local].weights[entry] as i64;
+                        i128::from(end.offsets[entry] - g * copies[0][entry])
+                    })
+                    .sum();
+                assert_eq!(network.sums[0][entry], plain * i128::from(network.own[0].weights[entry]));
+            }
+            // The difference alone lies in a small part of the range, masked in all of it.
+            let Network { ends, vault: Some(vault), .. } = &mut network else { panic!("encrypted") };
+            for end in ends.iter().filter(|end| end.party == 0) {
+                let mut alone = vec![0; ENTRIES];
+                vault.open_alone(0, end.answer.words(), &mut alone).unwrap();
+                let possible = alone.iter().filter(|d| d.abs() <= i128::from(fixed.largest_answer())).count();
+                assert!(possible < ENTRIES * 3 / 4, "{possible} entries of {ENTRIES} may be differences");
+                let close = alone.iter().zip(&copies[end.neighbour]).zip(&copies[0]).filter(|((d, a), b)| {
+                    let ratio = **d as f64 / ((*a - *b) as f64 * fixed.g_max as f64);
+                    (0.4..1.1).contains(&ratio)
+                });
+                assert!(close.count() < ENTRIES / 4, "answers are differences times weights");
+            }
+        }
+    }
 
     /// What party 0 decrypts in each of four ADMM iterations, with real keys, from party 1's answers.
     fn decrypted(draw: Weights, bits: u32, own: &[i64], theirs: &[i64]) -> Vec<Vec<i64>> {
         let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 2, ranks: 1 };
-        let mut vault = Vault::new(parties, 0, bits, fixed, draw == Weights::Scalar, (Some(3), 2)).unwrap();
+        let mut vault = Vault::new(parties, 0, bits, (fixed, 1), draw == Weights::Scalar, (Some(3), 2)).unwrap();
         vault.learn(0, vault.public_words(0).as_slice()).unwrap();
         let mut end = End::new(1, (1, 0), secret_rng(Some(1), 2).unwrap(), ENTRIES);
+        let mut weights = own_weights(2);
         let mut message = Ciphertexts::room(vault.message_words(ENTRIES));
         let mut reply = Ciphertexts::room(vault.answer_words(ENTRIES));
         assert_eq!(message.words().len() == reply.words().len(), draw == Weights::Scalar, "one weight packs both ways");
@@ -466,12 +643,16 @@ mod tests {
         (0..4)
             .map(|_| {
                 vault.seal(0, own, &mut message);
-                end.prepare(draw, fixed.g_max, theirs);
-                vault.answer(0, message.words(), &end.weights, &end.offsets, &mut reply);
-                vault.open(0, reply.words(), &mut out).unwrap();
-                let expected = end.offsets.iter().zip(own).zip(&end.weights).map(|((o, u), &g)| o - u * g as i64);
-                assert!(out.iter().copied().eq(expected), "the decrypted numbers are not the plain ones");
-                out.clone()
+                weights.draw(draw, fixed.g_max);
+                end.prepare(draw, &weights.weights, theirs);
+                vault.answer(0, message.words(), (&weights.weights, &end.offsets), &[], &mut reply);
+                vault.open(0, &[reply.words()], &mut out).unwrap();
+                let expected = end.offsets.iter().zip(own).zip(&weights.weights).map(|((o, u), &g)| o - u * g as i64);
+                assert!(
+                    out.iter().copied().eq(expected.map(i128::from)),
+                    "the decrypted numbers are not the plain ones"
+                );
+                out.iter().map(|&d| d as i64).collect()
             })
             .collect()
     }
@@ -511,13 +692,16 @@ mod tests {
         }
         // A single answer does not reveal its weight as a factor either.
         let mut end = End::new(1, (1, 0), secret_rng(Some(1), 2).unwrap(), ENTRIES);
-        end.prepare(Weights::Entry, 34_603, &theirs);
-        let multiples = end.offsets.iter().zip(&own).zip(&end.weights).filter(|((o, u), g)| {
+        let mut weights = own_weights(1);
+        weights.draw(Weights::Entry, 34_603);
+        let weights = weights.weights;
+        end.prepare(Weights::Entry, &weights, &theirs);
+        let multiples = end.offsets.iter().zip(&own).zip(&weights).filter(|((o, u), g)| {
             let g = **g as i64;
             (*o - *u * g) % g == 0
         });
         assert!(multiples.count() < 5);
-        assert!(end.weights.iter().all(|g| (17_302..=34_603).contains(g)));
+        assert!(weights.iter().all(|g| (17_302..=34_603).contains(g)));
     }
 
     /// The remainder changes a difference by less than one quantisation step.
@@ -525,8 +709,10 @@ mod tests {
     fn remainders_cost_half_a_step() {
         let (own, theirs) = factors();
         let mut end = End::new(1, (1, 0), secret_rng(Some(5), 2).unwrap(), ENTRIES);
-        end.prepare(Weights::Entry, 1000, &theirs);
-        for (((o, u), t), g) in end.offsets.iter().zip(&own).zip(&theirs).zip(&end.weights) {
+        let mut weights = own_weights(5);
+        weights.draw(Weights::Entry, 1000);
+        end.prepare(Weights::Entry, &weights.weights, &theirs);
+        for (((o, u), t), g) in end.offsets.iter().zip(&own).zip(&theirs).zip(&weights.weights) {
             let g = *g as f64;
             assert!(((*o as f64 - *u as f64 * g) / g - (t - u) as f64).abs() <= 0.5 + 1.0 / g);
         }

@@ -87,8 +87,8 @@ pub struct PpdnmfArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub inner: InnerAdmmArgs,
-    /// Largest weight g of an edge's end, public. The penalty of an edge is the product of its two g, each known to one
-    /// end only. auto: from the data's mean
+    /// Largest weight g of a party, public. The penalty of an edge is the product of its parties' g, each known to one
+    /// of them only. auto: from the data's mean
     #[arg(long, value_name = "X", default_value = "auto",
           value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
     pub g_max: Auto<f64>,
@@ -143,7 +143,7 @@ impl Method for PpdnmfArgs {
             "neighbours exchange until they agree: thousands of releases, more than a budget can cover",
         ),
         limits: Some([
-            "Neighbours see differences times an unknown g; with --scalar-g, as printed, a common divisor reveals g.",
+            "An only neighbour sees differences times an unknown g, several their sum; --scalar-g, as printed, reveals g.",
             "Each X_i is masked in the sums of evaluation and output; every party learns their mean, the common result X.",
         ]),
         messages: &[
@@ -169,11 +169,16 @@ impl Method for PpdnmfArgs {
             MessageSpec::new(measure::SUM_X, "m x k", "as often, with --plain"),
             MessageSpec::new(masked(measure::RESIDUALS), "2", "each evaluation, unless --plain"),
             MessageSpec::new(measure::RESIDUALS, "2", "each evaluation, with --plain"),
-            MessageSpec::new(KEYS, "32 bytes", "once, unless --plain"),
+            MessageSpec::new(KEYS, "32 bytes", "twice, unless --plain"),
             MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation"),
             LARGEST_TERM,
         ],
     };
+
+    /// Always, since its sums are not an option.
+    fn masks_sums(&self) -> bool {
+        !self.plain
+    }
 
     fn check(&self) -> Result<()> {
         if self.key_bits == KeyBits::Bits128 && !self.insecure_key && !self.plain {
@@ -282,7 +287,8 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         None
     } else {
         let secret = (secret_seed, args.crypto_threads);
-        Some(Vault::new(parties, comm.rank(), args.key_bits.bits(), fixed, weights == Weights::Scalar, secret)?)
+        let most = graph.neighbours.iter().map(Vec::len).max().unwrap_or(0);
+        Some(Vault::new(parties, comm.rank(), args.key_bits.bits(), (fixed, most), weights == Weights::Scalar, secret)?)
     };
     let decisions = vec![
         ("mu_penalty", penalties.mu.into()),

@@ -28,7 +28,7 @@ use self::align::How;
 use self::barycenter::Barycenter;
 use self::federated::{FederatedArgs, FederatedSettings, MESSAGES, RoundArgs};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
-use crate::algorithms::description::{Description, DifferentialPrivacy, Form, Partition, Unit};
+use crate::algorithms::description::{Description, DifferentialPrivacy, Form, Partition, ProtectedUnit, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto};
 use crate::algorithms::{Algorithm, Problem};
@@ -91,7 +91,7 @@ impl Method for FnmfArgs {
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
         measure: Measure::Rmsd,
-        dp: DifferentialPrivacy::Offered,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some(LIMITS),
         messages: MESSAGES,
     };

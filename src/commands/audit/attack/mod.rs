@@ -11,7 +11,6 @@ mod secure_hals;
 mod seen;
 mod truth;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -23,6 +22,7 @@ use self::seen::Seen;
 use self::truth::Truth;
 use crate::comm::Communicator;
 use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::stdout::print;
 use crate::output::view::RecordedView;
 
 /// What `fednmf audit attack` is told.
@@ -54,7 +54,7 @@ pub fn attack(args: &AttackArgs, comm: &Communicator) -> Result<i32> {
     let told = if comm.is_root() { on_rank_0(args, &alone) } else { Ok(String::new()) };
     let text = comm.agree_on_error(told)?;
     if comm.is_root() {
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        print(&text)?;
     }
     Ok(EXIT_DONE)
 }

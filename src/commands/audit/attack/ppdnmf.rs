@@ -1,18 +1,19 @@
-//! `ppdnmf`: answers of neighbours, g (U_j − U_i) with unknown g.
+//! `ppdnmf`: answers of neighbours, g (U_j − U_i) with unknown g; where a party has several neighbours, under masks, and their
+//! sum without.
 
 use ndarray::Array2;
 
 use super::asked::Asked;
 use super::finding::{Finding, distance};
 use super::seen::Seen;
-use crate::algorithms::network::ppdnmf::exchange::{ANSWER, OWN_COPY, OWN_WEIGHTS, PLAIN_ANSWER};
+use crate::algorithms::network::ppdnmf::exchange::{ANSWER, OWN_COPY, OWN_WEIGHTS, PLAIN_ANSWER, SUM_OF_ANSWERS};
 use crate::algorithms::shared::init;
 use crate::comm::Knowledge;
 use crate::error::Result;
 use crate::output::view::RecordedView;
 use crate::privacy::adversary::neighbour::{State, Weights, column_error, copy, products};
 
-/// What a party got from one neighbour, step by step.
+/// What a party got from one neighbour, or from all together (`neighbour` is then the party itself), step by step.
 #[derive(Default)]
 struct Edge {
     party: usize,
@@ -29,9 +30,12 @@ struct Edge {
 pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for view in &seen.views {
-        for edge in edges(seen, view)? {
-            findings.push(one_answer(seen, &edge, asked)?);
-            findings.extend(rounds(seen, &edge, asked)?);
+        let edges = edges(seen, view)?;
+        for edge in edges.iter().filter(|edge| edge.neighbour != edge.party) {
+            let sum = edges.iter().find(|sum| sum.party == edge.party && sum.neighbour == sum.party);
+            findings.push(one_answer(seen, edge, edge.neighbour, asked)?);
+            findings.extend(sum.map(|sum| one_answer(seen, sum, edge.neighbour, asked)).transpose()?);
+            findings.extend(if sum.is_none() { rounds(seen, edge, asked)? } else { None });
         }
     }
     Ok(findings)
@@ -52,7 +56,7 @@ fn edges(seen: &Seen, view: &RecordedView) -> Result<Vec<Edge>> {
                 copies.retain(|(party, _)| *party != to);
                 copies.extend(seen.shaped(view, at, shape)?.map(|values| (to, values / scale)));
             }
-            (Knowledge::Opened, kind) if kind == ANSWER.kind || kind == PLAIN_ANSWER.kind => {
+            (Knowledge::Opened, kind) if [ANSWER.kind, PLAIN_ANSWER.kind, SUM_OF_ANSWERS.kind].contains(&kind) => {
                 let (Some(from), Some((_, own))) = (record.from, copies.iter().find(|(party, _)| *party == to)) else {
                     continue;
                 };
@@ -68,9 +72,12 @@ fn edges(seen: &Seen, view: &RecordedView) -> Result<Vec<Edge>> {
                     edges.push(Edge { party: to, neighbour: from, ..Edge::default() });
                     edges.len() - 1
                 });
+                // The sum tells of the mean of the neighbours, whose answers come before it.
+                let together = edges.iter().filter(|edge| edge.party == to && edge.neighbour != to).count();
+                let terms = if from == to { together as f64 } else { 1.0 };
                 let edge = &mut edges[place];
                 edge.iterations.push(record.iteration);
-                edge.copies.push(copy(own, &(&answer / scale), g_max));
+                edge.copies.push(copy(own, &(&answer / scale), g_max * terms));
                 edge.pulls.push(&answer * &weights * (-1.0 / (scale * g_scale * g_scale)));
                 edge.own.push(own.clone());
             }
@@ -91,12 +98,16 @@ fn true_copies(seen: &Seen, asked: &Asked<'_>, party: usize) -> Result<Vec<Array
     Ok(all)
 }
 
-/// X of the neighbour from each answer alone: the median of the errors.
-fn one_answer(seen: &Seen, edge: &Edge, asked: &Asked<'_>) -> Result<Finding> {
-    let name = format!("party {} of its neighbour {}; g is at least half its limit", edge.party, edge.neighbour);
-    let mut found = Finding::new("one answer", name);
+/// X of a neighbour from each answer alone, or from each sum of answers: the median of the errors.
+fn one_answer(seen: &Seen, edge: &Edge, neighbour: usize, asked: &Asked<'_>) -> Result<Finding> {
+    let (name, from) = if edge.neighbour == edge.party {
+        ("sum of answers", "as the mean of its neighbours; g is at least half its limit")
+    } else {
+        ("one answer", "g is at least half its limit, and nothing masks the answer")
+    };
+    let mut found = Finding::new(name, format!("party {} of its neighbour {neighbour}; {from}", edge.party));
     found.of = "copies of X";
-    let truth = true_copies(seen, asked, edge.neighbour)?;
+    let truth = true_copies(seen, asked, neighbour)?;
     if truth.len() != edge.copies.len() {
         return Ok(
             found.note(format!("{} answers; give --victim, the neighbour's view, to compare", edge.copies.len()))

@@ -13,6 +13,8 @@ use crate::privacy::adversary::dynamics::{self, Step};
 use crate::privacy::adversary::lattice::{Outcome, System};
 use crate::privacy::adversary::linear::Recovery;
 
+/// V with the weights that its columns have under --dp.
+const WEIGHTED: &str = "V as it was summed";
 const PRODUCT: &str = "sum of M_r V_r";
 /// Most hidden columns, and rounds of fitting, for the fit of the iterations.
 const MOST_COLUMNS: usize = 400;
@@ -31,9 +33,12 @@ pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     // The own terms of a sum are V of the iteration before it.
     let own = |iteration: usize| {
         move |party: usize, data: &Array2<f64>| {
-            let v = seen.known("V_beyond", Some(party), iteration)?;
-            let v = if v.is_some() { v } else { seen.known("V", Some(party), iteration)? };
-            Ok(v.map(|v| data.dot(&v)))
+            for kind in [WEIGHTED, "V_beyond", "V"] {
+                if let Some(v) = seen.known(kind, Some(party), iteration)? {
+                    return Ok(Some(data.dot(&v)));
+                }
+            }
+            Ok(None)
         }
     };
     let sum = seen.without_own(sum, own(0))?;
@@ -133,7 +138,8 @@ fn fit(seen: &Seen, steps: &[Step], n: usize, truth: Option<&Array2<f64>>) -> Fi
         return found.note(format!("{n} hidden columns and {} sums: not tried", steps.len()));
     }
     let passes = seen.param("local_iters").as_u64().unwrap_or(1) as usize;
-    let exact = seen.param("update") == "bpp";
+    let noised = seen.param("dp") != "none";
+    let exact = seen.param("update") == "bpp" || noised && seen.param("update") == "auto";
     let scale = init::scale(seen.statistic("sum"), (seen.m, seen.n), seen.k);
     // Any start in the range of starts: by another seed than the run's.
     let mut guess = Array2::<f64>::zeros((n, seen.k));

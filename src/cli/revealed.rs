@@ -1,0 +1,96 @@
+//! What each method reveals, as a table made of the message tables: for the reference and SECURITY.md.
+
+use std::fmt::Write as _;
+
+use crate::algorithms::description::{Description, MessageSpec};
+use crate::algorithms::registry;
+use crate::comm::{LARGEST, Payload};
+
+/// Kinds of messages about the errors of a run.
+const EVALUATION: &str = "evaluation: ";
+/// Kinds of messages of a run that protects nothing.
+const PLAIN: &str = "(--plain)";
+
+/// The cells of a row behind the method: what others see, with `--secure-sum`, with `--dp`.
+type Cells = [String; 3];
+
+/// The table. Methods that reveal the same share a row.
+pub fn revealed() -> String {
+    let mut rows: Vec<(Vec<&str>, Cells)> = Vec::new();
+    for method in registry::descriptions() {
+        let cells = cells(method);
+        match rows.iter_mut().find(|(_, others)| *others == cells) {
+            Some((methods, _)) => methods.push(method.name),
+            None => rows.push((vec![method.name], cells)),
+        }
+    }
+    let mut out =
+        String::from("| methods | others see | with `--secure-sum` | with `--dp` |\n| --- | --- | --- | --- |\n");
+    for (methods, [clear, masked, noised]) in rows {
+        let methods: Vec<String> = methods.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(out, "| {} | {clear} | {masked} | {noised} |", methods.join(", "));
+    }
+    out
+}
+
+fn cells(method: &Description) -> Cells {
+    let none = || "-".to_string();
+    if !method.partition.is_private() {
+        return ["everything: the ranks are one domain of trust".into(), none(), none()];
+    }
+    let is = |payload: Payload| move |w: &&MessageSpec| w.payload == payload;
+    // The largest term goes with every sum in the clear.
+    let clear = |w: &&MessageSpec| {
+        let hidden = matches!(w.payload, Payload::Control | Payload::Ciphertext | Payload::Masked);
+        !hidden && !w.kind.contains(PLAIN) && w.kind != LARGEST.kind
+    };
+    let all = || method.messages.iter();
+    let masks: Vec<&MessageSpec> = all().filter(is(Payload::Masked)).collect();
+    let masked = |w: &&MessageSpec| !masks.is_empty() && !w.is_always_shown();
+    let optional = registry::find(method.name)
+        .is_some_and(|entry| entry.options().iter().any(|option| option.get_long() == Some("secure-sum")));
+    if !optional && !masks.is_empty() {
+        // Protected unless that is turned off.
+        let encrypted = all().filter(is(Payload::Ciphertext));
+        let shown = all().filter(clear).filter(|w| !masked(w));
+        let parts = [
+            ("encrypted: ", list(encrypted)),
+            ("only sums: ", list(masks.iter().copied())),
+            ("in the clear: ", list(shown)),
+        ];
+        return [sentence(&parts), none(), none()];
+    }
+    let sums = [
+        ("only sums: ", list(masks.iter().copied())),
+        ("in the clear: ", list(all().filter(clear).filter(|w| !masked(w)))),
+    ];
+    let noised = |w: &&MessageSpec| method.adds_noise_to(w);
+    let noise = list(all().filter(noised).filter(|w| !w.is_evaluation()));
+    [
+        list(all().filter(clear)),
+        if masks.is_empty() { none() } else { sentence(&sums) },
+        if noise.is_empty() { none() } else { format!("with noise: {noise}") },
+    ]
+}
+
+/// The kinds of messages, those of evaluations last.
+fn list<'a>(messages: impl Iterator<Item = &'a MessageSpec>) -> String {
+    let (mut own, mut evaluation): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    for w in messages {
+        let (names, name) = match w.kind.strip_prefix(EVALUATION) {
+            Some(name) => (&mut evaluation, name),
+            None => (&mut own, w.kind),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let evaluation =
+        if evaluation.is_empty() { String::new() } else { format!("at evaluations {}", evaluation.join(", ")) };
+    sentence(&[("", own.join(", ")), ("", evaluation)])
+}
+
+fn sentence(parts: &[(&str, String)]) -> String {
+    let told = parts.iter().filter(|(_, text)| !text.is_empty()).map(|(lead, text)| format!("{lead}{text}"));
+    told.collect::<Vec<String>>().join("; ")
+}

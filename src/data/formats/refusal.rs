@@ -1,0 +1,70 @@
+//! Why a text is refused: with what was found in it, or without where the file is private.
+
+/// Stands for what is not shown.
+const NOT_SHOWN: &str = "other text (not shown: it is a party's)";
+
+/// Why a text is refused. Errors reach all ranks, so that of a private file must hold nothing of its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    full: String,
+    /// The reason without what was found, if `full` tells that.
+    private: Option<String>,
+}
+
+impl Refusal {
+    /// `say` makes the reason of a quotation.
+    pub fn quoting(text: &[u8], say: impl Fn(&str) -> String) -> Self {
+        Refusal { full: say(&quote(text)), private: Some(say(NOT_SHOWN)) }
+    }
+
+    /// A reason that tells what was found, and the same without that.
+    pub fn new(full: String, private: impl Into<String>) -> Self {
+        Refusal { full, private: Some(private.into()) }
+    }
+
+    /// The same reason in another sentence.
+    #[must_use]
+    pub fn map(self, say: impl Fn(String) -> String) -> Self {
+        Refusal { full: say(self.full), private: self.private.map(say) }
+    }
+
+    /// The reason for an error about a file that is `private` or not.
+    pub fn reason(self, private: bool) -> String {
+        match self.private {
+            Some(reason) if private => reason,
+            _ => self.full,
+        }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(full: String) -> Self {
+        Refusal { full, private: None }
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(full: &str) -> Self {
+        full.to_string().into()
+    }
+}
+
+/// The beginning of a line: printable and short.
+fn quote(text: &[u8]) -> String {
+    let end = text.iter().position(|&b| matches!(b, b'\n' | b'\r')).unwrap_or(text.len()).min(40);
+    format!("'{}'", String::from_utf8_lossy(&text[..end]).escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_reason_has_no_text() {
+        let refusal =
+            Refusal::quoting(b"Rossi", |text| format!("is {text}, not a number")).map(|why| format!("it {why}"));
+        assert_eq!(refusal.clone().reason(false), "it is 'Rossi', not a number");
+        assert_eq!(refusal.reason(true), format!("it is {NOT_SHOWN}, not a number"));
+        assert_eq!(Refusal::from("is empty").reason(true), "is empty");
+    }
+}

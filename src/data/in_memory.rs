@@ -1,0 +1,169 @@
+//! Blocks that the caller has in memory, in place of a file: for programs that use fednmf as a library, in one process.
+
+use ndarray::Array2;
+use sprs::CsMatI;
+
+use crate::comm::{Communicator, Parties};
+use crate::data::distribute::assemble::LocalBlock;
+use crate::data::distribute::statistics::Statistics;
+use crate::data::formats::reader::EntryPolicy;
+use crate::data::header::Header;
+use crate::data::layout::Layout;
+use crate::data::load::Loaded;
+use crate::data::split::PartySplit;
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Real};
+
+/// A matrix in memory.
+pub enum Matrix<T: Real> {
+    Dense(Array2<T>),
+    /// Compressed sparse rows with ascending columns.
+    Sparse(CsMatI<T, i32, usize>),
+}
+
+impl<T: Real> Matrix<T> {
+    pub fn shape(&self) -> (usize, usize) {
+        match self {
+            Matrix::Dense(x) => x.dim(),
+            Matrix::Sparse(x) => x.shape(),
+        }
+    }
+
+    pub fn is_sparse(&self) -> bool {
+        matches!(self, Matrix::Sparse(_))
+    }
+
+    /// As a block, if its entries are accepted.
+    ///
+    /// # Errors
+    /// Naming an entry that is negative or not finite.
+    pub fn checked_block(self) -> Result<Block<T>> {
+        self.check(EntryPolicy { allow_negative: false, allow_nan: false })?;
+        Ok(self.into_block().finish())
+    }
+
+    fn into_block(self) -> LocalBlock<T> {
+        match self {
+            Matrix::Dense(x) if x.is_standard_layout() => LocalBlock::Dense(x),
+            Matrix::Dense(x) => LocalBlock::Dense(x.as_standard_layout().into_owned()),
+            Matrix::Sparse(x) => LocalBlock::Sparse(x),
+        }
+    }
+
+    fn transposed(&self) -> Self {
+        match self {
+            Matrix::Dense(x) => Matrix::Dense(x.t().as_standard_layout().into_owned()),
+            Matrix::Sparse(x) => Matrix::Sparse(x.to_csc().transpose_into()),
+        }
+    }
+
+    fn check(&self, policy: EntryPolicy) -> Result<()> {
+        let refused = match self {
+            Matrix::Dense(x) => {
+                let columns = x.ncols();
+                x.as_slice_memory_order().and_then(|all| policy.first_refused(all)).map(|(at, why)| {
+                    if x.is_standard_layout() {
+                        (at / columns, at % columns, why)
+                    } else {
+                        (at % x.nrows(), at / x.nrows(), why)
+                    }
+                })
+            }
+            Matrix::Sparse(x) => policy.first_refused(x.data()).map(|(at, why)| {
+                let row = x.indptr().raw_storage().partition_point(|&start| start <= at) - 1;
+                (row, x.indices()[at] as usize, why)
+            }),
+        };
+        refused.map_or(Ok(()), |(i, j, why)| Err(Error::input(format!("the entry in row {i}, column {j} {why}"))))
+    }
+}
+
+impl<T: Real> Loaded<T> {
+    /// What a method with this layout works on: the one matrix, or the blocks of all parties in order. For one process.
+    ///
+    /// # Errors
+    /// If there is no entry, one is negative where that is not accepted or is not finite, all are zero, or the blocks do not
+    /// fit together.
+    pub fn in_memory(
+        parts: Vec<Matrix<T>>,
+        layout: &Layout,
+        allow_negative: bool,
+        comm: &Communicator,
+    ) -> Result<Self> {
+        let policy = EntryPolicy { allow_negative, allow_nan: false };
+        parts.iter().try_for_each(|part| part.check(policy))?;
+        let by_columns = matches!(layout, Layout::PartyColumns { .. });
+        let shapes = || parts.iter().map(Matrix::shape);
+        let lengths: Vec<usize> = shapes().map(|(m, n)| if by_columns { n } else { m }).collect();
+        let common = shapes().map(|(m, n)| if by_columns { m } else { n }).next().unwrap_or(0);
+        let differs = |(m, n): (usize, usize)| (if by_columns { m } else { n }) != common;
+        if let Some(party) = shapes().position(differs) {
+            let what = if by_columns { "rows" } else { "columns" };
+            return Err(Error::input(format!(
+                "party {party} has another number of {what} than party 0, which has {common}"
+            )));
+        }
+        let total = lengths.iter().sum();
+        let (rows, cols) = if by_columns { (common, total) } else { (total, common) };
+        if rows == 0 || cols == 0 {
+            return Err(Error::input(format!("the matrix is {rows} x {cols}: there is nothing to factorise")));
+        }
+        let sparse = parts.iter().any(Matrix::is_sparse);
+        let stored = parts.iter().map(|part| if let Matrix::Sparse(x) = part { x.nnz() as u64 } else { 0 }).sum();
+        let layout = match layout.clone() {
+            Layout::PartyRows { parties, .. } => Layout::PartyRows { parties, split: PartySplit::Counts(lengths) },
+            Layout::PartyColumns { parties, .. } => {
+                Layout::PartyColumns { parties, split: PartySplit::Counts(lengths) }
+            }
+            other => other,
+        };
+        let cuts = layout.cuts(rows, cols, None, None);
+        let mut parts = parts;
+        if matches!(layout, Layout::RowsAndColumns { .. }) {
+            let transposed: Vec<_> = parts.iter().map(Matrix::transposed).collect();
+            parts.splice(0..0, transposed);
+        }
+        let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { parts.len() };
+        let blocks: Vec<_> = parts.into_iter().map(Matrix::into_block).collect();
+        let tiles = layout.tiles(&cuts, comm.rank());
+        let (once, tiles, shape) = (&blocks[..once], &tiles[..once], (rows, cols));
+        let (statistics, fingerprints) = match layout {
+            Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
+                Statistics::of_parties(comm, (parties, false), once, tiles, shape)?
+            }
+            _ => Statistics::compute(comm, once, tiles, shape)?,
+        };
+        if statistics.nonzeros == 0 {
+            return Err(Error::input("all entries of the matrix are zero: there is nothing to factorise"));
+        }
+        let header = Header {
+            rows,
+            cols,
+            sparse,
+            stored: sparse.then_some(stored),
+            format: "in memory".to_string(),
+            files: None,
+            labels: None,
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            image: None,
+        };
+        let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
+        Ok(Loaded {
+            header,
+            statistics,
+            duplicates: 0,
+            cuts,
+            blocks,
+            signal: None,
+            threshold: None,
+            divisor: None,
+            fingerprints,
+        })
+    }
+}
+
+/// Parties that are all in this process.
+pub fn parties_in_memory(count: usize) -> Parties {
+    Parties { count, ranks: 1 }
+}

@@ -1,0 +1,200 @@
+//! Factorisations in one process of matrices that the caller has in memory: what bindings to other languages are made from.
+
+use std::sync::Arc;
+
+use clap::Command;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+
+use crate::algorithms::description::Partition;
+use crate::algorithms::method::{ConfiguredMethod, MatrixShape, Precision};
+use crate::algorithms::shared::grid;
+use crate::algorithms::{Measures, Problem, registry};
+use crate::comm::Communicator;
+use crate::data::{Loaded, Matrix, PartySplit, parties_in_memory};
+use crate::driver::{Checkpointer, Driver, Trajectory, arrange};
+pub use crate::driver::{FactorScale, Limits, Observer};
+use crate::error::{Error, Result};
+use crate::linalg::{Block, Real, SparseKernel, gram};
+use crate::nls::Pivoting;
+use crate::output::progress::Progress;
+use crate::output::trace::Trace;
+use crate::state::{Owner, ReadRows};
+
+/// What is to be done with a matrix.
+pub struct Task<'a, T> {
+    pub method: Arc<dyn ConfiguredMethod>,
+    /// Number of components.
+    pub k: usize,
+    pub seed: u64,
+    pub limits: Limits,
+    /// U (m × k) and V (n × k) to start from, for the methods that take a start.
+    pub initial: Option<(ArrayView2<'a, T>, ArrayView2<'a, T>)>,
+    pub scale: FactorScale,
+    pub observer: Option<Observer<'a>>,
+}
+
+/// The result of a factorisation.
+pub struct Factorization<T> {
+    /// U and V; of private factors, and what else a method has, those of each party.
+    pub factors: Vec<Factor<T>>,
+    pub iterations: usize,
+    /// Seconds in the algorithm, its start included.
+    pub seconds: f64,
+    /// Why the run ended, as in a trace.
+    pub stopped_by: &'static str,
+    /// Of the last evaluation.
+    pub measures: Measures,
+}
+
+/// A matrix of the result.
+pub struct Factor<T> {
+    pub name: &'static str,
+    /// Whose it is; `None` for all.
+    pub party: Option<usize>,
+    pub values: Array2<T>,
+}
+
+/// The method `name` with options as on the command line (`--inner-sweeps 3`), its defaults for the rest.
+///
+/// # Errors
+/// Naming what is wrong: there is no such method, or option, or a value is not accepted.
+pub fn method(name: &str, options: &[String]) -> Result<Arc<dyn ConfiguredMethod>> {
+    let Some(entry) = registry::find(name) else {
+        let names: Vec<&str> = registry::descriptions().map(|description| description.name).collect();
+        return Err(Error::input(format!("{name}: no such method; the methods are {}", names.join(", "))));
+    };
+    let command = Command::new(entry.description().name).no_binary_name(true).args(entry.options());
+    let matches = command.try_get_matches_from(options).map_err(|e| Error::input(e.render().to_string()))?;
+    entry.configure(&matches)
+}
+
+/// Factorises a matrix, or the blocks of several parties.
+///
+/// # Errors
+/// When the data or the parameters are refused, or the iterations fail.
+pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Result<Factorization<T>> {
+    let comm = Communicator::local();
+    let Task { method, k, seed, limits, initial, scale, observer } = task;
+    let parties = parties_in_memory(parts.len());
+    let sparse = parts.iter().any(Matrix::is_sparse);
+    let (m, n) = shape(&parts, method.description().partition);
+    let method = match method.choose(Some(MatrixShape { m, n, k, sparse })) {
+        Some(choice) => choice.method,
+        None => method,
+    };
+    let description = method.description();
+    if parts.len() > 1 && !description.partition.is_private() {
+        return Err(Error::input(format!(
+            "{} takes one matrix, not those of {} parties",
+            description.name,
+            parts.len()
+        )));
+    }
+    let layout = grid::plan(description.partition, (m, n), 1, parties, PartySplit::Even, None);
+    let loaded = Loaded::in_memory(parts, &layout, description.allows_negative, &comm)?;
+    let initial = initial.map(|(u, v)| Given { u, v });
+    let problem = Problem {
+        data: loaded,
+        k,
+        seed,
+        kernel: SparseKernel::Native.into(),
+        parties,
+        max_iters: limits.max_iters,
+        initial: initial.as_ref().map(|given| given as &dyn ReadRows<T>),
+        missing: None,
+        resuming: false,
+        carry_on: false,
+        comm: comm.clone(),
+    };
+    let mut driver = Driver {
+        algorithm: T::build(&*method, problem)?,
+        trajectory: Trajectory::default(),
+        limits,
+        leading: description.measure,
+        signals: None,
+        trace: Trace::default(),
+        progress: Progress::new(false, None),
+        checkpointer: Checkpointer::none(&comm),
+        view: None,
+        comm: comm.clone(),
+    };
+    let stop = driver.iterate_observed(observer)?;
+    let Driver { algorithm, trajectory, .. } = driver;
+    let found = algorithm.factors();
+    let arranged = if description.partition.is_private() { None } else { arrange(&comm, scale, &found) };
+    let pieces = match &arranged {
+        Some(arranged) => arranged.iter().map(|piece| piece.view()).collect(),
+        None => found,
+    };
+    let mut factors: Vec<Factor<T>> = Vec::new();
+    for piece in &pieces {
+        let party = match piece.owner {
+            Owner::Shared => None,
+            Owner::Party(party) => Some(party),
+        };
+        let at = factors.iter().position(|factor| factor.name == piece.name && factor.party == party);
+        let at = at.unwrap_or_else(|| {
+            let values = Array2::zeros((piece.total_rows, piece.values.ncols()));
+            factors.push(Factor { name: piece.name, party, values });
+            factors.len() - 1
+        });
+        let rows = piece.first_row..piece.first_row + piece.values.nrows();
+        factors[at].values.slice_mut(ndarray::s![rows, ..]).assign(&piece.values);
+    }
+    Ok(Factorization {
+        factors,
+        iterations: trajectory.iteration,
+        seconds: trajectory.seconds,
+        stopped_by: stop.name(),
+        measures: trajectory.measures,
+    })
+}
+
+/// The shape of the matrix that the parts make up.
+fn shape<T: Real>(parts: &[Matrix<T>], partition: Partition) -> (usize, usize) {
+    let by_columns = partition == Partition::PartyColumns;
+    let (first_m, first_n) = parts.first().map_or((0, 0), Matrix::shape);
+    let total = |length: fn((usize, usize)) -> usize| parts.iter().map(|part| length(part.shape())).sum();
+    if by_columns { (first_m, total(|(_, n)| n)) } else { (total(|(m, _)| m), first_n) }
+}
+
+/// A start in memory.
+struct Given<'a, T> {
+    u: ArrayView2<'a, T>,
+    v: ArrayView2<'a, T>,
+}
+
+impl<T: Real> ReadRows<T> for Given<'_, T> {
+    fn rows(&self, name: &str, _owner: Owner, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
+        let factor = if name == "U" { &self.u } else { &self.v };
+        let rows = first_row..first_row + out.nrows();
+        if rows.end > factor.nrows() || factor.ncols() != out.ncols() {
+            let ((m, k), (need, columns)) = (factor.dim(), (rows.end, out.ncols()));
+            return Err(Error::input(format!("init: {name} is {m} x {k}, not {need} x {columns}")));
+        }
+        out.assign(&factor.slice(ndarray::s![rows, ..]));
+        Ok(())
+    }
+}
+
+/// The exact U ≥ 0 (rows of `matrix` × k) that minimises ‖M − U Vᵀ‖_F for a given V (columns of `matrix` × k).
+///
+/// # Errors
+/// If V does not fit, or the matrix has entries that are negative or not finite.
+pub fn project<T: Real>(matrix: Matrix<T>, v: &ArrayView2<'_, T>) -> Result<Array2<T>> {
+    let (m, n) = matrix.shape();
+    if v.nrows() != n {
+        return Err(Error::input(format!("V has {} rows, but the matrix has {n} columns", v.nrows())));
+    }
+    let block: Block<T> = matrix.checked_block()?;
+    let k = v.ncols();
+    let mut by_order = block.order().zeros(n, k);
+    by_order.assign(v);
+    let mut rhs = block.order().zeros(m, k);
+    block.mul(&by_order.view(), &mut rhs.view_mut());
+    let mut g = Array2::zeros((k, k));
+    gram(v, &mut g.view_mut());
+    let mut u = Array2::zeros((m, k));
+    Pivoting::new(k).solve(&mut u.view_mut(), &rhs.view(), &g.view());
+    Ok(u)
+}
