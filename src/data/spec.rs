@@ -104,12 +104,12 @@ pub struct InputSpec {
     pub parties: Option<usize>,
     /// How `{party}` files are combined.
     pub stack: Stack,
-    /// Whether each rank has the file of its own party at this path, on a disk of its own.
-    pub own_disk: bool,
     /// Whether the sums that private data share while loading are masked.
     pub masked: bool,
     /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
     pub private: bool,
+    /// Whether each rank has the file of its own party at this path, on a disk of its own.
+    pub own_disk: bool,
 }
 
 /// The placeholder of the party's number (0, 1, …) in a path.
@@ -139,9 +139,9 @@ impl InputSpec {
             table: TableOptions::default(),
             parties: None,
             stack: Stack::Rows,
-            own_disk: false,
             masked: false,
             private,
+            own_disk: false,
         })
     }
 

@@ -55,11 +55,7 @@ fn files_with_parties(settings: &Settings) -> [Option<Target<'_>>; 2] {
 
 /// Checks the files that the run writes against each other and against those that it reads.
 fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
-    // Of what each rank writes, an owner of a rank sees its own.
-    let (views, ranks) = match comm.has_owners() {
-        true => (comm.rank()..comm.rank() + 1, 1),
-        false => (0..comm.size(), comm.size()),
-    };
+    let ranks = comm.size();
     let groups = settings.method.groups();
     let others = [
         ("--trace", settings.trace.as_deref(), Content::Trace),
@@ -67,8 +63,8 @@ fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
         ("--record-order", groups.record_order, Content::Order),
     ];
     let views: Vec<_> =
-        settings.record_view.iter().flat_map(|path| views.clone().map(|rank| file_of(path, rank))).collect();
-    let transcripts = transcript::files(settings, ranks);
+        settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
+    let transcripts = transcript::files(settings, comm);
     let transcripts =
         transcripts.iter().map(|path| Target { option: "--transcript", path, content: Content::Transcript });
     let views = views.iter().map(|path| Target { option: "--record-view", path, content: Content::View });

@@ -52,8 +52,12 @@ pub fn discard(settings: &Settings, comm: &Communicator) {
 
 /// The name of this rank's file.
 fn own(path: &Path, comm: &Communicator) -> PathBuf {
-    // Each owner has a disk of its own.
-    if comm.has_owners() { path.to_path_buf() } else { file_of(path, comm.rank(), comm.size()) }
+    file_of(path, comm.rank(), ranks_with_files(comm))
+}
+
+/// The number of ranks whose files need names of their own. At a site of its own a rank's file has the name that was given.
+fn ranks_with_files(comm: &Communicator) -> usize {
+    if comm.has_owners() { 1 } else { comm.size() }
 }
 
 /// The name of a rank's file.
@@ -68,7 +72,8 @@ fn file_of(path: &Path, rank: usize, ranks: usize) -> PathBuf {
 }
 
 /// The files of all ranks: transcripts, and the keys that sign them.
-pub fn files(settings: &Settings, ranks: usize) -> Vec<PathBuf> {
+pub fn files(settings: &Settings, comm: &Communicator) -> Vec<PathBuf> {
+    let ranks = ranks_with_files(comm);
     let Some(path) = &settings.transcript else { return Vec::new() };
     let of_rank = |rank| {
         let transcript = file_of(path, rank, ranks);
