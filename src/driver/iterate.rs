@@ -194,7 +194,8 @@ impl<T: Real> Driver<T> {
         self.iterate_observed(None)
     }
 
-    /// As [`Driver::iterate`]; the observer is called after each evaluation, and may end the run. For one process.
+    /// As [`Driver::iterate`]; the observer is called after each block of iterations, at least
+    /// about four times a second if one takes less, and may end the run. For one process.
     ///
     /// # Errors
     /// As [`Driver::iterate`].

@@ -221,7 +221,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let rows = grid::own_rows(&comm, &data.cuts);
     let Statistics { sum, norm2, .. } = data.statistics;
     let task = Task { comm: &comm, cuts: &data.cuts, shape, k, sum, norm2, kernel, seed };
-    let start = Start::choose(&args.init.init, &sizes, !dense);
+    let start = if initial.is_some() { Start::Given } else { Start::choose(&args.init.init, &sizes, !dense) };
     // A checkpoint replaces the start.
     let taken = if resuming { Start::Random } else { start };
     let (mut block, [u, v]) = init::on_grid(taken, initial, &task, step.keeps_zeros(), block, rows.each_ref())?;

@@ -91,7 +91,7 @@ pub enum Start {
         effort: Effort,
         iterations: usize,
     },
-    /// From a file.
+    /// From a file, or a caller of the library.
     Given,
 }
 

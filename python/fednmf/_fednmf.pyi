@@ -1,0 +1,17 @@
+from collections.abc import Mapping
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+
+# An array, or (data, indices, indptr, shape) of a CSR matrix.
+_Matrix = Any
+_Array = NDArray[np.floating[Any]]
+
+def factorize(
+    parts: list[_Matrix], dtype: str, settings: Mapping[str, Any], start: Optional[tuple[_Array, _Array]] = None
+) -> tuple[list[tuple[str, Optional[int], _Array]], dict[str, Any]]: ...
+def project(given: _Matrix, dtype: str, v: _Array, threads: int) -> _Array: ...
+def methods() -> list[tuple[str, str, Optional[str]]]: ...

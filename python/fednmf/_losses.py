@@ -1,0 +1,91 @@
+"""Losses of a factorisation X ~ W H, and W for a given H where the loss is the Kullback-Leibler divergence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+#: Entries of W H that are computed at a time.
+_BLOCK = 4_000_000
+
+
+def _row_blocks(X: Any, k: int):
+    rows = max(1, _BLOCK // max(X.shape[1], k))
+    return (slice(first, first + rows) for first in range(0, X.shape[0], rows))
+
+
+def _at_nonzeros(X: Any, W: np.ndarray, H: np.ndarray) -> np.ndarray:
+    """The entries of W H where the CSR matrix X has its own."""
+    values = np.empty(X.nnz, dtype=W.dtype)
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    step = max(1, _BLOCK // W.shape[1])
+    by_columns = np.ascontiguousarray(H.T)
+    for first in range(0, X.nnz, step):
+        some = slice(first, first + step)
+        np.einsum("ij,ij->i", W[rows[some]], by_columns[X.indices[some]], out=values[some])
+    return values
+
+
+def frobenius(X: Any, W: np.ndarray, H: np.ndarray) -> float:
+    """The Frobenius norm of X - W H."""
+    W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
+    if sp.issparse(X):
+        squared = float(X.data.astype(np.float64) @ X.data.astype(np.float64))
+        squared += np.vdot(W.T @ W, H @ H.T) - 2 * np.vdot(X @ H.T, W)
+    else:
+        squared = sum((float(np.linalg.norm(X[rows] - W[rows] @ H)) ** 2 for rows in _row_blocks(X, len(H))), 0.0)
+    return float(np.sqrt(max(squared, 0.0)))
+
+
+def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
+    """The generalised Kullback-Leibler divergence of W H from X."""
+    W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
+    total = float(W.sum(axis=0) @ H.sum(axis=1))
+    tiny = np.finfo(np.float64).tiny
+    if sp.issparse(X):
+        x = X.data.astype(np.float64)
+        found = np.maximum(_at_nonzeros(X, W, H), tiny)
+        return max(total + float((x * np.log(np.maximum(x, tiny) / found) - x).sum()), 0.0)
+    for rows in _row_blocks(X, len(H)):
+        block = X[rows].astype(np.float64)
+        positive = block > 0
+        x = block[positive]
+        found = np.maximum((W[rows] @ H)[positive], tiny)
+        total += float((x * np.log(x / found) - x).sum())
+    return max(total, 0.0)
+
+
+def project_kullback_leibler(X: Any, H: np.ndarray, max_iter: int, tol: float) -> np.ndarray:
+    """W >= 0 that minimises the divergence for a given H, by multiplicative updates.
+
+    They end when no entry changes by more than `tol` times the largest one.
+    """
+    k = len(H)
+    sums = H.sum(axis=1)
+    used = sums > 0
+    W = np.zeros((X.shape[0], k), dtype=X.dtype)
+    if not used.any():
+        return W
+    active = H[used]
+    weights = sums[used]
+    # Each row starts at the sum that it has at the end.
+    row_sums = np.asarray(X.sum(axis=1)).reshape(-1, 1)
+    found = np.repeat(row_sums / weights.sum(), used.sum(), axis=1).astype(X.dtype)
+    tiny = np.finfo(X.dtype).tiny
+    for _ in range(max_iter):
+        if sp.issparse(X):
+            ratio = sp.csr_matrix((X.data / np.maximum(_at_nonzeros(X, found, active), tiny), X.indices, X.indptr), X.shape)
+            gain = ratio @ active.T
+        else:
+            gain = np.empty_like(found)
+            for rows in _row_blocks(X, k):
+                gain[rows] = (X[rows] / np.maximum(found[rows] @ active, tiny)) @ active.T
+        new = found * (gain / weights)
+        change = np.abs(new - found).max(initial=0)
+        found = new
+        if change <= tol * found.max(initial=0):
+            break
+    W[:, used] = found
+    return W

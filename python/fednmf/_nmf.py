@@ -1,0 +1,239 @@
+"""An estimator with the names of scikit-learn's NMF."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any, Optional, Union
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+
+from . import _losses, _run
+
+_FROBENIUS, _KULLBACK_LEIBLER = "frobenius", "kullback-leibler"
+_LOSSES = {_FROBENIUS: _FROBENIUS, 2: _FROBENIUS, _KULLBACK_LEIBLER: _KULLBACK_LEIBLER, 1: _KULLBACK_LEIBLER}
+_INITS = (None, "random", "nndsvd", "nndsvda", "custom")
+_SOLVERS = ("auto", "cd", "mu")
+
+
+class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Nonnegative matrix factorisation, X ~ W H with W, H >= 0.
+
+    Parameters
+    ----------
+    n_components : int, "auto" or None
+        Number of components. None: the number of features; "auto": that of W or H if they are given, else as None.
+    init : None, "random", "nndsvd", "nndsvda" or "custom"
+        The start. None: chosen by sizes with solver "auto", else "nndsvda" if n_components is at most the smaller
+        dimension and the loss is Frobenius, otherwise "random". "custom": W and H of `fit_transform`.
+    solver : "auto", "cd" or "mu"
+        "auto": accelerated coordinate descent (HALS with extrapolation), or sketches for very large dense matrices, and
+        multiplicative updates for the Kullback-Leibler divergence. "cd": coordinate descent (HALS). "mu": multiplicative
+        updates.
+    beta_loss : "frobenius" (or 2), "kullback-leibler" (or 1)
+        The loss. "kullback-leibler" needs solver "auto" or "mu".
+    tol : float
+        Stop when the loss's measure (the relative error, or the divergence) falls by less than `tol / 10` times its first
+        value over 10 iterations. 0: only `max_iter` stops.
+    max_iter : int
+        Largest number of iterations.
+    random_state : int, RandomState or None
+        Seed of the start.
+    alpha_W, alpha_H, l1_ratio : float
+        Regularisation. Only 0 is supported.
+    verbose : int
+        Print the measures during the run.
+    n_jobs : int or None
+        Threads, as in joblib: None is 1, -1 is all cores.
+
+    Attributes
+    ----------
+    components_ : array (n_components, n_features)
+        H, by descending weight; with init "custom" in the order given.
+    n_components_ : int
+    reconstruction_err_ : float
+        The Frobenius norm of X - W H, or the square root of twice the divergence.
+    n_iter_ : int
+    n_features_in_ : int
+    feature_names_in_ : array of str
+        If X has names of columns that are all strings.
+    """
+
+    def __init__(
+        self,
+        n_components: Union[int, str, None] = "auto",
+        *,
+        init: Optional[str] = None,
+        solver: str = "auto",
+        beta_loss: Union[str, float] = "frobenius",
+        tol: float = 1e-4,
+        max_iter: int = 200,
+        random_state: Any = None,
+        alpha_W: float = 0.0,
+        alpha_H: Union[float, str] = "same",
+        l1_ratio: float = 0.0,
+        verbose: int = 0,
+        n_jobs: Optional[int] = None,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.solver = solver
+        self.beta_loss = beta_loss
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.alpha_W = alpha_W
+        self.alpha_H = alpha_H
+        self.l1_ratio = l1_ratio
+        self.verbose = verbose
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> NMF:
+        """Finds the components of X (n_samples, n_features). W and H: see `fit_transform`."""
+        self.fit_transform(X, W=W, H=H)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> np.ndarray:
+        """Finds the components of X (n_samples, n_features) and returns W (n_samples, n_components).
+
+        For the Frobenius loss W is the exact minimiser for `components_`, as `transform` returns it. W and H (n_components,
+        n_features) are the start with init "custom".
+
+        Raises
+        ------
+        ValueError
+            If a parameter is not supported, or X is negative, not finite, or all zero.
+        """
+        loss = self._checked_loss()
+        X = self._checked(X, reset=True)
+        start = self._start(X, W, H)
+        k = self._k(X.shape[1], start)
+        algo, init = self._method(X.shape, k, loss)
+        tol = _run.at_least_zero("tol", self.tol)
+        run = _run.factorize(
+            [X],
+            algo=algo,
+            k=k,
+            random_state=self.random_state,
+            max_iter=_run.count("max_iter", self.max_iter),
+            tol=tol / 10,
+            options={} if start or init is None else {"init": init},
+            scale="as-found" if start else "balanced",
+            n_jobs=self.n_jobs,
+            start=start and (start[0], np.ascontiguousarray(start[1].T)),
+            callback=_print if self.verbose else None,
+        )
+        if tol > 0 and run.stopped_by == "max_iters":
+            warnings.warn(
+                f"{run.n_iter} iterations did not reach tol={self.tol}; raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        factors = {name: values for name, _, values in run.factors}
+        W, self.components_ = factors["U"], np.ascontiguousarray(factors["V"].T)
+        self.n_components_, self.n_iter_ = k, run.n_iter
+        if loss == _FROBENIUS:
+            W = _run.project(X, self.components_, self.n_jobs)
+            self.reconstruction_err_ = _losses.frobenius(X, W, self.components_)
+        else:
+            divergence = _losses.kullback_leibler(X, W, self.components_)
+            self.reconstruction_err_ = float(np.sqrt(2 * divergence))
+        return W
+
+    def transform(self, X: Any) -> np.ndarray:
+        """W (n_samples, n_components) for new samples: the exact nonnegative least squares solution for `components_`, or
+        for the Kullback-Leibler divergence that of multiplicative updates."""
+        check_is_fitted(self)
+        X = self._checked(X, reset=False)
+        components = self.components_.astype(X.dtype, copy=False)
+        if self._checked_loss() == _FROBENIUS:
+            return _run.project(X, components, self.n_jobs)
+        return _losses.project_kullback_leibler(X, components, self.max_iter, self.tol)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """W H for W = `X` (n_samples, n_components)."""
+        check_is_fitted(self)
+        X = check_array(X, dtype=[np.float64, np.float32])
+        if X.shape[1] != self.n_components_:
+            raise ValueError(f"X has {X.shape[1]} columns, but there are {self.n_components_} components")
+        return X @ self.components_
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        check_non_negative(X, "NMF (input X)")
+        return X
+
+    def _checked_loss(self) -> str:
+        """The loss, if all parameters that are independent of X are supported."""
+        for name in ("alpha_W", "alpha_H", "l1_ratio"):
+            value = getattr(self, name)
+            if not (value == 0 or (name == "alpha_H" and isinstance(value, str) and value == "same")):
+                raise ValueError(f"{name}={value!r}: regularisation is not supported; use 0")
+        if self.init is not None and self.init not in _INITS:
+            raise ValueError(f"init={self.init!r}: must be None, 'random', 'nndsvd', 'nndsvda' or 'custom'")
+        if self.solver not in _SOLVERS:
+            raise ValueError(f"solver={self.solver!r}: must be 'auto', 'cd' or 'mu'")
+        loss = _LOSSES.get(self.beta_loss) if isinstance(self.beta_loss, (str, numbers.Real)) else None
+        if loss is None:
+            raise ValueError(f"beta_loss={self.beta_loss!r}: must be 'frobenius' (2) or 'kullback-leibler' (1)")
+        if loss == _KULLBACK_LEIBLER:
+            if self.solver == "cd":
+                raise ValueError("solver='cd' is for beta_loss='frobenius'; use 'mu' or 'auto'")
+            if self.init in ("nndsvd", "nndsvda"):
+                raise ValueError(f"init={self.init!r} is for beta_loss='frobenius'; use None, 'random' or 'custom'")
+        return loss
+
+    def _start(self, X: Any, W: Any, H: Any) -> Optional[tuple[np.ndarray, np.ndarray]]:
+        if self.init != "custom":
+            if W is not None or H is not None:
+                warnings.warn("W and H are used with init='custom' only", RuntimeWarning, stacklevel=3)
+            return None
+        if W is None or H is None:
+            raise ValueError("init='custom' needs W and H")
+        W, H = (check_array(factor, dtype=X.dtype, input_name=name) for name, factor in (("W", W), ("H", H)))
+        k = len(H) if self.n_components in ("auto", None) else self.n_components
+        for name, factor, shape in (("W", W, (X.shape[0], k)), ("H", H, (k, X.shape[1]))):
+            if factor.shape != shape:
+                raise ValueError(f"{name} is {factor.shape[0]} x {factor.shape[1]}, but must be {shape[0]} x {shape[1]}")
+            check_non_negative(factor, f"NMF (input {name})")
+            if not factor.any():
+                raise ValueError(f"{name} is all zero: no start")
+        return W, H
+
+    def _k(self, n_features: int, start: Optional[tuple[np.ndarray, np.ndarray]]) -> int:
+        if start is not None:
+            return len(start[1])
+        if self.n_components is None or self.n_components == "auto":
+            return n_features
+        return _run.count("n_components", self.n_components)
+
+    def _method(self, shape: tuple[int, int], k: int, loss: str) -> tuple[str, Optional[str]]:
+        """The method's name, and its --init (None: its default)."""
+        if loss == _KULLBACK_LEIBLER:
+            return "kl-mu", None
+        fits = k <= min(shape)
+        if self.init in ("nndsvd", "nndsvda") and not fits:
+            raise ValueError(f"init={self.init!r} needs n_components <= {min(shape)}, the smaller dimension of X")
+        if self.solver == "auto":
+            return "auto", self.init
+        init = self.init or ("nndsvda" if fits else "random")
+        return {"cd": "hals", "mu": "mu"}[self.solver], init
+
+
+def _print(iteration: int, measures: dict[str, float]) -> None:
+    print(f"iteration {iteration}: " + ", ".join(f"{name} {value:.6g}" for name, value in measures.items()))

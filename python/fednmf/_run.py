@@ -1,0 +1,125 @@
+"""From Python's arguments to the native part, and back."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import effective_n_jobs
+from sklearn.utils import check_random_state
+
+from . import _fednmf
+
+Callback = Callable[[int, dict[str, float]], Any]
+
+
+class Method(NamedTuple):
+    """A method, as `fednmf list` has it."""
+
+    name: str
+    summary: str
+    #: What a party holds: "rows", "columns", or None if the method takes one matrix.
+    parties: Optional[str]
+
+
+def methods() -> list[Method]:
+    """All methods."""
+    return [Method(*entry) for entry in _fednmf.methods()]
+
+
+class Run(NamedTuple):
+    """The result of a factorisation."""
+
+    #: Name of the factor, its party (None: shared), values.
+    factors: list[tuple[str, Optional[int], np.ndarray]]
+    n_iter: int
+    seconds: float
+    stopped_by: str
+    measures: dict[str, float]
+
+
+def count(name: str, value: Any) -> int:
+    """`value` if it is a whole number from 1 on."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
+        return int(value)
+    raise ValueError(f"{name}={value!r}: must be a whole number, at least 1")
+
+
+def at_least_zero(name: str, value: Any) -> float:
+    """`value` if it is a finite number from 0 on."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < float("inf"):
+        return float(value)
+    raise ValueError(f"{name}={value!r}: must be a number, at least 0")
+
+
+def native(X: Any) -> Any:
+    """A checked matrix as the native part takes it."""
+    if not sp.issparse(X):
+        return X
+    X = X.tocsr()
+    if max(X.shape) > np.iinfo(np.int32).max:
+        raise ValueError(f"a sparse matrix has at most 2^31 - 1 rows and columns, not {X.shape[0]} x {X.shape[1]}")
+    if not X.has_canonical_format or (X.data == 0).any():
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+    indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)
+    return (X.data, indices, indptr, tuple(X.shape))
+
+
+def arguments(options: Mapping[str, Any]) -> list[str]:
+    """Options as on the command line: inner_sweeps=3 is --inner-sweeps=3, clamp=True is --clamp."""
+    given = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            given.append(flag)
+        elif value is not None and value is not False:
+            words = value if isinstance(value, (list, tuple)) else [value]
+            given.append(f"{flag}={','.join(map(str, words))}")
+    return given
+
+
+def factorize(
+    parts: Sequence[Any],
+    *,
+    algo: str,
+    k: int,
+    random_state: Any,
+    max_iter: int,
+    options: Mapping[str, Any],
+    tol: Optional[float] = None,
+    target_error: Optional[float] = None,
+    time_limit: Optional[float] = None,
+    eval_every: int = 10,
+    scale: str = "as-found",
+    n_jobs: Optional[int] = None,
+    start: Optional[tuple[np.ndarray, np.ndarray]] = None,
+    callback: Optional[Callback] = None,
+) -> Run:
+    """Runs a method on checked matrices of one dtype."""
+    settings = {
+        "algo": algo,
+        "options": arguments(options),
+        "k": k,
+        "seed": int(check_random_state(random_state).randint(np.iinfo(np.int32).max)),
+        "max_iters": max_iter,
+        "tol": tol or None,
+        "target_error": target_error,
+        "time_limit": time_limit,
+        "eval_every": eval_every,
+        "scale": scale,
+        "threads": effective_n_jobs(n_jobs),
+        "callback": callback,
+    }
+    factors, about = _fednmf.factorize([native(part) for part in parts], str(parts[0].dtype), settings, start)
+    return Run(factors, about["iterations"], about["seconds"], about["stopped_by"], about["measures"])
+
+
+def project(X: Any, components: np.ndarray, n_jobs: Optional[int] = None) -> np.ndarray:
+    """The exact W >= 0 (rows x k) that minimises the Frobenius norm of X - W H for H = `components` (k x columns)."""
+    v = np.ascontiguousarray(components.T, dtype=X.dtype)
+    return _fednmf.project(native(X), str(X.dtype), v, effective_n_jobs(n_jobs))

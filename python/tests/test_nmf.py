@@ -1,0 +1,250 @@
+"""fednmf.NMF: scikit-learn's contract, and its objective beside scikit-learn's."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+from sklearn.decomposition import NMF as SklearnNMF
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fednmf import NMF
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits().data
+
+
+@pytest.fixture(scope="module")
+def planted():
+    rng = np.random.default_rng(1)
+    return rng.random((60, 4)) @ rng.random((4, 30))
+
+
+@parametrize_with_checks([NMF(), NMF(n_components=2, solver="cd"), NMF(n_components=2, beta_loss="kullback-leibler")])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("k", [10, 20, 40])
+def test_the_objective_on_digits_is_below_that_of_scikit_learn(digits, k):
+    theirs = SklearnNMF(k, random_state=0).fit(digits)
+    ours = NMF(k, random_state=0).fit(digits)
+    assert ours.reconstruction_err_ < theirs.reconstruction_err_
+    # The same method from a start that differs a little: NNDSVDa puts other numbers in place of zeros.
+    ours = NMF(k, solver="cd", random_state=0).fit(digits)
+    assert ours.reconstruction_err_ < theirs.reconstruction_err_ * 1.02
+
+
+@pytest.mark.parametrize("k", [10])
+def test_the_divergence_on_digits_is_near_that_of_scikit_learn(digits, k):
+    theirs = SklearnNMF(k, init="random", solver="mu", beta_loss="kullback-leibler", random_state=0).fit(digits)
+    ours = NMF(k, beta_loss="kullback-leibler", random_state=0).fit(digits)
+    assert ours.reconstruction_err_ <= theirs.reconstruction_err_ * 1.02
+
+
+@pytest.mark.parametrize("solver", ["auto", "cd", "mu"])
+def test_a_planted_factorisation_is_found(planted, solver):
+    model = NMF(4, solver=solver, tol=0, max_iter=2000, random_state=0)
+    W = model.fit_transform(planted)
+    assert (W >= 0).all() and (model.components_ >= 0).all()
+    error = np.linalg.norm(planted - W @ model.components_)
+    assert error < 0.02 * np.linalg.norm(planted)
+    assert model.reconstruction_err_ == pytest.approx(error)
+    np.testing.assert_array_equal(model.inverse_transform(W), W @ model.components_)
+
+
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, np.asfortranarray])
+def test_the_form_of_the_matrix_does_not_matter(planted, form, loss):
+    X = np.where(planted > 1, planted, 0)
+    model, other = (NMF(3, beta_loss=loss, random_state=0, tol=1e-6, max_iter=2000) for _ in range(2))
+    W, W_other = model.fit_transform(X), other.fit_transform(form(X))
+    np.testing.assert_allclose(W @ model.components_, W_other @ other.components_, rtol=0.02, atol=0.02)
+    assert other.reconstruction_err_ == pytest.approx(model.reconstruction_err_, rel=1e-3)
+    np.testing.assert_allclose(model.transform(form(X)), model.transform(X), rtol=1e-3, atol=1e-6)
+
+
+def test_the_form_is_not_changed(planted):
+    X = sp.csr_matrix(planted)
+    X.data[::3] = 0
+    before = X.copy()
+    NMF(3, random_state=0).fit(X)
+    assert X.nnz == before.nnz and (X.data == before.data).all()
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_matrix])
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_float32_stays_float32(planted, form, loss):
+    X = form(planted.astype(np.float32))
+    model = NMF(3, beta_loss=loss, random_state=0)
+    W = model.fit_transform(X)
+    assert {W.dtype, model.components_.dtype, model.transform(X).dtype} == {np.dtype(np.float32)}
+    assert model.inverse_transform(W).dtype == np.float32
+
+
+def test_transform_is_the_exact_least_squares_solution(planted):
+    from scipy.optimize import nnls
+
+    model = NMF(4, random_state=0).fit(planted[:40])
+    W = model.transform(planted[40:])
+    exact = np.array([nnls(model.components_.T, row)[0] for row in planted[40:]])
+    np.testing.assert_allclose(W, exact, atol=1e-8)
+    np.testing.assert_allclose(model.fit_transform(planted), model.transform(planted))
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_matrix])
+def test_transform_minimises_the_divergence(planted, form):
+    X = np.where(planted > 0.8, planted, 0)
+    model = NMF(4, beta_loss="kullback-leibler", random_state=0, tol=1e-6, max_iter=3000)
+    W = model.fit_transform(X)
+    new = model.transform(form(X))
+
+    def divergence(W):
+        product = W @ model.components_
+        return product.sum() - (X[X > 0] * np.log(product[X > 0])).sum()
+
+    # W may be a little off the minimum; the projection is not.
+    assert divergence(new) <= divergence(W) + 1e-6 * abs(divergence(W))
+
+
+def test_a_given_start_is_used_and_keeps_its_order(planted):
+    rng = np.random.default_rng(3)
+    W, H = rng.random((60, 4)), rng.random((4, 30))
+    good = NMF(4, tol=0, max_iter=500, random_state=0)
+    U = good.fit_transform(planted)
+    order = [2, 0, 3, 1]
+    for solver in ("auto", "cd", "mu"):
+        model = NMF(4, init="custom", solver=solver, tol=0, max_iter=1)
+        model.fit(planted, W=U[:, order], H=good.components_[order])
+        assert model.reconstruction_err_ <= good.reconstruction_err_ * 1.05 + 1e-6
+        np.testing.assert_allclose(model.components_, good.components_[order], rtol=0.2, atol=0.05)
+    first, second = (NMF(init="custom", max_iter=3, random_state=seed).fit(planted, W=W, H=H) for seed in (0, 1))
+    np.testing.assert_array_equal(first.components_, second.components_)
+    assert first.n_components_ == 4
+    with pytest.raises(ValueError, match="W is 4 x 60, but must be 60 x 4"):
+        model.fit(planted, W=W.T, H=H)
+    with pytest.raises(ValueError, match="needs W and H"):
+        model.fit(planted)
+    with pytest.warns(RuntimeWarning, match="init='custom' only"):
+        NMF(4, random_state=0).fit(planted, W=W, H=H)
+
+
+def test_the_seed_decides_and_threads_do_not(planted):
+    def fit(seed, jobs):
+        return NMF(4, init="random", random_state=seed, n_jobs=jobs).fit(planted).components_
+
+    np.testing.assert_array_equal(fit(1, 1), fit(1, 1))
+    np.testing.assert_allclose(fit(1, 1), fit(1, 2), rtol=1e-6)
+    assert not np.allclose(fit(1, 1), fit(2, 1))
+
+
+def test_more_components_than_features(planted):
+    model = NMF(40, solver="cd", random_state=0)
+    assert model.fit_transform(planted).shape == (60, 40)
+    with pytest.raises(ValueError, match="n_components <= 30"):
+        NMF(40, init="nndsvd").fit(planted)
+
+
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ({"alpha_W": 0.1}, "alpha_W=0.1: regularisation is not supported"),
+        ({"alpha_H": 0.1}, "alpha_H=0.1: regularisation is not supported"),
+        ({"l1_ratio": 0.5}, "l1_ratio=0.5: regularisation is not supported"),
+        ({"init": "nndsvdar"}, "init='nndsvdar': must be"),
+        ({"solver": "hals"}, "solver='hals': must be"),
+        ({"solver": "cd", "beta_loss": "kullback-leibler"}, "use 'mu' or 'auto'"),
+        ({"beta_loss": "itakura-saito"}, "beta_loss='itakura-saito': must be"),
+        ({"max_iter": 0}, "max_iter=0: must be a whole number"),
+        ({"tol": -1}, "tol=-1: must be a number"),
+        ({"n_components": 2.5}, "n_components=2.5: must be a whole number"),
+    ],
+)
+def test_what_is_not_supported_is_refused(planted, params, message):
+    with pytest.raises(ValueError, match=message):
+        NMF(**{"n_components": 3, **params}).fit(planted)
+
+
+def test_wrong_data_is_refused(planted):
+    with pytest.raises(ValueError, match="Negative values"):
+        NMF(3).fit(-planted)
+    with pytest.raises(ValueError, match="NaN"):
+        NMF(3).fit(np.where(planted > 2, np.nan, planted))
+    with pytest.raises(ValueError, match="all entries of the matrix are zero"):
+        NMF(3).fit(np.zeros((5, 4)))
+    with pytest.raises(NotFittedError):
+        NMF(3).transform(planted)
+    with pytest.raises(ValueError, match="X has 2 columns, but there are 3 components"):
+        NMF(3, random_state=0).fit(planted).inverse_transform(np.ones((5, 2)))
+
+
+def test_a_run_that_does_not_reach_tol_warns(planted):
+    with pytest.warns(ConvergenceWarning, match="1 iterations did not reach tol"):
+        NMF(3, max_iter=1).fit(planted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        NMF(3, max_iter=1, tol=0).fit(planted)
+
+
+def test_names_and_pipelines(planted):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(planted, columns=[f"g{i}" for i in range(30)])
+    model = NMF(2, random_state=0).set_output(transform="pandas")
+    assert list(model.fit_transform(frame).columns) == ["nmf0", "nmf1"]
+    assert list(model.feature_names_in_) == list(frame.columns)
+    assert make_pipeline(MaxAbsScaler(), NMF(2, random_state=0)).fit_transform(planted).shape == (60, 2)
+
+
+def test_ctrl_c_ends_a_run():
+    X = np.random.default_rng(0).random((600, 500))
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        NMF(20, solver="cd", init="random", tol=0, max_iter=10**8).fit(X)
+    assert time.monotonic() - began < 20
+
+
+def test_other_threads_run_meanwhile():
+    X = np.random.default_rng(0).random((600, 500))
+    ticks, done = [], threading.Event()
+
+    def count():
+        while not done.wait(0.01):
+            ticks.append(1)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    NMF(20, solver="cd", init="random", tol=0, max_iter=300).fit(X)
+    done.set()
+    thread.join()
+    assert len(ticks) > 5
+
+
+def _fit_with_threads(X):
+    return NMF(3, random_state=0, n_jobs=2).fit(X).reconstruction_err_
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_process_may_fork_after_a_run_with_threads(planted):
+    here = _fit_with_threads(planted)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(_fit_with_threads, (planted,)).get(timeout=60) == pytest.approx(here)
+
+
+def test_verbose_prints_measures(planted, capfd):
+    NMF(3, verbose=1, random_state=0).fit(planted)
+    assert "rel_error" in capfd.readouterr().out

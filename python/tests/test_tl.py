@@ -1,0 +1,65 @@
+"""fednmf.tl: factors in AnnData."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import fednmf
+
+anndata = pytest.importorskip("anndata")
+
+
+@pytest.fixture
+def cells():
+    rng = np.random.default_rng(4)
+    X = rng.poisson(rng.gamma(1, 1, (90, 3)) @ rng.gamma(1, 1, (3, 40))).astype(np.float32)
+    adata = anndata.AnnData(sp.csr_matrix(X))
+    adata.obs_names = [f"cell{i}" for i in range(90)]
+    adata.var_names = [f"gene{i}" for i in range(40)]
+    adata.layers["log"] = adata.X.log1p()
+    return adata
+
+
+def test_factors_are_stored_and_written(cells, tmp_path):
+    assert fednmf.tl.nmf(cells, 3) is None
+    W, V = cells.obsm["X_nmf"], cells.varm["NMF"]
+    assert W.shape == (90, 3) and V.shape == (40, 3) and W.dtype == np.float32
+    error = np.linalg.norm(cells.X.toarray() - W @ V.T)
+    assert cells.uns["nmf"]["reconstruction_err"] == pytest.approx(error, rel=1e-3)
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    again = anndata.read_h5ad(tmp_path / "cells.h5ad")
+    assert again.uns["nmf"]["params"]["n_components"] == 3
+
+
+def test_layers_and_highly_variable_genes(cells):
+    cells.var["highly_variable"] = np.arange(40) < 25
+    fednmf.tl.nmf(cells, 3, layer="log")
+    V = cells.varm["NMF"]
+    assert V[:25].any(axis=1).all() and not V[25:].any()
+    assert cells.uns["nmf"]["params"]["layer"] == "log"
+    other = fednmf.tl.nmf(cells, 3, use_highly_variable=False, copy=True)
+    assert other.varm["NMF"][25:].any() and not cells.varm["NMF"][25:].any()
+
+
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_new_cells_get_weights_by_the_names_of_genes(cells, loss):
+    fednmf.tl.nmf(cells, 3, beta_loss=loss, max_iter=1000)
+    new = cells[:20, ::-1].copy()
+    del new.obsm["X_nmf"]
+    fednmf.tl.project(new, cells)
+    tolerance = 1e-3 if loss == "frobenius" else 0.1
+    np.testing.assert_allclose(new.obsm["X_nmf"], cells.obsm["X_nmf"][:20], rtol=tolerance, atol=tolerance)
+    with pytest.raises(ValueError, match="adata lacks 30 of the 40 genes of the components: gene10, ..."):
+        fednmf.tl.project(cells[:, :10].copy(), cells)
+
+
+def test_what_does_not_exist_is_named(cells):
+    with pytest.raises(ValueError, match="layer='counts': adata has no such layer; it has log"):
+        fednmf.tl.nmf(cells, 3, layer="counts")
+    with pytest.raises(ValueError, match="no 'highly_variable'"):
+        fednmf.tl.nmf(cells, 3, use_highly_variable=True)
+    with pytest.raises(ValueError, match="no components"):
+        fednmf.tl.project(cells, cells)
+    cells.X = -cells.X
+    with pytest.raises(ValueError, match="Negative values"):
+        fednmf.tl.nmf(cells, 3)
