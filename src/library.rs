@@ -265,7 +265,7 @@ mod tests {
         let v = array![[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]];
         let u = array![[1.0, 2.0], [0.0, 3.0]];
         let found = project(Matrix::Dense(u.dot(&v.t())), &v.view()).unwrap();
-        assert!((&found - &u).iter().all(|x| x.abs() < 1e-10), "{found}");
+        assert!((&found - &u).iter().all(|x: &f64| x.abs() < 1e-10), "{found}");
         let refused = project(Matrix::Dense(array![[1.0, -1.0, 0.0]]), &v.view()).unwrap_err().message;
         assert!(refused.contains("row 0, column 1"), "{refused}");
         assert!(project(Matrix::Dense(array![[1.0]]), &v.view()).unwrap_err().message.contains("V has 3 rows"));
