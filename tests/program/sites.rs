@@ -420,8 +420,9 @@ fn kills_at_random_moments_change_no_bit() {
 fn sites_give_up_a_hub_that_does_not_come_back() {
     let mut stage = Stage::new();
     stage.start_hub("");
-    stage.start_sites("--algo fnmf -k 4 --max-iters 1000000 --eval-every 0 -q --patience 1");
-    stage.wait_for(|stage| stage.hub_says().contains("the run begins"));
+    stage.start_sites("--algo fnmf -k 4 --max-iters 1000000 --eval-every 0 --patience 1 --wait 30");
+    // A site that does not know yet that the run has begun waits for a hub for longer.
+    stage.wait_for(|stage| NAMES.iter().all(|site| stage.says(site).contains("is party")));
     stage.hub.as_mut().unwrap().kill().unwrap();
     stage.hub.take().unwrap().wait().unwrap();
     let ends = stage.finish_sites();

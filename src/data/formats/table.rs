@@ -683,7 +683,7 @@ mod tests {
             ("r,1,2\ns,3,4\n", None, Some("r|s")),
             ("7,1,2\n", None, None),
             // A title, not names.
-            ("Measurements\n7,1\n8,9\n", None, None),
+            ("Measurements\n7,1,3\n8,9,2\n", None, None),
         ] {
             let (found_columns, found_rows) = read(text);
             assert_eq!((list(found_columns).as_deref(), list(found_rows).as_deref()), (columns, rows), "{text:?}");

@@ -91,7 +91,7 @@ pub fn tables(comm: &Communicator, dir: &str) {
         }
     }
     spec.table.format = TableFormat::Triples;
-    refused_input(comm, &spec, "--format triples: not with {party} files");
+    refused_input(comm, &spec, "--format triples: not with a file for each party");
 }
 
 fn shape(comm: &Communicator, spec: &InputSpec) -> (usize, usize) {

@@ -374,10 +374,13 @@ impl Link {
 
     /// Ends this site with an error that the others do not know, and lets the hub tell them.
     fn abort(&self, code: i32) {
-        // Whoever holds the lock may be what has failed.
-        if let Ok(mut state) = self.state.try_lock() {
-            state.queue.clear();
-            self.end(state, Control::Abort(code), Duration::from_secs(1));
+        // Not for ever: whoever holds the lock may be what has failed.
+        for _ in 0..100 {
+            if let Ok(mut state) = self.state.try_lock() {
+                state.queue.clear();
+                return self.end(state, Control::Abort(code), Duration::from_secs(1));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
