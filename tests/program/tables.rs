@@ -83,7 +83,9 @@ fn options_hold_for_every_command_that_reads_a_matrix() {
     let report = fednmf(0, "report").arg(file("t.jsonl")).arg("--output").arg(file("r.html")).run();
     assert_eq!(report.code, Some(0), "{report:?}");
 
-    fednmf(2, "--format triples --input").arg(file("r-{party}.csv")).refused(&["--format triples", "{party}"]);
+    fednmf(2, "--format triples --input")
+        .arg(file("r-{party}.csv"))
+        .refused(&["--format triples", "a file for each party"]);
     fednmf(2, "--header yes").refused(&["--header", "generated"]);
     fednmf(2, "--index-col no --input").arg(file("f.h5")).refused(&["--index-col", "f.h5", "leave the option out"]);
     fednmf(0, "--header maybe").refused(&["--header maybe: must be one of auto, yes, no"]);

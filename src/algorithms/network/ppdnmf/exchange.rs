@@ -14,8 +14,8 @@
 //! message, as in the paper (`--scalar-g`), the greatest common divisor of what i decrypts would be G, and û_j would
 //! follow exactly; without the remainder a single answer could still be factorised; and a g that grows to its limit is
 //! known from the public bound τ. What remains: an answer of an only neighbour reveals |û_j − û_i| up to a factor of two, and many
-//! answers reveal its mean; a sum reveals as much of the mean of several neighbours. Agents that finally agree have little more to hide from each other, but this is a mitigation, not a
-//! proof.
+//! answers reveal its mean; a sum reveals as much of the mean of several neighbours. Agents that finally agree have little more
+//! to hide from each other, but this is a mitigation, not a proof.
 
 use std::collections::BTreeSet;
 
@@ -401,7 +401,9 @@ impl Network {
     fn open(&mut self) -> Result<bool> {
         let Network { comm, hosted, ends, vault, sums, own, interrupt, .. } = self;
         for (local, ((party, sum), own)) in hosted.clone().zip(&mut *sums).zip(&*own).enumerate() {
-            let ends: Vec<&End> = ends.iter().filter(|end| end.local == local).collect();
+            // The ends of a party are next to each other.
+            let [first, next] = [local, local + 1].map(|local| ends.partition_point(|end| end.local < local));
+            let ends = &ends[first..next];
             if vault.is_some() && interrupt.is_raised() {
                 return Ok(true);
             }
@@ -417,7 +419,7 @@ impl Network {
                 }),
             }
             if comm.is_viewed() {
-                view(comm, vault.as_mut(), &ends, &own.weights, sum)?;
+                view(comm, vault.as_mut(), ends, &own.weights, sum)?;
             }
             sum.iter_mut().zip(&own.weights).for_each(|(sum, &g)| *sum *= i128::from(g));
         }
@@ -449,7 +451,7 @@ impl Network {
 fn view(
     comm: &PartyCommunicator,
     mut vault: Option<&mut Vault>,
-    ends: &[&End],
+    ends: &[End],
     weights: &[u64],
     sum: &[i128],
 ) -> Result<()> {
