@@ -7,10 +7,11 @@ use serde_json::Value;
 use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::registry;
-use crate::data::names::{Match, compare};
+use crate::data::names::{Match, compare, unmatched};
 use crate::data::{InputSpec, Scale, Stack, Threshold};
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
+use crate::output::progress::warn;
 
 /// The part of a run's parameters that says what its factors are factors of.
 #[derive(Debug, Clone)]
@@ -171,6 +172,9 @@ pub fn order(
     matrix: Option<&[String]>,
     stored: Option<&[String]>,
 ) -> Result<Option<Vec<usize>>> {
+    if let Some(text) = unmatched(what, matrix, stored) {
+        warn(&text);
+    }
     match compare(matrix, stored) {
         Match::Equal => Ok(None),
         Match::Reordered(order) => Ok(Some(order)),

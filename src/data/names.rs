@@ -92,6 +92,17 @@ pub enum Match {
     Different(usize, String, String),
 }
 
+/// What to tell the user where a matrix and stored factors cannot be compared, since one of them alone has names; `what` is
+/// row or column.
+pub fn unmatched(what: &str, matrix: Option<&[String]>, factors: Option<&[String]>) -> Option<String> {
+    let (with, without) = match (matrix, factors) {
+        (Some(_), None) => ("the matrix has", "the factors have none"),
+        (None, Some(_)) => ("the factors have", "the matrix has none"),
+        _ => return None,
+    };
+    Some(format!("{with} names of {what}s, {without}: {what}s are matched by position"))
+}
+
 /// Compares the names of the same items in two files.
 pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
     let (Some(first), Some(second)) = (first, second) else { return Match::Equal };

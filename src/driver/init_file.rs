@@ -10,6 +10,7 @@ use crate::data::{NAMES, names};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::matrices::{Factor, Stored};
+use crate::output::progress::warn;
 use crate::state::{Owner, ReadRows};
 
 /// Stored factors of the right shape, in either precision.
@@ -82,6 +83,12 @@ fn check(path: &Path, [u, v]: [(usize, usize); 2], (m, n): (usize, usize), k: us
 }
 
 fn orders(path: &Path, matrix: &Names, factors: &Names) -> Result<[Option<Vec<usize>>; 2]> {
+    let pairs = [("row", &matrix.rows, &factors.rows), ("column", &matrix.columns, &factors.columns)];
+    for text in
+        pairs.into_iter().filter_map(|(what, ours, theirs)| names::unmatched(what, ours.as_deref(), theirs.as_deref()))
+    {
+        warn(&format!("--init: {text}"));
+    }
     let order = |what: &str, matrix: Option<&[String]>, factors: Option<&[String]>| match names::compare(
         matrix, factors,
     ) {

@@ -34,6 +34,11 @@ enum To {
     Log { start: Instant, pace: Pace },
 }
 
+/// Prints a warning where no progress is shown; on rank 0.
+pub fn warn(text: &str) {
+    eprintln!("fednmf: warning: {text}");
+}
+
 impl Progress {
     /// Shows nothing unless `enabled`. `total_iterations`: the limit, for the remaining time.
     ///

@@ -242,3 +242,34 @@ fn a_consensus_replaces_no_file_of_others() {
         assert_eq!(sweep().run().code, Some(0));
     }
 }
+
+#[test]
+fn factors_of_a_sweep_have_the_names_of_the_matrix() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let row = |i: usize| (0..6).map(|j| format!(",{}", (i * 7 + j * j * 3) % 11)).collect::<String>();
+    let (mut same, mut turned) = ("g,a,b,c,d,e,f\n".to_string(), String::new());
+    for i in 0..12 {
+        same += &format!("r{i}{}\n", row(i));
+        turned = format!("r{i}{}\n{turned}", row(i));
+    }
+    std::fs::write(at("same.csv"), same).unwrap();
+    std::fs::write(at("turned.csv"), format!("g,a,b,c,d,e,f\n{turned}")).unwrap();
+    let sweep = fednmf(2, "sweep --k 2..3 --runs 2 --max-iters 20 --quiet --input").arg(at("same.csv"));
+    let done = sweep.arg("--output").arg(at("sweep")).run();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let one = at("sweep").join("k0002-run000.h5");
+    let evaluated = |input: &str| fednmf(0, "evaluate --json").arg(&one).arg("--input").arg(at(input)).run();
+    let (first, second) = (evaluated("same.csv"), evaluated("turned.csv"));
+    let error = |done: &crate::common::Output| {
+        let all: serde_json::Value = serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {done:?}"));
+        all["rel_error"].as_f64().unwrap()
+    };
+    assert!((error(&first) - error(&second)).abs() < 1e-12, "{first:?} {second:?}");
+    // Without names on one side nothing can be matched, which is told.
+    let text = std::fs::read_to_string(at("same.csv")).unwrap();
+    let bare: String = text.lines().skip(1).map(|line| format!("{}\n", line.split_once(',').unwrap().1)).collect();
+    std::fs::write(at("bare.csv"), bare).unwrap();
+    assert!(evaluated("bare.csv").stderr.contains("matched by position"));
+    assert!(!first.stderr.contains("matched by position"));
+}

@@ -106,7 +106,7 @@ pub fn make(
     let own_v = even_part(n, group.size(), group.rank());
     let pieces =
         [Piece::shared("U", m, fit.first, fit.u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];
-    matrices::write(group, &file, &pieces, &all)?;
+    matrices::write_factors(group, &file, &pieces, &all, &sweep.annotations())?;
     Ok(Consensus { file, k, runs: sweep.args.runs, rmse, components })
 }
 

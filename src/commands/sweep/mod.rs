@@ -18,6 +18,7 @@ use crate::algorithms::shared::grid;
 use crate::comm::{CONTROL, Communicator, Parties};
 use crate::data;
 use crate::data::{Layout, Loaded, PartySplit};
+use crate::driver::metadata;
 use crate::driver::missing::warning_without_nan;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::matrices::Stored;
@@ -60,6 +61,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
     let loaded = load(&mut sweep, &group, &mut progress);
     let (loaded, layout) = comm.agree_on_error(loaded)?;
+    sweep.names = metadata::names_of(&sweep.input, false, &group);
     let sweep = sweep;
     let checksum = loaded.statistics.checksum;
 

@@ -14,6 +14,7 @@ use crate::algorithms::Problem;
 use crate::algorithms::method::{ConfiguredMethod, Precision};
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{Communicator, Parties};
+use crate::data::names::Names;
 use crate::data::{self, InputSpec, Loaded};
 use crate::driver::settings::Scale;
 use crate::driver::{Checkpointer, Driver, FactorScale, Limits, Trajectory, arrange};
@@ -21,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::linalg::SparseKernel;
 use crate::metrics::Measure;
 use crate::output::matrices;
+use crate::output::matrices::Annotations;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
@@ -44,6 +46,8 @@ pub struct Sweep<'a> {
     /// The method of each k, as soon as the shape of the matrix is known.
     pub methods: BTreeMap<usize, Arc<dyn ConfiguredMethod>>,
     pub input: InputSpec,
+    /// The names of the matrix, on rank 0 of each group.
+    pub names: Names,
     pub ks: Vec<usize>,
 }
 
@@ -69,12 +73,24 @@ impl Sweep<'_> {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
         }
         input.allow_nan = args.missing == SweepMissing::Nan;
-        Ok(Sweep { args, left_out, methods: BTreeMap::new(), input, ks: numbers(&args.components)? })
+        Ok(Sweep {
+            args,
+            left_out,
+            methods: BTreeMap::new(),
+            input,
+            names: Names::default(),
+            ks: numbers(&args.components)?,
+        })
     }
 
     /// The method of the runs with k components.
     pub fn method(&self, k: usize) -> &dyn ConfiguredMethod {
         &*self.methods[&k]
+    }
+
+    /// What its files hold besides factors and attributes.
+    pub fn annotations(&self) -> Annotations {
+        Annotations { rows: self.names.rows.clone(), columns: self.names.columns.clone(), ..Annotations::default() }
     }
 
     fn file(&self, task: Task) -> PathBuf {
@@ -189,7 +205,7 @@ impl Sweep<'_> {
         let found = algorithm.factors();
         let arranged = arrange(group, FactorScale::UnitV, &found);
         let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
-        matrices::write(group, &self.file(task), &factors, &all)
+        matrices::write_factors(group, &self.file(task), &factors, &all, &self.annotations())
     }
 
     /// V (n × k) of every run with k components.

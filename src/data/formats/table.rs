@@ -174,11 +174,12 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     {
         return Found::Yes;
     }
-    // A value may be missing in the first rows.
-    if has_names(rows) {
+    // A value may be missing in the first rows; codes such as 09412 are names.
+    let column = |j: usize| rows.iter().map(move |row| row.get(j).copied().unwrap_or_default());
+    let is_code = |field: &[u8]| field.len() > 1 && field[0] == b'0' && field.iter().all(u8::is_ascii_digit);
+    if has_names(rows) || column(0).any(is_code) {
         return Found::Yes;
     }
-    let column = |j: usize| rows.iter().map(move |row| row.get(j).copied().unwrap_or_default());
     let ids: BTreeSet<i64> = column(0).filter_map(integer).collect();
     let distinct = ids.len() == rows.len();
     if distinct && header.is_some_and(|header| header.first().is_some_and(|name| names_an_id(name))) {
@@ -608,7 +609,9 @@ mod tests {
 
     #[test]
     fn numbers_that_name_rows_are_an_index_or_warned_of() {
-        for text in ["patient_id,x,y\n1001,5,3\n1007,6,1\n1003,1,1\n", "sampleID,x\n48,5\n11,3\n"] {
+        for text in
+            ["patient_id,x,y\n1001,5,3\n1007,6,1\n1003,1,1\n", "sampleID,x\n48,5\n11,3\n", "zip,x\n18135,4\n09412,3\n"]
+        {
             assert!(found(text, AUTO).1, "{text:?}");
         }
         for text in [

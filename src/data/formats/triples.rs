@@ -8,7 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::data::formats::fields::{
-    FirstLines, counts_from, fields, integer, is_missing, is_name, names_an_index, next_line, number, text_of,
+    FirstLines, counts_from, fields, heads_names, integer, is_missing, is_name, names_an_id, names_an_index, next_line,
+    number, text_of,
 };
 use crate::data::formats::io::InputFile;
 use crate::data::formats::limits::check_shape;
@@ -118,6 +119,16 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
     Ok((keys.as_ref().map(|keys| keys.items.names()), keys.map(|keys| keys.users.names())))
 }
 
+/// Whether the first fields can only be what the columns are called.
+fn name_users_and_items(first: &[&[u8]]) -> bool {
+    matches!(first, [user, item, ..] if names_users(user) && (names_users(item) || names_an_id(item) || heads_names(item)))
+}
+
+fn names_users(field: &[u8]) -> bool {
+    const WORDS: [&[u8]; 8] = [b"user", b"users", b"customer", b"client", b"patient", b"product", b"movie", b"reader"];
+    names_an_id(field) || WORDS.iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
 /// Derives the layout from the first lines.
 fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples> {
     let lines = FirstLines::read(file, tabs)?;
@@ -131,7 +142,7 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
     let header = match options.header {
         Presence::Yes => true,
         Presence::No => false,
-        Presence::Auto => first[0].is_empty() || (0..first.len()).any(above_numbers),
+        Presence::Auto => first[0].is_empty() || (0..first.len()).any(above_numbers) || name_users_and_items(first),
     };
     let unsure = options.header == Presence::Auto && !header && first.iter().all(|field| is_name(field));
     let entries = &all[usize::from(header)..];
@@ -328,6 +339,15 @@ mod tests {
     }
 
     #[test]
+    fn names_of_users_and_items_are_a_header_also_above_names() {
+        let is = |fields: [&str; 2]| name_users_and_items(&fields.map(str::as_bytes));
+        for pair in [["customer", "product"], ["user", "item"], ["customer_id", "product_id"], ["patient", "gene"]] {
+            assert!(is(pair), "{pair:?}");
+        }
+        assert!(!is(["ann", "milk"]) && !is(["user", "milk"]) && !is(["madrid", "item"]));
+    }
+
+    #[test]
     fn numbers_are_sorted_and_names_in_order_of_appearance() {
         let (entries, names, _) = read("10,b,2\n9,a,0.5\n10,a,3\n-1,b,1\n", OPTIONS).unwrap();
         assert_eq!(entries, [(2, 0, 2.0), (1, 1, 0.5), (2, 1, 3.0), (0, 0, 1.0)]);
@@ -352,10 +372,12 @@ mod tests {
             assert_eq!((&entries, &names), (&plain.0, &plain.1), "{text:?}");
             assert!(note.as_ref().is_some_and(|note| note.contains(words)), "{text:?}: {note:?}");
         }
-        let (entries, names, note) = read("user,item\nann,pen\n", OPTIONS).unwrap();
-        assert_eq!((entries.len(), names[0].as_str()), (2, "user ann"));
+        let (entries, names, note) = read("bob,tea\nann,pen\n", OPTIONS).unwrap();
+        assert_eq!((entries.len(), names[0].as_str()), (2, "ann bob"));
         assert!(note.unwrap().contains("--header yes"));
-        let (entries, ..) = read("user,item\nann,pen\n", TableOptions { header: Presence::Yes, ..OPTIONS }).unwrap();
+        let (entries, ..) = read("bob,tea\nann,pen\n", TableOptions { header: Presence::Yes, ..OPTIONS }).unwrap();
+        assert_eq!(entries, [(0, 0, 1.0)]);
+        let (entries, ..) = read("user,item\nann,pen\n", OPTIONS).unwrap();
         assert_eq!(entries, [(0, 0, 1.0)]);
         let (_, names, _) = read("user,item\n1,2\n", OPTIONS).unwrap();
         assert_eq!(names, ["1", "2"]);
