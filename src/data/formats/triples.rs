@@ -373,7 +373,7 @@ mod tests {
             assert!(note.as_ref().is_some_and(|note| note.contains(words)), "{text:?}: {note:?}");
         }
         let (entries, names, note) = read("bob,tea\nann,pen\n", OPTIONS).unwrap();
-        assert_eq!((entries.len(), names[0].as_str()), (2, "ann bob"));
+        assert_eq!((entries.len(), names[0].as_str()), (2, "bob ann"));
         assert!(note.unwrap().contains("--header yes"));
         let (entries, ..) = read("bob,tea\nann,pen\n", TableOptions { header: Presence::Yes, ..OPTIONS }).unwrap();
         assert_eq!(entries, [(0, 0, 1.0)]);
