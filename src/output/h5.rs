@@ -23,10 +23,11 @@ impl From<hdf5::Error> for Error {
     }
 }
 
-/// The temporary name beside `path`. It is always the same, so the next run overwrites what a killed one left.
+/// The temporary name beside `path`. It is always the same, so the next run overwrites what a killed one left, and
+/// one that no file of a user has.
 pub(super) fn part_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".part");
+    name.push(".fednmf-part");
     path.with_file_name(name)
 }
 

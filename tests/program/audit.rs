@@ -194,7 +194,7 @@ fn views_are_secret_files_of_one_run() {
     };
     // What lies under the temporary name is not written to, though it is a link.
     std::fs::write(at("target"), "my own").unwrap();
-    std::os::unix::fs::symlink(at("target"), at("a.rank-00.npz.part")).unwrap();
+    std::os::unix::fs::symlink(at("target"), at("a.rank-00.npz.fednmf-part")).unwrap();
     run("syn-sd", 1, "a.npz").ok();
     run("syn-sd", 2, "b.npz").ok();
     run("hals", 1, "h.npz").ok();

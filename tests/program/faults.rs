@@ -159,7 +159,8 @@ fn a_party_that_cannot_write_is_named_and_the_last_good_checkpoint_stays() {
     // Blocks the next generation of the file of party 2, which the second rank hosts.
     let own = before.iter().filter_map(|n| n.to_str()).find(|n| n.contains("party-02")).unwrap();
     let number: u64 = own.split(".g").nth(1).unwrap().trim_end_matches(".h5").parse().unwrap();
-    let blocked = file(&own.replace(&format!(".g{number}"), &format!(".g{}", number + 1)).replace(".h5", ".h5.part"));
+    let blocked =
+        file(&own.replace(&format!(".g{number}"), &format!(".g{}", number + 1)).replace(".h5", ".h5.fednmf-part"));
     std::fs::create_dir(&blocked).unwrap();
     let output = fednmf(2, &format!("{} --resume", line(20))).run();
     assert_eq!(output.code, Some(1), "{output:?}");
@@ -259,7 +260,7 @@ fn kill_one(family: usize, after: Duration, which: usize) -> Option<Fault> {
     let resumed_from = rest["resumed_from"].as_u64();
     assert!(file("o.h5").exists() && rest["stopped_by"] == "max_iters", "{what}: {rest}");
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|n| n.to_string_lossy().ends_with(".part")), "{what}: {left:?}");
+    assert!(!left.iter().any(|n| n.to_string_lossy().ends_with(".fednmf-part")), "{what}: {left:?}");
     Some(Fault { family, after, gone, code: output.code, resumed_from })
 }
 

@@ -231,7 +231,7 @@ fn secrets_are_readable_by_their_owner_alone() {
     }
     // Somebody else's file is not written through a link that waits under the temporary name.
     fs::write(at("target"), "precious").unwrap();
-    std::os::unix::fs::symlink(at("target"), at("o.h5.part")).unwrap();
+    std::os::unix::fs::symlink(at("target"), at("o.h5.fednmf-part")).unwrap();
     run().arg("--resume").ok();
     assert_eq!(fs::read(at("target")).unwrap(), b"precious");
 }

@@ -166,7 +166,7 @@ fn private_factors_have_files_of_their_own_and_bad_names_are_refused() {
     std::fs::write(file("cut.npz"), &std::fs::read(file("s.npz")).unwrap()[..2000]).unwrap();
     fednmf(0, "--algo hals -k 3 --init").arg(file("cut.npz")).refused(&["cut.npz", ".npz"]);
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".part")), "{left:?}");
+    assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".fednmf-part")), "{left:?}");
 }
 
 /// scikit-learn 1.9.1, `NMF(10, init="nndsvda", max_iter=1000, tol=1e-6)` on its digits: `reconstruction_err_` over the
