@@ -15,8 +15,8 @@ use crate::driver::{Checkpointer, Driver, Trajectory, arrange};
 pub use crate::driver::{FactorScale, Limits, Observer};
 use crate::error::{Error, Result};
 pub use crate::linalg::with_threads;
-use crate::linalg::{Block, Real, SparseKernel, gram};
-use crate::nls::Pivoting;
+use crate::linalg::{Real, SparseKernel};
+use crate::nls;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::state::{Owner, ReadRows};
@@ -188,21 +188,11 @@ impl<T: Real> ReadRows<T> for Given<'_, T> {
 /// # Errors
 /// If V does not fit, or the matrix has entries that are negative or not finite.
 pub fn project<T: Real>(matrix: Matrix<T>, v: &ArrayView2<'_, T>) -> Result<Array2<T>> {
-    let (m, n) = matrix.shape();
+    let (_, n) = matrix.shape();
     if v.nrows() != n {
         return Err(Error::input(format!("V has {} rows, but the matrix has {n} columns", v.nrows())));
     }
-    let block: Block<T> = matrix.checked_block()?;
-    let k = v.ncols();
-    let mut by_order = block.order().zeros(n, k);
-    by_order.assign(v);
-    let mut rhs = block.order().zeros(m, k);
-    block.mul(&by_order.view(), &mut rhs.view_mut());
-    let mut g = Array2::zeros((k, k));
-    gram(v, &mut g.view_mut());
-    let mut u = Array2::zeros((m, k));
-    Pivoting::new(k).solve(&mut u.view_mut(), &rhs.view(), &g.view());
-    Ok(u)
+    Ok(nls::project(&matrix.checked_block()?, v))
 }
 
 #[cfg(test)]

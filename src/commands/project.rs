@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use ndarray::{Array2, Axis};
+use ndarray::Axis;
 use serde_json::{Map, Value, json};
 
 use super::provenance::{Provenance, order};
@@ -18,9 +18,9 @@ use crate::data::{InputSpec, Layout, TableOptions};
 use crate::driver::metadata::Destination;
 use crate::driver::{metadata, missing};
 use crate::error::{EXIT_DONE, Error, Result};
-use crate::linalg::{Block, gram};
+use crate::linalg::Block;
 use crate::metrics;
-use crate::nls::Pivoting;
+use crate::nls;
 use crate::output::attributes;
 use crate::output::matrices;
 use crate::output::matrices::{Factor, Stored};
@@ -60,9 +60,6 @@ pub struct ProjectArgs {
     #[arg(long)]
     pub json: bool,
 }
-
-/// Rows that are solved at a time: the solver keeps its state for each.
-const STEP: usize = 4096;
 
 /// Each row u of the new U is the exact solution of min ‖x − V u‖ over u ≥ 0 for a row x of the new matrix, over its observed
 /// entries where some are missing, as an update of U by `bpp` would find it. The matrix is scaled as that of the factors.
@@ -139,7 +136,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     }
     let n = columns;
     let (u, error) = if provenance.missing == Missing::None {
-        let u = complete(&block, &v);
+        let u = nls::project(&block, &v.view());
         let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
         (u, error)
     } else {
@@ -173,24 +170,6 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         }
     }
     Ok(EXIT_DONE)
-}
-
-/// U (rows × k) for a block without missing entries.
-fn complete(block: &Block<f64>, v: &Array2<f64>) -> Array2<f64> {
-    let ((rows, _), k) = (block.shape(), v.ncols());
-    let mut by_order = block.order().zeros(v.nrows(), k);
-    by_order.assign(v);
-    let mut rhs = block.order().zeros(rows, k);
-    block.mul(&by_order.view(), &mut rhs.view_mut());
-    let mut g = Array2::zeros((k, k));
-    gram(&v.view(), &mut g.view_mut());
-    let mut u = Array2::<f64>::zeros((rows, k));
-    let mut solver = Pivoting::new(k);
-    for first in (0..rows).step_by(STEP) {
-        let part = ndarray::s![first..(first + STEP).min(rows), ..];
-        solver.solve(&mut u.slice_mut(part), &rhs.slice(part), &g.view());
-    }
-    u
 }
 
 /// Checks the output before anything is read.

@@ -7,9 +7,11 @@ mod bpp;
 mod coordinate_descent;
 mod mu;
 mod pgd;
+mod project;
 mod row_panels;
 
 pub use bpp::Pivoting;
 pub use coordinate_descent::{Sweep, sweep, sweep_below};
 pub use mu::multiply;
 pub use pgd::{gradient_step, gradient_step_below, spectral_bound};
+pub use project::project;
