@@ -32,13 +32,14 @@ def plot(figure: Figure, directory: Path, scratch: Path) -> None:
     panels = [p for p in figure.panels() if p.name in curves and not p.table]
     if not panels:
         return
-    spec = {
-        "title": f"{figure.name}: {figure.title}",
-        "panels": [
-            {"name": p.name, "xlabel": p.xlabel, "ylabel": p.ylabel, "log": p.log, "curves": curves[p.name]}
-            for p in panels
-        ],
-    }
-    script = Path(__file__).with_name("draw.py")
-    command = [python_with_matplotlib(scratch), script, directory / "plot.svg"]
+    shown = [
+        {"name": p.name, "xlabel": p.xlabel, "ylabel": p.ylabel, "log": p.log, "curves": curves[p.name]} for p in panels
+    ]
+    draw_panels(f"{figure.name}: {figure.title}", shown, directory / "plot.svg", scratch)
+
+
+def draw_panels(title: str, panels: list[dict], path: Path, scratch: Path) -> None:
+    """Plots panels side by side: name, labels of the axes, logarithmic axes, and curves of (x, y, standard deviation)."""
+    spec = {"title": title, "panels": panels}
+    command = [python_with_matplotlib(scratch), Path(__file__).with_name("draw.py"), path]
     subprocess.run(command, input=json.dumps(spec), text=True, check=True)

@@ -71,8 +71,9 @@ pub struct Message {
     /// As in the ledger.
     pub kind: &'static str,
     pub pattern: Pattern,
-    /// Ranks that take part in one of them.
+    /// Ranks that take part in one of them, and how far they are apart: rank r has r + `stride` beside it.
     pub group: usize,
+    pub stride: usize,
     /// How often in an iteration.
     pub times: u64,
     /// Bytes of the vector that is summed or gathered.
@@ -95,6 +96,7 @@ impl Message {
             kind,
             pattern: Pattern::AllReduce,
             group: ranks,
+            stride: 1,
             times,
             vector: (words * word) as f64,
             mpi_bytes: if alone { 0 } else { bytes },
@@ -120,6 +122,7 @@ impl Message {
             kind,
             pattern,
             group: size,
+            stride: 1,
             times: 1,
             vector: (words * word) as f64 / groups as f64,
             mpi_bytes: bytes,
@@ -141,6 +144,7 @@ impl Message {
             kind,
             pattern: Pattern::PartySum,
             group: ranks,
+            stride: 1,
             times,
             vector: (2 * 8 * words) as f64,
             mpi_bytes: if alone { 0 } else { times * (ranks * 2 * 8 * 2 * words) as u64 },

@@ -319,7 +319,51 @@ fn impossible_questions_are_refused() {
         ("estimate -m 10 -n 10 --rates /no/such".into(), &["--rates", "/no/such"]),
         (format!("estimate -m 10 -n 10 --rates {}", bad.display()), &["mul", "positive"]),
         ("estimate --input /no/such.npy".into(), &["/no/such.npy"]),
+        (
+            format!("estimate -m 10 -n 10 --algo hals -k 2 --trace {}", dir.path().display()),
+            &["--trace", "new directory"],
+        ),
+        (
+            format!("estimate -m 10 -n 10 --algo hals -k 2 --trace {}/x", bad.display()),
+            &["--trace", "cannot be written"],
+        ),
     ] {
         fednmf(1, &line).refused(words);
+    }
+}
+
+/// Bytes that a trace of one rank hands to the replay: in all-reduces, and in messages to other ranks.
+fn bytes_of_trace(text: &str) -> [u64; 2] {
+    let mut bytes = [0; 2];
+    for line in text.lines() {
+        match line.split_whitespace().collect::<Vec<_>>()[1..] {
+            ["allreduce", size, _] => bytes[0] += size.parse::<u64>().unwrap(),
+            ["isend", _, _, size] => bytes[1] += size.parse::<u64>().unwrap(),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// The formulas are held to the ledger by the tests above.
+#[test]
+fn a_trace_for_simgrid_has_the_bytes_of_the_prediction() {
+    let dir = tempdir().unwrap();
+    for (ranks, (rows, cols)) in [(4, (2, 2)), (6, (3, 2)), (16, (4, 4)), (5, (5, 1))] {
+        let trace = dir.path().join(ranks.to_string());
+        let line = format!("--algo hals -m 960 -n 960 -k 5 --ranks {ranks} --grid {rows}x{cols} --max-iters 1");
+        let predicted = estimate(&format!("{line} --trace {}", trace.display()), dir.path());
+        let list = std::fs::read_to_string(trace.join("ranks.txt")).unwrap();
+        assert_eq!(list.lines().count(), ranks);
+        let of_ranks = list.lines().map(|name| bytes_of_trace(&std::fs::read_to_string(trace.join(name)).unwrap()));
+        let [reduced, sent] = of_ranks.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        let bytes = |kind: &str| predicted["traffic"]["by_purpose"][kind]["mpi_bytes"].as_u64().unwrap_or(0);
+        // The ledger counts what goes into an all-reduce and what comes out.
+        assert_eq!(2 * reduced, bytes("Gram of U") + bytes("Gram of V"), "{line}");
+        // And each rank's own part of a gathered vector twice, which no message has.
+        let moved = |kind, group: u64| bytes(kind) * (group - 1) / (group + 1);
+        let of_v = moved("gather V", rows) + moved("sum M'U", rows);
+        let of_u = moved("gather U", cols) + moved("sum M V", cols);
+        assert_eq!(sent, of_u + of_v, "{line}");
     }
 }

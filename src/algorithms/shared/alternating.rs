@@ -119,11 +119,16 @@ impl ExactArgs {
         if beyond {
             cost.about = Some("an iteration after which the objective has risen sums the Gram matrix of U once more");
         }
-        for (gram, gather, sum, groups, size, length, words) in
-            [("Gram of V", "gather V", "sum M'U", pc, pr, n, 0), ("Gram of U", "gather U", "sum M V", pr, pc, m, words)]
-        {
+        // A grid column has every pc-th rank, a grid row consecutive ones.
+        for (gram, gather, sum, groups, size, stride, length, words) in [
+            ("Gram of V", "gather V", "sum M'U", pc, pr, pc, n, 0),
+            ("Gram of U", "gather U", "sum M V", pr, pc, 1, m, words),
+        ] {
             cost.messages.push(Message::all_reduce(gram, ranks, k * k + words, word, 1));
-            let out = |kind, pattern| Message::shared_out(kind, pattern, (groups, size), length * k, word);
+            let out = |kind, pattern| {
+                let message = Message::shared_out(kind, pattern, (groups, size), length * k, word)?;
+                Some(Message { stride, ..message })
+            };
             cost.messages.extend(out(gather, Pattern::AllGather));
             cost.messages.extend(out(sum, Pattern::ReduceScatter));
         }

@@ -52,7 +52,7 @@ pub struct EstimateArgs {
     /// As for a run
     #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native)]
     sparse_kernel: Kernel,
-    /// Iterations, for the time in the batch script
+    /// Iterations, for the time in the batch script and for --trace
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number)]
     max_iters: usize,
     /// Seconds that a message between ranks takes, however short
@@ -64,6 +64,9 @@ pub struct EstimateArgs {
     /// Take the rates from this file, the --json of an estimate on another machine, instead of measuring
     #[arg(long, value_name = "FILE")]
     rates: Option<PathBuf>,
+    /// Write what each rank computes and sends in --max-iters iterations as a trace that SimGrid's smpirun replays
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -118,6 +121,7 @@ impl EstimateArgs {
             latency: self.latency,
             bandwidth: self.bandwidth,
             rates: self.rates,
+            trace: self.trace,
             json: self.json,
         })
     }

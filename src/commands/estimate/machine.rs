@@ -19,6 +19,9 @@ use crate::sketch;
 
 const MEASURE: MessageTag = MessageTag::new("measuring", Payload::Control);
 
+/// The part of the time that is not computing.
+pub const MESSAGES: &str = "messages";
+
 /// Where nothing is measured: two ranks on one machine, or in one rack.
 const LATENCY: f64 = 2e-6;
 const BANDWIDTH: f64 = 5e9;
@@ -54,7 +57,7 @@ impl Rates {
         for work in cost.work.iter().filter(|w| w.rank > 0.0) {
             *parts.entry(work.kernel.name()).or_insert(0.0) += work.rank / self.of(work.kernel)?;
         }
-        parts.insert("messages", cost.messages.iter().flat_map(|m| self.of_message(m)).sum());
+        parts.insert(MESSAGES, cost.messages.iter().flat_map(|m| self.of_message(m)).sum());
         Some(parts)
     }
 

@@ -2,17 +2,19 @@
 //! ledger's counts, and how long it takes, from rates that are measured on the spot.
 
 mod args;
+mod bound;
 mod machine;
 mod memory;
 mod recommend;
 mod report;
+mod simgrid;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::args::EstimateArgs;
-use self::machine::{Rates, Stored};
+use self::machine::{MESSAGES, Rates, Stored};
 use self::recommend::recommend;
 use self::report::Report;
 use crate::algorithms::cost::{Cost, Workload};
@@ -45,6 +47,8 @@ pub struct Question {
     pub bandwidth: Option<f64>,
     /// Rates that were measured before.
     pub rates: Option<PathBuf>,
+    /// Directory for a trace that SimGrid can replay.
+    pub trace: Option<PathBuf>,
     pub json: bool,
 }
 
@@ -125,6 +129,11 @@ fn answer<T: Real>(question: &Question, comm: &Communicator) -> Result<i32> {
     let recommended = recommend(&job, &scan, &rates, base);
     let ranks = question.ranks.unwrap_or(recommended.used.ranks);
     let cost = job.cost(ranks).map_err(Error::on_all_ranks)?;
+    let written = match &question.trace {
+        Some(dir) if comm.is_root() => write_trace(dir, &job, &cost, &rates, ranks, question.max_iters),
+        _ => Ok(()),
+    };
+    comm.agree_on_error(written)?;
     if comm.is_root() {
         let recommended = &recommended;
         let report = Report { question, job: &job, ranks, cost: &cost, rates: &rates, scan: &scan, recommended, base };
@@ -132,6 +141,18 @@ fn answer<T: Real>(question: &Question, comm: &Communicator) -> Result<i32> {
         print(&text)?;
     }
     Ok(EXIT_DONE)
+}
+
+/// Writes the trace that was asked for.
+fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, iterations: usize) -> Result<()> {
+    let Some(parts) = job.seconds(cost, rates) else {
+        return Err(Error::input(format!(
+            "--trace: the time of {} with these options is not predicted, so there is nothing to replay",
+            job.method.description().name
+        )));
+    };
+    let computing = parts.iter().filter(|(name, _)| **name != MESSAGES).map(|(_, seconds)| seconds).sum();
+    simgrid::write(dir, cost, computing, ranks, iterations)
 }
 
 /// The job, and this rank's blocks where a matrix was given.

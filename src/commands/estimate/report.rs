@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
+use super::bound::words_of_products;
 use super::machine::Rates;
 use super::recommend::{Basis, Limit, Recommendation, Use, WELL};
 use super::{Job, MOST_RANKS, Point, Question, with_formula};
@@ -30,6 +31,11 @@ impl Report<'_> {
 
     fn seconds(&self) -> Option<f64> {
         self.parts().map(|parts| parts.values().sum())
+    }
+
+    /// Words that a rank receives in the products, and their lower bound.
+    fn words(&self) -> Option<[f64; 2]> {
+        words_of_products(self.cost, &self.job.workload, self.ranks)
     }
 
     fn peak(&self) -> f64 {
@@ -81,6 +87,7 @@ impl Report<'_> {
             "flops": job.formula.then(|| json!({"rank": sum(0), "total": sum(1), "by_kernel": by_kernel})),
             "traffic": job.formula.then(|| json!({"mpi_bytes": mpi_bytes, "messages": messages,
                                                   "party_bytes": party_bytes, "by_purpose": by_purpose})),
+            "words_of_products": self.words().map(|[words, least]| json!({"rank": words, "lower_bound": least})),
             "message_table": self.message_table(),
             "seconds": self.seconds(), "parts": self.parts(), "about": cost.about,
             "rates": rates.json(), "rates_between_ranks_assumed": !rates.known,
@@ -169,6 +176,13 @@ impl Report<'_> {
         let _ = writeln!(out, "traffic   {} in {messages} messages, all ranks together", bytes(mpi));
         if self.job.is_private() {
             let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
+        }
+        if let Some([words, least]) = self.words() {
+            let _ = writeln!(
+                out,
+                "          {words:.3e} words to a rank for the two products, {:.2} times the lower bound of any algorithm",
+                words / least
+            );
         }
         match self.parts() {
             Some(parts) => {

@@ -126,12 +126,15 @@ impl Method for FnmfArgs {
         // once after them; what is not one-to-one is applied by a product as large.
         let (compared, applied) = (t + 3.0, if matches!(self.align, How::Lap | How::LapRho) { 0.0 } else { t + 2.0 });
         let aligning = 2.0 * (k * k * n) as f64 * (compared + applied);
-        cost.add(Kernel::Other, aligning * hosted as f64, aligning * parties as f64);
+        // The distances for a one-to-one assignment are products of factors; those of the other ways are loops.
+        let kernel = if self.align == How::Lap { Kernel::Gram } else { Kernel::Other };
+        cost.add(kernel, aligning * hosted as f64, aligning * parties as f64);
         for kind in [barycenter::UPLOAD.kind, barycenter::DOWNLOAD.kind] {
             cost.messages.push(Message {
                 kind,
                 pattern: Pattern::Local,
                 group: 1,
+                stride: 1,
                 times: 1,
                 vector: 0.0,
                 mpi_bytes: 0,

@@ -1,0 +1,153 @@
+//! Time-independent traces for SimGrid: what every rank computes and sends in the predicted iterations, to be replayed by
+//! `smpirun -replay` on the model of a cluster.
+//!
+//! An amount of computing is the seconds that it takes at the measured rates, times [`SPEED`]; so the hosts of a platform
+//! compute at 1 Gf. All-reduces are SimGrid's own. Gathers and scattered sums within a row or column of the grid are
+//! messages between two ranks, since a replay knows one communicator only: recursive doubling and halving among a power of
+//! two, a ring among others (Thakur, Rabenseifner and Gropp, 2005). The bytes are the same.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use crate::algorithms::cost::{Cost, Message, Pattern};
+use crate::error::{Error, Result};
+
+/// Units of computing in a second, "1Gf" in a platform file.
+const SPEED: f64 = 1e9;
+
+/// The file that lists those of the ranks, for `smpirun -replay`.
+pub const LIST: &str = "ranks.txt";
+
+/// Writes the trace of `iterations` iterations on `ranks` ranks into the directory, which must be new or empty.
+///
+/// `seconds` is what a rank computes in an iteration.
+///
+/// # Errors
+/// When the directory holds files already or cannot be written.
+pub fn write(dir: &Path, cost: &Cost, seconds: f64, ranks: usize, iterations: usize) -> Result<()> {
+    let at = |path: &Path| {
+        let shown = path.display().to_string();
+        move |e: std::io::Error| Error::input(format!("--trace {shown}: cannot be written ({e})"))
+    };
+    fs::create_dir_all(dir).map_err(at(dir))?;
+    if fs::read_dir(dir).map_err(at(dir))?.next().is_some() {
+        return Err(Error::input(format!("--trace {}: holds files already; name a new directory", dir.display())));
+    }
+    let width = ranks.saturating_sub(1).to_string().len();
+    let name = |rank: usize| format!("rank-{rank:0width$}.txt");
+    for rank in 0..ranks {
+        let path = dir.join(name(rank));
+        let mut out = BufWriter::new(File::create(&path).map_err(at(&path))?);
+        actions(&mut out, cost, seconds, rank, iterations).and_then(|()| out.flush()).map_err(at(&path))?;
+    }
+    // Last, so that what is there can be replayed.
+    let list: String = (0..ranks).map(|rank| name(rank) + "\n").collect();
+    let path = dir.join(LIST);
+    fs::write(&path, list).map_err(at(&path))
+}
+
+fn actions(out: &mut impl Write, cost: &Cost, seconds: f64, rank: usize, iterations: usize) -> std::io::Result<()> {
+    writeln!(out, "{rank} init")?;
+    for _ in 0..iterations {
+        writeln!(out, "{rank} compute {:.0}", seconds * SPEED)?;
+        for message in &cost.messages {
+            for _ in 0..message.times {
+                send(out, message, rank)?;
+            }
+        }
+    }
+    writeln!(out, "{rank} finalize")
+}
+
+/// What `rank` does for one message.
+fn send(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result<()> {
+    let bytes = message.vector.round() as u64;
+    if message.group == 1 || bytes == 0 {
+        return Ok(());
+    }
+    match message.pattern {
+        Pattern::Local => Ok(()),
+        // The replay counts bytes, and an addition for each word of 8.
+        Pattern::AllReduce | Pattern::PartySum => writeln!(out, "{rank} allreduce {bytes} {}", bytes / 8),
+        Pattern::AllGather => exchanges(message, rank).try_for_each(|step| exchange(out, rank, &step)),
+        Pattern::ReduceScatter => {
+            let mut steps: Vec<Exchange> = exchanges(message, rank).collect();
+            // Halving begins with the largest part.
+            steps.reverse();
+            steps.iter().try_for_each(|step| exchange(out, rank, step))
+        }
+    }
+}
+
+/// A message to one rank at the same time as one from another.
+struct Exchange {
+    to: usize,
+    from: usize,
+    bytes: u64,
+}
+
+fn exchange(out: &mut impl Write, rank: usize, step: &Exchange) -> std::io::Result<()> {
+    let Exchange { to, from, bytes } = step;
+    writeln!(out, "{rank} isend {to} 0 {bytes}\n{rank} recv {from} 0 {bytes}\n{rank} wait {rank} {to} 0")
+}
+
+/// The exchanges of `rank` that gather the vector of its group, each rank having an equal part of it at first.
+fn exchanges(message: &Message, rank: usize) -> impl Iterator<Item = Exchange> {
+    let Message { group, stride, vector, .. } = *message;
+    let place = rank / stride % group;
+    let first = rank - place * stride;
+    let part = vector / group as f64;
+    let doubling = group.is_power_of_two();
+    let steps = if doubling { group.ilog2() as usize } else { group - 1 };
+    (0..steps).map(move |step| {
+        let at = |place: usize| first + place * stride;
+        if doubling {
+            let partner = at(place ^ (1 << step));
+            Exchange { to: partner, from: partner, bytes: (part * (1u64 << step) as f64).round() as u64 }
+        } else {
+            let (to, from) = (at((place + 1) % group), at((place + group - 1) % group));
+            Exchange { to, from, bytes: part.round() as u64 }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts held by each rank after the exchanges of an all-gather, and the bytes that each has received.
+    fn gathered(group: usize, stride: usize, ranks: usize) -> (Vec<Vec<bool>>, Vec<u64>) {
+        let message = Message {
+            stride,
+            ..Message::shared_out("V", Pattern::AllGather, (ranks / group, group), 100 * ranks, 1).unwrap()
+        };
+        let steps: Vec<Vec<Exchange>> = (0..ranks).map(|rank| exchanges(&message, rank).collect()).collect();
+        let mut held: Vec<Vec<bool>> = (0..ranks).map(|rank| (0..ranks).map(|r| r == rank).collect()).collect();
+        let mut received = vec![0; ranks];
+        for step in 0..steps[0].len() {
+            let before = held.clone();
+            for rank in 0..ranks {
+                let Exchange { from, bytes, .. } = steps[rank][step];
+                assert_eq!((steps[from][step].to, steps[from][step].bytes), (rank, bytes), "a send for each receive");
+                received[rank] += bytes;
+                held[rank].iter_mut().zip(&before[from]).for_each(|(mine, theirs)| *mine |= theirs);
+            }
+        }
+        (held, received)
+    }
+
+    #[test]
+    fn the_exchanges_of_a_group_reach_all_of_it_and_nobody_else() {
+        for (group, stride, ranks) in [(4, 1, 8), (4, 2, 8), (3, 1, 6), (3, 2, 6), (5, 1, 5), (8, 4, 32)] {
+            let (held, received) = gathered(group, stride, ranks);
+            for rank in 0..ranks {
+                let first = rank - rank / stride % group * stride;
+                let members: Vec<usize> = (0..group).map(|place| first + place * stride).collect();
+                let expected: Vec<bool> = (0..ranks).map(|r| members.contains(&r)).collect();
+                assert_eq!(held[rank], expected, "rank {rank} of {ranks}, {group} with stride {stride}");
+                assert_eq!(received[rank], 100 * (group as u64 - 1));
+            }
+        }
+    }
+}
