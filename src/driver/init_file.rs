@@ -10,8 +10,8 @@ use crate::data::{NAMES, names};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::matrices::{Factor, Stored};
-use crate::output::progress::warn;
 use crate::state::{Owner, ReadRows};
+use crate::warning::warn;
 
 /// Stored factors of the right shape, in either precision.
 pub struct Initial {

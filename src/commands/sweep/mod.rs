@@ -25,6 +25,7 @@ use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::targets;
 use crate::output::targets::{Content, Target};
+use crate::warning::warn;
 
 /// The tasks of each group: the largest first, each to the group with the least work so far. The same on all ranks.
 fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {
@@ -85,7 +86,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         done.inspect_err(|e| {
             if group.is_root() && groups > 1 {
                 // The other groups finish their runs; then the job ends with this error.
-                eprintln!("fednmf: {e}; the other groups continue");
+                warn(&format!("{e}; the other groups continue"));
             }
         })?;
         progress.note(&format!("k = {}, run {} done ({} of {count} of this group)", task.k, task.run, i + 1));
