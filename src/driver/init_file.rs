@@ -33,7 +33,10 @@ impl Initial {
         matrix: &Names,
         comm: &Communicator,
     ) -> Result<Self> {
-        let at = |e: Error| e.at("--init");
+        // A mistyped word looks like a file that is not there.
+        let no_such_word = path.extension().is_none() && !path.exists();
+        let hint = if no_such_word { ", or give auto, random, nndsvd, nndsvda or compressed" } else { "" };
+        let at = |e: Error| Error { message: format!("--init: {}{hint}", e.message), ..e };
         let open = || {
             let stored = Stored::open(path)?;
             let [u, v] = [Factor::open(&stored, "U")?.shape(), Factor::open(&stored, "V")?.shape()];

@@ -479,10 +479,9 @@ impl Link {
             Frame::Control(control) => match control {
                 Control::Present(peer) => self.resend(peer),
                 Control::Ping => self.push(None, Frame::Control(Control::Pong)),
-                Control::Away(site, seconds) if self.config.tells => warn(&format!(
-                    "{} has lost its connection; waiting for it for {seconds} s",
-                    self.name(site)
-                )),
+                Control::Away(site, seconds) if self.config.tells => {
+                    warn(&format!("{} has lost its connection; waiting for it for {seconds} s", self.name(site)))
+                }
                 Control::Left(site) => {
                     if let Some(peer) = self.lock().peers.get_mut(site) {
                         peer.has_left = true;
