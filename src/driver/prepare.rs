@@ -1,5 +1,6 @@
 //! Before the first iteration: check, load, build the method, resume, open the trace.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
@@ -56,6 +57,15 @@ struct Divided<T: Real> {
     seconds: f64,
 }
 
+impl<T: Real> Divided<T> {
+    /// The parties that `rank` hosts, with the rows or columns that are theirs.
+    fn hosted(&self, rank: usize) -> Vec<(usize, Range<usize>)> {
+        let cuts = &self.loaded.cuts;
+        let parts = if matches!(self.plan, Layout::PartyColumns { .. }) { &cuts.cols } else { &cuts.rows };
+        self.parties.hosted(rank).filter_map(|party| Some((party, parts.get(party)?.clone()))).collect()
+    }
+}
+
 /// Prepares everything up to the first iteration; `resuming`: there is a checkpoint to go on from. Collective.
 ///
 /// # Errors
@@ -94,10 +104,11 @@ pub fn prepare<T: Precision>(
     let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
 
     watchdog::enter("preparing");
+    let hosted = settings.description().partition.is_private().then(|| divided.hosted(comm.rank()));
     let destination = settings.output.as_deref().map(|path| metadata::Destination {
         path,
         add: settings.add,
-        private: settings.description().partition.is_private(),
+        private: hosted.as_deref(),
     });
     let annotations = metadata::annotations(destination, &settings.input, (header.rows, header.cols), comm)?;
     let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));

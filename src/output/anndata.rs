@@ -4,6 +4,7 @@
 //! The layout is AnnData's `anndata` 0.1.0 with data frames and arrays of version 0.2.0: two attributes of every group and
 //! dataset state its encoding.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -30,6 +31,13 @@ const VAR: &str = "varm/NMF";
 /// Everything else.
 const ABOUT: &str = "uns/nmf";
 
+/// Names that are private to a party.
+#[derive(Debug, Clone)]
+pub enum PartyNames {
+    Rows(Vec<String>),
+    Columns(Vec<String>),
+}
+
 /// What an AnnData file holds besides factors and provenance.
 #[derive(Debug, Clone, Default)]
 pub struct Annotations {
@@ -37,6 +45,8 @@ pub struct Annotations {
     pub rows: Option<Vec<String>>,
     /// Names of its columns.
     pub columns: Option<Vec<String>>,
+    /// Names of the rows or the columns that are private to the parties of this rank, for the file of each.
+    pub of_parties: BTreeMap<usize, PartyNames>,
     /// Whether its columns, not its rows, are the observations.
     pub transposed: bool,
     /// The evaluations of the run: one list of numbers per measure.

@@ -123,12 +123,9 @@ impl Stored {
         &self.attributes
     }
 
-    /// Names of the rows and columns of the factorised matrix, as far as the file has them.
+    /// Names of the rows and columns of the factorised matrix, as far as the file has them, or the files of all parties beside
+    /// it, party 0 first.
     pub fn names(&self) -> Names {
-        let list = |name: &str| {
-            let list = self.attributes.get(name)?.as_array()?;
-            list.iter().map(|name| name.as_str().map(str::to_string)).collect::<Option<Vec<_>>>()
-        };
         match &self.source {
             Source::AnnData(_) => {
                 let Names { rows, columns, turned } = names::of_file(&self.path.to_string_lossy());
@@ -140,9 +137,25 @@ impl Stored {
                 }
             }
             Source::Hdf5(_) | Source::Npz(_) => {
+                let list = |name| self.list(name).or_else(|| self.list_of_parties(name));
                 Names { rows: list(ROW_NAMES), columns: list(COLUMN_NAMES), turned: false }
             }
         }
+    }
+
+    /// A list of names among the attributes.
+    fn list(&self, name: &str) -> Option<Vec<String>> {
+        let list = self.attributes.get(name)?.as_array()?;
+        list.iter().map(|name| name.as_str().map(str::to_string)).collect()
+    }
+
+    /// The lists of all parties, one after the other; `None` if one of them has none or cannot be read.
+    fn list_of_parties(&self, name: &str) -> Option<Vec<String>> {
+        if self.attributes.contains_key(PARTY) {
+            return None;
+        }
+        let lists = (0..self.parties()?).map(|party| self.of_party(party).ok()?.list(name));
+        Some(lists.collect::<Option<Vec<_>>>()?.concat())
     }
 
     /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it.
