@@ -9,6 +9,7 @@ use super::checks::{check_form, check_grid, check_quantile, check_shape, check_s
 use super::init_file::Initial;
 use super::settings::{SAMPLE_INPUT, Settings};
 use super::{budget, kernels, metadata, missing, report, view};
+use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
@@ -101,7 +102,7 @@ pub fn prepare<T: Precision>(
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
     progress.warnings(&header.warnings);
-    let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
+    let divided = load::<T>(&settings, comm, input, (share, resuming), loading, &mut progress)?;
 
     watchdog::enter("preparing");
     let hosted = settings.description().partition.is_private().then(|| divided.hosted(comm.rank()));
@@ -241,7 +242,7 @@ fn load<T: Real>(
     settings: &Settings,
     comm: &Communicator,
     input: Input,
-    share: PartySplit,
+    (share, resuming): (PartySplit, bool),
     loading: Instant,
     progress: &mut Progress,
 ) -> Result<Divided<T>> {
@@ -270,7 +271,8 @@ fn load<T: Real>(
     };
     // Each factor, and what an update computes for it.
     let factors = 2.0 * (m as f64 + n as f64) * (settings.k * size_of::<T>()) as f64 / comm.size() as f64;
-    memory::check(input.least_bytes::<T>(&plan, comm.size()) + factors, settings.input.memory, comm)?;
+    let start = if resuming { 0.0 } else { start_bytes::<T>(settings, input.header(), comm.size()) };
+    memory::check(input.least_bytes::<T>(&plan, comm.size()) + factors.max(start), settings.input.memory, comm)?;
     let loaded = input.load::<T>(&plan, comm, &mut |part| {
         watchdog::step();
         progress.loading(part);
@@ -292,6 +294,17 @@ fn load<T: Real>(
     }
     check_size(&loaded.statistics).map_err(Error::on_all_ranks)?;
     Ok(Divided { loaded, plan, parties, split, seconds })
+}
+
+/// What the start needs on a rank before there are factors, in bytes; 0 where that depends on a number of entries that the
+/// input does not tell.
+fn start_bytes<T: Real>(settings: &Settings, header: &Header, ranks: usize) -> f64 {
+    let Header { rows: m, cols: n, sparse, stored, .. } = *header;
+    let all = Some(m as f64 * n as f64).filter(|_| !sparse);
+    let Some(stored) = all.or(stored.map(|stored| stored as f64)) else { return 0.0 };
+    let workload = Workload { m, n, stored, sparse, k: settings.k, parties: None, word: size_of::<T>() };
+    // A parameter that does not fit is refused by the method.
+    settings.method.cost(&workload, ranks).ok().flatten().map_or(0.0, |cost| cost.start)
 }
 
 /// Warns of masked sums that hide little.

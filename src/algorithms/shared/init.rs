@@ -143,6 +143,25 @@ impl Start {
         }
     }
 
+    /// The most memory in bytes that a rank allocates at a time to compute the start for an m × n matrix: it owns so many
+    /// rows of U and of V, and gathers `gathered` rows (of all copies), of `word` bytes a number. A start that is not computed
+    /// needs the factors alone.
+    pub fn bytes(self, k: usize, (m, n): (usize, usize), own: [usize; 2], gathered: usize, word: usize) -> f64 {
+        let (Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. }) = self else { return 0.0 };
+        const WIDE: usize = size_of::<f64>();
+        let l = effort.columns(k, (m, n));
+        let all = own[0] + own[1];
+        let [short, long] = if m < n { own } else { [own[1], own[0]] };
+        // The products with the data, and their bases: in place, while they are made orthonormal, and copied.
+        let grid = word * l * (2 * all + gathered);
+        let sides = word * l * all;
+        let approximation = grid + sides.max(2 * WIDE * l * short);
+        // The singular vectors, and what they are made from; then their nonnegative parts.
+        let vectors = sides + WIDE * (l + k) * all;
+        let parts = sides + WIDE * (l * long + 2 * k * all);
+        approximation.max(vectors).max(parts) as f64
+    }
+
     /// For trace and output.
     pub fn decisions(self) -> Vec<(&'static str, Value)> {
         match self {
@@ -289,6 +308,21 @@ mod tests {
         assert_eq!(chosen((60_000, 784), None, 3), "random");
         assert_eq!(chosen((1_797, 64), None, 40), "random");
         assert_eq!(chosen((1, 50), None, 1), "random");
+    }
+
+    #[test]
+    fn only_a_computed_start_needs_memory_of_its_own() {
+        let sizes = Sizes { m: 1000, n: 400, entries: 4e5, k: 10 };
+        let bytes = |init: Init, word| {
+            Start::choose(&init, &sizes, false).bytes(sizes.k, (sizes.m, sizes.n), [500, 200], 1600, word)
+        };
+        assert_eq!((bytes(Init::Random, 8), bytes(Init::File("x.h5".into()), 8)), (0.0, 0.0));
+        // l = 20: two copies of the 700 own rows and one on its way out, and the gathered ones.
+        assert_eq!(bytes(Init::Nndsvd, 8), (8 * 20 * (3 * 700 + 1600)) as f64);
+        assert_eq!(
+            bytes(Init::Compressed, 4),
+            (4 * 20 * (2 * 700 + 1600) + 2 * 8 * 20 * 200).max(4 * 20 * 3700) as f64
+        );
     }
 
     #[test]
