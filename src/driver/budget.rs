@@ -50,9 +50,8 @@ fn withdraw(path: &Path, run: &str, before: Option<Charge>, is_new: bool) -> Res
         Ok(())
     })?;
     if is_new && empty {
-        for path in [path, &path.with_extension("lock")] {
-            let _ = std::fs::remove_file(path);
-        }
+        // The lock stays: another run may wait for it.
+        let _ = std::fs::remove_file(path);
     }
     Ok(())
 }

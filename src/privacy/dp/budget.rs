@@ -77,7 +77,8 @@ impl BudgetFile {
     /// # Errors
     /// If all runs together would exceed the limit.
     pub fn reserve(&mut self, run: &str, method: &str, epsilon: f64, delta: f64) -> Result<Option<Charge>> {
-        let others = self.runs.iter().filter(|other| other.run != run).map(|other| other.epsilon).sum::<f64>();
+        let others =
+            self.runs.iter().filter(|other| other.run != run).map(|other| other.epsilon).fold(0.0, |sum, x| sum + x);
         if others + epsilon > self.limit * (1.0 + ROUNDING) {
             let left = (self.limit - others).max(0.0);
             return Err(Error::input(format!(
