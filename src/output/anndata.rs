@@ -31,6 +31,10 @@ const VAR: &str = "varm/NMF";
 /// Everything else.
 const ABOUT: &str = "uns/nmf";
 
+/// What the provenance says of rows and columns of the matrix that have no names.
+pub const NUMBERED_ROWS: &str = "numbered_rows";
+pub const NUMBERED_COLUMNS: &str = "numbered_columns";
+
 /// Names that are private to a party.
 #[derive(Debug, Clone)]
 pub enum PartyNames {
@@ -83,6 +87,11 @@ impl<'a> Sheet<'a> {
         let mut about = attributes.clone();
         about.insert("U".into(), place(annotations.transposed, "U").into());
         about.insert("V".into(), place(annotations.transposed, "V").into());
+        // An index without names counts, and nothing else tells it from one of names.
+        let unnamed = [(NUMBERED_ROWS, &annotations.rows), (NUMBERED_COLUMNS, &annotations.columns)];
+        for (name, _) in unnamed.into_iter().filter(|(_, names)| names.is_none() && !annotations.add) {
+            about.insert(name.into(), true.into());
+        }
         if !annotations.history.is_empty() {
             about.insert("trace".into(), annotations.history.clone().into());
         }

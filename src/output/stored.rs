@@ -130,10 +130,13 @@ impl Stored {
             Source::AnnData(_) => {
                 let Names { rows, columns, turned } = names::of_file(&self.path.to_string_lossy());
                 let turned_over = anndata::find(&self.attributes, "U") == anndata::find(&Map::new(), "V");
-                if turned_over {
-                    Names { rows: columns, columns: rows, turned: !turned }
-                } else {
-                    Names { rows, columns, turned }
+                let (rows, columns, turned) =
+                    if turned_over { (columns, rows, !turned) } else { (rows, columns, turned) };
+                let named = |name: &str| self.attributes.get(name).is_none_or(|yes| *yes != true && *yes != 1);
+                Names {
+                    rows: rows.filter(|_| named(anndata::NUMBERED_ROWS)),
+                    columns: columns.filter(|_| named(anndata::NUMBERED_COLUMNS)),
+                    turned,
                 }
             }
             Source::Hdf5(_) | Source::Npz(_) => {
