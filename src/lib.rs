@@ -24,3 +24,4 @@ pub mod report;
 pub mod sketch;
 pub mod state;
 pub mod units;
+pub mod warning;

@@ -224,3 +224,11 @@ fn methods_of_parties_have_no_raw_messages() {
         assert!(!source.code.contains(".ranks()"), "{:?}: sends raw messages", source.module);
     }
 }
+
+#[test]
+fn warnings_are_printed_in_one_place() {
+    let graph = Graph::read();
+    let prints = |source: &&Source| source.code.contains("fednmf: warning");
+    let found: Vec<&Module> = graph.sources.iter().filter(prints).map(|source| &source.module).collect();
+    assert_eq!(found, [&["warning".to_string()]], "use warning::warn or Progress::warn");
+}

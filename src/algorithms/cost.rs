@@ -175,6 +175,8 @@ pub struct Cost {
     pub data: f64,
     /// Bytes of factors and of what belongs to them.
     pub factors: f64,
+    /// Bytes that the start needs before the factors are there.
+    pub start: f64,
     /// What the rates are measured on.
     pub shape: Shape,
     /// The grid of ranks, where there is one.
@@ -200,9 +202,10 @@ impl Cost {
         self.messages.push(message);
     }
 
-    /// The most memory that a rank needs beside the program itself: loading holds up to 2.5 times the data.
+    /// The most memory that a rank needs beside the program itself: loading holds up to 2.5 times the data, and what the start
+    /// needs is free again when the iterations begin.
     pub fn peak(&self) -> f64 {
-        2.5 * self.data + self.factors
+        2.5 * self.data + self.factors.max(self.start)
     }
 
     /// Bytes and messages of all ranks, and bytes of all parties, in an iteration.

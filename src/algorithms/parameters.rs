@@ -137,6 +137,46 @@ pub fn word<V: clap::ValueEnum + 'static>() -> impl Fn(&str) -> Parsed<V> + Clon
     }
 }
 
+/// A word that an option takes beside file names, and what other programs call it.
+type Meaning = (&'static str, &'static [&'static str]);
+
+/// The word that is probably meant by `text`, which is neither one of the words nor the name of a file with a folder or an
+/// extension.
+fn similar(text: &str, words: &[Meaning]) -> Option<&'static str> {
+    let text = text.to_lowercase();
+    if let Some((word, _)) = words.iter().find(|(word, others)| *word == text || others.contains(&&*text)) {
+        return Some(word);
+    }
+    if text.contains(['/', '.']) {
+        return None;
+    }
+    let near = |word: &str| text.len() >= 3 && word.starts_with(&text) || edits(&text, word) <= word.len() / 4;
+    let nearest = words.iter().filter(|(word, _)| near(word)).min_by_key(|(word, _)| edits(&text, word));
+    nearest.map(|(word, _)| *word)
+}
+
+/// The refusal of a text that is [`similar`] to one of the words.
+fn meant(text: &str, words: &[Meaning]) -> String {
+    let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let word = similar(text, words).unwrap_or_default();
+    format!("did you mean {word}? It must be {}, or the name of a file (./{text} if this is one)", all.join(", "))
+}
+
+/// Letters to insert, remove or replace to turn one word into another.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
 /// The name of a file.
 pub fn file(text: &str) -> Parsed<PathBuf> {
     if text.is_empty() { Err("must be the name of a file".into()) } else { Ok(text.into()) }
@@ -243,6 +283,15 @@ pub enum Init {
     File(PathBuf),
 }
 
+/// The starts by name, with what they are called elsewhere.
+const STARTS: [Meaning; 5] = [
+    ("auto", &["default"]),
+    ("random", &["rand", "rnd", "randn", "uniform"]),
+    ("nndsvd", &["svd", "pca"]),
+    ("nndsvda", &["svda"]),
+    ("compressed", &["compress", "compression", "low-rank", "lowrank"]),
+];
+
 /// Parses an [`Init`].
 pub fn init(text: &str) -> Parsed<Init> {
     Ok(match text {
@@ -251,7 +300,8 @@ pub fn init(text: &str) -> Parsed<Init> {
         "nndsvd" => Init::Nndsvd,
         "nndsvda" => Init::Nndsvda,
         "compressed" => Init::Compressed,
-        "nndsvdar" => return Err("must be nndsvda, which has one small number in place of all zeros".into()),
+        "nndsvdar" => return Err("must be nndsvda, which has the mean of the data in place of zeros".into()),
+        _ if similar(text, &STARTS).is_some() => return Err(meant(text, &STARTS)),
         _ => Init::File(file(text).map_err(|must| format!("{must}, auto, random, nndsvd, nndsvda or compressed"))?),
     })
 }
@@ -296,6 +346,13 @@ impl Missing {
     }
 }
 
+/// The kinds of missing entries by name, with what they are called elsewhere.
+const KINDS: [Meaning; 3] = [
+    ("none", &["no", "off", "false"]),
+    ("nan", &["na", "n/a", "null", "empty"]),
+    ("zero-unobserved", &["0", "zero", "zeros", "unobserved", "zeros-unobserved", "zero-missing"]),
+];
+
 /// Parses a [`Missing`].
 pub fn missing(text: &str) -> Parsed<Missing> {
     Ok(match text {
@@ -303,6 +360,7 @@ pub fn missing(text: &str) -> Parsed<Missing> {
         "nan" => Missing::Nan,
         "zero-unobserved" => Missing::ZeroUnobserved,
         "" => return Err("must be none, nan, zero-unobserved, or the name of a file".into()),
+        _ if similar(text, &KINDS).is_some() => return Err(meant(text, &KINDS)),
         _ => Missing::Marks(text.into()),
     })
 }
@@ -388,6 +446,41 @@ mod tests {
         {
             assert!(whole_number(wrong).is_err_and(|must| must.contains("1e6")), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_mistyped_word_is_no_file() {
+        for (typed, word) in [
+            ("compress", "compressed"),
+            ("compresed", "compressed"),
+            ("comp", "compressed"),
+            ("Compressed", "compressed"),
+            ("svd", "nndsvd"),
+            ("nnsvd", "nndsvd"),
+            ("NNDSVDa", "nndsvda"),
+            ("nndsvda1", "nndsvda"),
+            ("rand", "random"),
+            ("randon", "random"),
+            ("uniform", "random"),
+            ("default", "auto"),
+            ("Auto", "auto"),
+        ] {
+            let must = init(typed).unwrap_err();
+            assert!(
+                must.starts_with(&format!("did you mean {word}?")) && must.contains(&format!("./{typed}")),
+                "{must}"
+            );
+        }
+        for name in ["factors", "./compress", "runs/rand", "random.h5", "start", "k5"] {
+            assert_eq!(init(name), Ok(Init::File(name.into())));
+        }
+        for (typed, word) in
+            [("NaN", "nan"), ("NA", "nan"), ("zero", "zero-unobserved"), ("0", "zero-unobserved"), ("No", "none")]
+        {
+            assert!(missing(typed).unwrap_err().starts_with(&format!("did you mean {word}?")), "{typed}");
+        }
+        assert_eq!(missing("mask.mtx"), Ok(Missing::Marks("mask.mtx".into())));
+        assert_eq!((edits("abc", "abc"), edits("", "ab"), edits("kitten", "sitting")), (0, 2, 3));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::transport;
 use crate::error::EXIT_FAILED;
+use crate::warning::warn;
 
 /// What a rank is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +114,7 @@ impl Watchdog {
                 let marks = *MARKS.lock().unwrap_or_else(PoisonError::into_inner);
                 match stall.poll(marks.count, last.elapsed()) {
                     Verdict::Fine => {}
-                    Verdict::Warn => eprintln!("fednmf: {}", message(rank, limit / 2, &marks, Some(limit))),
+                    Verdict::Warn => warn(&message(rank, limit / 2, &marks, Some(limit))),
                     Verdict::End => {
                         eprintln!("fednmf: {}", message(rank, limit, &marks, None));
                         end();

@@ -113,10 +113,10 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     // A link is followed, so that the file gets the factors and stays where it is.
     let add_to = args.add_to.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
     let destination = args.output.as_deref().or(add_to.as_deref());
-    let destination = destination.map(|path| Destination { path, add: args.add_to.is_some(), private: false });
+    let destination = destination.map(|path| Destination { path, add: args.add_to.is_some(), private: None });
     let mut annotations = metadata::annotations(destination, &spec, (m, columns), comm)?;
     annotations.owner_only = stored_v.is_private();
-    if matches!(matched, Columns::Among(_)) {
+    if comm.is_root() && (annotations.columns.is_none() || matches!(matched, Columns::Among(_))) {
         annotations.columns = stored.names().columns;
     }
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };

@@ -11,7 +11,7 @@ use crate::data::names::{Match, compare, unmatched};
 use crate::data::{InputSpec, Scale, Stack, Threshold};
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
-use crate::output::progress::warn;
+use crate::warning::warn;
 
 /// The part of a run's parameters that says what its factors are factors of.
 #[derive(Debug, Clone)]

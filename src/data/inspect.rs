@@ -24,15 +24,21 @@ pub struct Summary {
     /// Whether blocks of it are stored sparse.
     pub sparse: bool,
     pub nonzeros: u64,
-    /// Nonzeros divided by rows times columns.
+    /// Missing entries (NaN), which count nowhere else.
+    pub missing: u64,
+    /// Nonzeros divided by the number of entries that are not missing.
     pub density: f64,
     pub min: f64,
     pub max: f64,
     pub sum: f64,
     /// ‖M‖_F
     pub norm: f64,
+    /// Rows and columns all of whose entries are zero or missing, but not all of them missing.
     pub zero_rows: u64,
     pub zero_cols: u64,
+    /// Rows and columns without any entry that is not missing.
+    pub missing_rows: u64,
+    pub missing_cols: u64,
     pub duplicates: u64,
     /// In hexadecimal; equal for the same matrix in any format.
     pub checksum: String,
@@ -48,33 +54,37 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
     let input = open(&spec, comm)?;
     let loaded = input.load_any::<f64>(&layout, comm, progress)?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
-    let mut cols = vec![0u64; n];
-    let mut zero_rows = [0u64];
+    // Of each column, and of a row: the entries that are not zero, and those that are missing.
+    let mut cols = [vec![0u64; n], vec![0u64; n]];
+    let mut rows = [0u64; 2];
+    let mut close_row = |[nonzeros, missing]: [usize; 2]| {
+        rows[0] += u64::from(nonzeros == 0 && missing < n);
+        rows[1] += u64::from(missing == n);
+    };
     for (block, tile) in loaded.blocks.iter().zip(layout.tiles(&loaded.cuts, comm.rank())) {
         debug_assert_eq!(block.shape(), tile.stored_shape());
+        let mut count = |entries: &mut dyn Iterator<Item = (usize, f64)>| {
+            let mut row = [0usize; 2];
+            for (j, v) in entries.filter(|(_, v)| *v != 0.0) {
+                let which = usize::from(v.is_nan());
+                row[which] += 1;
+                cols[which][j] += 1;
+            }
+            close_row(row);
+        };
         match block {
-            Block::Dense(x) => {
-                for row in x.outer_iter() {
-                    zero_rows[0] += u64::from(row.iter().all(|&v| v == 0.0));
-                    cols.iter_mut().zip(row).for_each(|(count, &v)| *count += u64::from(v != 0.0));
-                }
-            }
+            Block::Dense(x) => x.outer_iter().for_each(|row| count(&mut row.iter().copied().enumerate())),
             Block::Sparse(x) => {
-                for row in x.matrix().outer_iterator() {
-                    zero_rows[0] += u64::from(row.data().iter().all(|&v| v == 0.0));
-                    row.iter().for_each(|(j, &v)| cols[j] += u64::from(v != 0.0));
-                }
+                x.matrix().outer_iterator().for_each(|row| count(&mut row.iter().map(|(j, &v)| (j, v))));
             }
-            Block::Bits(x) => {
-                for i in 0..x.shape().0 {
-                    zero_rows[0] += u64::from(x.ones(i).next().is_none());
-                    x.ones(i).for_each(|j| cols[j] += 1);
-                }
-            }
+            Block::Bits(x) => (0..x.shape().0).for_each(|i| count(&mut x.ones(i).map(|j| (j, 1.0)))),
         }
     }
-    comm.sum(COUNTS, &mut cols);
-    comm.sum(COUNTS, &mut zero_rows);
+    cols.iter_mut().for_each(|counts| comm.sum(COUNTS, counts));
+    comm.sum(COUNTS, &mut rows);
+    let [nonzeros, missing] = &cols;
+    let columns =
+        |f: &dyn Fn(u64, u64) -> bool| nonzeros.iter().zip(missing).filter(|(a, b)| f(**a, **b)).count() as u64;
     let statistics = loaded.statistics;
     Ok(Summary {
         rows: m,
@@ -84,13 +94,16 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         notes: [loaded.header.notes, loaded.header.warnings].concat(),
         sparse: loaded.header.sparse,
         nonzeros: statistics.nonzeros,
-        density: statistics.nonzeros as f64 / (m as f64 * n as f64),
+        missing: statistics.missing,
+        density: statistics.nonzeros as f64 / (m as f64 * n as f64 - statistics.missing as f64).max(1.0),
         min: statistics.min,
         max: statistics.max,
         sum: statistics.sum,
         norm: statistics.norm2.sqrt(),
-        zero_rows: zero_rows[0],
-        zero_cols: cols.iter().filter(|&&c| c == 0).count() as u64,
+        zero_rows: rows[0],
+        zero_cols: columns(&|nonzeros, missing| nonzeros == 0 && missing < m as u64),
+        missing_rows: rows[1],
+        missing_cols: columns(&|_, missing| missing == m as u64),
         duplicates: loaded.duplicates,
         checksum: format!("{:016x}", statistics.checksum),
     })

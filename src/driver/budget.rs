@@ -11,23 +11,49 @@ use crate::comm::{Communicator, Parties};
 use crate::data::PARTY;
 use crate::error::{Error, Result};
 use crate::output::h5::replace;
-use crate::privacy::{BudgetFile, Releases};
+use crate::privacy::{BudgetFile, Charge, Releases};
 
 /// Reserves the run's epsilon in the budget of all parties. Collective.
 ///
 /// # Errors
-/// On all ranks, if a budget has too little left, or its file cannot be read or written.
+/// On all ranks, if a budget has too little left, or its file cannot be read or written; nothing is reserved then.
 pub fn reserve(settings: &Settings, comm: &Communicator, parties: Parties, releases: Option<&Releases>) -> Result<()> {
     let Some((budget, releases)) = budget_of(settings).zip(releases) else { return Ok(()) };
     let mut limit = budget.limit;
+    let (epsilon, delta) = releases.budget();
+    let epsilon = epsilon.unwrap_or(f64::INFINITY);
+    let mut done = Vec::new();
     let reserved = files(budget.path, comm, parties).try_for_each(|(place, path)| {
-        let (epsilon, delta) = releases.budget();
-        let epsilon = epsilon.unwrap_or(f64::INFINITY);
+        let run = releases.run(place);
+        let (is_new, mut before) = (!path.exists(), None);
         change(&path, &mut limit, |file| {
-            file.reserve(&releases.run(place), settings.description().name, epsilon, delta)
-        })
+            before = file.reserve(&run, settings.description().name, epsilon, delta)?;
+            Ok(())
+        })?;
+        done.push((path, run, before, is_new));
+        Ok(())
     });
-    comm.agree_on_error(reserved)
+    comm.agree_on_error(reserved).inspect_err(|_| {
+        for (path, run, before, is_new) in done {
+            // What cannot be withdrawn stays reserved: too little is left then, never too much.
+            let _ = withdraw(&path, &run, before, is_new);
+        }
+    })
+}
+
+/// Takes back a reservation, and a file that has no other.
+fn withdraw(path: &Path, run: &str, before: Option<Charge>, is_new: bool) -> Result<()> {
+    let mut empty = false;
+    change(path, &mut None, |file| {
+        file.withdraw(run, before);
+        empty = file.runs.is_empty();
+        Ok(())
+    })?;
+    if is_new && empty {
+        // The lock stays: another run may wait for it.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 /// Notes what the run has spent. Collective.
@@ -64,15 +90,17 @@ fn change(path: &Path, limit: &mut Option<f64>, f: impl FnOnce(&mut BudgetFile) 
     let at = |e: Error| e.at(format!("--budget {}", path.display()));
     let failed =
         |e: std::io::Error| at(Error::failed(format!("cannot be written ({e}); choose a directory of your own")));
+    let unknown = || at(Error::input("does not exist; say what all runs may spend together, --budget-limit EPSILON"));
+    if limit.is_none() && !path.exists() {
+        return Err(unknown());
+    }
     let guard = path.with_extension("lock");
     let lock =
         std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(guard).map_err(failed)?;
     lock.lock().map_err(failed)?;
     let mut file = match std::fs::read_to_string(path) {
         Ok(text) => BudgetFile::parse(&text).map_err(at)?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => BudgetFile::new(limit.ok_or_else(|| {
-            at(Error::input("does not exist; say what all runs may spend together, --budget-limit EPSILON"))
-        })?),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => BudgetFile::new(limit.ok_or_else(unknown)?),
         Err(e) => return Err(at(Error::input(format!("cannot be read ({e})")))),
     };
     if limit.is_some_and(|limit| limit != file.limit) {

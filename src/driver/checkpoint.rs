@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::checkpoint::Checkpoint;
 use crate::state::{OwnedPiece, Owner, Piece};
+use crate::warning::warn;
 
 /// Least number of seconds between two checkpoints, unless `--checkpoint-every` says otherwise.
 const MIN_INTERVAL: f64 = 300.0;
@@ -163,7 +164,7 @@ impl<T: Real> Checkpointer<T> {
             Err(e) if !e.everywhere => return Err(e),
             Err(e) => {
                 if self.comm.reports() {
-                    eprintln!("fednmf: warning: no checkpoint: {e}; the last good one is unchanged, the run continues");
+                    warn(&format!("no checkpoint: {e}; the last good one is unchanged, the run continues"));
                 }
                 Some(e)
             }

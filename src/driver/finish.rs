@@ -20,6 +20,7 @@ use crate::output::summary::Profile;
 use crate::output::{attributes, matrices, summary};
 use crate::privacy::Protection;
 use crate::state::{OwnedPiece, Piece};
+use crate::warning::warn;
 
 /// Writes the results of a run that `iterated` to its end, or the last good factors of one that failed; returns the exit
 /// code. Collective.
@@ -60,9 +61,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     comm.agree_on_error(driver.trace.write(&end))?;
     report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
     if comm.reports() {
-        warnings(&run, &end, driver.leading, &driver.trajectory)
-            .iter()
-            .for_each(|text| eprintln!("fednmf: warning: {text}"));
+        warnings(&run, &end, driver.leading, &driver.trajectory).iter().for_each(|text| warn(text));
         print_summary(&run, &end, &profile, driver.leading)?;
     }
     if let Some(e) = driver.checkpointer.unsaved {

@@ -10,8 +10,8 @@ use crate::data::{NAMES, names};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::matrices::{Factor, Stored};
-use crate::output::progress::warn;
 use crate::state::{Owner, ReadRows};
+use crate::warning::warn;
 
 /// Stored factors of the right shape, in either precision.
 pub struct Initial {
@@ -33,7 +33,10 @@ impl Initial {
         matrix: &Names,
         comm: &Communicator,
     ) -> Result<Self> {
-        let at = |e: Error| e.at("--init");
+        // A mistyped word looks like a file that is not there.
+        let no_such_word = path.extension().is_none() && !path.exists();
+        let hint = if no_such_word { ", or give auto, random, nndsvd, nndsvda or compressed" } else { "" };
+        let at = |e: Error| Error { message: format!("--init: {}{hint}", e.message), ..e };
         let open = || {
             let stored = Stored::open(path)?;
             let [u, v] = [Factor::open(&stored, "U")?.shape(), Factor::open(&stored, "V")?.shape()];

@@ -1,5 +1,7 @@
 //! What accompanies the factors of a run in its output: names of rows and columns, and the history of evaluations.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -11,7 +13,7 @@ use crate::data::names::{Match, Names};
 use crate::data::{InputSpec, NAMES, Source, Stack, names};
 use crate::error::{Error, Result};
 use crate::output::matrices;
-use crate::output::matrices::{Annotations, Format};
+use crate::output::matrices::{Annotations, Format, PartyNames};
 use crate::output::trace::Trace;
 
 /// Where factors go, and what becomes known of their names.
@@ -20,11 +22,12 @@ pub struct Destination<'a> {
     pub path: &'a Path,
     /// Whether they are added to a file that exists.
     pub add: bool,
-    /// Whether rows or columns of the matrix are private to parties: their names stay with them.
-    pub private: bool,
+    /// The parties of this rank with their rows or columns of the matrix, where these are private: their names stay with them.
+    pub private: Option<&'a [(usize, Range<usize>)]>,
 }
 
-/// Names and orientation for an output of the factors of an m × n matrix; the names on rank 0 only. Collective.
+/// Names and orientation for an output of the factors of an m × n matrix; the names on rank 0 only, private ones where their
+/// party is. Collective.
 ///
 /// # Errors
 /// On all ranks, if the factors are to be added to a file that has another shape or other names.
@@ -35,11 +38,12 @@ pub fn annotations(
     comm: &Communicator,
 ) -> Result<Annotations> {
     let Some(Destination { path, add, private }) = to else { return Ok(Annotations::default()) };
-    let names = names_of(input, private, comm);
+    let names = names_of(input, private.is_some(), comm);
     let transposed = names.turned;
     let mut annotations = Annotations {
         rows: names.rows,
         columns: names.columns,
+        of_parties: private.map(|hosted| private_names(input, hosted)).unwrap_or_default(),
         transposed,
         history: Map::new(),
         add,
@@ -80,6 +84,24 @@ pub fn names_of(input: &InputSpec, private: bool, comm: &Communicator) -> Names 
         Stack::Rows => Names { rows: parts, columns: common, turned },
         Stack::Columns => Names { rows: common, columns: parts, turned },
     }
+}
+
+/// The names of the rows or columns of each party of this rank, from its own file or its part of the one file. Nothing is sent.
+fn private_names(input: &InputSpec, hosted: &[(usize, Range<usize>)]) -> BTreeMap<usize, PartyNames> {
+    let Source::File { path, .. } = &input.source else { return BTreeMap::new() };
+    let by_rows = input.stack == Stack::Rows;
+    let list = |names: Names| if by_rows { names.rows } else { names.columns };
+    let all = if input.by_party() || hosted.is_empty() { None } else { list(names::of_input(input)) };
+    let own = |(party, part): &(usize, Range<usize>)| {
+        let names = match &all {
+            Some(all) => all.get(part.clone())?.to_vec(),
+            None if input.by_party() => list(names::of_party(path, *party, input))?,
+            None => return None,
+        };
+        let names = Some(names).filter(|names| names.len() == part.len())?;
+        Some((*party, if by_rows { PartyNames::Rows(names) } else { PartyNames::Columns(names) }))
+    };
+    hosted.iter().filter_map(own).collect()
 }
 
 /// Whether the columns of the m × n matrix are the observations of the AnnData file at `path`.

@@ -57,9 +57,15 @@ fn run_in<T: Precision>(settings: &Settings, comm: &Communicator) -> Result<i32>
     comm.agree_on_error(linalg::start_threads(settings.threads))?;
     // Before a transcript and its key are made.
     let resuming = comm.agree_on_error(checks::before_reading(settings, comm))?;
-    transcript::begin(settings, comm)?;
+    let transcript = transcript::begin(settings, comm)?;
     let prepared = prepare::prepare::<T>(settings, comm, signals, resuming);
-    let (run, mut driver) = prepared.inspect_err(|_| transcript::discard(settings, comm))?;
+    let (run, mut driver) = match prepared {
+        Ok(prepared) => prepared,
+        Err(e) => {
+            transcript.discard(comm);
+            return Err(e);
+        }
+    };
     watchdog::enter("iterating");
     let iterated = driver.iterate();
     finish::finish(run, driver, iterated)

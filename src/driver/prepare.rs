@@ -1,5 +1,6 @@
 //! Before the first iteration: check, load, build the method, resume, open the trace.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
@@ -8,6 +9,7 @@ use super::checks::{check_form, check_grid, check_quantile, check_shape, check_s
 use super::init_file::Initial;
 use super::settings::{SAMPLE_INPUT, Settings};
 use super::{budget, kernels, metadata, missing, report, view};
+use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
@@ -56,6 +58,15 @@ struct Divided<T: Real> {
     seconds: f64,
 }
 
+impl<T: Real> Divided<T> {
+    /// The parties that `rank` hosts, with the rows or columns that are theirs.
+    fn hosted(&self, rank: usize) -> Vec<(usize, Range<usize>)> {
+        let cuts = &self.loaded.cuts;
+        let parts = if matches!(self.plan, Layout::PartyColumns { .. }) { &cuts.cols } else { &cuts.rows };
+        self.parties.hosted(rank).filter_map(|party| Some((party, parts.get(party)?.clone()))).collect()
+    }
+}
+
 /// Prepares everything up to the first iteration; `resuming`: there is a checkpoint to go on from. Collective.
 ///
 /// # Errors
@@ -91,13 +102,14 @@ pub fn prepare<T: Precision>(
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
     progress.warnings(&header.warnings);
-    let divided = load::<T>(&settings, comm, input, share, loading, &mut progress)?;
+    let divided = load::<T>(&settings, comm, input, (share, resuming), loading, &mut progress)?;
 
     watchdog::enter("preparing");
+    let hosted = settings.description().partition.is_private().then(|| divided.hosted(comm.rank()));
     let destination = settings.output.as_deref().map(|path| metadata::Destination {
         path,
         add: settings.add,
-        private: settings.description().partition.is_private(),
+        private: hosted.as_deref(),
     });
     let annotations = metadata::annotations(destination, &settings.input, (header.rows, header.cols), comm)?;
     let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
@@ -230,7 +242,7 @@ fn load<T: Real>(
     settings: &Settings,
     comm: &Communicator,
     input: Input,
-    share: PartySplit,
+    (share, resuming): (PartySplit, bool),
     loading: Instant,
     progress: &mut Progress,
 ) -> Result<Divided<T>> {
@@ -259,7 +271,8 @@ fn load<T: Real>(
     };
     // Each factor, and what an update computes for it.
     let factors = 2.0 * (m as f64 + n as f64) * (settings.k * size_of::<T>()) as f64 / comm.size() as f64;
-    memory::check(input.least_bytes::<T>(&plan, comm.size()) + factors, settings.input.memory, comm)?;
+    let start = if resuming { 0.0 } else { start_bytes::<T>(settings, input.header(), comm.size()) };
+    memory::check(input.least_bytes::<T>(&plan, comm.size()) + factors.max(start), settings.input.memory, comm)?;
     let loaded = input.load::<T>(&plan, comm, &mut |part| {
         watchdog::step();
         progress.loading(part);
@@ -281,6 +294,17 @@ fn load<T: Real>(
     }
     check_size(&loaded.statistics).map_err(Error::on_all_ranks)?;
     Ok(Divided { loaded, plan, parties, split, seconds })
+}
+
+/// What the start needs on a rank before there are factors, in bytes; 0 where that depends on a number of entries that the
+/// input does not tell.
+fn start_bytes<T: Real>(settings: &Settings, header: &Header, ranks: usize) -> f64 {
+    let Header { rows: m, cols: n, sparse, stored, .. } = *header;
+    let all = Some(m as f64 * n as f64).filter(|_| !sparse);
+    let Some(stored) = all.or(stored.map(|stored| stored as f64)) else { return 0.0 };
+    let workload = Workload { m, n, stored, sparse, k: settings.k, parties: None, word: size_of::<T>() };
+    // A parameter that does not fit is refused by the method.
+    settings.method.cost(&workload, ranks).ok().flatten().map_or(0.0, |cost| cost.start)
 }
 
 /// Warns of masked sums that hide little.

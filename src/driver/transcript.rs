@@ -15,18 +15,31 @@ use crate::privacy::Releases;
 use crate::privacy::transcript::{Heading, Spent, Transcript, VERSION, hex, unhex};
 use crate::random::secret_rng;
 
-/// Begins the transcript, if one is asked for. Collective.
+/// The files that this rank has created for its transcript.
+#[derive(Debug, Default)]
+pub struct Created(Vec<PathBuf>);
+
+/// Begins the transcript, if one is asked for; returns what was created. Collective.
 ///
 /// # Errors
-/// On all ranks, if a file exists already or cannot be written, or a key file holds no key.
-pub fn begin(settings: &Settings, comm: &Communicator) -> Result<()> {
+/// On all ranks, if a file of any rank exists already or cannot be written, or a key file holds no key. No rank has a new file
+/// then.
+pub fn begin(settings: &Settings, comm: &Communicator) -> Result<Created> {
+    let mut created = Created::default();
     let Some(path) = &settings.transcript else {
         // Each owner decides for itself.
-        return if comm.has_owners() { comm.agree_on_error(Ok(())) } else { Ok(()) };
+        return if comm.has_owners() { comm.agree_on_error(Ok(created)) } else { Ok(created) };
     };
     let path = own(path, comm);
     let key = settings.transcript_key.as_ref().map_or_else(|| path.with_extension("key"), |key| own(key, comm));
-    comm.agree_on_error(create(settings, comm, &path, &key).map(|transcript| comm.keep_transcript(transcript)))
+    let begun = create(settings, comm, (&path, &key), &mut created);
+    match comm.agree_on_error(begun.map(|transcript| comm.keep_transcript(transcript))) {
+        Ok(()) => Ok(created),
+        Err(e) => {
+            created.discard(comm);
+            Err(e)
+        }
+    }
 }
 
 /// Signs and closes it.
@@ -43,10 +56,14 @@ pub fn end(settings: &Settings, comm: &Communicator, releases: Option<&Releases>
     transcript.finish(spent).map_err(|e| Error::failed(format!("--transcript {shown}: is incomplete ({e})")))
 }
 
-/// Removes what a run began that was refused before its first iteration.
-pub fn discard(settings: &Settings, comm: &Communicator) {
-    if let Some((path, _)) = settings.transcript.as_ref().zip(comm.end_transcript()) {
-        let _ = std::fs::remove_file(own(path, comm));
+impl Created {
+    /// Removes the files of a run that was refused before its first iteration.
+    pub fn discard(self, comm: &Communicator) {
+        drop(comm.end_transcript());
+        for path in self.0 {
+            // A file that cannot be removed is no worse than one that stays.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -86,8 +103,14 @@ pub fn files(settings: &Settings, comm: &Communicator) -> Vec<PathBuf> {
     (0..ranks).flat_map(of_rank).collect()
 }
 
-fn create(settings: &Settings, comm: &Communicator, path: &Path, key: &Path) -> Result<Transcript> {
-    let key = signing_key(key)?;
+/// Opens the transcript at `path`, signed with the key at `key`, and notes the new ones among the two.
+fn create(
+    settings: &Settings,
+    comm: &Communicator,
+    (path, key): (&Path, &Path),
+    created: &mut Created,
+) -> Result<Transcript> {
+    let key = signing_key(key, created)?;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|e| {
         let why = match e.kind() {
             ErrorKind::AlreadyExists => {
@@ -97,6 +120,7 @@ fn create(settings: &Settings, comm: &Communicator, path: &Path, key: &Path) -> 
         };
         Error::input(format!("--transcript {}: {why}", path.display()))
     })?;
+    created.0.push(path.to_path_buf());
     let heading = Heading {
         fednmf_transcript: VERSION,
         method: settings.description().name.into(),
@@ -108,10 +132,11 @@ fn create(settings: &Settings, comm: &Communicator, path: &Path, key: &Path) -> 
 }
 
 /// The key of the file, or a new one in a new file that its owner alone can read.
-fn signing_key(path: &Path) -> Result<SigningKey> {
+fn signing_key(path: &Path, created: &mut Created) -> Result<SigningKey> {
     let at = |why: String| Error::input(format!("--transcript-key {}: {why}", path.display()));
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(mut file) => {
+            created.0.push(path.to_path_buf());
             let mut secret = [0; 32];
             secret_rng(None, 0)?.fill_bytes(&mut secret);
             writeln!(file, "{}", hex(&secret)).map_err(|e| at(format!("cannot be written ({e})")))?;

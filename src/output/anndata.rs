@@ -4,6 +4,7 @@
 //! The layout is AnnData's `anndata` 0.1.0 with data frames and arrays of version 0.2.0: two attributes of every group and
 //! dataset state its encoding.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -30,6 +31,17 @@ const VAR: &str = "varm/NMF";
 /// Everything else.
 const ABOUT: &str = "uns/nmf";
 
+/// What the provenance says of rows and columns of the matrix that have no names.
+pub const NUMBERED_ROWS: &str = "numbered_rows";
+pub const NUMBERED_COLUMNS: &str = "numbered_columns";
+
+/// Names that are private to a party.
+#[derive(Debug, Clone)]
+pub enum PartyNames {
+    Rows(Vec<String>),
+    Columns(Vec<String>),
+}
+
 /// What an AnnData file holds besides factors and provenance.
 #[derive(Debug, Clone, Default)]
 pub struct Annotations {
@@ -37,6 +49,8 @@ pub struct Annotations {
     pub rows: Option<Vec<String>>,
     /// Names of its columns.
     pub columns: Option<Vec<String>>,
+    /// Names of the rows or the columns that are private to the parties of this rank, for the file of each.
+    pub of_parties: BTreeMap<usize, PartyNames>,
     /// Whether its columns, not its rows, are the observations.
     pub transposed: bool,
     /// The evaluations of the run: one list of numbers per measure.
@@ -73,6 +87,11 @@ impl<'a> Sheet<'a> {
         let mut about = attributes.clone();
         about.insert("U".into(), place(annotations.transposed, "U").into());
         about.insert("V".into(), place(annotations.transposed, "V").into());
+        // An index without names counts, and nothing else tells it from one of names.
+        let unnamed = [(NUMBERED_ROWS, &annotations.rows), (NUMBERED_COLUMNS, &annotations.columns)];
+        for (name, _) in unnamed.into_iter().filter(|(_, names)| names.is_none() && !annotations.add) {
+            about.insert(name.into(), true.into());
+        }
         if !annotations.history.is_empty() {
             about.insert("trace".into(), annotations.history.clone().into());
         }

@@ -80,6 +80,7 @@ impl Checkpoint {
             pieces: &state.matrices,
             scalars: &state.scalars,
             attributes: &attributes,
+            of_parties: &std::collections::BTreeMap::new(),
             generation: Some(generation),
             tag: CHECKPOINT,
             // It holds what a run would not give out: iterates, and keys of parties on this rank.

@@ -4,6 +4,7 @@
 //! No rank may wait for one that has failed. So all agree before rows are sent, rank 0 keeps receiving if its file fails
 //! midway, and all agree again before a file is renamed to its final name.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ndarray::s;
@@ -30,6 +31,8 @@ pub struct Job<'a, 'p, T> {
     /// For a checkpoint, the method's scalars: each goes to the file of its owner alone.
     pub scalars: &'a [(Owner, Value)],
     pub attributes: &'a Map<String, Value>,
+    /// More of them for the files of hosted parties, each for that party's file alone.
+    pub of_parties: &'a BTreeMap<usize, Map<String, Value>>,
     /// For a checkpoint: its generation, which is part of the names of the parties' files.
     pub generation: Option<u64>,
     pub tag: MessageTag,
@@ -147,6 +150,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         }
         if let Owner::Party(party) = owner {
             map.insert(PARTY.into(), party.into());
+            map.extend(self.of_parties.get(&party).cloned().unwrap_or_default());
         }
         let own = self.scalars.iter().find(|(of, _)| *of == owner);
         map.extend(own.map(|(_, scalars)| (STATE.to_string(), scalars.clone())));

@@ -3,6 +3,7 @@
 //! Shared matrices go to one file; each party's private ones to a file of its own beside it (`F.party-03.h5`), which its
 //! host writes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -17,7 +18,7 @@ use crate::output::sink::Encoding;
 use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
 use crate::state::Piece;
 
-pub use crate::output::anndata::{Annotations, shape_to_add_to};
+pub use crate::output::anndata::{Annotations, PartyNames, shape_to_add_to};
 pub use crate::output::factor::Factor;
 pub use crate::output::h5::check_writable;
 pub use crate::output::sink::Format;
@@ -38,13 +39,14 @@ pub fn write<T: Real>(
     attributes: &Map<String, Value>,
 ) -> Result<()> {
     let (encoding, access) = (Encoding::Hdf5, Access::Default);
-    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, access, encoding }
+    let of_parties = &BTreeMap::new();
+    Job { path, pieces, scalars: &[], attributes, of_parties, generation: None, tag: OUTPUT, access, encoding }
         .write(comm)?
         .publish(comm)
 }
 
 /// As [`write`], for the factors of a run or a projection, in the format of the file extension. AnnData needs
-/// `annotations` on rank 0.
+/// `annotations` on rank 0. Names that are private to a party are in its file alone.
 ///
 /// # Errors
 /// As [`write`].
@@ -59,14 +61,27 @@ pub fn write_factors<T: Real>(
     let mut attributes = attributes.clone();
     if !matches!(encoding, Encoding::AnnData(_)) {
         for (name, list) in [(ROW_NAMES, &annotations.rows), (COLUMN_NAMES, &annotations.columns)] {
-            let list = list.as_ref().filter(|list| list.iter().map(String::len).sum::<usize>() <= MOST_NAMES);
-            attributes.extend(list.map(|list| (name.to_string(), list.clone().into())));
+            attributes.extend(list.as_deref().and_then(|list| kept(name, list)));
         }
     }
+    let of_party = |(party, names): (&usize, &PartyNames)| {
+        let attribute = match names {
+            PartyNames::Rows(list) => kept(ROW_NAMES, list),
+            PartyNames::Columns(list) => kept(COLUMN_NAMES, list),
+        };
+        (*party, attribute.into_iter().collect())
+    };
+    let of_parties = &annotations.of_parties.iter().map(of_party).collect();
     let (attributes, access) = (&attributes, annotations.access());
-    Job { path, pieces, scalars: &[], attributes, generation: None, tag: OUTPUT, access, encoding }
+    Job { path, pieces, scalars: &[], attributes, of_parties, generation: None, tag: OUTPUT, access, encoding }
         .write(comm)?
         .publish(comm)
+}
+
+/// A list of names as an attribute, unless it is too long.
+fn kept(name: &str, list: &[String]) -> Option<(String, Value)> {
+    let bytes: usize = list.iter().map(String::len).sum();
+    (bytes <= MOST_NAMES).then(|| (name.to_string(), list.to_vec().into()))
 }
 
 #[cfg(test)]

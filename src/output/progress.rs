@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::metrics::Measure;
+use crate::warning;
 
 /// The shortest time between two lines of a log.
 const SPARSE: Duration = Duration::from_secs(2);
@@ -32,11 +33,6 @@ enum To {
     Nothing,
     Terminal(ProgressBar),
     Log { start: Instant, pace: Pace },
-}
-
-/// Prints a warning where no progress is shown; on rank 0.
-pub fn warn(text: &str) {
-    eprintln!("fednmf: warning: {text}");
 }
 
 impl Progress {
@@ -110,11 +106,10 @@ impl Progress {
 
     /// Prints a warning at once, also of a quiet run: on rank 0 only.
     pub fn warn(&mut self, text: &str) {
-        let line = format!("fednmf: warning: {text}");
         match &self.to {
-            To::Terminal(bar) => bar.println(line),
-            To::Log { .. } => eprintln!("{line}"),
-            To::Nothing if self.warns => eprintln!("{line}"),
+            To::Terminal(bar) => bar.println(warning::line(text)),
+            To::Log { .. } => warning::warn(text),
+            To::Nothing if self.warns => warning::warn(text),
             To::Nothing => {}
         }
     }

@@ -123,26 +123,42 @@ impl Stored {
         &self.attributes
     }
 
-    /// Names of the rows and columns of the factorised matrix, as far as the file has them.
+    /// Names of the rows and columns of the factorised matrix, as far as the file has them, or the files of all parties beside
+    /// it, party 0 first.
     pub fn names(&self) -> Names {
-        let list = |name: &str| {
-            let list = self.attributes.get(name)?.as_array()?;
-            list.iter().map(|name| name.as_str().map(str::to_string)).collect::<Option<Vec<_>>>()
-        };
         match &self.source {
             Source::AnnData(_) => {
                 let Names { rows, columns, turned } = names::of_file(&self.path.to_string_lossy());
                 let turned_over = anndata::find(&self.attributes, "U") == anndata::find(&Map::new(), "V");
-                if turned_over {
-                    Names { rows: columns, columns: rows, turned: !turned }
-                } else {
-                    Names { rows, columns, turned }
+                let (rows, columns, turned) =
+                    if turned_over { (columns, rows, !turned) } else { (rows, columns, turned) };
+                let named = |name: &str| self.attributes.get(name).is_none_or(|yes| *yes != true && *yes != 1);
+                Names {
+                    rows: rows.filter(|_| named(anndata::NUMBERED_ROWS)),
+                    columns: columns.filter(|_| named(anndata::NUMBERED_COLUMNS)),
+                    turned,
                 }
             }
             Source::Hdf5(_) | Source::Npz(_) => {
+                let list = |name| self.list(name).or_else(|| self.list_of_parties(name));
                 Names { rows: list(ROW_NAMES), columns: list(COLUMN_NAMES), turned: false }
             }
         }
+    }
+
+    /// A list of names among the attributes.
+    fn list(&self, name: &str) -> Option<Vec<String>> {
+        let list = self.attributes.get(name)?.as_array()?;
+        list.iter().map(|name| name.as_str().map(str::to_string)).collect()
+    }
+
+    /// The lists of all parties, one after the other; `None` if one of them has none or cannot be read.
+    fn list_of_parties(&self, name: &str) -> Option<Vec<String>> {
+        if self.attributes.contains_key(PARTY) {
+            return None;
+        }
+        let lists = (0..self.parties()?).map(|party| self.of_party(party).ok()?.list(name));
+        Some(lists.collect::<Option<Vec<_>>>()?.concat())
     }
 
     /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it.

@@ -18,6 +18,7 @@ use crate::privacy::dropout::{
 };
 use crate::privacy::{MaskedWords, Protection};
 use crate::random::secret_rng;
+use crate::warning::warn;
 
 /// Stage 1: the public keys of all parties.
 pub const ROUND_KEYS: MessageTag = MessageTag::new("public keys of a sum", Payload::Control);
@@ -175,7 +176,7 @@ impl ResilientSum {
             let Some(state) = own.get_mut(&party) else { continue };
             let hosted = party - first;
             if let Err(e) = fill(hosted, words) {
-                eprintln!("fednmf: warning: {e}; the party drops out");
+                warn(&format!("{e}; the party drops out"));
                 continue;
             }
             let from = |from: &usize| -> [u8; SEALED] {
@@ -227,7 +228,7 @@ impl ResilientSum {
         if comm.reports() && !gone.is_empty() {
             let who = if gone.len() == 1 { "party" } else { "parties" };
             let (left, all) = (self.left(), before.len());
-            eprintln!("fednmf: warning: {who} {} dropped out; sums continue with {left} of {all}", gone.join(", "));
+            warn(&format!("{who} {} dropped out; sums continue with {left} of {all}", gone.join(", ")));
         }
     }
 }

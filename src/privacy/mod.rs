@@ -18,7 +18,9 @@ pub mod released;
 pub mod transcript;
 pub mod wide;
 
-pub use dp::{Bound, BudgetFile, ColumnBound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases};
+pub use dp::{
+    Bound, BudgetFile, Charge, ColumnBound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases,
+};
 pub use released::{
     Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,
     SealedShares, Transfer, UnmaskShares,

@@ -178,6 +178,28 @@ fn the_predicted_memory_is_a_close_upper_bound() {
     }
 }
 
+/// A start from singular vectors holds more columns than the factors, and the data is small.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_memory_of_the_start_is_predicted() {
+    let dir = tempdir().unwrap();
+    for (words, ranks) in [("--algo hals --init nndsvd", 1), ("--algo auto --init compressed", 2)] {
+        let input = "--input synthetic:sparse,m=300000,n=400,density=0.0005";
+        let run = fednmf(ranks, &format!("{words} -k 20 --max-iters 1 {input}")).own_process().ok();
+        let predicted = estimate(&format!("{words} -m 300000 -n 400 --nnz 60000 -k 20 --ranks {ranks}"), dir.path());
+        let bytes = |name: &str| predicted["memory"][name].as_f64().unwrap();
+        let peak = run["peak_rss_bytes"].as_f64().unwrap();
+        assert!(bytes("start_bytes") > bytes("factor_bytes"), "{words}: {predicted}");
+        assert!(0.6 * bytes("peak_bytes") < peak && peak < 1.1 * bytes("peak_bytes"), "{words}: {peak}, {predicted}");
+    }
+    let random = estimate("--algo hals -m 300000 -n 400 --nnz 60000 -k 20 --ranks 1", dir.path());
+    assert_eq!(random["memory"]["start_bytes"], 0.0);
+    // A run that has no room for its start is refused before it loads.
+    let line = "--algo hals -k 20 --init nndsvd --max-iters 1 --memory 200M --input";
+    fednmf(0, &format!("{line} synthetic:planted,m=300000,n=40,k=2")).refused(&["memory"]);
+    fednmf(0, "--algo hals -k 20 --max-iters 1 --memory 200M --input synthetic:planted,m=300000,n=40,k=2").ok();
+}
+
 #[test]
 fn the_recommended_number_of_ranks_follows_the_predicted_time() {
     let dir = tempdir().unwrap();

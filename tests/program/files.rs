@@ -147,6 +147,99 @@ fn columns_are_matched_by_name() {
     }
 }
 
+/// A table of the given rows and columns of [`example`], named c0 … and A …
+fn table(path: &Path, rows: &[usize], columns: &[usize]) {
+    let (x, name) = (example(), |j: usize| char::from(b'A' + j as u8));
+    let mut text = columns.iter().map(|&j| format!(",{}", name(j))).collect::<String>() + "\n";
+    for &i in rows {
+        text += &format!("c{i}{}\n", columns.iter().map(|&j| format!(",{}", x[[i, j]])).collect::<String>());
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn names_that_are_private_to_a_party_are_in_its_file_alone() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (rows, columns): (Vec<usize>, Vec<usize>) = ((0..12).collect(), (0..4).collect());
+    table(&at("whole.csv"), &rows, &columns);
+    let list = |path: &Path, name: &str| {
+        let file = hdf5::File::open(path).unwrap();
+        let text = file.attr(name).ok()?.read_scalar::<VarLenUnicode>().unwrap().to_string();
+        Some(serde_json::from_str::<Vec<String>>(&text).unwrap())
+    };
+    for algo in ["fnmf", "syn-sd"] {
+        let by_rows = algo == "fnmf";
+        let own = if by_rows { "row_names" } else { "column_names" };
+        for party in 0..2 {
+            let path = at(&format!("p{party}.csv"));
+            match by_rows {
+                true => table(&path, &rows[6 * party..6 * party + 6], &columns),
+                false => table(&path, &rows, &columns[2 * party..2 * party + 2]),
+            }
+        }
+        // The same items in another order, and an item that is not the factors'.
+        match by_rows {
+            true => table(&at("shuffled.csv"), &[5, 11, 0, 7, 2, 3, 10, 4, 6, 9, 8, 1], &columns),
+            false => table(&at("shuffled.csv"), &rows, &[2, 0, 3, 1]),
+        }
+        let other = std::fs::read_to_string(at("whole.csv")).unwrap();
+        std::fs::write(at("other.csv"), if by_rows { other.replace("c7", "x7") } else { other.replace(",D", ",X") })
+            .unwrap();
+        for input in ["p{party}.csv", "whole.csv"] {
+            let run = fednmf(2, &format!("--algo {algo} --parties 2 -k 2 --max-iters 5 --input")).arg(at(input));
+            run.arg("--output").arg(at("o.h5")).ok();
+            assert_eq!(list(&at("o.h5"), own), None, "{algo} {input}");
+            let parts = [0, 1].map(|party| list(&at(&format!("o.party-0{party}.h5")), own).unwrap());
+            let expected = if by_rows { ["c0", "c6"] } else { ["A", "C"] };
+            assert_eq!([&parts[0][0], &parts[1][0]], expected, "{algo} {input}");
+            assert_eq!(parts[0].len() + parts[1].len(), if by_rows { 12 } else { 4 }, "{algo} {input}");
+            for command in ["evaluate", "project"] {
+                let line = format!("{command} {} --json --input", at("o.h5").display());
+                let error = |matrix: &str| number(&summary(&format!("{line} {}", at(matrix).display())), "rel_error");
+                let (same, shuffled) = (error("whole.csv"), error("shuffled.csv"));
+                assert!((same - shuffled).abs() < 1e-9, "{algo} {input} {command}: {same} {shuffled}");
+                let done = fednmf(0, &line).arg(at("whole.csv")).run();
+                assert!(!done.stderr.contains("by position"), "{algo} {input} {command}: {}", done.stderr);
+                if command == "evaluate" || !by_rows {
+                    let name = if by_rows { "x7" } else { "X" };
+                    fednmf(0, &line).arg(at("other.csv")).refused(&[name]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_projection_of_a_matrix_without_names_keeps_those_of_v() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x = example();
+    annotated(&at("train.h5ad"), &x, &["A", "B", "C", "D"]);
+    annotated(&at("shuffled.h5ad"), &x.select(ndarray::Axis(1), &[2, 0, 3, 1]), &["C", "A", "D", "B"]);
+    let text: String =
+        x.outer_iter().map(|row| row.iter().map(f64::to_string).collect::<Vec<_>>().join(",") + "\n").collect();
+    std::fs::write(at("plain.csv"), text).unwrap();
+    fednmf(0, "--algo hals -k 2 --max-iters 30 --input").arg(at("train.h5ad")).arg("--output").arg(at("f.h5")).ok();
+    for output in ["p.h5", "p.npz", "p.h5ad"] {
+        let project = fednmf(0, "project --header no --index-col no --input").arg(at("plain.csv")).arg(at("f.h5"));
+        let done = project.arg("--output").arg(at(output)).run();
+        assert!(done.code == Some(0) && done.stderr.contains("by position"), "{}", done.stderr);
+        let evaluated = |matrix: &str| {
+            let line = format!("evaluate {} --json --input {}", at(output).display(), at(matrix).display());
+            number(&summary(&line), "rel_error")
+        };
+        // The rows have no names, so they are matched by position, also where AnnData has numbers in place of names.
+        assert!((evaluated("train.h5ad") - evaluated("shuffled.h5ad")).abs() < 1e-9, "{output}");
+    }
+    let file = hdf5::File::open(at("p.h5")).unwrap();
+    assert!(file.attr("column_names").is_ok() && !file.attr_names().unwrap().contains(&"row_names".to_string()));
+    let file = hdf5::File::open(at("p.h5ad")).unwrap();
+    let index = |frame: &str| file.dataset(&format!("{frame}/_index")).unwrap().read_raw::<VarLenUnicode>().unwrap();
+    assert_eq!((index("obs")[3].as_str(), index("var")[3].as_str()), ("3", "D"));
+}
+
 /// What a subcommand prints as JSON.
 fn summary(line: &str) -> serde_json::Value {
     let done = fednmf(0, line).run();

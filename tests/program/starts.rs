@@ -63,6 +63,25 @@ fn nndsvd_equals_that_of_the_paper_on_any_grid() {
     assert!(summary["rel_error"].as_f64().unwrap() < 0.9 * first, "{summary}");
 }
 
+#[test]
+fn nndsvda_has_the_mean_of_the_data_in_place_of_zeros() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let spec = "planted,m=70,n=43,seed=3,k=9,noise=0";
+    assert_eq!(fednmf(0, &format!("generate {spec} --output")).arg(file("m.npy")).run().code, Some(0));
+    let m = npy(&file("m.npy"));
+    let mean = m.mean().unwrap();
+    let (w, h) = nndsvd(&m, 5);
+    let filled = |x: Array2<f64>| x.mapv(|x| if x == 0.0 { mean } else { x });
+    for ranks in [0, 2] {
+        let line = "--algo hals -k 5 --init nndsvda --max-iters 0 --factor-scale as-found --input";
+        fednmf(ranks, line).arg(file("m.npy")).arg("--output").arg(file("o.h5")).ok();
+        let (u, v) = (matrix(&file("o.h5"), "U"), matrix(&file("o.h5"), "V"));
+        assert!(w.iter().any(|x| *x == 0.0) && h.iter().any(|x| *x == 0.0));
+        assert!(distance(&filled(w.clone()), &u) < 1e-7 && distance(&filled(h.clone()), &v) < 1e-7, "{ranks}");
+    }
+}
+
 fn npy(path: &std::path::Path) -> Array2<f64> {
     let bytes = std::fs::read(path).unwrap();
     let values: Vec<f64> =

@@ -7,6 +7,18 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 #[test]
+fn a_refused_sweep_leaves_no_directory() {
+    let dir = tempdir().unwrap();
+    let sweep =
+        |k: &str| fednmf(0, &format!("sweep --k {k} --runs 2 --max-iters 5 --input synthetic:planted,m=9,n=8,k=2"));
+    sweep("2,9").arg("--output").arg(dir.path().join("a/b")).refused(&["--k", "9 components"]);
+    assert!(!dir.path().join("a").exists());
+    std::fs::create_dir(dir.path().join("c")).unwrap();
+    sweep("2,9").arg("--output").arg(dir.path().join("c")).refused(&["--k"]);
+    assert!(dir.path().join("c").exists());
+}
+
+#[test]
 fn a_sweep_finds_the_planted_k_and_can_be_resumed() {
     let dir = tempdir().unwrap();
     let out = dir.path().join("sweep");

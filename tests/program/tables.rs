@@ -35,6 +35,25 @@ fn inspect(words: &str, path: &Path) -> (Value, String) {
 }
 
 #[test]
+fn missing_entries_are_no_zeros() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("t.csv");
+    // Rows: full, of zeros where it is observed, without observations, full. The last column is zero or missing.
+    std::fs::write(&path, "a,b,c\n2,3,\nNA,0,0\n,,\n5,4,nan\n").unwrap();
+    for ranks in [0, 3] {
+        let output = fednmf(ranks, "inspect --json").arg(&path).run();
+        let summary: Value = serde_json::from_str(&output.stdout).unwrap();
+        let numbers = ["nonzeros", "missing", "zero_rows", "zero_cols", "missing_rows", "missing_cols"];
+        assert_eq!(numbers.map(|name| summary[name].as_u64().unwrap()), [4, 6, 1, 1, 1, 0], "{summary}");
+        assert_eq!(["min", "max", "sum"].map(|name| summary[name].as_f64().unwrap()), [0.0, 5.0, 14.0], "{summary}");
+        assert!((summary["density"].as_f64().unwrap() - 4.0 / 6.0).abs() < 1e-12, "{summary}");
+    }
+    // Nothing that is observed is zero.
+    std::fs::write(&path, "a,b\n2,3\n,7\n").unwrap();
+    assert_eq!(inspect("", &path).0["min"], 2.0);
+}
+
+#[test]
 fn conclusions_are_told() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("t.csv");

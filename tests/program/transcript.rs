@@ -47,6 +47,37 @@ fn a_transcript_has_every_message_of_the_ledger_and_no_change_goes_unnoticed() {
     fednmf(0, "audit verify").arg(file("cut.jsonl")).refused(&["cut.jsonl", "line 5", "no signature"]);
 }
 
+/// What is refused on one rank leaves nothing on another, and takes nothing away that was there before.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_refused_run_leaves_nothing_on_any_rank() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let left = || {
+        let mut all: Vec<String> =
+            std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        all.retain(|name| !name.ends_with(".lock"));
+        all.sort();
+        all
+    };
+    let line = "--algo felb-mu --binarize 0.5 --parties 3 -k 2 --max-iters 2 --eval-every 0 --dp gaussian --epsilon 1";
+    let run = || fednmf(3, line).arg("--input").arg(data("digits.npy")).arg("--transcript").arg(file("t.jsonl"));
+    // A key of one rank is none.
+    std::fs::write(file("t.rank-01.key"), "no key\n").unwrap();
+    run().refused(&["t.rank-01.key", "64 hexadecimal digits"]);
+    assert_eq!(left(), ["t.rank-01.key"]);
+    // A budget of one party has too little left; the key that was there stays.
+    let key = "ab".repeat(32) + "\n";
+    std::fs::write(file("t.rank-01.key"), &key).unwrap();
+    let budget = r#"{"fednmf_budget": 1, "limit": 2, "runs": [
+        {"run": "other", "method": "felb", "epsilon": 1.5, "delta": 1e-6, "ended": true}]}"#;
+    std::fs::write(file("b2.json"), budget).unwrap();
+    run().arg("--budget").arg(file("b{party}.json")).arg("--budget-limit").arg("2").refused(&["b2.json", "is left"]);
+    assert_eq!(left(), ["b2.json", "t.rank-01.key"]);
+    assert_eq!(std::fs::read_to_string(file("t.rank-01.key")).unwrap(), key);
+    assert_eq!(std::fs::read_to_string(file("b2.json")).unwrap(), budget);
+}
+
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn runs_on_the_same_data_share_a_budget() {

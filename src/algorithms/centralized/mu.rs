@@ -55,7 +55,12 @@ impl Method for MuArgs {
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        Ok(Some(self.exact.cost(Extrapolation::None, (Kernel::Multiply, [1, 1]), workload, ranks)))
+        let mut cost = self.exact.cost(Extrapolation::None, (Kernel::Multiply, [1, 1]), workload, ranks);
+        if self.missing.any() {
+            // The start is random.
+            cost.start = 0.0;
+        }
+        Ok(Some(cost))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

@@ -140,6 +140,8 @@ impl ExactArgs {
         let whole = usize::from(pc > 1) * rows + usize::from(pr > 1) * cols;
         let owned = if beyond { 3 } else { 2 };
         cost.factors = workload.bytes((owned * (own_u + own_v) + copies * whole + 3 * k) * k);
+        let start = Start::choose(&self.init.init, &Sizes { m, n, entries: all, k }, sparse);
+        cost.start = start.bytes(k, (m, n), [own_u, own_v], copies * whole, word);
         cost
     }
 }

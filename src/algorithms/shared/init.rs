@@ -42,7 +42,7 @@ pub fn v<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct InitArgs {
     /// Where the factors start: random; nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks);
-    /// nndsvda (with small numbers in place of its zeros); compressed (nndsvd, then HALS on a low-rank approximation of
+    /// nndsvda (with the mean of the data in place of its zeros); compressed (nndsvd, then HALS on a low-rank approximation of
     /// the data); or a file that --output wrote. auto: with --algo auto by the sizes compressed, nndsvd with fewer passes over
     /// the data, or random, which all other methods and runs with missing entries are
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
@@ -84,8 +84,8 @@ pub enum Start {
     Random,
     Nndsvd {
         effort: Effort,
-        /// With small numbers instead of zeros.
-        positive: bool,
+        /// With the mean of the data in place of zeros: NNDSVDa.
+        filled: bool,
     },
     Compressed {
         effort: Effort,
@@ -124,8 +124,8 @@ impl Start {
         match init {
             Init::Random | Init::Auto => Start::Random,
             Init::File(_) => Start::Given,
-            Init::Nndsvd => Start::Nndsvd { effort: ACCURATE, positive: false },
-            Init::Nndsvda => Start::Nndsvd { effort: ACCURATE, positive: true },
+            Init::Nndsvd => Start::Nndsvd { effort: ACCURATE, filled: false },
+            Init::Nndsvda => Start::Nndsvd { effort: ACCURATE, filled: true },
             Init::Compressed => Start::Compressed { effort: BASIS, iterations: iterations.clamp(LEAST, MOST) },
             Init::BySize => {
                 let compressed = iterations >= MOST;
@@ -137,18 +137,37 @@ impl Start {
                 } else if compressed {
                     Start::Compressed { effort, iterations: MOST }
                 } else {
-                    Start::Nndsvd { effort, positive: false }
+                    Start::Nndsvd { effort, filled: false }
                 }
             }
         }
+    }
+
+    /// The most memory in bytes that a rank allocates at a time to compute the start for an m × n matrix: it owns so many
+    /// rows of U and of V, and gathers `gathered` rows (of all copies), of `word` bytes a number. A start that is not computed
+    /// needs the factors alone.
+    pub fn bytes(self, k: usize, (m, n): (usize, usize), own: [usize; 2], gathered: usize, word: usize) -> f64 {
+        let (Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. }) = self else { return 0.0 };
+        const WIDE: usize = size_of::<f64>();
+        let l = effort.columns(k, (m, n));
+        let all = own[0] + own[1];
+        let [short, long] = if m < n { own } else { [own[1], own[0]] };
+        // The products with the data, and their bases: in place, while they are made orthonormal, and copied.
+        let grid = word * l * (2 * all + gathered);
+        let sides = word * l * all;
+        let approximation = grid + sides.max(2 * WIDE * l * short);
+        // The singular vectors, and what they are made from; then their nonnegative parts.
+        let vectors = sides + WIDE * (l + k) * all;
+        let parts = sides + WIDE * (l * long + 2 * k * all);
+        approximation.max(vectors).max(parts) as f64
     }
 
     /// For trace and output.
     pub fn decisions(self) -> Vec<(&'static str, Value)> {
         match self {
             Start::Random => vec![("init", "random".into())],
-            Start::Nndsvd { effort, positive } => vec![
-                ("init", if positive { "nndsvda" } else { "nndsvd" }.into()),
+            Start::Nndsvd { effort, filled } => vec![
+                ("init", if filled { "nndsvda" } else { "nndsvd" }.into()),
                 ("init_passes", effort.passes.into()),
                 ("init_spare_columns", effort.spare.into()),
             ],
@@ -183,8 +202,12 @@ pub const MESSAGES: [MessageSpec; 5] = [
     ),
 ];
 
-/// Own rows of both factors of an m × n matrix from the grid's block, which comes back. Where `positive`, zeros become
-/// small instead (a hundredth of the mean entry, as NNDSVDa has it), since multiplicative updates keep zeros. Collective.
+/// What replaces the zeros of a start where no update could leave them, in means of the data: the largest of the random
+/// numbers that NNDSVDar puts there.
+const FLOOR: f64 = 0.01;
+
+/// Own rows of both factors of an m × n matrix from the grid's block, which comes back. Where `positive`, no entry is zero,
+/// since multiplicative updates keep zeros: they become [`FLOOR`] means of the data, or one mean in NNDSVDa. Collective.
 ///
 /// # Errors
 /// When there are no such factors, or the singular vectors cannot be computed.
@@ -198,10 +221,11 @@ pub fn on_grid<T: Real>(
 ) -> Result<(Block<T>, [Array2<T>; 2])> {
     let Task { comm, shape, k, sum, .. } = *task;
     let order = block.order();
-    let small = sum / (shape.0 as f64 * shape.1 as f64) / 100.0;
-    let without_zeros = |mut factors: [Array2<T>; 2]| {
+    let mean = sum / (shape.0 as f64 * shape.1 as f64);
+    let small = FLOOR * mean;
+    let without_zeros = |mut factors: [Array2<T>; 2], fill: f64| {
         let zeros = factors.iter_mut().flatten().filter(|x| **x <= T::zero());
-        zeros.for_each(|x| *x = T::from_f64(small));
+        zeros.for_each(|x| *x = T::from_f64(fill));
         factors
     };
     match start {
@@ -218,16 +242,17 @@ pub fn on_grid<T: Real>(
             comm.agree_on_error(read)?;
             Ok((block, [of_u, of_v]))
         }
-        Start::Nndsvd { effort, positive: asked } => {
+        Start::Nndsvd { effort, filled } => {
+            let fill = if filled { mean } else { small };
             let (block, low_rank) = low_rank::approximate(task, block, effort)?;
-            let factors = nndsvd::factors(comm, &low_rank, k, small)?.map(|x| narrow(&x, order));
-            Ok((block, if asked || positive { without_zeros(factors) } else { factors }))
+            let factors = nndsvd::factors(comm, &low_rank, k, fill)?.map(|x| narrow(&x, order));
+            Ok((block, if filled || positive { without_zeros(factors, fill) } else { factors }))
         }
         Start::Compressed { effort, iterations } => {
             let (block, low_rank) = low_rank::approximate(task, block, effort)?;
             let factors = nndsvd::factors(comm, &low_rank, k, small)?.map(|x| narrow(&x, Order::Components));
-            let factors = compressed::iterate(comm, low_rank, without_zeros(factors), task.norm2, iterations);
-            let factors = if positive { without_zeros(factors) } else { factors };
+            let factors = compressed::iterate(comm, low_rank, without_zeros(factors, small), task.norm2, iterations);
+            let factors = if positive { without_zeros(factors, small) } else { factors };
             let in_order = |x: Array2<T>| {
                 let mut out = order.zeros(x.nrows(), k);
                 out.assign(&x);
@@ -262,7 +287,7 @@ mod tests {
         let entries = stored.unwrap_or(m * n) as f64;
         match Start::choose(&Init::BySize, &Sizes { m, n, entries, k }, stored.is_some()) {
             Start::Random => "random",
-            Start::Nndsvd { effort: CHEAP, positive: false } => "nndsvd",
+            Start::Nndsvd { effort: CHEAP, filled: false } => "nndsvd",
             Start::Compressed { effort: BASIS, iterations: MOST } => "compressed",
             other => panic!("{other:?}"),
         }
@@ -283,6 +308,18 @@ mod tests {
         assert_eq!(chosen((60_000, 784), None, 3), "random");
         assert_eq!(chosen((1_797, 64), None, 40), "random");
         assert_eq!(chosen((1, 50), None, 1), "random");
+    }
+
+    #[test]
+    fn only_a_computed_start_needs_memory_of_its_own() {
+        let sizes = Sizes { m: 1000, n: 400, entries: 4e5, k: 10 };
+        let bytes = |init: Init, word| {
+            Start::choose(&init, &sizes, false).bytes(sizes.k, (sizes.m, sizes.n), [500, 200], 1600, word)
+        };
+        assert_eq!((bytes(Init::Random, 8), bytes(Init::File("x.h5".into()), 8)), (0.0, 0.0));
+        // l = 20: two copies of the 700 own rows and one on its way out, and the gathered ones.
+        assert_eq!(bytes(Init::Nndsvd, 8), (8 * 20 * (3 * 700 + 1600)) as f64);
+        assert_eq!(bytes(Init::Compressed, 4), (4 * 20 * (2 * 700 + 1600) + 2 * 8 * 20 * 200) as f64);
     }
 
     #[test]

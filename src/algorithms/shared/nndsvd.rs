@@ -13,12 +13,12 @@ use crate::linalg::Real;
 
 pub const NORMS: MessageTag = MessageTag::new("start: norms of both parts", Payload::Scalar);
 
-/// This rank's rows of U (× k) and of V (× k), without zeros of both: components beyond the data's rank are `small`
+/// This rank's rows of U (× k) and of V (× k), without zeros of both: components beyond the data's rank are `fill`
 /// throughout, since no step leaves a pair of zeros. Collective.
 ///
 /// # Errors
 /// When the small eigenproblem is no numbers.
-pub fn factors<T: Real>(comm: &Communicator, low_rank: &LowRank<T>, k: usize, small: f64) -> Result<[Array2<f64>; 2]> {
+pub fn factors<T: Real>(comm: &Communicator, low_rank: &LowRank<T>, k: usize, fill: f64) -> Result<[Array2<f64>; 2]> {
     // With orthonormal R: L Rᵀ = (L W S⁻¹) S (R W)ᵀ with LᵀL = W S² Wᵀ; likewise with orthonormal L.
     let short = low_rank.orthonormal;
     let long = wide(&low_rank.sides[1 - short]);
@@ -31,7 +31,7 @@ pub fn factors<T: Real>(comm: &Communicator, low_rank: &LowRank<T>, k: usize, sm
     }
     let short_vectors = low_rank::product(&wide(&low_rank.sides[short]), &basis);
     let [left, right] = if short == 1 { [&long, &short_vectors] } else { [&short_vectors, &long] };
-    let (u, v) = parts(comm, left.view(), right.view(), &singular, small);
+    let (u, v) = parts(comm, left.view(), right.view(), &singular, fill);
     Ok([u, v])
 }
 
@@ -41,7 +41,7 @@ fn parts(
     left: ArrayView2<'_, f64>,
     right: ArrayView2<'_, f64>,
     singular: &[f64],
-    small: f64,
+    fill: f64,
 ) -> (Array2<f64>, Array2<f64>) {
     let k = left.ncols();
     let positive = |x: f64| x.max(0.0);
@@ -68,8 +68,8 @@ fn parts(
         };
         let weight = (singular.get(j).copied().unwrap_or(0.0) * x * y).sqrt();
         if weight <= 0.0 {
-            u.column_mut(j).fill(small);
-            v.column_mut(j).fill(small);
+            u.column_mut(j).fill(fill);
+            v.column_mut(j).fill(fill);
             continue;
         }
         for (out, side, norm) in [(&mut u, left, x), (&mut v, right, y)] {

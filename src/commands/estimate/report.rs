@@ -82,7 +82,7 @@ impl Report<'_> {
             "algo": job.method.description().name, "chosen_by_auto": job.automatic, "m": job.workload.m, "n": job.workload.n, "stored": job.workload.stored, "sparse": job.workload.sparse, "k": job.workload.k,
             "ranks": ranks, "parties": job.workload.parties(*ranks).0, "word": job.workload.word, "params": job.method.parameters(),
             "grid": cost.grid.map(|(pr, pc)| format!("{pr}x{pc}")),
-            "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "peak_bytes": self.peak()},
+            "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "start_bytes": cost.start, "peak_bytes": self.peak()},
             "formula": job.formula,
             "flops": job.formula.then(|| json!({"rank": sum(0), "total": sum(1), "by_kernel": by_kernel})),
             "traffic": job.formula.then(|| json!({"mpi_bytes": mpi_bytes, "messages": messages,
@@ -140,9 +140,10 @@ impl Report<'_> {
         let least = if job.formula { "" } else { "at least " };
         let _ = writeln!(
             out,
-            "memory    {least}{} of data and {} of factors on a rank; {} {} while it loads",
+            "memory    {least}{} of data and {} of factors on a rank{}; {} {} while it loads",
             size(cost.data),
             size(cost.factors),
+            if cost.start > 0.0 { format!(", before them {} for the start", size(cost.start)) } else { String::new() },
             if job.formula { "at most" } else { "about" },
             size(self.peak())
         );

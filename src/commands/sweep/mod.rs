@@ -10,6 +10,8 @@ mod runs;
 mod stability;
 mod summary;
 
+use std::path::Path;
+
 pub use self::args::SweepArgs;
 use self::choice::{Point, choose};
 use self::runs::{Sweep, Task};
@@ -25,6 +27,7 @@ use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::targets;
 use crate::output::targets::{Content, Target};
+use crate::warning::warn;
 
 /// The tasks of each group: the largest first, each to the group with the least work so far. The same on all ranks.
 fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {
@@ -44,6 +47,15 @@ fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {
 /// # Errors
 /// On all ranks, if arguments, data or the files of earlier runs are wrong.
 pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
+    let mut new: Vec<&Path> = args.output.ancestors().take_while(|path| !path.exists()).collect();
+    new.retain(|path| comm.is_root() && !path.as_os_str().is_empty());
+    perform(args, comm).inspect_err(|_| {
+        // Of a sweep that was refused nothing stays; a directory with results is not removed.
+        let _ = new.iter().try_for_each(std::fs::remove_dir);
+    })
+}
+
+fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
     let made = if comm.is_root() { std::fs::create_dir_all(&args.output) } else { Ok(()) };
     let made = made.map_err(|e| {
@@ -85,7 +97,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         done.inspect_err(|e| {
             if group.is_root() && groups > 1 {
                 // The other groups finish their runs; then the job ends with this error.
-                eprintln!("fednmf: {e}; the other groups continue");
+                warn(&format!("{e}; the other groups continue"));
             }
         })?;
         progress.note(&format!("k = {}, run {} done ({} of {count} of this group)", task.k, task.run, i + 1));

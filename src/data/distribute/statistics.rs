@@ -21,10 +21,12 @@ use crate::random::mix;
 pub struct Statistics {
     /// Number of nonzero entries.
     pub nonzeros: u64,
+    /// Number of missing entries (NaN); 0 for data of parties.
+    pub missing: u64,
     pub sum: f64,
     /// ‖M‖_F²
     pub norm2: f64,
-    /// The smallest and the largest entry; of private data, of those that this rank hosts, which do not leave it.
+    /// The smallest and the largest entry that is not missing, NaN if there is none; of private data, of those that this rank hosts, which do not leave it.
     pub min: f64,
     pub max: f64,
     /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
@@ -105,6 +107,7 @@ struct Totals {
     sum: Exact,
     norm2: Exact,
     nonzeros: u64,
+    missing: u64,
     checksum: u64,
 }
 
@@ -140,7 +143,7 @@ impl<T: Real> Row<'_, T> {
     fn add(self, place: impl Fn(usize) -> u64) {
         let (sum, norm2) = (self.totals.sum.scale, self.totals.norm2.scale);
         let (mut low, mut high) = ([0u64; 2], [0i64; 2]);
-        let (mut nonzeros, mut checksum) = (0u64, 0u64);
+        let (mut nonzeros, mut missing, mut checksum) = (0u64, 0u64, 0u64);
         for (at, v) in self.values.iter().enumerate() {
             let v = v.as_f64();
             for (which, units) in [Exact::units(sum, v), Exact::units(norm2, v * v)].into_iter().enumerate() {
@@ -151,11 +154,13 @@ impl<T: Real> Row<'_, T> {
             let hash = mix(hash.wrapping_add(v.to_bits().wrapping_mul(WEIGHTS[2])));
             // A missing entry (NaN) adds 0 to the sums and is no nonzero, but it counts in the checksum.
             nonzeros += u64::from(v.abs() > 0.0);
+            missing += u64::from(v.is_nan());
             checksum = checksum.wrapping_add(hash & u64::from(v != 0.0).wrapping_neg());
         }
         self.totals.sum.sum += (i128::from(high[0]) << 32) + i128::from(low[0]);
         self.totals.norm2.sum += (i128::from(high[1]) << 32) + i128::from(low[1]);
         self.totals.nonzeros += nonzeros;
+        self.totals.missing += missing;
         self.totals.checksum = self.totals.checksum.wrapping_add(checksum);
     }
 }
@@ -163,7 +168,7 @@ impl<T: Real> Row<'_, T> {
 impl Totals {
     /// Of no entry; those to come are of magnitude at most `largest`.
     fn new(largest: f64) -> Self {
-        Totals { sum: Exact::new(largest), norm2: Exact::new(largest * largest), nonzeros: 0, checksum: 0 }
+        Totals { sum: Exact::new(largest), norm2: Exact::new(largest * largest), nonzeros: 0, missing: 0, checksum: 0 }
     }
 
     /// Adds the entries of a block, and returns their fingerprint.
@@ -199,10 +204,11 @@ impl Statistics {
         let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
         // Two's complement: a sum modulo 2⁶⁴ is that of the signed numbers.
         comm.sum(STATISTICS, bytemuck::cast_slice_mut::<i64, u64>(&mut limbs));
-        let mut counts = [totals.nonzeros, totals.checksum];
+        let mut counts = [totals.nonzeros, totals.checksum, totals.missing];
         comm.sum(STATISTICS, &mut counts);
         let (sum, norm2) = (totals.sum.value(&limbs[..4]), totals.norm2.value(&limbs[4..]));
-        let figures = Statistics { nonzeros: counts[0], sum, norm2, min: 0.0, max: 0.0, checksum: counts[1] };
+        let [nonzeros, checksum, missing] = counts;
+        let figures = Statistics { nonzeros, missing, sum, norm2, min: 0.0, max: 0.0, checksum };
         Ok((figures.with_range(ends, shape).checked()?, fingerprints))
     }
 
@@ -245,17 +251,18 @@ impl Statistics {
         })?;
         let [sum, norm2] = [0, wide::WORDS].map(|at| wide::decode(&total[at..at + wide::WORDS]));
         let nonzeros = total[2 * wide::WORDS];
-        let figures = Statistics { nonzeros, sum, norm2, min: 0.0, max: 0.0, checksum: 0 };
+        let figures = Statistics { nonzeros, missing: 0, sum, norm2, min: 0.0, max: 0.0, checksum: 0 };
         let fingerprints = own.iter().map(|totals| totals.checksum).collect();
         Ok((figures.with_range(ends(blocks), shape).checked()?, fingerprints))
     }
 
     /// With the range of the stored entries, and of the zeros that are not stored.
     fn with_range(self, [max, least]: [f64; 2], (m, n): (usize, usize)) -> Self {
-        let (min, max) = if u128::from(self.nonzeros) < m as u128 * n as u128 {
-            ((-least).min(0.0), max.max(0.0))
-        } else {
-            (-least, max)
+        let observed = (m as u128 * n as u128).saturating_sub(self.missing.into());
+        let (min, max) = match u128::from(self.nonzeros) {
+            _ if observed == 0 => (f64::NAN, f64::NAN),
+            nonzeros if nonzeros < observed => ((-least).min(0.0), max.max(0.0)),
+            _ => (-least, max),
         };
         Statistics { min, max, ..self }
     }

@@ -71,24 +71,33 @@ impl BudgetFile {
         (self.limit - self.spent().0).max(0.0)
     }
 
-    /// Reserves what a run may spend before it spends it; a run that is resumed keeps its place.
+    /// Reserves what a run may spend before it spends it; a run that is resumed keeps its place. Returns what it had reserved
+    /// before, if anything.
     ///
     /// # Errors
     /// If all runs together would exceed the limit.
-    pub fn reserve(&mut self, run: &str, method: &str, epsilon: f64, delta: f64) -> Result<()> {
-        let before = self.runs.iter().filter(|other| other.run != run).map(|other| other.epsilon).sum::<f64>();
-        if before + epsilon > self.limit * (1.0 + ROUNDING) {
-            let left = (self.limit - before).max(0.0);
+    pub fn reserve(&mut self, run: &str, method: &str, epsilon: f64, delta: f64) -> Result<Option<Charge>> {
+        let others =
+            self.runs.iter().filter(|other| other.run != run).map(|other| other.epsilon).fold(0.0, |sum, x| sum + x);
+        if others + epsilon > self.limit * (1.0 + ROUNDING) {
+            let left = (self.limit - others).max(0.0);
             return Err(Error::input(format!(
-                "{} earlier run(s) on this data may spend {before} of an epsilon of {}, and this one asks for {epsilon}; \
+                "{} earlier run(s) on this data may spend {others} of an epsilon of {}, and this one asks for {epsilon}; \
                  {left} is left for --epsilon",
                 self.runs.iter().filter(|other| other.run != run).count(),
                 self.limit,
             )));
         }
-        self.runs.retain(|other| other.run != run);
+        let place = self.runs.iter().position(|other| other.run == run);
+        let before = place.map(|place| self.runs.remove(place));
         self.runs.push(Charge { run: run.into(), method: method.into(), epsilon, delta, ended: false });
-        Ok(())
+        Ok(before)
+    }
+
+    /// Takes back what a run has reserved, and leaves what it had reserved `before`.
+    pub fn withdraw(&mut self, run: &str, before: Option<Charge>) {
+        self.runs.retain(|other| other.run != run);
+        self.runs.extend(before);
     }
 
     /// Replaces what a run might have spent by what it spent.
@@ -117,6 +126,10 @@ mod tests {
         assert!(budget.reserve("run 3", "felb", 0.2, 1e-6).is_err());
         budget.settle("run 3", 0.02);
         budget.reserve("another", "felb", 0.08, 1e-6).unwrap();
+        let spent = budget.clone();
+        assert_eq!(budget.reserve("another", "felb", 0.07, 1e-6).unwrap().map(|charge| charge.epsilon), Some(0.08));
+        budget.withdraw("another", spent.runs.last().cloned());
+        assert_eq!(budget, spent);
         let (epsilon, delta) = budget.spent();
         assert!((epsilon - 1.0).abs() < 1e-12 && (delta - 1.1e-5).abs() < 1e-18, "{epsilon} {delta}");
         assert_eq!(BudgetFile::parse(&budget.text()).unwrap(), budget);

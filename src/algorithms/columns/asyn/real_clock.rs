@@ -18,6 +18,7 @@ use super::{Asyn, FROM_SERVER, SERVER, TO_SERVER, book_own, entries, entries_mut
 use crate::comm::{Backoff, MessageTag, Parties, Payload, idle_until_abort};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::warning::warn;
 
 /// Which parties are ready and which ones proceed: independent of the data.
 pub const TURNS: MessageTag = MessageTag::new("turns at the server", Payload::Control);
@@ -252,7 +253,7 @@ impl<T: Real> Asyn<T> {
         if !left {
             return Err(Error::failed(format!("{what} not been heard of for {seconds} s, and no other party is left")));
         }
-        eprintln!("fednmf: warning: {what} not been heard of for {seconds} s; the others continue without it");
+        warn(&format!("{what} not been heard of for {seconds} s; the others continue without it"));
         Ok(())
     }
 

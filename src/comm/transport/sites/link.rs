@@ -17,6 +17,7 @@ use super::proxy::{Address, connect};
 use super::seal::{Channel, Own, channels};
 use super::tls::{Identity, Refusal, Stream, explain};
 use crate::error::{EXIT_FAILED, Error, Result};
+use crate::warning::warn;
 
 /// How a site takes part.
 #[derive(Debug, Clone)]
@@ -411,11 +412,11 @@ impl Link {
     fn reconnect(&self, why: &str) -> (Arc<Stream>, Decoder) {
         let patience = self.config.patience;
         let until = Instant::now() + patience;
-        eprintln!(
-            "fednmf: warning: lost the connection to the hub {} ({why}); trying again for {} s",
+        warn(&format!(
+            "lost the connection to the hub {} ({why}); trying again for {} s",
             self.config.hub,
             patience.as_secs()
-        );
+        ));
         let known = Known { run: &self.run, roster: &self.roster };
         loop {
             match enter(&self.config, &self.identity, &self.own, Some(&known), until) {
@@ -478,10 +479,9 @@ impl Link {
             Frame::Control(control) => match control {
                 Control::Present(peer) => self.resend(peer),
                 Control::Ping => self.push(None, Frame::Control(Control::Pong)),
-                Control::Away(site, seconds) if self.config.tells => eprintln!(
-                    "fednmf: warning: {} has lost its connection; waiting for it for {seconds} s",
-                    self.name(site)
-                ),
+                Control::Away(site, seconds) if self.config.tells => {
+                    warn(&format!("{} has lost its connection; waiting for it for {seconds} s", self.name(site)))
+                }
                 Control::Left(site) => {
                     if let Some(peer) = self.lock().peers.get_mut(site) {
                         peer.has_left = true;
