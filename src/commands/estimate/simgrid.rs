@@ -2,9 +2,9 @@
 //! `smpirun -replay` on the model of a cluster.
 //!
 //! An amount of computing is the seconds that it takes at the measured rates, times [`SPEED`]; so the hosts of a platform
-//! compute at 1 Gf. All-reduces are SimGrid's own. Gathers and scattered sums within a row or column of the grid are
-//! messages between two ranks, since a replay knows one communicator only: recursive doubling and halving among a power of
-//! two, a ring among others (Thakur, Rabenseifner and Gropp, 2005). The bytes are the same.
+//! compute at 1 Gf. Short all-reduces are SimGrid's own. The other collectives are written as the messages of their usual
+//! algorithms (Thakur, Rabenseifner and Gropp, 2005), since a replay has no communicators of a grid's rows and columns:
+//! recursive doubling and halving among a power of two, a ring among others, and one after the other for an all-reduce.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 
 /// Units of computing in a second, "1Gf" in a platform file.
 const SPEED: f64 = 1e9;
+
+/// Bytes below which an all-reduce sends its vector whole, as Open MPI does.
+const SHORT: u64 = 10_000;
 
 /// The file that lists those of the ranks, for `smpirun -replay`.
 pub const LIST: &str = "ranks.txt";
@@ -68,16 +71,28 @@ fn send(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result
     }
     match message.pattern {
         Pattern::Local => Ok(()),
-        // The replay counts bytes, and an addition for each word of 8.
-        Pattern::AllReduce | Pattern::PartySum => writeln!(out, "{rank} allreduce {bytes} {}", bytes / 8),
-        Pattern::AllGather => exchanges(message, rank).try_for_each(|step| exchange(out, rank, &step)),
-        Pattern::ReduceScatter => {
-            let mut steps: Vec<Exchange> = exchanges(message, rank).collect();
-            // Halving begins with the largest part.
-            steps.reverse();
-            steps.iter().try_for_each(|step| exchange(out, rank, step))
+        Pattern::AllReduce | Pattern::PartySum if bytes < SHORT => {
+            // The replay counts bytes, and an addition for each word of 8.
+            writeln!(out, "{rank} allreduce {bytes} {}", bytes / 8)
         }
+        Pattern::AllReduce | Pattern::PartySum => {
+            scatter(out, message, rank)?;
+            gather(out, message, rank)
+        }
+        Pattern::AllGather => gather(out, message, rank),
+        Pattern::ReduceScatter => scatter(out, message, rank),
     }
+}
+
+fn gather(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result<()> {
+    exchanges(message, rank).try_for_each(|step| exchange(out, rank, &step))
+}
+
+/// A gather backwards: halving begins with the largest part.
+fn scatter(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result<()> {
+    let mut steps: Vec<Exchange> = exchanges(message, rank).collect();
+    steps.reverse();
+    steps.iter().try_for_each(|step| exchange(out, rank, step))
 }
 
 /// A message to one rank at the same time as one from another.
@@ -148,6 +163,22 @@ mod tests {
                 assert_eq!(held[rank], expected, "rank {rank} of {ranks}, {group} with stride {stride}");
                 assert_eq!(received[rank], 100 * (group as u64 - 1));
             }
+        }
+    }
+
+    #[test]
+    fn a_long_all_reduce_sends_all_but_the_own_part_twice() {
+        for (ranks, words) in [(4, 4000), (6, 6000)] {
+            let mut text = Vec::new();
+            send(&mut text, &Message::all_reduce("sum", ranks, words, 8, 1), 1).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            let sent: u64 = text
+                .lines()
+                .filter(|line| line.contains("isend"))
+                .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+                .sum();
+            assert_eq!(sent, (2 * 8 * words * (ranks - 1) / ranks) as u64, "{text}");
+            assert!(!text.contains("allreduce"), "{text}");
         }
     }
 }
