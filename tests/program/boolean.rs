@@ -79,7 +79,10 @@ fn the_authors_step_of_elbmf_finds_more_under_noise() {
 /// --gamma auto keeps 1 where V is clear after ten rounds, and starts over where it is not.
 #[test]
 fn gamma_auto_is_as_good_as_the_better_choice() {
-    let digits = format!("--input {} --binarize 8 -k 20 --parties 50", crate::common::data("digits.npy").display());
+    let digits = format!(
+        "--input {} --binarize 8 -k 20 --parties 50 --max-iters 15",
+        crate::common::data("digits.npy").display()
+    );
     let noisy = "--input synthetic:tiles,noise=0.2,density=0.6,seed=1 -k 10 --parties 10".to_string();
     for (line, starts_over) in [(digits, false), (noisy, true)] {
         let f1 = |gamma: &str| {
@@ -95,9 +98,9 @@ fn gamma_auto_is_as_good_as_the_better_choice() {
 #[test]
 fn asso_weighs_ones_and_zeros() {
     let run = |more: &str| {
-        let line =
-            "--algo asso --parties 1 -k 5 --eval-every 0 --input synthetic:tiles,m=200,n=100,k=5,noise=0.1,seed=1";
-        let summary = fednmf(0, &format!("{} {more}", line.replace("--eval-every 0", "--eval-every 1000"))).ok();
+        let line = "--algo asso --parties 1 -k 5 --eval-every 1000 --tau 0.4 --refit none";
+        let line = format!("{line} --input synthetic:tiles,m=200,n=100,k=5,noise=0.1,seed=1");
+        let summary = fednmf(0, &format!("{line} {more}")).ok();
         ["recall", "rel_error"].map(|name| summary[name].as_f64().unwrap())
     };
     let [[equal, error], [bold, _], [timid, _]] = ["", "--loss-weight 0.2", "--loss-weight 5"].map(run);

@@ -81,7 +81,7 @@ fn automatic_penalties_lead_to_consensus() {
     for (input, most) in [
         ("--input synthetic:planted,m=200,n=300,seed=1 -k 10 --max-iters 30".to_string(), 0.005),
         ("--input synthetic:exponential,seed=1 -k 5 --max-iters 30".to_string(), 0.005),
-        (format!("--transpose -k 49 --max-iters 10 --input {}", crate::common::data("digits.npy").display()), 0.03),
+        (format!("--transpose -k 49 --max-iters 10 --input {}", crate::common::data("digits.npy").display()), 0.05),
     ] {
         let summary = fednmf(0, &format!("--algo ppdnmf --plain --parties 10 --eval-every 1000 {input}")).ok();
         let disagreement = number(&summary, "disagreement");

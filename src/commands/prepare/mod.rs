@@ -5,15 +5,17 @@
 //! several parties are never computed together: document frequencies, quantiles and lists of values tell of the rows behind
 //! them.
 
+mod matrix;
 mod one_hot;
 mod rules;
 mod weights;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use self::matrix::Prepared;
 use self::rules::Rules;
 use crate::comm::Communicator;
 use crate::data;
@@ -67,16 +69,6 @@ pub enum How {
 fn share(text: &str) -> std::result::Result<f64, String> {
     let parsed = text.parse().ok().filter(|q: &f64| *q > 0.0 && *q < 1.0);
     parsed.ok_or_else(|| "must be between 0 and 1, such as 0.95".to_string())
-}
-
-/// A matrix by its nonzeros, row by row, with the names that it has.
-#[derive(Debug, Default, PartialEq)]
-pub struct Prepared {
-    /// (column, value), ascending.
-    pub rows: Vec<Vec<(usize, f64)>>,
-    pub cols: usize,
-    pub row_names: Option<Vec<String>>,
-    pub column_names: Option<Vec<String>>,
 }
 
 /// Prepares a matrix; the only rank reads and writes. Collective.
@@ -158,9 +150,4 @@ fn check_outputs(args: &PrepareArgs) -> Result<()> {
         return Err(Error::input("--save-rules: is the same file as --output; give each a name of its own"));
     }
     Ok(())
-}
-
-/// An error about a file that cannot be written.
-fn unwritable(path: &Path, e: &std::io::Error) -> Error {
-    Error::failed(format!("{}: cannot be written: {e}; check the directory and the free space", path.display()))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Prepared;
+use super::matrix::Prepared;
 use super::rules::{Column, Kind, Rules};
 use crate::data::TableOptions;
 use crate::data::formats::fields::{FirstLines, fields, is_missing, names_an_index, next_line, number, text_of};

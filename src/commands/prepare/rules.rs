@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::unwritable;
+use super::write::unwritable;
 use crate::error::{Error, Result};
 
 /// What was found in data, and is applied to it or to other data.

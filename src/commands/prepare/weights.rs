@@ -1,6 +1,6 @@
 //! Preparations of a numeric matrix: tf-idf weights, and ones above a quantile of each column.
 
-use super::Prepared;
+use super::matrix::Prepared;
 use super::rules::{Rules, check_columns};
 use crate::error::Result;
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Result as IoResult, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Prepared, unwritable};
+use super::matrix::Prepared;
 use crate::data::formats::npy::write_header;
 use crate::error::{Error, Result};
 
@@ -91,4 +91,9 @@ fn quoted(names: Option<&[String]>, at: usize) -> String {
         Some(name) => format!("\"{}\"", name.replace('"', "\"\"")),
         None => at.to_string(),
     }
+}
+
+/// An error about a file that cannot be written.
+pub fn unwritable(path: &Path, e: &std::io::Error) -> Error {
+    Error::failed(format!("{}: cannot be written: {e}; check the directory and the free space", path.display()))
 }
