@@ -17,6 +17,7 @@ use super::shared::grid::GridArgs;
 use super::shared::init::InitArgs;
 use super::shared::missing::MissingArgs;
 use super::shared::secure_sum::{SecureSumArgs, ThresholdArgs};
+use super::shared::sketched_step::StepArgs;
 use super::{Algorithm, Problem};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
@@ -31,6 +32,7 @@ pub struct Groups<'a> {
     pub secure_sum: Option<&'a SecureSumArgs>,
     pub threshold: Option<&'a ThresholdArgs>,
     pub dp: Option<&'a DpArgs>,
+    pub step: Option<&'a StepArgs>,
     /// Whether parties take their turns in real time.
     pub real_time: bool,
     /// Where the order of merges is to be written.

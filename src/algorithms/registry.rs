@@ -112,6 +112,7 @@ mod tests {
                 ("secure-sum", groups.secure_sum.is_some()),
                 ("secure-threshold", groups.threshold.is_some()),
                 ("dp", groups.dp.is_some()),
+                ("mu-alpha", groups.step.is_some()),
             ] {
                 assert_eq!(entry.takes(option), served, "--{option} of {method}: see Method::groups");
             }

@@ -9,6 +9,7 @@ use crate::commands::audit::AuditArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::evaluate::EvaluateArgs;
 use crate::commands::factorize::RunArgs;
+use crate::commands::prepare::PrepareArgs;
 use crate::commands::project::ProjectArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
@@ -63,6 +64,9 @@ pub enum Command {
         #[arg(short = 'o', long, value_name = "FILE")]
         output: PathBuf,
     },
+    /// Make a matrix from raw data: tf-idf weights of counts, ones above a quantile of each column, or a column for each value of
+    /// a table (one-hot)
+    Prepare(PrepareArgs),
     /// Describe a matrix: shape, density, range, zero rows and columns
     Inspect {
         /// Any input that a run takes

@@ -22,7 +22,7 @@ use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
-use crate::commands::{audit, estimate, evaluate, list, project, report, sweep, tools};
+use crate::commands::{audit, estimate, evaluate, list, prepare, project, report, sweep, tools};
 #[cfg(feature = "sites")]
 use crate::commands::{join, join::JoinArgs, keygen, serve};
 use crate::driver;
@@ -248,6 +248,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
                 let spec = tools::matrix(&input, transpose, table).map_err(Error::on_all_ranks)?;
                 tools::inspect(&spec, json, comm)
             }
+            Command::Prepare(args) => prepare::prepare(&args, comm),
             Command::Evaluate(args) => evaluate::evaluate(&args, comm),
             Command::Audit(args) => audit::audit(&args, comm),
             Command::Project(args) => project::project(&args, comm),

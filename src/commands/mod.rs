@@ -10,6 +10,7 @@ pub mod join;
 #[cfg(feature = "sites")]
 pub mod keygen;
 pub mod list;
+pub mod prepare;
 pub mod project;
 mod provenance;
 pub mod report;

@@ -14,6 +14,7 @@ use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use crate::algorithms::shared::sketched_step::StepArgs;
 use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
 use crate::comm::{Communicator, Parties, Signals};
@@ -190,6 +191,15 @@ fn note_settings(settings: &Settings, progress: &mut Progress) {
     }
     if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
         progress.warn(&format!("--secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
+    }
+    let parameters = settings.method.parameters();
+    // A sketch of all rows and columns is exact, and the step is that of hals.
+    let sketched = parameters.get("sketch_size").is_some_and(|size| size.as_str() != Some("100%,100%"));
+    if sketched && settings.method.groups().step.is_some_and(StepArgs::lets_scales_drift) {
+        progress.warn(
+            "--mu-alpha 0 --mu-beta 0: nothing holds the scale of a component between sketches; it grows in one factor and vanishes \
+             in the other, until numbers overflow; use --mu-alpha 0.01, or --algo hals for a step without regularisation",
+        );
     }
     if let Some(path) = &settings.record_view {
         progress.warn(&format!(

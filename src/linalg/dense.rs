@@ -1,18 +1,34 @@
 //! Products of dense blocks with tall-skinny factors, in parallel over rows of the result, and Gram matrices.
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::mkl::gemm;
 use super::real::Real;
+use super::simd::Lanes;
 use super::tall_skinny::{self, RowSelection};
 use super::threads::over_rows;
 
 /// A dense block, rows × cols, row-major.
 pub type Dense<T> = Array2<T>;
 
-/// out = FᵀF for a factor F rows × k and out k × k.
+/// Rows of a factor whose Gram matrix is summed in f32.
+const F32_ROWS: usize = 1 << 16;
+
+/// out = FᵀF for a factor F rows × k and out k × k. In f32 the Gram matrices of [`F32_ROWS`] rows at a time are added up in
+/// f64, since a long sum in f32 loses its last terms.
 pub fn gram<T: Real>(f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-    gemm(T::one(), &f.t(), f, T::zero(), out);
+    if size_of::<T>() == size_of::<f64>() || f.nrows() <= F32_ROWS {
+        return gemm(T::one(), &f.t(), f, T::zero(), out);
+    }
+    f64::with_buffer(|sums| {
+        sums.clear();
+        sums.resize(out.len(), 0.0);
+        for part in f.axis_chunks_iter(Axis(0), F32_ROWS) {
+            gemm(T::one(), &part.t(), &part, T::zero(), out);
+            sums.iter_mut().zip(out.iter()).for_each(|(sum, x)| *sum += x.as_f64());
+        }
+        out.iter_mut().zip(sums).for_each(|(x, sum)| *x = T::from_f64(*sum));
+    });
 }
 
 /// out = X·B for X rows × cols in row order, B cols × k and out rows × k.

@@ -35,6 +35,7 @@ pub(crate) use mkl::prefetch;
 pub use mkl::{gemm, large_pages, version as mkl_version};
 pub use order::Order;
 pub use real::Real;
+pub use residual::squares;
 pub(crate) use threads::over_rows;
 pub use threads::{even_part, start_threads, with_threads};
 

@@ -21,7 +21,7 @@ impl<T: Real> Block<T> {
             Block::Dense(x) => {
                 x.rows().into_iter().map(|row| row.iter().map(|x| x.as_f64() * x.as_f64()).sum::<f64>()).sum()
             }
-            Block::Sparse(x) => x.matrix().data().chunks(4096).map(|part| sum_of(part, |x| x * x)).sum(),
+            Block::Sparse(x) => squares(x.matrix().data()),
             Block::Bits(x) => x.count() as f64,
         }
     }
@@ -161,6 +161,11 @@ fn widened<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
     let mut out = Order::Rows.zeros(f.nrows(), f.ncols());
     out.zip_mut_with(f, |out, f| *out = f.as_f64());
     out
+}
+
+/// Σ x² in f64: a sum of 2²⁴ equal terms in f32 would grow no further.
+pub fn squares<T: Real>(values: &[T]) -> f64 {
+    values.chunks(4096).map(|part| sum_of(part, |x| x * x)).sum()
 }
 
 /// FᵀF in f64.

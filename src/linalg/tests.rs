@@ -4,7 +4,7 @@ use ndarray::{Array2, ArrayView2, s};
 use proptest::prelude::*;
 use sprs::CsMatI;
 
-use super::{Bits, Block, Csr, Order, Real, SparseKernel, gram};
+use super::{Bits, Block, Csr, Order, Real, SparseKernel, gram, squares};
 use crate::linalg::simd::with_each_arch;
 use crate::random::{Purpose, Stream, uniform_factor};
 
@@ -158,4 +158,19 @@ fn a_residual_near_zero_keeps_its_digits() {
     let want = wide.iter().map(|x| (x * 1e-9).powi(2)).sum::<f64>();
     let got = x.residual2(&u.view(), &v.view());
     assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
+}
+
+/// A first square of 2²⁸, beside which single ones vanish in f32, also in sums over lanes.
+#[test]
+fn long_sums_in_f32_lose_no_terms() {
+    let ones = 1usize << 22;
+    let mut values = vec![1.0f32; ones + 16];
+    values[..16].fill(16384.0);
+    let expected = 16.0 * f64::from(1 << 28) + ones as f64;
+    assert_eq!(squares(&values), expected);
+    // The terms of a Gram matrix are added up in parts, of which the first alone has large ones.
+    let factor = ArrayView2::from_shape((values.len(), 1), &values).unwrap();
+    let mut out = Array2::<f32>::zeros((1, 1));
+    gram(&factor, &mut out.view_mut());
+    assert!((f64::from(out[[0, 0]]) - expected).abs() < 1e5, "{} {expected}", out[[0, 0]]);
 }

@@ -179,7 +179,16 @@ fn every_variant_gives_the_same_bits_and_bytes_on_any_number_of_ranks() {
             let summary = fednmf(ranks, &line).arg(data("digits.npy")).arg("--output").arg(&out).ok();
             let (u, v) = (factor(&out, "U"), factor(&out, "V"));
             let (one, a, b) = first.get_or_insert_with(|| (summary.clone(), u.clone(), v.clone()));
-            for name in ["rel_error", "rmsd", "rmsd_refit", "distance", "drift", "drift_aligned", "orthogonality_gap"] {
+            for name in [
+                "rel_error",
+                "rmsd",
+                "rmsd_refit",
+                "distance",
+                "drift",
+                "drift_aligned",
+                "barycenter_loss",
+                "orthogonality_gap",
+            ] {
                 let (x, y) = (number(one, name), number(&summary, name));
                 assert_eq!(x.to_bits(), y.to_bits(), "{line} on {ranks} ranks: {name} {x} {y}");
             }
@@ -207,6 +216,24 @@ fn a_party_sends_and_receives_its_factor_once_per_round() {
         let once = format!("--algo ipalm --eval-every 0 {}", line.replace("--local-iters 2", ""));
         assert_eq!(party_bytes(&fednmf(ranks, &once).ok(), "V_j to the server"), one * 10 / rounds as u64);
     }
+}
+
+/// (4) is a minimum over permutations: half of what is left after the alignment of a method that has the best one, and at most
+/// half of the whole drift of one that has none.
+#[test]
+fn the_barycenter_loss_is_the_least_over_permutations() {
+    let measures = |algo: &str, parties: usize| {
+        let line =
+            format!("--algo {algo} --parties {parties} -k 4 --max-iters 3 --local-iters 20 --eval-every 100 --input");
+        let summary = fednmf(0, &line).arg(data("digits.npy")).ok();
+        ["barycenter_loss", "drift_aligned", "drift"].map(|name| number(&summary, name))
+    };
+    let [loss, aligned, _] = measures("fnmf", 5);
+    assert!(loss > 0.0 && (2.0 * loss / aligned - 1.0).abs() < 1e-9, "{loss} {aligned}");
+    let [loss, _, drift] = measures("fedavg", 5);
+    assert!(loss > 0.0 && loss < 0.5 * drift, "{loss} {drift}");
+    let [loss, ..] = measures("fnmf", 1);
+    assert!(loss < 1e-20, "{loss}");
 }
 
 #[test]

@@ -75,6 +75,20 @@ fn the_first_experiment_reaches_the_centralised_error() {
     assert!((at_ten - 0.1017).abs() < spread && at_ten > sum, "{at_ten}");
 }
 
+/// With the automatic penalties the agents agree, also where each has few columns and there are many components.
+#[test]
+fn automatic_penalties_lead_to_consensus() {
+    for (input, most) in [
+        ("--input synthetic:planted,m=200,n=300,seed=1 -k 10 --max-iters 30".to_string(), 0.005),
+        ("--input synthetic:exponential,seed=1 -k 5 --max-iters 30".to_string(), 0.005),
+        (format!("--transpose -k 49 --max-iters 10 --input {}", crate::common::data("digits.npy").display()), 0.05),
+    ] {
+        let summary = fednmf(0, &format!("--algo ppdnmf --plain --parties 10 --eval-every 1000 {input}")).ok();
+        let disagreement = number(&summary, "disagreement");
+        assert!(disagreement < most, "{input}: {disagreement}");
+    }
+}
+
 const SMALL: &str = "--algo ppdnmf --input synthetic:exponential,m=8,n=30,k=3 -k 3 --admm-iters 3 --max-iters 2";
 
 #[test]

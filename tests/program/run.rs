@@ -106,6 +106,26 @@ fn a_full_sketch_without_regularisation_is_hals() {
     }
 }
 
+/// Without regularisation sketches let the scales of a component drift: 1e56 after 1000 iterations on the digits.
+#[test]
+fn steps_that_hold_no_scale_are_warned_of() {
+    let warned = |line: &str| {
+        let output = fednmf(0, &format!("{line} --input synthetic:planted,m=30,n=20,k=2 -k 2 --max-iters 2")).run();
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output.stderr.contains("--mu-alpha 0 --mu-beta 0")
+    };
+    let free = "--mu-alpha 0 --mu-beta 0";
+    assert!(warned(&format!("--algo dsanls {free}")) && warned(&format!("--algo syn-ssd-uv --parties 2 {free}")));
+    for line in [
+        format!("--algo dsanls {free} --sketch-size 100%"),
+        format!("--algo syn-sd --parties 2 {free}"),
+        "--algo dsanls --mu-alpha 0".into(),
+        "--algo dsanls".into(),
+    ] {
+        assert!(!warned(&line), "{line}");
+    }
+}
+
 #[test]
 fn an_exact_low_rank_matrix_is_recovered() {
     for algo in ["hals", "bpp"] {

@@ -1,6 +1,7 @@
 //! ASSO (Miettinen, Mielikäinen, Gionis, Das, Mannila: The Discrete Basis Problem). Candidates are the rows of the
 //! association matrix at confidence τ: column j belongs to candidate i where at least the share τ of the rows with i have
-//! j too. One iteration takes the candidate that corrects most entries, each row using it if that is a gain for the row.
+//! j too. One iteration takes the candidate with the largest gain, w⁺ for each one that it covers anew less w⁻ for each
+//! zero; a row uses it if that is a gain for the row.
 
 use super::Client;
 use super::vote;
@@ -21,6 +22,13 @@ pub struct AssoArgs {
     /// Confidence from which on one column implies another
     #[arg(long, value_name = "X", default_value = "0.6", value_parser = parameters::number(0.0, 1.0))]
     pub tau: f64,
+    /// Weight of a one that a component covers: w+ of the paper
+    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1e6))]
+    pub gain_weight: f64,
+    /// Weight of a zero that a component covers: w- of the paper. Less than --gain-weight covers more ones, more covers fewer
+    /// zeros
+    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1e6))]
+    pub loss_weight: f64,
     #[command(flatten)]
     #[serde(flatten)]
     pub vote: VoteArgs,
@@ -52,6 +60,8 @@ type Words = Vec<(u32, u64)>;
 
 struct Asso<T> {
     found: Found<T>,
+    /// w⁺ and w⁻.
+    weights: [f64; 2],
     candidates: Vec<Words>,
     /// Ones left in each column.
     left_in: Vec<usize>,
@@ -62,11 +72,13 @@ struct Asso<T> {
 
 fn build<T: Real>(args: &AssoArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let (k, tau) = (problem.k, args.tau);
+    let weights = [args.gain_weight, args.loss_weight];
     vote::build(problem, &args.vote, Some(k), move |client, _| {
         let found = Found::new(client, k);
         let (rows, n) = client.x.shape();
         let row_words = vec![0; rows.div_ceil(64)];
         Asso {
+            weights,
             candidates: candidates(&found.ones, tau),
             left_in: vec![0; n],
             best_rows: row_words.clone(),
@@ -122,7 +134,8 @@ impl<T: Real> Local<T> for Asso<T> {
         for i in 0..rows {
             each(left.row(i), |j| self.left_in[j] += 1);
         }
-        let (mut best, mut best_gain) = (None, 0);
+        let [gain_weight, loss_weight] = self.weights;
+        let (mut best, mut best_gain) = (None, 0.0);
         for (c, candidate) in self.candidates.iter().enumerate() {
             // No candidate corrects more than the ones that are left in its columns.
             let bound: usize = candidate
@@ -133,17 +146,18 @@ impl<T: Real> Local<T> for Asso<T> {
                     sum
                 })
                 .sum();
-            if bound <= best_gain {
+            if gain_weight * bound as f64 <= best_gain {
                 continue;
             }
             self.rows.fill(0);
-            let mut gain = 0;
+            let mut gain = 0.0;
             for i in 0..rows {
                 let right = shared(candidate, left.row(i));
                 if right > 0 {
                     let wrong = shared(candidate, clear.row(i));
-                    if right > wrong {
-                        gain += right - wrong;
+                    let own = gain_weight * right as f64 - loss_weight * wrong as f64;
+                    if own > 0.0 {
+                        gain += own;
                         self.rows[i / 64] |= 1 << (i % 64);
                     }
                 }

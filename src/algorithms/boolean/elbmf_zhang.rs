@@ -2,7 +2,7 @@
 //! under a weight λ_t = λ·rate^t that pushes entries towards 0 or 1.
 //!
 //! * `elbmf` (Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent): inertial
-//!   proximal gradients with two elastic nets; rounded at ½.
+//!   proximal gradients with two elastic nets; rounded at ½. The steps are those of the authors' code, or felb's.
 //! * `zhang` (Zhang, Li, Ding, Zhang: Binary Matrix Factorization with Applications): multiplicative updates of a penalty
 //!   method; rounded at the two thresholds, of a grid of 100 × 100, whose Boolean product fits the party's rows best.
 
@@ -32,6 +32,16 @@ pub struct WeightArgs {
     pub lambda_rate: f64,
 }
 
+/// The length of ELBMF's steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepSize {
+    /// 2(1-b)/(1+2b)/|G|, b being --inertia (1/(1.1|G|) without inertia), entries cut at 0: the authors' code
+    Ipalm,
+    /// 1/|G|, entries cut to [0, 1]: the step of felb
+    Lipschitz,
+}
+
 /// Parameters of ELBMF.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct ElbmfArgs {
@@ -44,6 +54,9 @@ pub struct ElbmfArgs {
     /// Share of the last change that a proximal step carries on; 0 for none
     #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, 1.0))]
     pub inertia: f64,
+    /// Length of a proximal step, G being the Gram matrix of the other factor in the Frobenius norm
+    #[arg(long, value_name = "STEP", value_enum, default_value_t = StepSize::Ipalm)]
+    pub step_size: StepSize,
     #[command(flatten)]
     #[serde(flatten)]
     pub vote: VoteArgs,
@@ -67,7 +80,10 @@ impl Method for ElbmfArgs {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let step = ProximalStep {
-            rule: ProximalRule::Lipschitz,
+            rule: match self.step_size {
+                StepSize::Ipalm => ProximalRule::Ipalm,
+                StepSize::Lipschitz => ProximalRule::Lipschitz,
+            },
             kappa: self.kappa,
             lambda: self.weight.lambda,
             inertia: self.inertia,

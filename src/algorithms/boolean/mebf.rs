@@ -2,7 +2,7 @@
 //! One iteration grows a component from the middle one of the columns (ordered by their ones left) and all columns that
 //! share more than `--tau` of it, or likewise from the middle row, whichever fits what is left better. Where that does
 //! not lessen the error, from what the two heaviest columns, or rows, have in common. It ends when that does not help
-//! either, or 95 % of the ones are covered.
+//! either, or the share `--cover-limit` of the ones is covered.
 
 use ndarray::Array2;
 
@@ -24,6 +24,9 @@ pub struct MebfArgs {
     /// Share of a pattern that a row or column needs to join it
     #[arg(long, value_name = "X", default_value = "0.5", value_parser = parameters::number(0.0, 1.0))]
     pub tau: f64,
+    /// Share of the ones from which on no component is added
+    #[arg(long, value_name = "X", default_value = "0.95", value_parser = parameters::number(0.0, 1.0))]
+    pub cover_limit: f64,
     #[command(flatten)]
     #[serde(flatten)]
     pub vote: VoteArgs,
@@ -50,9 +53,6 @@ impl Method for MebfArgs {
     }
 }
 
-/// The share of the ones that is enough.
-const ENOUGH: f64 = 0.95;
-
 /// Rows and columns of a component, a bit each.
 struct Pattern {
     rows: Vec<u64>,
@@ -62,6 +62,7 @@ struct Pattern {
 struct Mebf<T> {
     found: Found<T>,
     tau: f64,
+    cover_limit: f64,
     total: usize,
     /// `found.left` by columns.
     left: Bits,
@@ -72,7 +73,7 @@ struct Mebf<T> {
 }
 
 fn build<T: Real>(args: &MebfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let (k, tau) = (problem.k, args.tau);
+    let (k, tau, cover_limit) = (problem.k, args.tau, args.cover_limit);
     vote::build(problem, &args.vote, Some(k), move |client, _| {
         let found = Found::new(client, k);
         let (rows, n) = client.x.shape();
@@ -84,6 +85,7 @@ fn build<T: Real>(args: &MebfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Al
             by_row: none(),
             order: Vec::with_capacity(rows.max(n)),
             tau,
+            cover_limit,
             found,
         }
     })
@@ -153,7 +155,7 @@ impl<T: Real> Mebf<T> {
 impl<T: Real> Local<T> for Mebf<T> {
     fn iterate(&mut self, _: &Client<T>, t: usize) {
         let covered = self.total - self.found.left.count();
-        if t >= self.found.k() || covered as f64 >= ENOUGH * self.total as f64 {
+        if t >= self.found.k() || covered as f64 >= self.cover_limit * self.total as f64 {
             return;
         }
         for weak in [false, true] {

@@ -4,17 +4,20 @@
 //! x ← prox(y − η ∘ (yG − r)),  y = x + β (x − x_before),
 //!
 //! where the prox is that of the two elastic nets around 0 and 1 (FELB (3), (6)) with κ and λ scaled by the step, then a
-//! cut to [0, 1], then the pull towards the shared factor (7), likewise scaled. Zhang's method takes another step on the
-//! same G and r. One pass over the memory, rows in tiles
-//! of vectors; what happens to a row does not depend on its place, and everything is summed in one order.
+//! cut to [0, 1] or to the nonnegative numbers, then the pull towards the shared factor (7), likewise scaled. Zhang's
+//! method takes another step on the same G and r. One pass over the memory, rows in tiles of vectors; what happens to a row
+//! does not depend on its place, and everything is summed in one order.
 
 use pulp::{Simd, WithSimd};
 
 use crate::linalg::Real;
-use crate::linalg::simd::{dispatch, lanes, load, store};
+use crate::linalg::simd::{Lanes, dispatch, lanes, load, store};
 
 /// Rows of a tile.
 const TILE: usize = 64;
+
+/// Tiles of a Gram matrix whose products are summed in the arithmetic of the factor; these sums are added up in f64.
+const TILES_OF_SUM: usize = 32;
 
 /// Kept out of 0/0 in multiplicative steps.
 const TINY: f64 = 1e-12;
@@ -22,8 +25,11 @@ const TINY: f64 = 1e-12;
 /// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ProximalRule {
-    /// η = 1 / ‖G‖_F, which bounds 1 / the Lipschitz constant from below.
+    /// η = 1 / ‖G‖_F, which bounds 1 / the Lipschitz constant from below; entries are cut to [0, 1].
     Lipschitz,
+    /// η = 2 (1 − β) / (1 + 2β) / ‖G‖_F, the step of iPALM, or 1 / (1.1 ‖G‖_F) without inertia (β = 0), as in the code of
+    /// ELBMF's authors; entries are cut at 0 alone.
+    Ipalm,
     /// η = x ⊘ (xG): Lee and Seung's.
     Multiplicative,
     /// No prox: Lee and Seung's update of ½‖A − UVᵀ‖² + ½λ Σ (x² − x)² (Zhang et al., ICDM 2007).
@@ -48,6 +54,25 @@ pub fn prox<T: Real>(x: T, kappa: T, lambda: T) -> T {
     let y = if x <= T::from_f64(0.5) { x - kappa } else { x + kappa + lambda } / (one + lambda);
     let y = if y > T::zero() { y } else { T::zero() };
     if y < one { y } else { one }
+}
+
+/// As [`prox`], but cut at 0 alone: entries may exceed 1.
+#[inline(always)]
+fn prox_nonnegative<T: Real>(x: T, kappa: T, lambda: T) -> T {
+    let one = T::one();
+    let above = x - one - kappa;
+    if above > T::zero() { one + above / (one + lambda) } else { prox(x, kappa, lambda) }
+}
+
+/// The length of a step, for ‖G‖_F.
+fn length(rule: ProximalRule, norm: f64, inertia: f64) -> f64 {
+    // A factor of zeros gives no direction: the step is then the prox alone, with the data's own unit.
+    let norm = if norm > 0.0 { norm } else { 1.0 };
+    match rule {
+        ProximalRule::Ipalm if inertia > 0.0 => 2.0 * (1.0 - inertia) / (1.0 + 2.0 * inertia) / norm,
+        ProximalRule::Ipalm => 1.0 / (1.1 * norm),
+        ProximalRule::Lipschitz | ProximalRule::Multiplicative | ProximalRule::Penalty => 1.0 / norm,
+    }
 }
 
 /// out = FᵀF for the rows of F (each k long), out k × k.
@@ -157,16 +182,24 @@ impl<T: Real> WithSimd for Gram<'_, T> {
             buffer.clear();
             buffer.resize((TILE + wide) * wide, T::zero());
             let (tile, sums) = buffer.split_at_mut(TILE * wide);
-            for rows in self.f.chunks(TILE * k.max(1)) {
-                let count = rows.len() / k;
-                for (to, from) in tile.chunks_exact_mut(wide).zip(rows.chunks_exact(k)) {
-                    to[..k].copy_from_slice(from);
+            f64::with_buffer(|totals| {
+                totals.clear();
+                totals.resize(wide * wide, 0.0);
+                for part in self.f.chunks(TILES_OF_SUM * TILE * k.max(1)) {
+                    sums.fill(T::zero());
+                    for rows in part.chunks(TILE * k.max(1)) {
+                        let count = rows.len() / k;
+                        for (to, from) in tile.chunks_exact_mut(wide).zip(rows.chunks_exact(k)) {
+                            to[..k].copy_from_slice(from);
+                        }
+                        panel(s, tile, (1, wide), tile, count, sums, (wide / 4, wide));
+                    }
+                    totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += sum.as_f64());
                 }
-                panel(s, tile, (1, wide), tile, count, sums, (wide / 4, wide));
-            }
-            for (out, sums) in self.out.chunks_exact_mut(k).zip(sums.chunks_exact(wide)) {
-                out.copy_from_slice(&sums[..k]);
-            }
+                for (out, totals) in self.out.chunks_exact_mut(k).zip(totals.chunks_exact(wide)) {
+                    out.iter_mut().zip(totals).for_each(|(out, &total)| *out = T::from_f64(total));
+                }
+            });
         });
     }
 }
@@ -214,10 +247,9 @@ impl<T: Real> WithSimd for Advance<'_, T> {
     fn with_simd<S: Simd>(self, s: S) {
         let Advance { x, before, r, g, k, step, pull } = self;
         let wide = padded::<T, S>(k);
-        let norm = g.iter().map(|&g| g * g).sum::<T>().sqrt();
-        // A factor of zeros gives no direction: the step is then the prox alone, with the data's own unit.
-        let length = if norm > T::zero() { T::one() / norm } else { T::one() };
-        let multiplicative = step.rule != ProximalRule::Lipschitz;
+        let norm = g.iter().map(|g| g.as_f64() * g.as_f64()).sum::<f64>().sqrt();
+        let length = T::from_f64(length(step.rule, norm, step.inertia));
+        let multiplicative = matches!(step.rule, ProximalRule::Multiplicative | ProximalRule::Penalty);
         let [kappa, lambda, inertia, tiny] = [step.kappa, step.lambda, step.inertia, TINY].map(T::from_f64);
         let (shared, gamma) = pull.map_or((None, T::zero()), |(v, gamma)| (Some(v), T::from_f64(gamma)));
         T::with_buffer(|buffer| {
@@ -250,6 +282,10 @@ impl<T: Real> WithSimd for Advance<'_, T> {
                 let tile = Tile { r, ys, products, shared, k, wide };
                 match step.rule {
                     ProximalRule::Lipschitz => tile.each(x, |y, p, r, v| near(y, p, r, v, length)),
+                    ProximalRule::Ipalm => tile.each(x, |y, p, r, v| {
+                        let near = prox_nonnegative(y - length * (p - r), length * kappa, length * lambda);
+                        (near + length * gamma * v) / (T::one() + length * gamma)
+                    }),
                     ProximalRule::Multiplicative => tile.each(x, |y, p, r, v| near(y, p, r, v, y / (p + tiny))),
                     ProximalRule::Penalty => tile.each(x, |y, p, r, _| {
                         let [two, three] = [2.0, 3.0].map(T::from_f64);
@@ -274,13 +310,13 @@ mod tests {
     }
 
     /// argmin_y ½(y − x)² + the smaller of the two elastic nets, by search.
-    fn prox_by_search(x: f64, kappa: f64, lambda: f64) -> f64 {
+    fn prox_by_search(x: f64, kappa: f64, lambda: f64, most: f64) -> f64 {
         let target = if x <= 0.5 { 0.0 } else { 1.0 };
         let cost = |y: f64| {
             let d: f64 = y - target;
             0.5 * (y - x) * (y - x) + kappa * d.abs() + 0.5 * lambda * d * d
         };
-        let grid = (0..=200_000).map(|i| f64::from(i) / 200_000.0);
+        let grid = (0..=200_000).map(|i| most * f64::from(i) / 200_000.0);
         grid.min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap()
     }
 
@@ -288,10 +324,21 @@ mod tests {
     fn the_prox_is_the_minimum_it_says() {
         for (kappa, lambda) in [(0.0, 0.0), (0.1, 0.3), (0.02, 5.0)] {
             for x in [-0.3, -0.01, 0.0, 0.01, 0.2, 0.499, 0.501, 0.8, 0.99, 1.0, 1.05, 1.7] {
-                let (found, expected) = (prox(x, kappa, lambda), prox_by_search(x, kappa, lambda));
-                assert!((found - expected).abs() < 1e-5, "{x} {kappa} {lambda}: {found} {expected}");
+                for (found, most) in [(prox(x, kappa, lambda), 1.0), (prox_nonnegative(x, kappa, lambda), 2.0)] {
+                    let expected = prox_by_search(x, kappa, lambda, most);
+                    assert!((found - expected).abs() < 1e-5, "{x} {kappa} {lambda} {most}: {found} {expected}");
+                }
             }
         }
+    }
+
+    /// More equal terms than f32 can count.
+    #[test]
+    fn long_sums_lose_no_terms() {
+        let rows = (1 << 24) + (1 << 21);
+        let mut out = [0.0f32];
+        gram(&vec![1.0; rows], 1, &mut out);
+        assert_eq!(out[0], rows as f32);
     }
 
     #[test]
@@ -306,7 +353,7 @@ mod tests {
                 gram(slice(&f), k, g.as_slice_mut().unwrap());
                 let expected = f.t().dot(&f);
                 assert!((&g - &expected).iter().all(|d| d.abs() < 1e-12));
-                for rule in [ProximalRule::Lipschitz, ProximalRule::Multiplicative] {
+                for rule in [ProximalRule::Lipschitz, ProximalRule::Ipalm, ProximalRule::Multiplicative] {
                     let parameters = ProximalStep { rule, kappa: 0.01, lambda: 0.2, inertia: 0.1 };
                     for gamma in [0.0, 2.0] {
                         let (mut found, mut before) = (x.clone(), old.clone());
@@ -320,16 +367,19 @@ mod tests {
                             (gamma > 0.0).then_some((slice(&v), gamma)),
                         );
                         assert_eq!(before, x);
-                        let least = if rule == ProximalRule::Lipschitz { -9.0 } else { 0.0 };
+                        let multiplicative = rule == ProximalRule::Multiplicative;
+                        let least = if multiplicative { 0.0 } else { -9.0 };
                         let y = (&x + &(0.1 * (&x - &old))).mapv(|y| y.max(least));
                         let p = y.dot(&g);
                         let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
                         let entry = |(i, j): (usize, usize), y: &ArrayView2<f64>| {
-                            let eta = if rule == ProximalRule::Lipschitz {
-                                1.0 / norm
-                            } else {
-                                y[[i, j]] / (p[[i, j]] + 1e-12)
+                            let eta = match rule {
+                                ProximalRule::Lipschitz => 1.0 / norm,
+                                // 2 (1 − 0.1) / (1 + 2 · 0.1)
+                                ProximalRule::Ipalm => 1.5 / norm,
+                                _ => y[[i, j]] / (p[[i, j]] + 1e-12),
                             };
+                            let prox = if rule == ProximalRule::Ipalm { prox_nonnegative } else { prox };
                             let near = prox(y[[i, j]] - eta * (p[[i, j]] - r[[i, j]]), eta * 0.01, eta * 0.2);
                             (near + eta * gamma * v[[i, j]]) / (1.0 + eta * gamma)
                         };

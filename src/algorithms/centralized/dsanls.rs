@@ -28,7 +28,7 @@ use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Order, Real, gram};
+use crate::linalg::{Block, Order, Real, gram, squares};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::sketch;
@@ -86,7 +86,7 @@ impl Method for DsanlsArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), ..Groups::default() }
+        Groups { init: Some(&self.init), step: Some(&self.step), ..Groups::default() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -332,7 +332,7 @@ impl<T: Real> Half<T> {
                     sketch.draw(&stream);
                     let (b, norm2) = message.split_at_mut(d * k);
                     sketch.sketch_rows(fixed_rows.start, &fixed.view(), &mut matrix_mut(b, d, k, order));
-                    norm2[0] = squares(fixed.as_slice_memory_order().unwrap_or_default());
+                    norm2[0] = T::from_f64(squares(fixed.as_slice_memory_order().unwrap_or_default()));
                 });
                 comm.sum(self.tag, message);
                 let b = matrix(&message[..d * k], d, k, order);
@@ -386,18 +386,6 @@ impl<T: Real> Half<T> {
         gram(&y.view(), &mut g.view_mut());
         stationarity::squared(&self.factor, &r, &g)
     }
-}
-
-/// Σ x², in sums that the processor can run side by side.
-fn squares<T: Real>(values: &[T]) -> T {
-    let (parts, rest) = values.as_chunks::<16>();
-    let mut sums = [T::zero(); 16];
-    for part in parts {
-        for (sum, &x) in sums.iter_mut().zip(part) {
-            *sum += x * x;
-        }
-    }
-    sums.into_iter().sum::<T>() + rest.iter().map(|&x| x * x).sum()
 }
 
 fn matrix<T>(data: &[T], rows: usize, cols: usize, order: Order) -> ArrayView2<'_, T> {

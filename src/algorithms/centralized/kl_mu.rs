@@ -98,9 +98,10 @@ struct KlMu<T: Real> {
     comm: Communicator,
     u: KlSide<T>,
     v: KlSide<T>,
-    /// Two rows of k numbers: the sums of the other factor's columns, and those of one row's ratios.
-    sums: Vec<T>,
-    ratios: Vec<T>,
+    /// Two rows of k numbers: the sums of the other factor's columns, and those of one row's ratios. In f64, since both have
+    /// as many terms as the matrix has rows or columns.
+    sums: Vec<f64>,
+    ratios: Vec<f64>,
     norm2: f64,
     /// Whether the start was read from a file.
     given: bool,
@@ -129,7 +130,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
             init::v(seed, &v.rows, scale, v.own.view_mut());
         }
     }
-    let (sums, ratios) = (vec![T::zero(); k], vec![T::zero(); k]);
+    let (sums, ratios) = (vec![0.0; k], vec![0.0; k]);
     Ok(Box::new(KlMu {
         comm,
         u,
@@ -153,25 +154,25 @@ impl<T: Real> KlSide<T> {
     }
 
     /// The update of this factor's rows, for y = the other factor, whole.
-    fn update(&mut self, y: &Array2<T>, sums: &mut [T], ratios: &mut [T]) {
+    fn update(&mut self, y: &Array2<T>, sums: &mut [f64], ratios: &mut [f64]) {
         let k = sums.len();
-        sums.fill(T::zero());
-        y.rows().into_iter().for_each(|y| sums.iter_mut().zip(y).for_each(|(sum, &y)| *sum += y));
+        sums.fill(0.0);
+        y.rows().into_iter().for_each(|y| sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += y.as_f64()));
         let y = y.as_slice().expect("made in row order");
         let KlSide { block, own, .. } = self;
         for (a, mut row) in own.rows_mut().into_iter().enumerate() {
             let x = row.as_slice_mut().expect("made in row order");
-            ratios.fill(T::zero());
+            ratios.fill(0.0);
             block.for_each_nonzero(a, |j, m| {
                 let y = &y[j * k..(j + 1) * k];
                 let fit = dot(x, y);
                 // Where the factors say 0 no multiple of them says m: the entry cannot pull.
                 if fit > T::zero() {
-                    ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += m / fit * y);
+                    ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += (m / fit * y).as_f64());
                 }
             });
             for ((x, &ratio), &sum) in x.iter_mut().zip(&*ratios).zip(&*sums) {
-                *x = if sum > T::zero() { *x * (ratio / sum) } else { T::zero() };
+                *x = if sum > 0.0 { *x * T::from_f64(ratio / sum) } else { T::zero() };
             }
         }
     }
@@ -250,5 +251,17 @@ mod tests {
             let (before, after) = (divergence(&x), divergence(&side.own));
             assert!(after < before, "{before} {after}");
         }
+    }
+
+    /// The other factor has more rows than f32 can count: x = 1 becomes m / n for the only entry m of n.
+    #[test]
+    fn sums_of_long_columns_lose_no_terms() {
+        let n = (1 << 24) + (1 << 21);
+        let one = sprs::CsMatI::new((1, n), vec![0, 1], vec![7], vec![n as f32]);
+        let block = Block::Sparse(crate::linalg::Csr::new(one));
+        let (whole, parts) = (Array2::zeros((0, 1)), Parts::new(&[], 1));
+        let mut side = KlSide { block, own: Array2::ones((1, 1)), rows: 0..1, parts, whole, tag: GATHER_U };
+        side.update(&Array2::<f32>::ones((n, 1)), &mut [0.0], &mut [0.0]);
+        assert_eq!(side.own[[0, 0]], 1.0);
     }
 }

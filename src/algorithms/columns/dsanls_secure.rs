@@ -113,7 +113,7 @@ impl Method for DsanlsSecureArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { secure_sum: Some(&self.secure_sum), ..Groups::default() }
+        Groups { secure_sum: Some(&self.secure_sum), step: Some(&self.step), ..Groups::default() }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

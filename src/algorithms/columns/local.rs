@@ -6,7 +6,7 @@ use super::{Facts, Party};
 use crate::algorithms::parameters::{self, Sizes};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Real, gram};
+use crate::linalg::{Block, Real, gram, squares};
 use crate::nls::{Pivoting, Sweep, sweep};
 use crate::random::Stream;
 use crate::sketch::{self, Sketch, SketchKind};
@@ -186,7 +186,7 @@ impl<T: Real> LocalParty<T> {
                 sketch.sketch_rows(0, &v.view(), &mut sketched.view_mut());
                 gram(&sketched.view(), &mut g.view_mut());
                 sketch.product(across, &sketched.view(), &mut rhs.view_mut());
-                v.iter().map(|&x| x * x).sum::<T>().as_f64()
+                squares(v.as_slice_memory_order().expect("made contiguous"))
             }
             None => {
                 gram(&v.view(), &mut g.view_mut());

@@ -286,7 +286,13 @@ struct Sketches<'a> {
 
 impl SynArgs {
     fn groups<'a>(&'a self, dp: Option<&'a DpArgs>) -> Groups<'a> {
-        Groups { secure_sum: Some(&self.secure_sum), threshold: Some(&self.threshold), dp, ..Groups::default() }
+        Groups {
+            secure_sum: Some(&self.secure_sum),
+            threshold: Some(&self.threshold),
+            dp,
+            step: Some(&self.local.step),
+            ..Groups::default()
+        }
     }
 
     /// What a round costs on `ranks` ranks.

@@ -168,6 +168,14 @@ pub struct StepArgs {
     pub mu_beta: f64,
 }
 
+impl StepArgs {
+    /// Whether nothing holds the scale of a component where subproblems are sketched: it then grows in one factor and vanishes
+    /// in the other, since each sketch fits the component to other entries.
+    pub fn lets_scales_drift(&self) -> bool {
+        self.solver == Solver::Pcd && self.mu_alpha.given() == Some(0.0) && self.mu_beta == 0.0
+    }
+}
+
 /// Proximal coordinate descent (Alg. 3) or projected gradient (14), with the weights of iteration t.
 #[derive(Debug, Clone, Copy)]
 pub struct SketchedStep {

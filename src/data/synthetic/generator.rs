@@ -5,10 +5,10 @@ use std::ops::Range;
 use ndarray::{Array2, ArrayViewMut2};
 
 use crate::data::synthetic::pattern::Pattern;
-use crate::data::synthetic::spec::{Synthetic, SyntheticKind};
+use crate::data::synthetic::spec::{NoiseLaw, Placement, Synthetic, SyntheticKind};
 use crate::data::synthetic::tiles::PlantedTiles;
 use crate::linalg::Real;
-use crate::random::{Purpose, Stream};
+use crate::random::{Cursor, Purpose, Stream};
 
 /// Generates rectangles of a synthetic matrix.
 pub struct Generator {
@@ -18,14 +18,21 @@ pub struct Generator {
 }
 
 enum Model {
-    /// U (m × k), Vᵀ (k × n) and the standard deviation of the noise; negative entries become 0 unless `signed`.
+    /// U (m × k), Vᵀ (k × n), the parameter of the noise and its factor; negative entries become 0 unless `signed`.
     Product {
         u: Array2<f64>,
         vt: Array2<f64>,
         sigma: f64,
+        scale: f64,
         signed: bool,
     },
     Blocks,
+    /// Blocks at random places, and the streams of what is kept of them and of the noise.
+    RandomBlocks {
+        blocks: PlantedTiles,
+        kept: Stream,
+        noise: Stream,
+    },
     Tiles(PlantedTiles),
     Sparse(Pattern),
 }
@@ -45,7 +52,7 @@ impl Generator {
                         u / spec.m as f64 * (v / spec.n as f64)
                     })
                     .sum();
-                Model::Product { u, vt, sigma: spec.noise * mean, signed: false }
+                Model::Product { u, vt, sigma: spec.noise, scale: mean, signed: false }
             }
             SyntheticKind::Exponential => {
                 let draw = |purpose, rows: usize, mean: f64| {
@@ -54,8 +61,13 @@ impl Generator {
                 };
                 let vt = draw(Purpose::SyntheticV, spec.n, 0.8).reversed_axes().as_standard_layout().into_owned();
                 let u = draw(Purpose::SyntheticU, spec.m, 0.033);
-                Model::Product { u, vt, sigma: spec.noise.sqrt(), signed: true }
+                Model::Product { u, vt, sigma: spec.noise.sqrt(), scale: 1.0, signed: true }
             }
+            SyntheticKind::Blocks if spec.place == Placement::Random => Model::RandomBlocks {
+                blocks: PlantedTiles::draw(spec),
+                kept: Stream::new(spec.seed, Purpose::SyntheticValues, 0),
+                noise: Stream::new(spec.seed, Purpose::SyntheticValues, 1),
+            },
             SyntheticKind::Blocks => Model::Blocks,
             SyntheticKind::Tiles => Model::Tiles(PlantedTiles::draw(spec)),
             SyntheticKind::Sparse => Model::Sparse(Pattern::new(spec)),
@@ -81,9 +93,10 @@ impl Generator {
 
     /// Entries (i, first_col …) of row i.
     fn row(&self, i: usize, first_col: usize, out: &mut [f64]) {
-        let mut cursor = self.noise.at(i as u128 * self.spec.n as u128 + first_col as u128);
+        let place = i as u128 * self.spec.n as u128 + first_col as u128;
+        let mut cursor = self.noise.at(place);
         match &self.model {
-            Model::Product { u, vt, sigma, signed } => {
+            Model::Product { u, vt, sigma, scale, signed } => {
                 out.fill(0.0);
                 for (l, &u) in u.row(i).iter().enumerate() {
                     if u != 0.0 {
@@ -92,7 +105,7 @@ impl Generator {
                     }
                 }
                 if *sigma > 0.0 {
-                    out.iter_mut().for_each(|x| *x += sigma * cursor.normal());
+                    out.iter_mut().for_each(|x| *x += noise(&mut cursor, self.spec.noise_law, *sigma, *scale));
                 }
                 if !signed {
                     out.iter_mut().for_each(|x| *x = x.max(0.0));
@@ -101,13 +114,27 @@ impl Generator {
             Model::Blocks => {
                 let block = |at: usize, total: usize| (at as u128 * self.spec.k as u128 / total as u128) as usize;
                 let own = block(i, self.spec.m);
+                // Only blocks with gaps need a second draw.
+                let mut kept = (self.spec.density < 1.0)
+                    .then(|| Stream::new(self.spec.seed, Purpose::SyntheticValues, 0).at(place));
                 for (j, x) in out.iter_mut().enumerate() {
+                    let keeps = kept.as_mut().is_none_or(|kept| kept.uniform() < self.spec.density);
                     // One draw per entry: the value inside, the background outside.
                     *x = if block(first_col + j, self.spec.n) == own {
-                        0.5 + cursor.uniform()
+                        let value = 0.5 + cursor.uniform();
+                        if keeps { value } else { 0.0 }
                     } else {
-                        (self.spec.noise * cursor.normal()).abs()
+                        noise(&mut cursor, self.spec.noise_law, self.spec.noise, 1.0).abs()
                     };
+                }
+            }
+            Model::RandomBlocks { blocks: PlantedTiles { rows, cols }, kept, noise: background } => {
+                let (mut kept, mut background) = (kept.at(place), background.at(place));
+                for (j, x) in out.iter_mut().enumerate() {
+                    let both = rows[i].iter().filter(|&t| cols[first_col + j].contains(t)).count() as f64;
+                    let (value, keeps) = (0.5 + cursor.uniform(), kept.uniform() < self.spec.density);
+                    let noise = noise(&mut background, self.spec.noise_law, self.spec.noise, 1.0).abs();
+                    *x = if keeps { both * value } else { 0.0 } + noise;
                 }
             }
             Model::Tiles(PlantedTiles { rows, cols }) => {
@@ -123,6 +150,16 @@ impl Generator {
             }
             Model::Sparse(_) => out.fill(0.0),
         }
+    }
+}
+
+/// `scale` times a draw of noise with parameter σ.
+fn noise(cursor: &mut Cursor, law: NoiseLaw, sigma: f64, scale: f64) -> f64 {
+    match law {
+        NoiseLaw::Gaussian => sigma * scale * cursor.normal(),
+        NoiseLaw::Exponential => -sigma * scale * (1.0 - cursor.uniform()).ln(),
+        NoiseLaw::Binomial if cursor.uniform() < sigma => scale,
+        NoiseLaw::Binomial => 0.0,
     }
 }
 
@@ -142,7 +179,15 @@ mod tests {
 
     #[test]
     fn a_rectangle_does_not_depend_on_the_rank() {
-        for text in ["planted,m=30,n=20,k=3", "blocks,m=30,n=20", "tiles,m=30,n=20", "exponential,n=20"] {
+        for text in [
+            "planted,m=30,n=20,k=3",
+            "planted,m=30,n=20,k=3,noise-law=exponential",
+            "blocks,m=30,n=20",
+            "blocks,m=30,n=20,density=0.5,noise-law=binomial",
+            "blocks,m=30,n=20,place=random,density=0.5,noise-law=exponential",
+            "tiles,m=30,n=20",
+            "exponential,n=20",
+        ] {
             let generator = Generator::new(&Synthetic::parse(text).unwrap());
             let mut whole = Array2::<f64>::zeros((30, 20));
             generator.fill(0, 0, &mut whole.view_mut());
@@ -177,6 +222,54 @@ mod tests {
         let off = (&noisy - &clean).mapv(|x| x * x).mean().unwrap().sqrt() / mean;
         assert!(off > 0.02 && off < 0.06, "{off}");
         assert!(noisy.iter().all(|&x| x >= 0.0));
+    }
+
+    fn made(text: &str) -> Array2<f64> {
+        let spec = Synthetic::parse(text).unwrap();
+        let mut out = Array2::<f64>::zeros((spec.m, spec.n));
+        Generator::new(&spec).fill(0, 0, &mut out.view_mut());
+        out
+    }
+
+    /// Mean and mean square of a million draws, by their laws.
+    #[test]
+    fn noise_has_its_law() {
+        for (law, mean, square) in [
+            ("gaussian", 0.2 * (2.0 / std::f64::consts::PI).sqrt(), 0.04),
+            ("exponential", 0.2, 0.08),
+            ("binomial", 0.2, 0.2),
+        ] {
+            // One block of a thousandth of the rows: nearly all is background.
+            let all = made(&format!("blocks,m=1000,n=1000,k=1000,noise=0.2,noise-law={law}"));
+            let background: Vec<f64> = all.indexed_iter().filter(|((i, j), _)| i != j).map(|(_, x)| *x).collect();
+            let count = background.len() as f64;
+            let found = background.iter().sum::<f64>() / count;
+            let found_square = background.iter().map(|x| x * x).sum::<f64>() / count;
+            assert!(
+                (found - mean).abs() < 2e-3 && (found_square - square).abs() < 2e-3,
+                "{law}: {found} {found_square}"
+            );
+        }
+        let binomial =
+            made("planted,m=300,n=300,k=2,noise=0.1,noise-law=binomial") - made("planted,m=300,n=300,k=2,noise=0");
+        let raised = binomial.iter().filter(|x| **x > 1e-9).count() as f64 / 90_000.0;
+        assert!((raised - 0.1).abs() < 0.01, "{raised}");
+    }
+
+    #[test]
+    fn random_blocks_have_the_density_asked_for() {
+        let filled = |text: &str| made(text).mapv(|x| f64::from(u8::from(x > 0.0)));
+        for density in [0.3, 0.9] {
+            let place = "blocks,m=400,n=300,k=4,noise=0,place=random";
+            let (all, some) = (filled(place), filled(&format!("{place},density={density}")));
+            let covered = all.mean().unwrap();
+            assert!(covered > 0.02 && covered < 0.25, "{covered}");
+            assert!(all.iter().zip(&some).all(|(all, some)| some <= all));
+            assert!((some.sum() / all.sum() - density).abs() < 0.02, "{density}");
+        }
+        // Four blocks on the diagonal cover a quarter.
+        let gaps = filled("blocks,m=400,n=300,k=4,noise=0,density=0.5");
+        assert!((gaps.mean().unwrap() - 0.125).abs() < 0.01);
     }
 
     #[test]

@@ -5,17 +5,38 @@ use crate::error::{Error, Result};
 /// The kind of matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyntheticKind {
-    /// max(0, UVᵀ + noise · mean(UVᵀ) · N(0, 1)); entries of U, V are U(0, 1), each kept with probability `density`.
+    /// max(0, UVᵀ + mean(UVᵀ) · noise); entries of U, V are U(0, 1), each kept with probability `density`.
     Planted,
     /// Independent entries of probability `density`, uniform over the columns or by a power law.
     Sparse,
-    /// `k` blocks on the diagonal with entries from U(½, 1½) over a background of |noise · N(0, 1)|.
+    /// `k` blocks with entries from U(½, 1½), each kept with probability `density`, and the magnitude of noise: on the diagonal,
+    /// outside of the blocks alone; or at random places ([`Placement`]), everywhere.
     Blocks,
     /// Boolean: `k` overlapping tiles, each cell kept with probability `density`, then flipped with probability `noise`.
     Tiles,
     /// XY + N(0, noise) with exponential entries, of mean 0.033 in X and 0.8 in Y: the synthetic spectra of the PPDNMF paper.
     /// A few entries are negative. `noise` is a variance.
     Exponential,
+}
+
+/// The law of the noise of [`SyntheticKind::Planted`] and [`SyntheticKind::Blocks`], for the number σ that is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoiseLaw {
+    /// N(0, σ²)
+    Gaussian,
+    /// Exponential with mean σ.
+    Exponential,
+    /// 1 with probability σ: binomial with a single trial.
+    Binomial,
+}
+
+/// Where the blocks of [`SyntheticKind::Blocks`] are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// On the diagonal; they do not overlap.
+    Diagonal,
+    /// Of 10 to 30 % of the rows and 5 to 20 % of the columns, drawn at random; where they overlap they add up.
+    Random,
 }
 
 /// How the density varies over the columns of [`SyntheticKind::Sparse`].
@@ -46,6 +67,8 @@ pub struct Synthetic {
     pub k: usize,
     pub density: f64,
     pub noise: f64,
+    pub noise_law: NoiseLaw,
+    pub place: Placement,
     pub seed: u64,
     pub law: ColumnDensity,
     pub values: EntryValues,
@@ -60,14 +83,18 @@ const KINDS: [(&str, Synthetic, &[&str]); 5] = [
     (
         "planted",
         base(SyntheticKind::Planted, [2000, 1000, 10], 0.6, 0.05),
-        &["m", "n", "k", "density", "noise", "seed"],
+        &["m", "n", "k", "density", "noise", "noise-law", "seed"],
     ),
     (
         "sparse",
         base(SyntheticKind::Sparse, [20_000, 5000, 1], 0.005, 0.0),
         &["m", "n", "density", "law", "values", "seed"],
     ),
-    ("blocks", base(SyntheticKind::Blocks, [1000, 500, 5], 1.0, 0.1), &["m", "n", "k", "noise", "seed"]),
+    (
+        "blocks",
+        base(SyntheticKind::Blocks, [1000, 500, 5], 1.0, 0.1),
+        &["m", "n", "k", "density", "noise", "noise-law", "place", "seed"],
+    ),
     ("tiles", base(SyntheticKind::Tiles, [1000, 200, 10], 0.9, 0.1), TILES),
     ("exponential", base(SyntheticKind::Exponential, [30, 200, 5], 1.0, 3.6e-4), &["m", "n", "k", "noise", "seed"]),
 ];
@@ -82,6 +109,8 @@ const fn base(kind: SyntheticKind, [m, n, k]: [usize; 3], density: f64, noise: f
         k,
         density,
         noise,
+        noise_law: NoiseLaw::Gaussian,
+        place: Placement::Diagonal,
         seed: 1,
         law: ColumnDensity::Uniform,
         values: EntryValues::Uniform,
@@ -129,6 +158,21 @@ impl Synthetic {
                 "density" => spec.density = share(1.0, true)?,
                 "noise" => spec.noise = share(if spec.kind == SyntheticKind::Tiles { 1.0 } else { 1e9 }, false)?,
                 "seed" => spec.seed = value.parse().map_err(|_| wrong("must be a whole number from 0".into()))?,
+                "noise-law" => {
+                    spec.noise_law = match value {
+                        "gaussian" => NoiseLaw::Gaussian,
+                        "exponential" => NoiseLaw::Exponential,
+                        "binomial" => NoiseLaw::Binomial,
+                        _ => return Err(wrong("must be gaussian, exponential or binomial".into())),
+                    }
+                }
+                "place" => {
+                    spec.place = match value {
+                        "diagonal" => Placement::Diagonal,
+                        "random" => Placement::Random,
+                        _ => return Err(wrong("must be diagonal or random".into())),
+                    }
+                }
                 "law" => {
                     spec.law = match value {
                         "uniform" => ColumnDensity::Uniform,
@@ -146,7 +190,13 @@ impl Synthetic {
                 }
             }
         }
-        if spec.kind == SyntheticKind::Blocks && spec.k > spec.m.min(spec.n) {
+        if spec.noise_law == NoiseLaw::Binomial && spec.noise > 1.0 {
+            return Err(Error::input(format!(
+                "synthetic:{name}: noise={}: with noise-law=binomial it is a probability, at most 1",
+                spec.noise
+            )));
+        }
+        if spec.kind == SyntheticKind::Blocks && spec.place == Placement::Diagonal && spec.k > spec.m.min(spec.n) {
             return Err(Error::input(format!(
                 "synthetic:blocks: k={} blocks need at least as many rows and columns",
                 spec.k
@@ -186,6 +236,10 @@ mod tests {
             ("planted,m", "key=value"),
             ("planted,noise=nan", "from 0"),
             ("blocks,m=3,k=4", "at least as many"),
+            ("blocks,noise-law=poisson", "gaussian, exponential or binomial"),
+            ("blocks,noise-law=binomial,noise=1.5", "probability"),
+            ("blocks,place=left", "diagonal or random"),
+            ("tiles,noise-law=gaussian", "unknown key"),
         ] {
             let message = Synthetic::parse(text).unwrap_err().message;
             assert!(message.contains(names), "{text}: {message}");

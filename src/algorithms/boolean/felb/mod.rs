@@ -56,8 +56,9 @@ pub struct FelbArgs {
     /// Soft threshold around 0 and 1
     #[arg(long, value_name = "X", default_value = "0.001", value_parser = parameters::number(0.0, f64::INFINITY))]
     pub kappa: f64,
-    /// Weight of the pull of a party's V to the shared one, in every local step. auto: 1 with 10 local steps; where the
-    /// shared V is undecided after 10 rounds the run starts over, and the weight falls from 10 to 1
+    /// Weight of the pull of a party's V to the shared one, in every local step. auto: 1 with 10 local steps; where rounding
+    /// the shared V after 10 rounds would change it by more than the ones it leaves, the run starts over, and the weight
+    /// falls from 10 to 1
     #[arg(long, value_name = "X", default_value = "auto",
           value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
     pub gamma: Auto<f64>,

@@ -110,6 +110,7 @@ impl AsynArgs {
 
     fn groups(&self) -> Groups<'_> {
         Groups {
+            step: Some(&self.local.step),
             real_time: self.clock.clock == Clock::Real,
             record_order: self.clock.record_order.as_ref().map(PathBuf::as_path),
             ..Groups::default()

@@ -88,7 +88,7 @@ pub struct PpdnmfArgs {
     #[serde(flatten)]
     pub inner: InnerAdmmArgs,
     /// Largest weight g of a party, public. The penalty of an edge is the product of its parties' g, each known to one
-    /// of them only. auto: from the data's mean
+    /// of them only. auto: the square root of --mu-penalty
     #[arg(long, value_name = "X", default_value = "auto",
           value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
     pub g_max: Auto<f64>,
@@ -230,8 +230,9 @@ struct Ppdnmf<T: Real> {
     iteration: usize,
 }
 
-/// The penalties. `auto` gives those of the paper's two experiments in units of the data: with s = 4 mean(M)/k, the
-/// square of a factor's typical entry, μ = s (n/N)/20, η = 0.3 s m and g² = s (n/N)/2000.
+/// The penalties. `auto` gives μ and η of the paper's two experiments in units of the data: with s = 4 mean(M)/k, the square of
+/// a factor's typical entry, μ = s (n/N)/20 and η = 0.3 s m. The penalty of an edge is that between X and its copy, g² = μ:
+/// the paper's own, a hundredth of it, leaves parties with few columns or many components far apart.
 pub(super) fn penalties<T: Real>(
     data: &Loaded<T>,
     k: usize,
@@ -242,11 +243,8 @@ pub(super) fn penalties<T: Real>(
     let (m, n) = (data.header.rows, data.header.cols);
     let s = init::scale(data.statistics.sum, (m, n), k).powi(2);
     let columns = n as f64 / parties.count as f64;
-    Penalties {
-        mu: args.mu_penalty.given().unwrap_or(s * columns / 20.0),
-        eta: args.eta.given().unwrap_or(0.3 * s * m as f64),
-        g_max: g_max.unwrap_or((s * columns / 2000.0).sqrt()),
-    }
+    let mu = args.mu_penalty.given().unwrap_or(s * columns / 20.0);
+    Penalties { mu, eta: args.eta.given().unwrap_or(0.3 * s * m as f64), g_max: g_max.unwrap_or(mu.sqrt()) }
 }
 
 /// The common start X_0: uniform up to three times the size at which X and Y are equally large (up to 1 in the paper's

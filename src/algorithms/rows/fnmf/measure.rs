@@ -3,7 +3,7 @@
 use ndarray::Array2;
 
 use crate::algorithms::Measures;
-use crate::algorithms::rows::fnmf::align::Aligner;
+use crate::algorithms::rows::fnmf::align::{Aligner, How};
 use crate::algorithms::rows::fnmf::client::Client;
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::Result;
@@ -14,10 +14,10 @@ use crate::party_sum::{Joint, PartySum};
 /// Single numbers of each party, summed.
 pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
 
-const COUNT: usize = 9;
+const COUNT: usize = 10;
 /// Of these, the first are squared errors and the last are drifts, whose scales differ from that of the others.
 const SQUARES: usize = 1;
-const DRIFTS: usize = COUNT - 2;
+const DRIFTS: usize = COUNT - 3;
 
 /// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. Collective.
 ///
@@ -34,7 +34,9 @@ pub fn measure<T: Real>(
     let k = mean.nrows();
     let mut solver = Pivoting::new(k);
     let mut g = Array2::zeros((k, k));
-    let own: Vec<[f64; COUNT]> = clients.iter().map(|c| of_client(c, mean, aligner, &mut solver, &mut g)).collect();
+    let mut aligners = [aligner, &mut Aligner::new(How::Lap, k)];
+    let own: Vec<[f64; COUNT]> =
+        clients.iter().map(|c| of_client(c, mean, &mut aligners, &mut solver, &mut g)).collect();
     let mut sums = [0.0; COUNT];
     // Squares, what is as large as an entry or a norm, and the drift, which knows no bound: each kind has a scale of its own,
     // and none can swamp another.
@@ -50,7 +52,7 @@ pub fn measure<T: Real>(
         ],
     )?;
     let norm2 = norm2 * party_sum.share_left();
-    let [residual2, rmsd, refit, distance, gap, working, personal, drift, aligned] = sums;
+    let [residual2, rmsd, refit, distance, gap, working, personal, drift, aligned, loss] = sums;
     let rel_error = if norm2 > 0.0 {
         (residual2 / norm2).sqrt()
     } else if residual2 > 0.0 {
@@ -67,6 +69,7 @@ pub fn measure<T: Real>(
         ("distance", distance),
         ("drift", drift),
         ("drift_aligned", aligned),
+        ("barycenter_loss", loss),
         ("orthogonality_gap", gap / working),
         ("personal_components", personal),
     ])
@@ -76,7 +79,7 @@ pub fn measure<T: Real>(
 fn of_client<T: Real>(
     client: &Client<T>,
     mean: &Array2<T>,
-    aligner: &mut Aligner<T>,
+    [aligner, one_to_one]: &mut [&mut Aligner<T>; 2],
     solver: &mut Pivoting,
     g: &mut Array2<T>,
 ) -> [f64; COUNT] {
@@ -108,9 +111,14 @@ fn of_client<T: Real>(
     let aligned = squares(&|l, j| {
         if aligner.is_aligned(l) { client.v[[j, l]].as_f64() - moved[[l, j]].as_f64() } else { 0.0 }
     });
+    // (4) is a minimum over all alignments, whichever the method uses; one to one, so that all methods have the same measure.
+    one_to_one.reset();
+    one_to_one.align(&client.v.t(), &mean.view());
+    one_to_one.apply(&mean.view(), &mut moved.view_mut());
+    let loss = 0.5 * squares(&|l, j| client.v[[j, l]].as_f64() - moved[[l, j]].as_f64());
     let gap = aligner.orthogonality_gap();
     let personal = client.own_count() as f64;
     let entries = (rows * n) as f64;
     let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
-    [residual2, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned]
+    [residual2, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned, loss]
 }

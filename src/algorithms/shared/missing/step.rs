@@ -60,8 +60,9 @@ pub struct Row<'a, T: Real> {
     pub rhs: ArrayView1<'a, T>,
 }
 
+/// a·b, summed in f64: a row may have millions of entries.
 fn dot<T: Real>(a: &[T], b: &[T]) -> T {
-    a.iter().zip(b).fold(T::zero(), |sum, (&a, &b)| sum + a * b)
+    T::from_f64(a.iter().zip(b).fold(0.0, |sum, (&a, &b)| sum + a.as_f64() * b.as_f64()))
 }
 
 fn add<T: Real>(to: &mut [T], scale: T, from: &[T]) {
@@ -142,5 +143,17 @@ impl<T: Real> Row<'_, T> {
             off * off
         };
         index.iter().enumerate().map(one).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dot;
+
+    #[test]
+    fn a_long_product_loses_no_terms() {
+        let n = (1 << 24) + (1 << 21);
+        let ones = vec![1.0f32; n];
+        assert_eq!(dot(&ones, &ones), n as f32);
     }
 }

@@ -1,0 +1,153 @@
+//! `fednmf prepare`: a matrix for factorisation from raw data, by tf-idf weights, quantiles of the columns, or indicators of
+//! the values of a table.
+//!
+//! What it computes from the data, the rules, can be kept (`--save-rules`) and applied to other data (`--rules`). Those of
+//! several parties are never computed together: document frequencies, quantiles and lists of values tell of the rows behind
+//! them.
+
+mod matrix;
+mod one_hot;
+mod rules;
+mod weights;
+mod write;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use self::matrix::Prepared;
+use self::rules::Rules;
+use crate::comm::Communicator;
+use crate::data;
+use crate::data::{InputSpec, Layout, TableOptions, names};
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::linalg::Block;
+use crate::output::progress::Progress;
+
+/// `fednmf prepare`.
+#[derive(Debug, Args)]
+pub struct PrepareArgs {
+    /// What to do with the matrix
+    #[arg(value_enum)]
+    pub how: How,
+    /// Any matrix that a run takes, of one owner; for one-hot a table in text with a header
+    pub input: String,
+    /// The file to write: .mtx (sparse), .npy (dense) or .csv (dense, with the names of rows and columns)
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// For quantile: entries above this quantile of their column become 1, all others 0
+    #[arg(long, value_name = "Q", default_value = "0.95", value_parser = share)]
+    pub quantile: f64,
+    /// For one-hot: divide numeric columns with more than N values at their quantiles into N intervals
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    pub bins: Option<u16>,
+    /// Apply the rules in this file, which --save-rules wrote, in the place of those of the data
+    #[arg(long, value_name = "F.json", conflicts_with = "save_rules")]
+    pub rules: Option<PathBuf>,
+    /// Write the rules that were found: document frequencies, thresholds of the columns, or their values. They tell of the
+    /// data
+    #[arg(long, value_name = "F.json")]
+    pub save_rules: Option<PathBuf>,
+    /// Transpose the matrix first (not for one-hot)
+    #[arg(long)]
+    pub transpose: bool,
+    #[command(flatten)]
+    pub table: TableOptions,
+}
+
+/// The kinds of preparation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum How {
+    /// Counts of terms (columns) in documents (rows) times ln((1 + m)/(1 + df)) + 1, with rows at norm 1
+    TfIdf,
+    /// 1 for the entries above a quantile of their column
+    Quantile,
+    /// A column of 0 and 1 for each value of each column
+    OneHot,
+}
+
+fn share(text: &str) -> std::result::Result<f64, String> {
+    let parsed = text.parse().ok().filter(|q: &f64| *q > 0.0 && *q < 1.0);
+    parsed.ok_or_else(|| "must be between 0 and 1, such as 0.95".to_string())
+}
+
+/// Prepares a matrix; the only rank reads and writes. Collective.
+///
+/// # Errors
+/// With more than one rank or party, where the input or the rules cannot be used, or an output cannot be written.
+pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("prepare: works on one rank; start it without mpirun").on_all_ranks());
+    }
+    let mut spec = InputSpec::parse(&args.input)?;
+    if spec.by_party() {
+        return Err(Error::input(format!(
+            "prepare {}: document frequencies, quantiles and values of several parties together would tell each of the others' \
+             data; prepare each party's file by itself, with --rules of public data if all are to be treated alike",
+            args.input
+        )));
+    }
+    check_outputs(args)?;
+    let given = args.rules.as_deref().map(Rules::read).transpose()?;
+    let (prepared, rules) = if args.how == How::OneHot {
+        if args.transpose {
+            return Err(Error::input(
+                "--transpose: one-hot makes columns of the values of a table; leave the option out",
+            ));
+        }
+        one_hot::prepare(&args.input, args.table, args.bins.map(usize::from), given)?
+    } else {
+        spec.transpose = args.transpose;
+        spec.table = args.table;
+        let mut progress = Progress::new(true, None);
+        let names = names::of_input(&spec);
+        let input = data::open(&spec, comm)?;
+        progress.notes(&input.header().notes);
+        progress.warnings(&input.header().warnings);
+        let loaded = input.load::<f64>(&Layout::Grid { pr: 1, pc: 1 }, comm, &mut |part| progress.loading(part))?;
+        progress.finish();
+        let mut matrix = Prepared {
+            rows: loaded.blocks.iter().flat_map(nonzeros).collect(),
+            cols: loaded.header.cols,
+            row_names: names.rows,
+            column_names: names.columns,
+        };
+        let rules = match args.how {
+            How::TfIdf => weights::tf_idf(&mut matrix, given)?,
+            _ => weights::quantile(&mut matrix, args.quantile, given)?,
+        };
+        (matrix, rules)
+    };
+    write::matrix(&prepared, &args.output)?;
+    if let Some(path) = &args.save_rules {
+        rules.write(path)?;
+    }
+    Ok(EXIT_DONE)
+}
+
+fn nonzeros(block: &Block<f64>) -> Vec<Vec<(usize, f64)>> {
+    let row = |i: usize| {
+        let mut row = Vec::new();
+        block.for_each_nonzero(i, |j, x| row.push((j, x)));
+        row
+    };
+    (0..block.shape().0).map(row).collect()
+}
+
+/// Refuses outputs of an unknown kind, and those that exist: a prepared matrix may be all that is left of its data.
+fn check_outputs(args: &PrepareArgs) -> Result<()> {
+    write::check_name(&args.output)?;
+    for (option, path) in [("--output", Some(&args.output)), ("--save-rules", args.save_rules.as_ref())] {
+        let Some(path) = path else { continue };
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0) {
+            return Err(Error::input(format!(
+                "{option} {}: exists and is not replaced; remove it or choose another name",
+                path.display()
+            )));
+        }
+    }
+    if args.save_rules.as_deref().is_some_and(|path| path == args.output) {
+        return Err(Error::input("--save-rules: is the same file as --output; give each a name of its own"));
+    }
+    Ok(())
+}

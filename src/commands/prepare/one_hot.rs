@@ -1,0 +1,219 @@
+//! Indicators of the values of a table in text: a column of zeros and ones for each value of each column.
+
+use std::collections::BTreeSet;
+
+use super::matrix::Prepared;
+use super::rules::{Column, Kind, Rules};
+use crate::data::TableOptions;
+use crate::data::formats::fields::{FirstLines, fields, is_missing, names_an_index, next_line, number, text_of};
+use crate::data::formats::io::InputFile;
+use crate::data::formats::options::{Presence, TableFormat};
+use crate::data::formats::text::TextBlocks;
+use crate::error::{Error, Result};
+
+/// Most values of a column: more are numbers, or names of the rows.
+const MOST_VALUES: usize = 1000;
+
+/// A table by its columns of text; a missing value is `None`.
+struct Text {
+    names: Vec<String>,
+    columns: Vec<Vec<Option<String>>>,
+    rows: Option<Vec<String>>,
+    count: usize,
+}
+
+/// The indicators of a table, by the given rules or by those of the table. A missing value has none.
+///
+/// # Errors
+/// If the table cannot be read, has a column with too many values, or values that the rules do not know.
+pub fn prepare(
+    path: &str,
+    options: TableOptions,
+    bins: Option<usize>,
+    given: Option<Rules>,
+) -> Result<(Prepared, Rules)> {
+    let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
+    let text = read(&file, options)?;
+    let rules = match given {
+        Some(rules) => rules,
+        None => {
+            let kinds = text.names.iter().zip(&text.columns).map(|(name, column)| {
+                Ok(Column { name: name.clone(), kind: kind(name, column, bins).map_err(|e| e.at(path))? })
+            });
+            Rules::OneHot { columns: kinds.collect::<Result<_>>()? }
+        }
+    };
+    let Rules::OneHot { columns } = &rules else { return Err(rules.another_kind("one-hot")) };
+    let mut prepared = Prepared { rows: vec![Vec::new(); text.count], row_names: text.rows, ..Prepared::default() };
+    let mut names = Vec::new();
+    for column in columns {
+        let Some(at) = text.names.iter().position(|name| *name == column.name) else {
+            return Err(file
+                .error(format!("has no column {}, for which there are rules; give a table that has it", column.name)));
+        };
+        for (row, value) in text.columns[at].iter().enumerate() {
+            let Some(value) = value else { continue };
+            let place = column.kind.place(value).ok_or_else(|| {
+                file.error(format!(
+                    "row {}: column {} has the value {value}, which the rules do not know; correct it, or leave it empty",
+                    row + 1,
+                    column.name
+                ))
+            })?;
+            prepared.rows[row].push((names.len() + place, 1.0));
+        }
+        names.extend(column.kind.labels(&column.name));
+    }
+    prepared.cols = names.len();
+    prepared.column_names = Some(names);
+    Ok((prepared, rules))
+}
+
+fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
+    if options.header == Presence::No || options.format == TableFormat::Triples {
+        return Err(
+            file.error("one-hot names its columns after those of the table, so the first line must be a header")
+        );
+    }
+    let tabs = [".tsv", ".tsv.gz"].iter().any(|end| file.path.ends_with(end));
+    let first = FirstLines::read(file, tabs)?;
+    let names: Vec<String> = fields(first.first(), first.separator).map(text_of).collect();
+    let index = match options.index_col {
+        Presence::Yes => true,
+        Presence::No => false,
+        Presence::Auto => names.first().is_some_and(|name| names_an_index(name.as_bytes())),
+    };
+    let skipped = usize::from(index);
+    let mut text = Text {
+        columns: vec![Vec::new(); names.len() - skipped],
+        names: names[skipped..].to_vec(),
+        rows: index.then(Vec::new),
+        count: 0,
+    };
+    let start = first.offset(0).unwrap_or(0);
+    let mut blocks = TextBlocks::open(file, start, 0, 1)?;
+    let mut line_number = 0;
+    while let Some((block, _)) = blocks.next_block()? {
+        let mut at = 0;
+        while let Some(line) = next_line(block, &mut at) {
+            line_number += 1;
+            if line_number == 1 {
+                continue;
+            }
+            let row: Vec<&[u8]> = fields(&block[line], first.separator).collect();
+            if row.len() != names.len() {
+                return Err(file.error(format!(
+                    "row {}: has {} fields, but the header has {}; correct the row",
+                    line_number - 1,
+                    row.len(),
+                    names.len()
+                )));
+            }
+            if let Some(rows) = &mut text.rows {
+                rows.push(text_of(row[0]));
+            }
+            for (column, field) in text.columns.iter_mut().zip(&row[skipped..]) {
+                column.push((!is_missing(field)).then(|| text_of(field)));
+            }
+            text.count += 1;
+        }
+    }
+    if text.count == 0 {
+        return Err(file.error("has no row below its header"));
+    }
+    Ok(text)
+}
+
+/// What a column is divided into.
+fn kind(name: &str, column: &[Option<String>], bins: Option<usize>) -> Result<Kind> {
+    let values: BTreeSet<&str> = column.iter().flatten().map(String::as_str).collect();
+    let numbers: Option<Vec<f64>> = column.iter().flatten().map(|value| number(value.as_bytes())).collect();
+    match (numbers, bins) {
+        (Some(mut numbers), Some(bins)) if values.len() > bins => {
+            numbers.sort_unstable_by(f64::total_cmp);
+            let mut cuts: Vec<f64> = (1..bins).map(|i| numbers[i * numbers.len() / bins]).collect();
+            cuts.dedup();
+            // Nothing is above the largest number.
+            cuts.retain(|cut| numbers.last().is_some_and(|last| cut < last));
+            Ok(Kind::Cuts(cuts))
+        }
+        (numbers, _) if values.len() > MOST_VALUES => Err(Error::input(format!(
+            "column {name} has {} different values: {}",
+            values.len(),
+            if numbers.is_some() {
+                "--bins N divides its numbers into N intervals"
+            } else {
+                "remove it, or use --index-col yes if it is the first and names the rows"
+            }
+        ))),
+        _ => Ok(Kind::Values(values.into_iter().map(str::to_string).collect())),
+    }
+}
+
+impl Kind {
+    /// The indicator of a value, if there is one.
+    fn place(&self, value: &str) -> Option<usize> {
+        match self {
+            Kind::Values(values) => values.iter().position(|known| known == value),
+            Kind::Cuts(cuts) => number(value.as_bytes()).map(|x| cuts.iter().filter(|cut| **cut < x).count()),
+        }
+    }
+
+    /// The names of the indicators of the column with this name.
+    fn labels(&self, name: &str) -> Vec<String> {
+        match self {
+            Kind::Values(values) => values.iter().map(|value| format!("{name}={value}")).collect(),
+            Kind::Cuts(cuts) => {
+                let ends = cuts.iter().map(|cut| format!("{name}<={cut}"));
+                ends.chain([cuts.last().map_or_else(|| name.to_string(), |cut| format!("{name}>{cut}"))]).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> (tempfile::TempDir, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.csv");
+        std::fs::write(&path, text).unwrap();
+        let path = path.display().to_string();
+        (dir, path)
+    }
+
+    #[test]
+    fn each_value_has_a_column() {
+        let (_dir, path) = table("id,sex,age\n7,f,30\n8,m,41\n9,,52\n10,f,63\n");
+        let (made, rules) = prepare(&path, TableOptions::default(), Some(2), None).unwrap();
+        assert_eq!(made.column_names.unwrap(), ["sex=f", "sex=m", "age<=52", "age>52"]);
+        assert_eq!(made.row_names.unwrap(), ["7", "8", "9", "10"]);
+        assert_eq!(
+            made.rows,
+            [vec![(0, 1.0), (2, 1.0)], vec![(1, 1.0), (2, 1.0)], vec![(2, 1.0)], vec![(0, 1.0), (3, 1.0)]]
+        );
+        // Another table by the same rules has the same columns, whatever their order in it.
+        let (_dir, other) = table("age,sex\n99,m\n");
+        let (made, _) = prepare(&other, TableOptions::default(), None, Some(rules.clone())).unwrap();
+        assert_eq!((made.cols, &made.rows[0]), (4, &vec![(1, 1.0), (3, 1.0)]));
+        for (text, why) in [("age,sex\n9,x\n", "row 1: column sex has the value x"), ("age\n9\n", "no column sex")] {
+            let (_dir, path) = table(text);
+            let wrong = prepare(&path, TableOptions::default(), None, Some(rules.clone())).unwrap_err();
+            assert!(wrong.message.contains(why), "{wrong}");
+        }
+        let (_dir, ragged) = table("a,b\n1\n");
+        assert!(
+            prepare(&ragged, TableOptions::default(), None, None).unwrap_err().message.contains("row 1: has 1 fields")
+        );
+    }
+
+    #[test]
+    fn too_many_values_are_refused() {
+        let rows: String = (0..1001).map(|i| format!("{i}.5,n{i}\n")).collect();
+        let (_dir, path) = table(&format!("x,name\n{rows}"));
+        let wrong = |bins| prepare(&path, TableOptions::default(), bins, None).unwrap_err().message;
+        assert!(wrong(None).contains("column x has 1001 different values: --bins"));
+        assert!(wrong(Some(4)).contains("column name") && wrong(Some(4)).contains("remove it"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Preparations of a numeric matrix: tf-idf weights, and ones above a quantile of each column.
+
+use super::matrix::Prepared;
+use super::rules::{Rules, check_columns};
+use crate::error::Result;
+
+/// x_ij ← x_ij (ln((1 + m)/(1 + df_j)) + 1), df_j being the number of rows with column j, then every row divided by its norm, as
+/// scikit-learn's `TfidfTransformer` does.
+///
+/// # Errors
+/// If the given rules are of another kind, or for another number of columns.
+pub fn tf_idf(matrix: &mut Prepared, given: Option<Rules>) -> Result<Rules> {
+    let rules = given.unwrap_or_else(|| {
+        let mut frequencies = vec![0; matrix.cols];
+        matrix.rows.iter().flatten().for_each(|&(j, _)| frequencies[j] += 1);
+        Rules::TfIdf { documents: matrix.rows.len(), frequencies }
+    });
+    let Rules::TfIdf { documents, frequencies } = &rules else { return Err(rules.another_kind("tf-idf")) };
+    check_columns(frequencies.len(), matrix.cols)?;
+    let weight = |df: &usize| ((1.0 + *documents as f64) / (1.0 + *df as f64)).ln() + 1.0;
+    let weights: Vec<f64> = frequencies.iter().map(weight).collect();
+    for row in &mut matrix.rows {
+        row.iter_mut().for_each(|(j, x)| *x *= weights[*j]);
+        let norm = row.iter().map(|(_, x)| x * x).sum::<f64>().sqrt();
+        if norm > 0.0 {
+            row.iter_mut().for_each(|(_, x)| *x /= norm);
+        }
+    }
+    Ok(rules)
+}
+
+/// x_ij ← 1 where x_ij is among the largest 1 − q of its column, zeros included, and 0 elsewhere. Equal entries become ones
+/// together or not at all; zeros never do.
+///
+/// # Errors
+/// If the given rules are of another kind, or for another number of columns.
+pub fn quantile(matrix: &mut Prepared, q: f64, given: Option<Rules>) -> Result<Rules> {
+    let rules = given.unwrap_or_else(|| {
+        // Slightly more, so that 5 % of 100 are 5 although 1 − 0.95 is inexact.
+        let most = ((1.0 - q) * matrix.rows.len() as f64 * (1.0 + 1e-12)).floor() as usize;
+        let mut columns = vec![Vec::new(); matrix.cols];
+        matrix.rows.iter().flatten().for_each(|&(j, x)| columns[j].push(x));
+        Rules::Quantile { thresholds: columns.into_iter().map(|column| threshold(column, most)).collect() }
+    });
+    let Rules::Quantile { thresholds } = &rules else { return Err(rules.another_kind("quantile")) };
+    check_columns(thresholds.len(), matrix.cols)?;
+    for row in &mut matrix.rows {
+        row.retain(|&(j, x)| thresholds[j].is_some_and(|least| x >= least));
+        row.iter_mut().for_each(|(_, x)| *x = 1.0);
+    }
+    Ok(rules)
+}
+
+/// The least of the values that at most `most` reach.
+fn threshold(mut values: Vec<f64>, most: usize) -> Option<f64> {
+    values.sort_unstable_by(|a, b| b.total_cmp(a));
+    // What is equal to the first one too many does not pass either.
+    let beyond = values.get(most).copied().unwrap_or(0.0);
+    values.into_iter().take(most).take_while(|&x| x > beyond && x > 0.0).last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(rows: &[&[f64]]) -> Prepared {
+        let nonzeros = |row: &&[f64]| row.iter().copied().enumerate().filter(|(_, x)| *x != 0.0).collect();
+        Prepared { rows: rows.iter().map(nonzeros).collect(), cols: rows[0].len(), ..Prepared::default() }
+    }
+
+    /// The numbers are those of scikit-learn's `TfidfTransformer().fit_transform`.
+    #[test]
+    fn tf_idf_is_that_of_scikit_learn() {
+        let mut made = matrix(&[&[3.0, 0.0, 1.0], &[2.0, 0.0, 0.0], &[3.0, 2.0, 0.0], &[0.0, 0.0, 0.0]]);
+        let rules = tf_idf(&mut made, None).unwrap();
+        assert_eq!(rules, Rules::TfIdf { documents: 4, frequencies: vec![3, 1, 1] });
+        // idf: ln(5/4) + 1 and ln(5/2) + 1
+        let (a, b): (f64, f64) = (1.223_143_551_314_21, 1.916_290_731_874_155);
+        let norm = ((3.0 * a * 3.0 * a) + b * b).sqrt();
+        let near = |(j, x): (usize, f64), (k, y): (usize, f64)| j == k && (x - y).abs() < 1e-12;
+        assert!(near(made.rows[0][0], (0, 3.0 * a / norm)) && near(made.rows[0][1], (2, b / norm)));
+        assert_eq!((&made.rows[1], made.rows[3].len()), (&vec![(0, 1.0)], 0));
+        // A document alone has the weights of the others' rules.
+        let mut alone = matrix(&[&[3.0, 0.0, 1.0]]);
+        tf_idf(&mut alone, Some(rules.clone())).unwrap();
+        assert_eq!(alone.rows[0], made.rows[0]);
+        assert!(tf_idf(&mut matrix(&[&[1.0]]), Some(rules)).unwrap_err().message.contains("3 columns"));
+    }
+
+    #[test]
+    fn quantiles_are_those_of_each_column() {
+        let mut made = matrix(&[&[1.0, 5.0, 7.0], &[2.0, 5.0, 0.0], &[3.0, 1.0, 0.0], &[4.0, 0.0, 0.0]]);
+        let rules = quantile(&mut made, 0.5, None).unwrap();
+        // Of equal entries both pass; where fewer are positive, these alone.
+        assert_eq!(rules, Rules::Quantile { thresholds: vec![Some(3.0), Some(5.0), Some(7.0)] });
+        assert_eq!(made.rows, [vec![(1, 1.0), (2, 1.0)], vec![(1, 1.0)], vec![(0, 1.0)], vec![(0, 1.0)]]);
+        let mut tied = matrix(&[&[5.0], &[5.0], &[1.0], &[0.0]]);
+        assert_eq!(quantile(&mut tied, 0.75, None).unwrap(), Rules::Quantile { thresholds: vec![None] });
+        let wrong = quantile(&mut tied, 0.5, Some(Rules::OneHot { columns: Vec::new() })).unwrap_err();
+        assert!(wrong.message.contains("one-hot"), "{wrong}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Writes a prepared matrix. The file gets its name when it is complete.
+
+use std::fs::File;
+use std::io::{BufWriter, Result as IoResult, Write};
+use std::path::{Path, PathBuf};
+
+use super::matrix::Prepared;
+use crate::data::formats::npy::write_header;
+use crate::error::{Error, Result};
+
+type Writer = fn(&Prepared, &mut BufWriter<File>) -> IoResult<()>;
+
+fn writer(path: &Path) -> Option<Writer> {
+    match path.extension()?.to_str()? {
+        "mtx" => Some(coordinate),
+        "npy" => Some(npy),
+        "csv" => Some(csv),
+        _ => None,
+    }
+}
+
+/// # Errors
+/// If the name does not say a format.
+pub fn check_name(path: &Path) -> Result<()> {
+    let wrong = || {
+        let why = "a prepared matrix is written to .mtx, .npy or .csv; use one of these extensions";
+        Error::input(format!("--output {}: {why}", path.display()))
+    };
+    writer(path).map(drop).ok_or_else(wrong)
+}
+
+/// # Errors
+/// If the file cannot be written.
+pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
+    check_name(path)?;
+    let Some(write) = writer(path) else { return Ok(()) };
+    let unfinished = PathBuf::from(format!("{}.unfinished", path.display()));
+    let result = File::create(&unfinished).and_then(|file| {
+        let mut to = BufWriter::with_capacity(1 << 20, file);
+        write(matrix, &mut to)?;
+        to.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+        std::fs::rename(&unfinished, path)
+    });
+    result.map_err(|e| {
+        let _ = std::fs::remove_file(&unfinished); // The error below matters more.
+        unwritable(path, &e)
+    })
+}
+
+fn coordinate(matrix: &Prepared, to: &mut BufWriter<File>) -> IoResult<()> {
+    let count: usize = matrix.rows.iter().map(Vec::len).sum();
+    writeln!(to, "%%MatrixMarket matrix coordinate real general\n{} {} {count}", matrix.rows.len(), matrix.cols)?;
+    for (i, row) in matrix.rows.iter().enumerate() {
+        row.iter().try_for_each(|(j, x)| writeln!(to, "{} {} {x}", i + 1, j + 1))?;
+    }
+    Ok(())
+}
+
+/// Passes each row with its zeros to `write`.
+fn dense(matrix: &Prepared, mut write: impl FnMut(usize, &[f64]) -> IoResult<()>) -> IoResult<()> {
+    let mut line = vec![0.0; matrix.cols];
+    for (i, row) in matrix.rows.iter().enumerate() {
+        line.fill(0.0);
+        row.iter().for_each(|&(j, x)| line[j] = x);
+        write(i, &line)?;
+    }
+    Ok(())
+}
+
+fn npy(matrix: &Prepared, to: &mut BufWriter<File>) -> IoResult<()> {
+    write_header(to, "<f8", &format!("{}, {}", matrix.rows.len(), matrix.cols))?;
+    dense(matrix, |_, line| line.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())))
+}
+
+/// With a header and an index column: numbers, where there are no names.
+fn csv(matrix: &Prepared, to: &mut BufWriter<File>) -> IoResult<()> {
+    write!(to, "index")?;
+    for j in 0..matrix.cols {
+        write!(to, ",{}", quoted(matrix.column_names.as_deref(), j))?;
+    }
+    writeln!(to)?;
+    dense(matrix, |i, line| {
+        write!(to, "{}", quoted(matrix.row_names.as_deref(), i))?;
+        line.iter().try_for_each(|x| write!(to, ",{x}"))?;
+        writeln!(to)
+    })
+}
+
+fn quoted(names: Option<&[String]>, at: usize) -> String {
+    match names.and_then(|names| names.get(at)) {
+        Some(name) => format!("\"{}\"", name.replace('"', "\"\"")),
+        None => at.to_string(),
+    }
+}
+
+/// An error about a file that cannot be written.
+pub fn unwritable(path: &Path, e: &std::io::Error) -> Error {
+    Error::failed(format!("{}: cannot be written: {e}; check the directory and the free space", path.display()))
+}

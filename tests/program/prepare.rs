@@ -1,0 +1,81 @@
+//! `fednmf prepare`: what it writes is what a run reads, and what it refuses.
+
+use crate::common::fednmf;
+use serde_json::Value;
+use tempfile::tempdir;
+
+#[test]
+fn a_prepared_matrix_is_read_with_its_names() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("people.csv"), "id,sex,age\n7,f,30\n8,m,41\n9,f,52\n10,,63\n").unwrap();
+    let made = fednmf(0, "prepare one-hot --bins 2").arg(file("people.csv")).arg("-o").arg(file("hot.csv")).run();
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let text = std::fs::read_to_string(file("hot.csv")).unwrap();
+    assert!(text.starts_with("index,\"sex=f\",\"sex=m\",\"age<=52\",\"age>52\"\n\"7\",1,0,1,0\n"), "{text}");
+    let seen = fednmf(0, "inspect --json").arg(file("hot.csv")).run();
+    let seen: Value = serde_json::from_str(&seen.stdout).unwrap();
+    assert_eq!((&seen["rows"], &seen["cols"], &seen["nonzeros"]), (&4.into(), &4.into(), &7.into()));
+    assert_eq!((&seen["header"], &seen["index_col"]), (&true.into(), &true.into()));
+}
+
+#[test]
+fn rules_of_one_matrix_serve_another() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (name, seed) in [("a", 1), ("b", 2)] {
+        let spec = format!("generate sparse,m=40,n=20,density=0.3,values=counts,seed={seed} -o");
+        assert_eq!(fednmf(0, &spec).arg(file(&format!("{name}.mtx"))).run().code, Some(0));
+    }
+    for how in ["tf-idf", "quantile"] {
+        let rules = file(&format!("{how}.json"));
+        let run = |input: &str, output: &str, option: &str| {
+            let line = format!("prepare {how}");
+            let run = fednmf(0, &line).arg(file(input)).arg("-o").arg(file(output)).arg(option).arg(&rules).run();
+            assert_eq!(run.code, Some(0), "{}", run.stderr);
+            std::fs::read_to_string(file(output)).unwrap()
+        };
+        let first = run("a.mtx", &format!("{how}-a.mtx"), "--save-rules");
+        // The same matrix by its own rules, and another one.
+        assert_eq!(run("a.mtx", &format!("{how}-again.mtx"), "--rules"), first);
+        assert_ne!(run("b.mtx", &format!("{how}-b.mtx"), "--rules"), first);
+        let summary = fednmf(0, "-k 3 --max-iters 5 --input").arg(file(&format!("{how}-b.mtx"))).ok();
+        assert!(summary["rel_error"].as_f64().unwrap() < 1.0);
+    }
+}
+
+/// One message, exit code 2, and no output.
+#[test]
+fn wrong_preparations_are_refused() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (input, out, rules) = (file("a.npy"), file("o.mtx"), file("r.json"));
+    assert_eq!(fednmf(0, "generate planted,m=9,n=8,k=2 -o").arg(&input).run().code, Some(0));
+    std::fs::write(&rules, r#"{"how":"quantile","thresholds":[1.0]}"#).unwrap();
+    let with_rules = |how: &str| format!("prepare {how} {input} -o {out} --rules {rules}");
+    for (line, words) in [
+        // Statistics over parties would leave them.
+        (format!("prepare tf-idf {} -o {out}", file("a-{party}.npy")), ["{party}", "--rules"]),
+        (format!("prepare quantile {input} -o {out} --quantile 1"), ["--quantile", "between 0 and 1"]),
+        (format!("prepare one-hot {input} -o {out} --transpose"), ["--transpose", "one-hot"]),
+        (format!("prepare tf-idf {input} -o {out} --rules /no/such.json"), ["--rules", "/no/such.json"]),
+        (format!("prepare tf-idf {input} -o {}", file("o.xls")), ["o.xls", ".mtx, .npy or .csv"]),
+        (format!("prepare tf-idf {input} -o {input}"), ["a.npy", "exists"]),
+        (with_rules("tf-idf"), ["--rules", "quantile"]),
+        (with_rules("quantile"), ["--rules", "1 columns"]),
+    ] {
+        let output = fednmf(0, &line).run();
+        assert_eq!(output.code, Some(2), "{line}: {}", output.stderr);
+        assert!(words.iter().all(|word| output.stderr.contains(word)), "{line}: {}", output.stderr);
+        assert!(!std::path::Path::new(&out).exists(), "{line}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn several_ranks_are_refused() {
+    let dir = tempdir().unwrap();
+    let output = fednmf(2, "prepare tf-idf synthetic:sparse,m=9,n=8 -o").arg(dir.path().join("o.mtx")).run();
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert!(output.stderr.contains("one rank"), "{}", output.stderr);
+}
