@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 pub use crate::linalg::with_threads;
 use crate::linalg::{Real, SparseKernel};
 use crate::nls;
+pub use crate::nls::Penalty;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::state::{Owner, ReadRows};
@@ -89,6 +90,12 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
         None => method,
     };
     let description = method.description();
+    if method.groups().is_regularized() && !description.partition.is_private() && !scale.keeps() {
+        return Err(Error::input(format!(
+            "scale {}: another scale of the components changes the penalties; use sorted or as-found",
+            scale.name()
+        )));
+    }
     if parts.len() > 1 && !description.partition.is_private() {
         return Err(Error::input(format!(
             "{} takes one matrix, not those of {} parties",
@@ -116,7 +123,7 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
         algorithm: T::build(&*method, problem)?,
         trajectory: Trajectory::default(),
         limits,
-        leading: description.measure,
+        leading: method.groups().measure(description),
         signals: None,
         trace: Trace::default(),
         progress: Progress::new(false, None),
@@ -183,16 +190,17 @@ impl<T: Real> ReadRows<T> for Given<'_, T> {
     }
 }
 
-/// The exact U ≥ 0 (rows of `matrix` × k) that minimises ‖M − U Vᵀ‖_F for a given V (columns of `matrix` × k).
+/// The exact U ≥ 0 (rows of `matrix` × k) that minimises ½‖M − U Vᵀ‖_F² and the penalty on U for a given V (columns of
+/// `matrix` × k).
 ///
 /// # Errors
 /// If V does not fit, or the matrix has entries that are negative or not finite.
-pub fn project<T: Real>(matrix: Matrix<T>, v: &ArrayView2<'_, T>) -> Result<Array2<T>> {
+pub fn project<T: Real>(matrix: Matrix<T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Result<Array2<T>> {
     let (_, n) = matrix.shape();
     if v.nrows() != n {
         return Err(Error::input(format!("V has {} rows, but the matrix has {n} columns", v.nrows())));
     }
-    Ok(nls::project(&matrix.checked_block()?, v))
+    Ok(nls::project(&matrix.checked_block()?, v, penalty))
 }
 
 #[cfg(test)]
@@ -254,10 +262,11 @@ mod tests {
     fn projections_are_the_exact_solution() {
         let v = array![[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]];
         let u = array![[1.0, 2.0], [0.0, 3.0]];
-        let found = project(Matrix::Dense(u.dot(&v.t())), &v.view()).unwrap();
+        let found = project(Matrix::Dense(u.dot(&v.t())), &v.view(), Penalty::NONE).unwrap();
         assert!((&found - &u).iter().all(|x: &f64| x.abs() < 1e-10), "{found}");
-        let refused = project(Matrix::Dense(array![[1.0, -1.0, 0.0]]), &v.view()).unwrap_err().message;
+        let refused = project(Matrix::Dense(array![[1.0, -1.0, 0.0]]), &v.view(), Penalty::NONE).unwrap_err().message;
         assert!(refused.contains("row 0, column 1"), "{refused}");
-        assert!(project(Matrix::Dense(array![[1.0]]), &v.view()).unwrap_err().message.contains("V has 3 rows"));
+        let refused = project(Matrix::Dense(array![[1.0]]), &v.view(), Penalty::NONE).unwrap_err().message;
+        assert!(refused.contains("V has 3 rows"), "{refused}");
     }
 }
