@@ -240,7 +240,7 @@ mod tests {
         let penalty = Penalty { l1: 1.5, l2: 0.7 };
         let mut x = Array2::zeros((80, 6));
         Pivoting::new(6).solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
-        assert!(kkt(&x, &(&r - 1.5), &(&g + &(Array2::eye(6) * 0.7))) < 1e-8);
+        assert!(kkt(&x, &(&r - 1.5), &(&g + &(Array2::<f64>::eye(6) * 0.7))) < 1e-8);
         // Nothing but the penalty acts on a row, or it outweighs all.
         for (g, l1, l2) in [(Array2::zeros((6, 6)), 1.0, 0.0), (g, 1e300, 1e300)] {
             let mut x = Array2::<f64>::ones((80, 6));

@@ -60,14 +60,7 @@ impl Method for BppArgs {
 }
 
 impl<T: Real> FactorUpdate<T> for Pivoting {
-    fn update(
-        &mut self,
-        _: Factor,
-        x: &mut Array2<T>,
-        r: &Array2<T>,
-        g: &Array2<T>,
-        penalty: Penalty,
-    ) -> Result<()> {
+    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) -> Result<()> {
         self.solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
         Ok(())
     }

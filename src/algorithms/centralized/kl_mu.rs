@@ -114,10 +114,7 @@ struct KlMu<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(
-    problem: Problem<'_, T>,
-    regularization: &RegularizationArgs,
-) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(problem: Problem<'_, T>, regularization: &RegularizationArgs) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let mut blocks = data.blocks.into_iter();

@@ -74,14 +74,7 @@ struct Mu<T: Real> {
 }
 
 impl<T: Real> FactorUpdate<T> for Mu<T> {
-    fn update(
-        &mut self,
-        _: Factor,
-        x: &mut Array2<T>,
-        r: &Array2<T>,
-        g: &Array2<T>,
-        penalty: Penalty,
-    ) -> Result<()> {
+    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) -> Result<()> {
         multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, &mut self.tile);
         Ok(())
     }

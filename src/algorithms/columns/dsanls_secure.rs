@@ -17,14 +17,14 @@ use std::ops::Range;
 
 use ndarray::{Array2, s};
 
-use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, parties, fit, summed};
+use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, fit, parties, summed};
 use crate::algorithms::columns::local::{Draws, Scratch, trace};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::algorithms::shared::init;
-use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::regularization::RegularizationArgs;
+use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs, oblivious};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{CONTROL, MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
@@ -117,11 +117,7 @@ impl Method for DsanlsSecureArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups {
-            secure_sum: Some(&self.secure_sum),
-            regularization: Some(&self.regularization),
-            ..Groups::default()
-        }
+        Groups { secure_sum: Some(&self.secure_sum), regularization: Some(&self.regularization), ..Groups::default() }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

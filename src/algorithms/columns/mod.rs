@@ -23,8 +23,8 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
-use crate::algorithms::description::{Form, MessageSpec};
 use crate::algorithms::Measures;
+use crate::algorithms::description::{Form, MessageSpec};
 use crate::algorithms::shared::init;
 use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};

@@ -18,8 +18,7 @@ use ndarray::Array2;
 use rand::Rng as _;
 
 use super::{
-    FORMS, Facts, PAPER, PRODUCT, Party, entries, entries_mut, fit, parties, pieces, restore, start_u,
-    summed,
+    FORMS, Facts, PAPER, PRODUCT, Party, entries, entries_mut, fit, parties, pieces, restore, start_u, summed,
 };
 use crate::algorithms::columns::local::{FactorUpdate, sketch_sizes, trace};
 use crate::algorithms::columns::noised_hals;
@@ -32,8 +31,8 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, SecretSource, Sizes};
 use crate::algorithms::shared::dp::{self, DpArgs};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
-use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::regularization::RegularizationArgs;
+use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::oblivious;
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};

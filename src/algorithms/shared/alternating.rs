@@ -281,8 +281,7 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
 
     fn update(&mut self, factor: Factor) -> Result<()> {
         let Exact { comm, grid, gram, step, penalties, .. } = self;
-        let (side, penalty) =
-            if factor == Factor::U { (&mut grid.u, penalties.u) } else { (&mut grid.v, penalties.v) };
+        let (side, penalty) = if factor == Factor::U { (&mut grid.u, penalties.u) } else { (&mut grid.v, penalties.v) };
         comm.work("update", || step.update(factor, &mut side.own, &side.rhs, gram, penalty))
     }
 

@@ -63,7 +63,8 @@ fn agrees<T: Real>(
     let mut got = start.clone();
     let settings = Sweep { mu: T::from_f64(mu), passes, penalty };
     sweep(&mut got.view_mut(), &rhs.view(), &gram.view(), settings);
-    prop_assert!(close(&got, &plain(&x, &r, &g, Sweep { mu: T::from_f64(mu).as_f64(), passes, penalty })));
+    let by_loops = plain(&x, &r, &g, Sweep { mu: T::from_f64(mu).as_f64(), passes, penalty });
+    prop_assert!(close(&got, &by_loops));
 
     // Any subset of the rows has the same bits, also as a view into a larger array.
     let (from, to) = (x.nrows() / 3, x.nrows() - x.nrows() / 4);
@@ -143,7 +144,13 @@ fn entries_stay_below_the_bound() {
         let stepped = (&start - &((start.dot(&g) - &r) * eta)).mapv(|x: f64| x.clamp(0.0, most));
         for order in [Order::Rows, Order::Components] {
             let (r, mut x) = (ordered::<f64>(&r, order), ordered::<f64>(&start, order));
-            sweep_below(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.1, passes: 1, penalty: Penalty::NONE }, most);
+            sweep_below(
+                &mut x.view_mut(),
+                &r.view(),
+                &g.view(),
+                Sweep { mu: 0.1, passes: 1, penalty: Penalty::NONE },
+                most,
+            );
             assert!((&x - &by_loops).iter().all(|e| e.abs() < 1e-12) && x.iter().any(|&x| x == most));
             let mut x = ordered::<f64>(&start, order);
             gradient_step_below(&mut x.view_mut(), &r.view(), &g.view(), eta, Penalty::NONE, most);

@@ -309,11 +309,10 @@ impl<T: Real> Algorithm<T> for Masked<T> {
         let fit = |a: u32, b: u32| -> f64 {
             u.own.row(a as usize).iter().zip(v.whole.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
         };
-        let rows =
-            u.own.rows().into_iter().enumerate().map(|(number, x)| {
-                Row { listed: *listed, lists: &u.lists, number, y: &v.whole, gram, rhs: x, penalty: Penalty::NONE }
-                    .squared(&x)
-            });
+        let rows = u.own.rows().into_iter().enumerate().map(|(number, x)| {
+            Row { listed: *listed, lists: &u.lists, number, y: &v.whole, gram, rhs: x, penalty: Penalty::NONE }
+                .squared(&x)
+        });
         let listed_part: f64 = rows.sum();
         let squared = match listed {
             Listed::Present => listed_part,
