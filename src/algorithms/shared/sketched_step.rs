@@ -217,7 +217,7 @@ impl SketchedStep {
         let t = t as f64;
         if self.gradient {
             // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) that is α/(1+βt)/‖BᵀB‖₂.
-            let unit = if self.scaled { spectral_bound(g, probe).as_f64() + penalty.l2 } else { 0.5 };
+            let unit = if self.scaled { (spectral_bound(g, probe) + penalty.weights::<T>().1).as_f64() } else { 0.5 };
             let eta = if unit > 0.0 { self.alpha / (1.0 + self.beta * t) / unit } else { 0.0 };
             gradient_step_below(x, r, g, T::from_f64(eta), penalty, T::from_f64(self.most));
         } else {
