@@ -186,9 +186,10 @@ impl<T: Real> KlSide<T> {
             block.for_each_nonzero(a, |j, m| {
                 let y = &y[j * k..(j + 1) * k];
                 let fit = dot(x, y);
-                // Where the factors say 0 no multiple of them says m: the entry cannot pull.
-                if fit > T::zero() {
-                    ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += m / fit * y);
+                // Where the factors say 0, or next to it, no multiple of them says m: the entry cannot pull.
+                let pull = m / fit;
+                if pull.is_finite() {
+                    ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += pull * y);
                 }
             });
             for ((x, &ratio), &sum) in x.iter_mut().zip(&*ratios).zip(&*sums) {
