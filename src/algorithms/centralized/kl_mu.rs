@@ -154,6 +154,11 @@ fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     a.iter().zip(b).fold(T::zero(), |sum, (&a, &b)| sum + a * b)
 }
 
+/// x, or 0 where it is not finite: a large penalty makes factors so small that a ratio overflows.
+fn finite<T: Real>(x: T) -> T {
+    if x.is_finite() { x } else { T::zero() }
+}
+
 /// The new entry for the old one x, the sum of its ratios and the sum of its column of the other factor: the positive root of
 /// λ₂x'² + (sum + λ₁) x' = x ratio, which minimises the auxiliary function of the divergence and its penalty.
 fn penalized<T: Real>(x: T, ratio: T, sum: T, (l1, l2): (T, T)) -> T {
@@ -161,9 +166,10 @@ fn penalized<T: Real>(x: T, ratio: T, sum: T, (l1, l2): (T, T)) -> T {
     if l2 > T::zero() {
         let product = x * ratio;
         let root = sum + (sum * sum + T::from_f64(4.0) * l2 * product).sqrt();
-        return if root > T::zero() { (product + product) / root } else { T::zero() };
+        return finite((product + product) / root);
     }
-    if sum > T::zero() { x * (ratio / sum) } else { T::zero() }
+    let next = if sum > T::zero() { x * (ratio / sum) } else { T::zero() };
+    if l1 > T::zero() { finite(next) } else { next }
 }
 
 impl<T: Real> KlSide<T> {
@@ -285,6 +291,11 @@ mod tests {
                 let ratio = (&m / &side.own.dot(&y.t())).dot(&y);
                 let gradient = &side.own * penalty.l2 + penalty.l1 + y.sum_axis(ndarray::Axis(0)) - ratio;
                 assert!((&side.own * &gradient).iter().all(|x| x.abs() < 1e-3), "{penalty:?}");
+                side.own.assign(&x);
+            }
+            for penalty in [Penalty { l1: 1e150, l2: 0.0 }, Penalty { l1: 0.0, l2: 1e150 }] {
+                (0..5).for_each(|_| side.update(&y, &mut [0.0; 4], &mut [0.0; 4], penalty));
+                assert!(side.own.iter().all(|x| (0.0..1e-50).contains(x)), "{penalty:?}");
                 side.own.assign(&x);
             }
         }
