@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
-use fednmf::nls::{Sweep, gradient_step, sweep};
+use fednmf::nls::{Penalty, Sweep, gradient_step, sweep};
 use ndarray::{Array2, Axis, ShapeBuilder};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -47,14 +47,24 @@ fn rowwise<T: Real>(c: &mut Criterion) {
             let flops = 2 * rows * k * k;
             let case = format!("k={k} {order:?}");
             measure::<T>(c, "sweep", case.clone(), flops, || {
-                sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: 1 });
+                sweep(
+                    &mut x.view_mut(),
+                    &r.view(),
+                    &g.view(),
+                    Sweep { mu: T::zero(), passes: 1, penalty: Penalty::NONE },
+                );
             });
             measure::<T>(c, "sweep 3 passes", case.clone(), 3 * flops, || {
-                sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: 3 });
+                sweep(
+                    &mut x.view_mut(),
+                    &r.view(),
+                    &g.view(),
+                    Sweep { mu: T::zero(), passes: 3, penalty: Penalty::NONE },
+                );
             });
             let eta = T::from_f64(0.5 / g.diag().sum().as_f64());
             measure::<T>(c, "gradient step", case, flops, || {
-                gradient_step(&mut x.view_mut(), &r.view(), &g.view(), eta);
+                gradient_step(&mut x.view_mut(), &r.view(), &g.view(), eta, Penalty::NONE);
             });
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fednmf::algorithms::boolean::{Ones, proximal};
 use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
-use fednmf::nls::{Sweep, sweep};
+use fednmf::nls::{Penalty, Sweep, sweep};
 use ndarray::{Array2, Axis};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -183,7 +183,12 @@ fn sweeps<T: Real>(filter: &str, peak: f64) {
             let mut all = [1, 2, 4, 8].map(|passes| (passes, x.clone()));
             let [one, two, four, eight] = &mut all;
             let run = |(passes, x): &mut (usize, Array2<T>)| {
-                sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: *passes });
+                sweep(
+                    &mut x.view_mut(),
+                    &r.view(),
+                    &g.view(),
+                    Sweep { mu: T::zero(), passes: *passes, penalty: Penalty::NONE },
+                );
             };
             let seconds = best([&mut || run(one), &mut || run(two), &mut || run(four), &mut || run(eight)]);
             for (passes, seconds) in [1, 2, 4, 8].into_iter().zip(seconds) {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 pub use crate::linalg::with_threads;
 use crate::linalg::{Real, SparseKernel};
 use crate::nls;
+pub use crate::nls::Penalty;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::state::{Owner, ReadRows};
@@ -89,6 +90,12 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
         None => method,
     };
     let description = method.description();
+    if method.groups().is_regularized() && !description.partition.is_private() && !scale.keeps() {
+        return Err(Error::input(format!(
+            "scale {}: another scale of the components changes the penalties; use sorted or as-found",
+            scale.name()
+        )));
+    }
     if parts.len() > 1 && !description.partition.is_private() {
         return Err(Error::input(format!(
             "{} takes one matrix, not those of {} parties",
@@ -116,7 +123,7 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
         algorithm: T::build(&*method, problem)?,
         trajectory: Trajectory::default(),
         limits,
-        leading: description.measure,
+        leading: method.groups().measure(description),
         signals: None,
         trace: Trace::default(),
         progress: Progress::new(false, None),
@@ -183,16 +190,17 @@ impl<T: Real> ReadRows<T> for Given<'_, T> {
     }
 }
 
-/// The exact U ≥ 0 (rows of `matrix` × k) that minimises ‖M − U Vᵀ‖_F for a given V (columns of `matrix` × k).
+/// The exact U ≥ 0 (rows of `matrix` × k) that minimises ½‖M − U Vᵀ‖_F² and the penalty on U for a given V (columns of
+/// `matrix` × k).
 ///
 /// # Errors
 /// If V does not fit, or the matrix has entries that are negative or not finite.
-pub fn project<T: Real>(matrix: Matrix<T>, v: &ArrayView2<'_, T>) -> Result<Array2<T>> {
+pub fn project<T: Real>(matrix: Matrix<T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Result<Array2<T>> {
     let (_, n) = matrix.shape();
     if v.nrows() != n {
         return Err(Error::input(format!("V has {} rows, but the matrix has {n} columns", v.nrows())));
     }
-    Ok(nls::project(&matrix.checked_block()?, v))
+    Ok(nls::project(&matrix.checked_block()?, v, penalty))
 }
 
 #[cfg(test)]
@@ -226,6 +234,111 @@ mod tests {
         }
     }
 
+    /// A start and a run of a method with penalties, as in
+    ///
+    /// ```python
+    /// m, n, k = 12, 9, 3
+    /// X = np.array([[float((7*i + 3*j*j + i*j) % 11) for j in range(n)] for i in range(m)])
+    /// W = np.array([[(1 + (i*(j+2)) % 5)/4 for j in range(k)] for i in range(m)])
+    /// H = np.array([[(1 + (i*(j+3)) % 7)/4 for i in range(n)] for j in range(k)])
+    /// NMF(k, init="custom", solver=solver, beta_loss=loss, alpha_W=a, alpha_H=b, l1_ratio=r, max_iter=its, tol=0)
+    ///     .fit_transform(X, W=W, H=H)
+    /// ```
+    fn penalized(name: &str, [a, b, r]: [f64; 3], max_iters: usize) -> Factorization<f64> {
+        let x = Array2::from_shape_fn((12, 9), |(i, j)| ((7 * i + 3 * j * j + i * j) % 11) as f64);
+        let u = Array2::from_shape_fn((12, 3), |(i, j)| (1 + (i * (j + 2)) % 5) as f64 / 4.0);
+        let v = Array2::from_shape_fn((9, 3), |(i, j)| (1 + (i * (j + 3)) % 7) as f64 / 4.0);
+        let options = [format!("--alpha-u={a}"), format!("--alpha-v={b}"), format!("--l1-ratio={r}")];
+        let task = Task {
+            method: method(name, &options).unwrap(),
+            initial: Some((u.view(), v.view())),
+            ..task(name, 3, max_iters)
+        };
+        factorize(vec![Matrix::Dense(x)], Task { limits: Limits { eval_every: 0, ..task.limits }, ..task }).unwrap()
+    }
+
+    #[test]
+    fn penalties_are_those_of_scikit_learn() {
+        // scikit-learn 1.9.1: after seven iterations of "cd", from the same start, the same numbers.
+        let found = penalized("hals", [0.3, 0.1, 0.5], 7);
+        let [w, h] = [0, 1].map(|i| found.factors[i].values.row(0).to_vec());
+        let near = |a: &[f64], b: [f64; 3]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);
+        assert!(near(&w, [0.9475892814309188, 2.2768877763515243, 0.0]), "{w:?}");
+        assert!(near(&h, [1.9226779498258115, 0.0, 2.395255891909871]), "{h:?}");
+        // After five of "mu" with L1 alone for the divergence.
+        let found = penalized("kl-mu", [0.02, 0.03, 1.0], 5);
+        let [w, h] = [0, 1].map(|i| found.factors[i].values.row(0).to_vec());
+        assert!(near(&w, [0.7603795273269266, 2.475640138720847, 1.2466647663843655]), "{w:?}");
+        assert!(near(&h, [1.034530455613926, 0.7730616564834449, 0.9203233389523848]), "{h:?}");
+        // After 20000 of "cd" and 200000 of "mu": the objective.
+        for (name, weights, iterations, objective) in [
+            ("hals", [0.3, 0.1, 0.5], 20_000, 343.4680764993931),
+            ("hals", [0.2, 0.2, 0.0], 20_000, 361.2717590621196),
+            ("hals", [0.5, 0.25, 1.0], 20_000, 485.5233469296543),
+            ("mu", [0.3, 0.1, 0.5], 50_000, 342.6435938285858),
+            ("kl-mu", [0.02, 0.03, 0.5], 50_000, 70.80900414086639),
+            ("kl-mu", [0.05, 0.05, 0.0], 50_000, 91.57603214922239),
+        ] {
+            let found = penalized(name, weights, iterations);
+            let told = objective_of(&found, name == "kl-mu", weights);
+            assert!((told / objective - 1.0).abs() < 1e-4, "{name} {weights:?}: {told} {objective}");
+        }
+    }
+
+    /// The objective of [`penalized`], by its definition.
+    fn objective_of(found: &Factorization<f64>, divergence: bool, [a, b, r]: [f64; 3]) -> f64 {
+        let x = Array2::from_shape_fn((12, 9), |(i, j)| ((7 * i + 3 * j * j + i * j) % 11) as f64);
+        let (u, v) = (&found.factors[0].values, &found.factors[1].values);
+        let one = |(m, f): (&f64, &f64)| match divergence {
+            false => 0.5 * (m - f).powi(2),
+            true => (if *m > 0.0 { m * (m / f).ln() } else { 0.0 }) - m + f,
+        };
+        let penalty = |x: &Array2<f64>| r * x.sum() + 0.5 * (1.0 - r) * x.mapv(|x| x * x).sum();
+        x.iter().zip(&u.dot(&v.t())).map(one).sum::<f64>() + 9.0 * a * penalty(u) + 12.0 * b * penalty(v)
+    }
+
+    #[test]
+    fn every_method_with_penalties_comes_to_the_same_minimum() {
+        let weights = [0.3, 0.1, 0.5];
+        let best = penalized("mu", weights, 50_000);
+        let objective = objective_of(&best, false, weights);
+        let x = Array2::from_shape_fn((12, 9), |(i, j)| ((7 * i + 3 * j * j + i * j) % 11) as f64);
+        let [u, v] = [0, 1].map(|i| best.factors[i].values.mapv(|x| 1.02 * x + 0.005));
+        let common = ["--alpha-u=0.3", "--alpha-v=0.1", "--l1-ratio=0.5"];
+        for (name, more) in [
+            ("auto", &[][..]),
+            ("bpp", &["--extrapolation=restart"]),
+            ("mu", &[]),
+            ("dsanls", &["--sketch-size=100%"]),
+            ("dsanls", &["--sketch-size=100%", "--solver=pgd"]),
+            ("vr-dsanls", &["--epoch=4", "--sketch-size=80%"]),
+            ("vr-dsanls", &[]),
+        ] {
+            let options: Vec<String> = common.iter().chain(more).map(ToString::to_string).collect();
+            let task = Task {
+                method: method(name, &options).unwrap(),
+                initial: Some((u.view(), v.view())),
+                limits: Limits { eval_every: 20_000, ..task(name, 3, 20_000).limits },
+                ..task(name, 3, 20_000)
+            };
+            let found = factorize(vec![Matrix::Dense(x.clone())], task).unwrap();
+            let told = objective_of(&found, false, weights);
+            assert!((told / objective - 1.0).abs() < 1e-4, "{name} {more:?}: {told} {objective}");
+            let measured = found.measures.iter().find(|(name, _)| *name == "objective").unwrap().1;
+            assert!((measured / told - 1.0).abs() < 1e-9, "{name} {more:?}: {measured} {told}");
+        }
+    }
+
+    #[test]
+    fn another_scale_of_the_components_is_refused_with_penalties() {
+        let options = ["--alpha-u=1".to_string()];
+        let task = |scale| Task { method: method("hals", &options).unwrap(), scale, ..task("hals", 2, 1) };
+        let x = || vec![Matrix::Dense(Array2::ones((4, 3)))];
+        let refused = factorize(x(), task(FactorScale::UnitV)).err().unwrap().message;
+        assert!(refused.contains("unit-v") && refused.contains("sorted"), "{refused}");
+        assert!(factorize(x(), task(FactorScale::Sorted)).is_ok());
+    }
+
     #[test]
     fn an_observer_ends_a_run() {
         let x = Array2::from_shape_fn((20, 10), |(i, j)| ((i * j) % 7) as f64);
@@ -254,10 +367,11 @@ mod tests {
     fn projections_are_the_exact_solution() {
         let v = array![[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]];
         let u = array![[1.0, 2.0], [0.0, 3.0]];
-        let found = project(Matrix::Dense(u.dot(&v.t())), &v.view()).unwrap();
+        let found = project(Matrix::Dense(u.dot(&v.t())), &v.view(), Penalty::NONE).unwrap();
         assert!((&found - &u).iter().all(|x: &f64| x.abs() < 1e-10), "{found}");
-        let refused = project(Matrix::Dense(array![[1.0, -1.0, 0.0]]), &v.view()).unwrap_err().message;
+        let refused = project(Matrix::Dense(array![[1.0, -1.0, 0.0]]), &v.view(), Penalty::NONE).unwrap_err().message;
         assert!(refused.contains("row 0, column 1"), "{refused}");
-        assert!(project(Matrix::Dense(array![[1.0]]), &v.view()).unwrap_err().message.contains("V has 3 rows"));
+        let refused = project(Matrix::Dense(array![[1.0]]), &v.view(), Penalty::NONE).unwrap_err().message;
+        assert!(refused.contains("V has 3 rows"), "{refused}");
     }
 }

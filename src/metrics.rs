@@ -20,6 +20,8 @@ pub enum Measure {
     Nmse,
     /// Root mean squared error on the entries that were held out.
     HeldoutRmse,
+    /// What a regularised method minimises: ½‖M − UVᵀ‖_F², or the divergence, and the penalties on the factors.
+    Objective,
 }
 
 impl Measure {
@@ -32,6 +34,7 @@ impl Measure {
             Measure::Divergence => "kl_divergence",
             Measure::Nmse => "nmse",
             Measure::HeldoutRmse => "heldout_rmse",
+            Measure::Objective => "objective",
         }
     }
 
@@ -44,6 +47,7 @@ impl Measure {
             Measure::Divergence => "KL divergence",
             Measure::Nmse => "NMSE",
             Measure::HeldoutRmse => "held-out RMSE",
+            Measure::Objective => "objective",
         }
     }
 
@@ -74,6 +78,9 @@ pub fn relative_error<'a, T: Real>(
     comm.sum(RESIDUAL, &mut residual);
     relative(residual[0], norm2)
 }
+
+/// The term of a rank in the value of the penalties.
+pub const PENALTY: MessageTag = MessageTag::new("evaluation: penalty", Payload::Scalar);
 
 /// The term of a rank in an evaluation of the divergence.
 pub const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Payload::Scalar);

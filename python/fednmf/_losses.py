@@ -57,10 +57,13 @@ def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
     return max(total, 0.0)
 
 
-def project_kullback_leibler(X: Any, H: np.ndarray, max_iter: int, tol: float) -> np.ndarray:
+def project_kullback_leibler(
+    X: Any, H: np.ndarray, max_iter: int, tol: float, penalty: tuple[float, float] = (0.0, 0.0)
+) -> np.ndarray:
     """W >= 0 that minimises the divergence for a given H, by multiplicative updates.
 
-    They end when no entry changes by more than `tol` times the largest one.
+    For `penalty` = (a, b) it minimises also a |W|_1 + b |W|_F^2 / 2. The updates end when no entry changes by more than
+    `tol` times the largest one.
     """
     k = len(H)
     sums = H.sum(axis=1)
@@ -70,6 +73,8 @@ def project_kullback_leibler(X: Any, H: np.ndarray, max_iter: int, tol: float) -
         return W
     active = H[used]
     weights = sums[used]
+    # Python's numbers keep the type of the arrays.
+    l1, l2 = float(penalty[0]), float(penalty[1])
     # Each row starts at the sum that it has at the end.
     row_sums = np.asarray(X.sum(axis=1)).reshape(-1, 1)
     found = np.repeat(row_sums / weights.sum(), used.sum(), axis=1).astype(X.dtype)
@@ -82,7 +87,12 @@ def project_kullback_leibler(X: Any, H: np.ndarray, max_iter: int, tol: float) -
             gain = np.empty_like(found)
             for rows in _row_blocks(X, k):
                 gain[rows] = (X[rows] / np.maximum(found[rows] @ active, tiny)) @ active.T
-        new = found * (gain / weights)
+        if l2 > 0:
+            # The positive root of l2 w^2 + (weight + l1) w = found * gain.
+            linear = weights + l1
+            new = 2 * found * gain / (linear + np.sqrt(linear**2 + 4 * l2 * found * gain))
+        else:
+            new = found * (gain / (weights + l1))
         change = np.abs(new - found).max(initial=0)
         found = new
         if change <= tol * found.max(initial=0):

@@ -37,14 +37,18 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     beta_loss : "frobenius" (or 2), "kullback-leibler" (or 1)
         The loss. "kullback-leibler" needs solver "auto" or "mu".
     tol : float
-        Stop when the loss's measure (the relative error, or the divergence) falls by less than `tol / 10` times its first
-        value over 10 iterations. 0: only `max_iter` stops.
+        Stop when the loss's measure (the relative error, or the divergence, or with penalties the objective) falls by less
+        than `tol / 10` times its first value over 10 iterations. 0: only `max_iter` stops.
     max_iter : int
         Largest number of iterations.
     random_state : int, RandomState or None
         Seed of the start.
-    alpha_W, alpha_H, l1_ratio : float
-        Regularisation. Only 0 is supported.
+    alpha_W : float
+        Weight of the penalty on W, which is multiplied by the number of features.
+    alpha_H : float or "same"
+        Weight of the penalty on H, which is multiplied by the number of samples. "same": that of W.
+    l1_ratio : float
+        Share of L1 in the penalties, from 0 (L2 alone) to 1 (L1 alone).
     verbose : int
         Print the measures during the run.
     n_jobs : int or None
@@ -56,7 +60,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         H, by descending weight; with init "custom" in the order given.
     n_components_ : int
     reconstruction_err_ : float
-        The Frobenius norm of X - W H, or the square root of twice the divergence.
+        The Frobenius norm of X - W H, or the square root of twice the divergence, without penalties.
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : array of str
@@ -114,6 +118,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         k = self._k(X.shape[1], start)
         algo, init = self._method(X.shape, k, loss)
         tol = _run.at_least_zero("tol", self.tol)
+        penalties = self._penalties()
         if start is None and algo == "kl-mu" and init != "random":
             start, init = self._singular_vectors(X, k, init), None
         run = _run.factorize(
@@ -123,8 +128,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             random_state=self.random_state,
             max_iter=_run.count("max_iter", self.max_iter),
             tol=tol / 10,
-            options={"init": init} if start is None and init is not None else {},
-            scale="as-found" if self.init == "custom" else "balanced",
+            options={"init": init if start is None else None, **penalties},
+            scale="as-found" if self.init == "custom" else "sorted" if penalties else "balanced",
             n_jobs=self.n_jobs,
             start=start and (start[0], np.ascontiguousarray(start[1].T)),
             callback=_print if self.verbose else None,
@@ -138,24 +143,26 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         factors = {name: values for name, _, values in run.factors}
         self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
+        penalty = self._penalty_on_W(X.shape[1])
         if loss == _FROBENIUS:
-            W = _run.project(X, self.components_, self.n_jobs)
+            W = _run.project(X, self.components_, self.n_jobs, penalty)
             self.reconstruction_err_ = _losses.frobenius(X, W, self.components_)
         else:
-            W = _losses.project_kullback_leibler(X, self.components_, self.max_iter, self.tol)
+            W = _losses.project_kullback_leibler(X, self.components_, self.max_iter, self.tol, penalty)
             divergence = _losses.kullback_leibler(X, W, self.components_)
             self.reconstruction_err_ = float(np.sqrt(2 * divergence))
         return W
 
     def transform(self, X: Any) -> np.ndarray:
-        """W (n_samples, n_components) for new samples: the exact nonnegative least squares solution for `components_`, or
-        for the Kullback-Leibler divergence that of multiplicative updates."""
+        """W (n_samples, n_components) for new samples: the exact nonnegative least squares solution for `components_`
+        and the penalty on W, or for the Kullback-Leibler divergence that of multiplicative updates."""
         check_is_fitted(self)
         X = self._checked(X, reset=False)
         components = self.components_.astype(X.dtype, copy=False)
+        penalty = self._penalty_on_W(X.shape[1])
         if self._checked_loss() == _FROBENIUS:
-            return _run.project(X, components, self.n_jobs)
-        return _losses.project_kullback_leibler(X, components, self.max_iter, self.tol)
+            return _run.project(X, components, self.n_jobs, penalty)
+        return _losses.project_kullback_leibler(X, components, self.max_iter, self.tol, penalty)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """W H for W = `X` (n_samples, n_components)."""
@@ -183,10 +190,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _checked_loss(self) -> str:
         """The loss, if all parameters that are independent of X are supported."""
-        for name in ("alpha_W", "alpha_H", "l1_ratio"):
-            value = getattr(self, name)
-            if not (value == 0 or (name == "alpha_H" and isinstance(value, str) and value == "same")):
-                raise ValueError(f"{name}={value!r}: regularisation is not supported; use 0")
+        self._penalties()
         if self.init is not None and self.init not in _INITS:
             raise ValueError(f"init={self.init!r}: must be None, 'random', 'nndsvd', 'nndsvda' or 'custom'")
         if self.solver not in _SOLVERS:
@@ -198,6 +202,23 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             if self.solver == "cd":
                 raise ValueError("solver='cd' is for beta_loss='frobenius'; use 'mu' or 'auto'")
         return loss
+
+    def _penalties(self) -> dict[str, float]:
+        """The options of the program; empty without penalties."""
+        alpha_W = _run.at_least_zero("alpha_W", self.alpha_W)
+        same = isinstance(self.alpha_H, str) and self.alpha_H == "same"
+        alpha_H = alpha_W if same else _run.at_least_zero("alpha_H", self.alpha_H)
+        l1_ratio = _run.at_least_zero("l1_ratio", self.l1_ratio)
+        if l1_ratio > 1:
+            raise ValueError(f"l1_ratio={self.l1_ratio!r}: must be a number from 0 to 1")
+        if alpha_W == 0 and alpha_H == 0:
+            return {}
+        return {"alpha_u": alpha_W, "alpha_v": alpha_H, "l1_ratio": l1_ratio}
+
+    def _penalty_on_W(self, n_features: int) -> tuple[float, float]:
+        """The weights of its L1 and its L2 norm."""
+        weight = float(self.alpha_W) * n_features
+        return weight * float(self.l1_ratio), weight * (1 - float(self.l1_ratio))
 
     def _start(self, X: Any, W: Any, H: Any) -> Optional[tuple[np.ndarray, np.ndarray]]:
         if self.init != "custom":

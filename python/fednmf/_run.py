@@ -119,7 +119,12 @@ def factorize(
     return Run(factors, about["iterations"], about["seconds"], about["stopped_by"], about["measures"])
 
 
-def project(X: Any, components: np.ndarray, n_jobs: Optional[int] = None) -> np.ndarray:
-    """The exact W >= 0 (rows x k) that minimises the Frobenius norm of X - W H for H = `components` (k x columns)."""
+def project(
+    X: Any, components: np.ndarray, n_jobs: Optional[int] = None, penalty: tuple[float, float] = (0.0, 0.0)
+) -> np.ndarray:
+    """The exact W >= 0 (rows x k) for H = `components` (k x columns).
+
+    It minimises half the squared Frobenius norm of X - W H, and for `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2.
+    """
     v = np.ascontiguousarray(components.T, dtype=X.dtype)
-    return _fednmf.project(native(X), str(X.dtype), v, effective_n_jobs(n_jobs))
+    return _fednmf.project(native(X), str(X.dtype), v, penalty, effective_n_jobs(n_jobs))

@@ -6,7 +6,7 @@ use fednmf::algorithms::method::Precision;
 use fednmf::algorithms::{Measures, registry};
 use fednmf::data::Matrix;
 use fednmf::error::{Error, ErrorKind};
-use fednmf::library::{self, FactorScale, Factorization, Limits, Observer, Task, with_threads};
+use fednmf::library::{self, FactorScale, Factorization, Limits, Observer, Penalty, Task, with_threads};
 use ndarray::Array2;
 use numpy::{Element, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -45,7 +45,8 @@ fn array<T: Element + Precision>(given: &Bound<'_, PyAny>) -> PyResult<Array2<T>
 }
 
 fn scale(name: &str) -> PyResult<FactorScale> {
-    let all = [FactorScale::UnitV, FactorScale::UnitU, FactorScale::Balanced, FactorScale::AsFound];
+    use FactorScale::{AsFound, Balanced, Sorted, UnitU, UnitV};
+    let all = [UnitV, UnitU, Balanced, Sorted, AsFound];
     let found = all.into_iter().find(|scale| scale.name() == name);
     found.ok_or_else(|| {
         let names = all.map(FactorScale::name).join(", ");
@@ -167,24 +168,31 @@ fn project_in<T: Element + Precision>(
     py: Python<'_>,
     given: &Bound<'_, PyAny>,
     v: &Bound<'_, PyAny>,
+    (l1, l2): (f64, f64),
     threads: usize,
 ) -> PyResult<Py<PyAny>> {
+    let penalty = Penalty { l1, l2 };
     let (given, v) = (matrix::<T>(given)?, array::<T>(v)?);
-    let found = py.detach(|| with_threads(threads, || library::project(given, &v.view())));
+    let found = py.detach(|| with_threads(threads, || library::project(given, &v.view(), penalty)));
     let u = found.and_then(|found| found).map_err(|e| raise(&e))?;
     Ok(PyArray2::from_owned_array(py, u).into_any().unbind())
 }
 
-/// The exact U ≥ 0 (rows × k) that minimises ‖M − U Vᵀ‖ for a given V (columns × k).
+/// The exact U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖² + λ₁‖U‖₁ + ½λ₂‖U‖² for a given V (columns × k); `penalty` is (λ₁, λ₂).
 #[pyfunction]
 fn project(
     py: Python<'_>,
     given: &Bound<'_, PyAny>,
     dtype: &str,
     v: &Bound<'_, PyAny>,
+    penalty: (f64, f64),
     threads: usize,
 ) -> PyResult<Py<PyAny>> {
-    if is_single(dtype)? { project_in::<f32>(py, given, v, threads) } else { project_in::<f64>(py, given, v, threads) }
+    if is_single(dtype)? {
+        project_in::<f32>(py, given, v, penalty, threads)
+    } else {
+        project_in::<f64>(py, given, v, penalty, threads)
+    }
 }
 
 /// Name, summary, and whose blocks the parties have: "rows", "columns", or None where a method has no parties.

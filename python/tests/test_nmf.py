@@ -106,6 +106,50 @@ def test_transform_is_the_exact_least_squares_solution(planted):
     np.testing.assert_allclose(model.fit_transform(planted), model.transform(planted))
 
 
+PENALTIES = [
+    {"alpha_W": 0.01},
+    {"alpha_W": 0.01, "alpha_H": 0.02, "l1_ratio": 1},
+    {"alpha_W": 0.02, "alpha_H": 0.005, "l1_ratio": 0.5},
+]
+
+
+def objective(X, W, H, *, alpha_W, alpha_H="same", l1_ratio=0, divergence=False):
+    alpha_H = alpha_W if alpha_H == "same" else alpha_H
+    fit = W @ H
+    if divergence:
+        loss = (X * np.log(X / fit) - X + fit).sum()
+    else:
+        loss = ((X - fit) ** 2).sum() / 2
+    penalty = [l1_ratio * A.sum() + (1 - l1_ratio) * (A**2).sum() / 2 for A in (W, H)]
+    return loss + alpha_W * X.shape[1] * penalty[0] + alpha_H * X.shape[0] * penalty[1]
+
+
+@pytest.mark.parametrize("penalties", PENALTIES)
+@pytest.mark.parametrize("solver, loss", [("cd", 2), ("mu", 2), ("mu", 1), ("auto", 2)])
+def test_the_penalised_minimum_is_that_of_scikit_learn(planted, penalties, solver, loss):
+    # From the minimum of scikit-learn on, so that all come to the same one.
+    settings = dict(n_components=3, init="custom", beta_loss=loss, tol=0, max_iter=4000, **penalties)
+    X = planted + 0.01
+    rng = np.random.default_rng(5)
+    W, H = rng.random((60, 3)), rng.random((3, 30))
+    model = SklearnNMF(solver="cd" if solver == "auto" else solver, **settings)
+    theirs = (model.fit_transform(X, W=W, H=H), model.components_)
+    start = [1.05 * factor + 1e-3 for factor in theirs]
+    ours = NMF(solver=solver, **settings)
+    W = ours.fit_transform(X, W=start[0], H=start[1])
+    mine, other = (objective(X, *f, **penalties, divergence=loss == 1) for f in ((W, ours.components_), theirs))
+    assert mine == pytest.approx(other, rel=1e-4)
+    np.testing.assert_allclose(W @ ours.components_, theirs[0] @ theirs[1], rtol=0.02, atol=0.01)
+    np.testing.assert_allclose(ours.transform(X) @ ours.components_, model.transform(X) @ theirs[1], rtol=0.02, atol=0.01)
+
+
+def test_penalties_make_factors_small(planted):
+    plain, zero = NMF(3, random_state=0).fit(planted), NMF(3, random_state=0, l1_ratio=0.5).fit(planted)
+    np.testing.assert_array_equal(plain.components_, zero.components_)
+    sizes = [NMF(3, random_state=0, alpha_W=a).fit(planted).components_.sum() for a in (1e-4, 1e-2, 0.1, 1e6)]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 1e-6
+
+
 @pytest.mark.parametrize("form", [np.array, sp.csr_matrix])
 def test_transform_minimises_the_divergence(planted, form):
     X = np.where(planted > 0.8, planted, 0)
@@ -162,9 +206,9 @@ def test_more_components_than_features(planted):
 @pytest.mark.parametrize(
     "params, message",
     [
-        ({"alpha_W": 0.1}, "alpha_W=0.1: regularisation is not supported"),
-        ({"alpha_H": 0.1}, "alpha_H=0.1: regularisation is not supported"),
-        ({"l1_ratio": 0.5}, "l1_ratio=0.5: regularisation is not supported"),
+        ({"alpha_W": -0.1}, "alpha_W=-0.1: must be a number, at least 0"),
+        ({"alpha_H": "some"}, "alpha_H='some': must be a number, at least 0"),
+        ({"l1_ratio": 1.5}, "l1_ratio=1.5: must be a number from 0 to 1"),
         ({"init": "nndsvdar"}, "init='nndsvdar': must be"),
         ({"solver": "hals"}, "solver='hals': must be"),
         ({"solver": "cd", "beta_loss": "kullback-leibler"}, "use 'mu' or 'auto'"),

@@ -16,11 +16,13 @@ use super::shared::dp::DpArgs;
 use super::shared::grid::GridArgs;
 use super::shared::init::InitArgs;
 use super::shared::missing::MissingArgs;
+use super::shared::regularization::RegularizationArgs;
 use super::shared::secure_sum::{SecureSumArgs, ThresholdArgs};
 use super::shared::sketched_step::StepArgs;
 use super::{Algorithm, Problem};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::metrics::Measure;
 
 /// The groups of parameters that parts of the program other than the method serve; `None` where a method has no such
 /// parameters.
@@ -29,6 +31,7 @@ pub struct Groups<'a> {
     pub grid: Option<&'a GridArgs>,
     pub init: Option<&'a InitArgs>,
     pub missing: Option<&'a MissingArgs>,
+    pub regularization: Option<&'a RegularizationArgs>,
     pub secure_sum: Option<&'a SecureSumArgs>,
     pub threshold: Option<&'a ThresholdArgs>,
     pub dp: Option<&'a DpArgs>,
@@ -40,6 +43,24 @@ pub struct Groups<'a> {
 }
 
 impl Groups<'_> {
+    /// Whether a factor has a penalty.
+    pub fn is_regularized(&self) -> bool {
+        self.regularization.is_some_and(RegularizationArgs::is_on)
+    }
+
+    /// The measure that progress, summary and `--tol` go by: the error on held-out entries if there are any, the objective
+    /// with penalties, otherwise that of the method.
+    pub fn measure(&self, method: &Description) -> Measure {
+        let held_out = |group: &MissingArgs| group.holdout > 0.0 || group.missing.marks().is_some();
+        if self.missing.is_some_and(held_out) {
+            Measure::HeldoutRmse
+        } else if self.is_regularized() {
+            Measure::Objective
+        } else {
+            method.measure
+        }
+    }
+
     /// Checks each group, and the groups against each other.
     ///
     /// # Errors

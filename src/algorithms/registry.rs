@@ -109,6 +109,7 @@ mod tests {
                 ("grid", groups.grid.is_some()),
                 ("init", groups.init.is_some()),
                 ("missing", groups.missing.is_some()),
+                ("alpha-u", groups.regularization.is_some()),
                 ("secure-sum", groups.secure_sum.is_some()),
                 ("secure-threshold", groups.threshold.is_some()),
                 ("dp", groups.dp.is_some()),

@@ -11,6 +11,7 @@ use crate::algorithms::Measures;
 use crate::algorithms::boolean::{Components, Ones, agreement, rounded};
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::shared::missing::{Counted, Holdout, Observed, held_places};
+use crate::algorithms::shared::regularization::Penalties;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
 use crate::data::names::Names;
@@ -109,7 +110,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
             |j| place(&back, j),
         ));
     }
-    let measures = measures(&provenance, block, marks, (&u, &v), norm2, comm)?;
+    let measures = measures(&provenance, block, marks, (&u, &v), (norm2, m), comm)?;
     if comm.is_root() {
         print(&text(args, &provenance, &measures, (m, n, k)))?;
     }
@@ -131,15 +132,20 @@ fn inverse(order: &[usize]) -> Vec<usize> {
 }
 
 /// The measures of U (own rows × k) and V (n × k): on the observed entries where some are missing, and on those held out
-/// (`marks`, by row of the block and column) as far as the data has them; those of Boolean products for Boolean methods, and the divergence where the method minimises it. Collective.
+/// (`marks`, by row of the block and column) as far as the data has them; those of Boolean products for Boolean methods, the divergence where the method minimises
+/// it, and the objective with the penalties of the run. Collective.
 fn measures(
     provenance: &Provenance,
     block: Block<f64>,
     marks: Vec<(usize, usize)>,
     (u, v): (&Array2<f64>, &Array2<f64>),
-    norm2: f64,
+    (norm2, m): (f64, usize),
     comm: &Communicator,
 ) -> Result<Measures> {
+    let penalties = provenance.regularization.penalties((m, v.nrows()));
+    // Each rank has the whole V.
+    let of_u = Penalties { u: penalties.u, ..Penalties::default() }.sum(comm, &u.view(), &v.view());
+    let penalty = of_u + penalties.v.value(&v.view());
     if provenance.leaves_out() {
         let only_stored = provenance.missing == Missing::ZeroUnobserved;
         let fit = Observed::new(block, only_stored, marks.into_iter()).fit(&u.view(), &v.view());
@@ -148,6 +154,7 @@ fn measures(
         let [residual2, norm2, count, held2, held] = sums;
         let mut measures =
             vec![("rel_error", metrics::relative(residual2, norm2)), ("rmse", (residual2 / count.max(1.0)).sqrt())];
+        measures.extend(penalties.objective(0.5 * residual2, penalty));
         if held > 0.0 {
             measures.push((Measure::HeldoutRmse.key(), (held2 / held).sqrt()));
         }
@@ -163,9 +170,12 @@ fn measures(
     }
     let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
     let mut measures = vec![("rel_error", error)];
+    let mut loss = 0.5 * error * error * norm2;
     if leading == Measure::Divergence {
-        measures.push((Measure::Divergence.key(), metrics::kl_divergence(comm, &block, &u.view(), &v.view())));
+        loss = metrics::kl_divergence(comm, &block, &u.view(), &v.view());
+        measures.push((Measure::Divergence.key(), loss));
     }
+    measures.extend(penalties.objective(loss, penalty));
     Ok(measures)
 }
 
@@ -182,6 +192,7 @@ fn text(args: &EvaluateArgs, provenance: &Provenance, measures: &Measures, (m, n
     let value = |key: &str| measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x);
     let leading = match value(Measure::HeldoutRmse.key()) {
         Some(_) => Measure::HeldoutRmse,
+        None if value(Measure::Objective.key()).is_some() => Measure::Objective,
         None => provenance.method.map_or(Measure::RelativeError, |method| method.measure),
     };
     let mut shown: Vec<String> =

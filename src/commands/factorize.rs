@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::report::DisplayArgs;
-use crate::algorithms::description::{Description, Partition};
+use crate::algorithms::description::Partition;
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{self, Missing, count};
 use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
@@ -69,8 +69,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first")]
     pub max_iters: usize,
 
-    /// Stop when the method's measure (relative error, divergence, RMSD, 1 - F1, or with --holdout the held-out RMSE) falls by
-    /// less than X times its first value between two evaluations
+    /// Stop when the method's measure (relative error, divergence, RMSD, 1 - F1, with --alpha-u or --alpha-v the objective, with
+    /// --holdout the held-out RMSE) falls by less than X times its first value between two evaluations
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
     pub tol: Option<f64>,
 
@@ -106,8 +106,9 @@ pub struct RunArgs {
     #[arg(short = 'o', long, value_name = "F.h5", help_heading = "Output")]
     pub output: Option<PathBuf>,
 
-    /// Scale of the written components: columns of V (or of U) of norm 1, both of equal norm, or as the iterations left them. All
-    /// but as-found sort them by weight, too [default: unit-v; as-found for methods with parties]
+    /// Scale of the written components: columns of V (or of U) of norm 1, both of equal norm, or as the iterations left them
+    /// (sorted, as-found). All but as-found sort them by weight, too [default: unit-v; sorted with --alpha-u or --alpha-v; as-found
+    /// for methods with parties]
     #[arg(long, value_name = "HOW", value_enum, help_heading = "Output")]
     pub factor_scale: Option<FactorScale>,
 
@@ -211,7 +212,7 @@ impl RunArgs {
                 )));
             }
         }
-        let factor_scale = factor_scale(args.factor_scale, description)?;
+        let factor_scale = factor_scale(args.factor_scale, &*method)?;
         positive("--threads", args.threads)?;
         if let Some(parties) = args.parties.filter(|parties| !(1..=MOST_PARTIES).contains(parties)) {
             return Err(Error::input(format!("--parties {parties}: must be from 1 to {MOST_PARTIES}")));
@@ -335,8 +336,11 @@ fn positive(name: &str, value: usize) -> Result<()> {
 }
 
 /// The scale of the written components: by default sorted and with V at norm 1, but as found where a factor is private. Its
-/// norms, which tell what the components weigh at each party, stay with the owners.
-fn factor_scale(asked: Option<FactorScale>, description: &Description) -> Result<FactorScale> {
+/// norms, which tell what the components weigh at each party, stay with the owners. Where factors have penalties, another scale
+/// has another objective.
+fn factor_scale(asked: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Result<FactorScale> {
+    let description = method.description();
+    let regularized = method.groups().is_regularized();
     match (asked, description.partition.is_private()) {
         (Some(scale), true) if scale != FactorScale::AsFound => Err(Error::input(format!(
             "--factor-scale {}: {} has parties, and what the components weigh stays with them; leave it out",
@@ -344,6 +348,12 @@ fn factor_scale(asked: Option<FactorScale>, description: &Description) -> Result
             description.name
         ))),
         (_, true) => Ok(FactorScale::AsFound),
+        (Some(scale), false) if regularized && !scale.keeps() => Err(Error::input(format!(
+            "--factor-scale {}: another scale of the components changes the penalties of --alpha-u and --alpha-v; use sorted or \
+             as-found",
+            scale.name()
+        ))),
+        (None, false) if regularized => Ok(FactorScale::Sorted),
         (asked, false) => Ok(asked.unwrap_or(FactorScale::UnitV)),
     }
 }

@@ -61,8 +61,9 @@ pub struct ProjectArgs {
     pub json: bool,
 }
 
-/// Each row u of the new U is the exact solution of min ‖x − V u‖ over u ≥ 0 for a row x of the new matrix, over its observed
-/// entries where some are missing, as an update of U by `bpp` would find it. The matrix is scaled as that of the factors.
+/// Each row u of the new U is the exact solution of min ½‖x − V u‖² over u ≥ 0 for a row x of the new matrix, over its observed
+/// entries where some are missing, and with the penalty on U that the factors were made with, as an update of U by `bpp` would
+/// find it. The matrix is scaled as that of the factors.
 /// Every rank solves its own rows; V is on all of them. Collective.
 ///
 /// # Errors
@@ -104,6 +105,9 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if !provenance.note().is_empty() {
         progress.note(&provenance.note());
     }
+    if let Some(note) = provenance.regularization.note_on_u() {
+        progress.note(&note);
+    }
     if stored_v.is_private() && args.output.is_some() {
         progress.warn(&format!(
             "the output holds V of all parties, which {} keeps in a file of each; its owner alone may read it",
@@ -135,14 +139,15 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         block = Block::Sparse(x.with_columns_at(places, columns));
     }
     let n = columns;
+    let penalty = provenance.regularization.penalties((m, n)).u;
     let (u, error) = if provenance.missing == Missing::None {
-        let u = nls::project(&block, &v.view());
+        let u = nls::project(&block, &v.view(), penalty);
         let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
         (u, error)
     } else {
         let marks = marks.into_iter().map(|(i, j)| (i - own.start, matched.place(j)));
         let observed = Observed::new(block, provenance.missing == Missing::ZeroUnobserved, marks);
-        let u = observed.project(&v.view());
+        let u = observed.project(&v.view(), penalty);
         let fit = observed.fit(&u.view(), &v.view());
         let mut sums = [fit.residual2, fit.norm2];
         comm.sum(metrics::RESIDUAL, &mut sums);

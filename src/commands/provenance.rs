@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::registry;
+use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::data::names::{Match, compare, unmatched};
 use crate::data::{InputSpec, Scale, Stack, Threshold};
 use crate::error::{Error, Result};
@@ -20,6 +21,8 @@ pub struct Provenance {
     scale: Scale,
     binarize: Option<Threshold>,
     pub missing: Missing,
+    /// The penalties on the factors.
+    pub regularization: RegularizationArgs,
     /// The share of the entries that were held out, and the seed that drew them.
     pub holdout: Option<(f64, u64)>,
     transpose: bool,
@@ -61,7 +64,18 @@ impl Provenance {
         let by_columns = method.is_some_and(|method| method.partition == Partition::PartyColumns)
             || parameter("stack").is_some_and(|stack| stack == "columns");
         let stack = if by_columns { Stack::Columns } else { Stack::Rows };
-        Ok(Provenance { method, scale, binarize, missing, holdout, transpose, stack, own_missing: false })
+        let regularization = RegularizationArgs::from_parameters(parameter);
+        Ok(Provenance {
+            method,
+            scale,
+            binarize,
+            missing,
+            regularization,
+            holdout,
+            transpose,
+            stack,
+            own_missing: false,
+        })
     }
 
     /// Prepares the matrix as that of the run was.

@@ -1,7 +1,7 @@
 //! The order and scale of components in the output.
 //!
 //! U D and V D⁻¹ are the same factorisation for any positive diagonal D, and so are the components in any order: the
-//! iterations leave both to chance. What is written follows one convention, so that runs can be compared by eye. Checkpoints
+//! iterations leave both to chance. Penalties on the factors decide D; the output then keeps it. What is written follows one convention, so that runs can be compared by eye. Checkpoints
 //! keep what the iterations work with.
 
 use std::cmp::Reverse;
@@ -19,6 +19,7 @@ pub enum FactorScale {
     UnitV,
     UnitU,
     Balanced,
+    Sorted,
     AsFound,
 }
 
@@ -29,6 +30,7 @@ impl FactorScale {
             FactorScale::UnitV => "unit-v",
             FactorScale::UnitU => "unit-u",
             FactorScale::Balanced => "balanced",
+            FactorScale::Sorted => "sorted",
             FactorScale::AsFound => "as-found",
         }
     }
@@ -42,8 +44,13 @@ impl FactorScale {
             FactorScale::UnitV => [v, 1.0 / v],
             FactorScale::UnitU => [1.0 / u, u],
             FactorScale::Balanced => [v.sqrt() / u.sqrt(), u.sqrt() / v.sqrt()],
-            FactorScale::AsFound => [1.0, 1.0],
+            FactorScale::Sorted | FactorScale::AsFound => [1.0, 1.0],
         }
+    }
+
+    /// Whether components keep the scale that the iterations left them at.
+    pub fn keeps(self) -> bool {
+        matches!(self, FactorScale::Sorted | FactorScale::AsFound)
     }
 }
 

@@ -113,12 +113,9 @@ impl Settings {
         self.method.description()
     }
 
-    /// The measure that progress, summary and `--tol` go by: the error on held-out entries if there are any, otherwise that of
-    /// the method.
+    /// The measure that progress, summary and `--tol` go by.
     pub fn measure(&self) -> Measure {
-        let missing = self.method.groups().missing;
-        let held_out = missing.is_some_and(|group| group.holdout > 0.0 || group.missing.marks().is_some());
-        if held_out { Measure::HeldoutRmse } else { self.description().measure }
+        self.method.groups().measure(self.description())
     }
 
     /// The settings with the method that `--algo auto` chooses for a matrix of this shape; unchanged, where a method was

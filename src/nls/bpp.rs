@@ -1,5 +1,6 @@
 //! Block principal pivoting (Kim and Park, Fast Nonnegative Matrix Factorization: An Active-Set-Like Method and
-//! Comparisons, SIAM J. Sci. Comput. 33, 2011): the exact minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0 for every row.
+//! Comparisons, SIAM J. Sci. Comput. 33, 2011): the exact minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0 for every row. A penalty
+//! makes it that of G + λ₂I and r − λ₁.
 //!
 //! A row is solved when its KKT conditions hold: x ≥ 0, y = x G − r ≥ 0, x ∘ y = 0. The passive set F has the coordinates
 //! with y = 0; in all others x = 0. Coordinates that violate a sign are exchanged: all of them as long as the number of
@@ -10,6 +11,7 @@
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
+use super::Penalty;
 use crate::linalg::{Cholesky, Real};
 
 /// Full exchanges without fewer violations before the backup rule applies.
@@ -27,6 +29,8 @@ struct ExchangeState {
 pub struct Pivoting {
     k: usize,
     gram: Vec<f64>,
+    /// λ₁ of the penalty.
+    l1: f64,
     /// Passive sets, `words` for each row.
     passive: Vec<u64>,
     words: usize,
@@ -51,16 +55,33 @@ impl Pivoting {
     /// entries of X are the starting passive sets. The matrix solved for is G + δI with δ = 1e-14 max_j G_jj, so that a
     /// singular G has a solution.
     pub fn solve<T: Real>(&mut self, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>) {
+        self.solve_penalized(x, r, g, Penalty::NONE);
+    }
+
+    /// As [`Pivoting::solve`], with a penalty on X.
+    pub fn solve_penalized<T: Real>(
+        &mut self,
+        x: &mut ArrayViewMut2<T>,
+        r: &ArrayView2<T>,
+        g: &ArrayView2<T>,
+        penalty: Penalty,
+    ) {
         let (rows, k) = x.dim();
+        let (l1, l2) = penalty.weights::<f64>();
+        self.l1 = l1;
         assert!(k == self.k && r.dim() == (rows, k) && g.dim() == (k, k), "shapes of a pivoting step");
-        let largest = (0..k).fold(0.0, |a: f64, j| a.max(g[[j, j]].as_f64()));
+        let largest = (0..k).fold(0.0, |a: f64, j| a.max(g[[j, j]].as_f64())) + l2;
         if largest <= 0.0 {
+            // Nothing but λ₁ acts on X.
+            if l1 > 0.0 {
+                x.fill(T::zero());
+            }
             return;
         }
         self.gram.clear();
         self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].as_f64()));
         for j in 0..k {
-            self.gram[j * k + j] += 1e-14 * largest;
+            self.gram[j * k + j] += l2 + 1e-14 * largest;
         }
         self.start(x);
         while !self.open.is_empty() {
@@ -122,7 +143,7 @@ impl Pivoting {
         let k = self.k;
         let (solution, dual) = self.x.split_at_mut(k);
         let f = self.members.len();
-        solution.iter_mut().zip(&self.members).for_each(|(x, &j)| *x = r[[i, j]].as_f64());
+        solution.iter_mut().zip(&self.members).for_each(|(x, &j)| *x = r[[i, j]].as_f64() - self.l1);
         self.cholesky.solve(&mut solution[..f]);
         // y = x G − r outside the set, and the signs, up to rounding relative to the size of the terms.
         let size = solution[..f].iter().fold(0.0, |m: f64, v| m.max(v.abs()));
@@ -138,8 +159,8 @@ impl Pivoting {
             } else {
                 let fit: f64 = self.members.iter().zip(&*solution).map(|(&p, v)| self.gram[p * k + j] * v).sum();
                 let target = r[[i, j]].as_f64();
-                dual[j] = fit - target;
-                dual[j] < -1e-12 * (target.abs() + largest * size)
+                dual[j] = fit + self.l1 - target;
+                dual[j] < -1e-12 * (target.abs() + self.l1 + largest * size)
             };
             if wrong {
                 violations += 1;
@@ -209,6 +230,23 @@ mod tests {
             solver.solve(&mut warm.view_mut(), &r.view(), &g.view());
             solver.solve(&mut other.view_mut(), &r.view(), &g.view());
             assert!((&warm - &x).iter().chain((&other - &x).iter()).all(|e| e.abs() < 1e-8));
+        }
+    }
+
+    #[test]
+    fn a_penalty_is_part_of_the_problem() {
+        let y = random(21, 17, 6);
+        let (g, r) = (y.t().dot(&y), random(22, 80, 6) * 5.0);
+        let penalty = Penalty { l1: 1.5, l2: 0.7 };
+        let mut x = Array2::zeros((80, 6));
+        Pivoting::new(6).solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
+        assert!(kkt(&x, &(&r - 1.5), &(&g + &(Array2::<f64>::eye(6) * 0.7))) < 1e-8);
+        // Nothing but the penalty acts on a row, or it outweighs all.
+        for (g, l1, l2) in [(Array2::zeros((6, 6)), 1.0, 0.0), (g, 1e300, 1e300)] {
+            let mut x = Array2::<f64>::ones((80, 6));
+            let penalty = Penalty { l1, l2 };
+            Pivoting::new(6).solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
+            assert!(x.iter().all(|x| *x == 0.0), "{penalty:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
+use super::Penalty;
 use super::row_panels::{RowUpdate, apply};
 use crate::linalg::Real;
 
@@ -13,10 +14,13 @@ pub struct Sweep<T> {
     pub mu: T,
     /// Number of visits of each coordinate.
     pub passes: usize,
+    pub penalty: Penalty,
 }
 
-/// Visits the coordinates of every row in order, `passes` times: x_j ← max(0, x_j + (r_j − Σ_l G_jl x_l) / (G_jj + μ)).
-/// X and R are rows × k (fastest in the same memory order), G is k × k. Components with G_jj + μ = 0 are left unchanged.
+/// Visits the coordinates of every row in order, `passes` times, with the penalty's λ₁ and λ₂:
+/// x_j ← max(0, x_j + (r_j − λ₁ − λ₂ x_j − Σ_l G_jl x_l) / (G_jj + λ₂ + μ)).
+/// X and R are rows × k (fastest in the same memory order), G is k × k. Components with G_jj + λ₂ + μ = 0 are left unchanged, or
+/// become 0 if λ₁ > 0.
 /// The bits of a new row depend on the old row alone, neither on its position nor on the number of rows.
 pub fn sweep<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, parameters: Sweep<T>) {
     sweep_below(x, r, g, parameters, T::infinity());
@@ -32,5 +36,6 @@ pub fn sweep_below<T: Real>(
 ) {
     let step = |own: T| Some((own + parameters.mu).recip()).filter(|s| *s > T::zero() && s.is_finite());
     let step = |own: T| step(own).unwrap_or(T::zero());
-    apply::<T, _, true>(x, r, g, RowUpdate { step, passes: parameters.passes, most });
+    let Sweep { passes, penalty, .. } = parameters;
+    apply::<T, _, true>(x, r, g, RowUpdate { step, passes, most, penalty });
 }

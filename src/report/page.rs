@@ -147,12 +147,14 @@ const ERRORS: &[(&str, &str, &str, Along)] = &[
     }),
 ];
 
-/// The measure that all runs are about, if it is the same one: that of the method, or the error on held-out entries.
+/// The measure that all runs are about, if it is the same one: that of the method, the error on held-out entries, or the objective
+/// with penalties.
 fn leading(histories: &[History]) -> Measure {
     let of = |history: &History| {
-        let held_out = history.evaluations.iter().any(|e| finite(e, Measure::HeldoutRmse.key()).is_some());
+        let has = |measure: Measure| history.evaluations.iter().any(|e| finite(e, measure.key()).is_some());
         let method = registry::find(&text(&history.start["algo"])).map(|entry| entry.description().measure);
-        if held_out { Measure::HeldoutRmse } else { method.unwrap_or(Measure::RelativeError) }
+        let beside = [Measure::HeldoutRmse, Measure::Objective].into_iter().find(|measure| has(*measure));
+        beside.or(method).unwrap_or(Measure::RelativeError)
     };
     let mut all = histories.iter().map(of);
     let first = all.next().unwrap_or(Measure::RelativeError);

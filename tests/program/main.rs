@@ -51,6 +51,8 @@ mod outputs;
 #[cfg(feature = "mpi")]
 mod ppdnmf;
 #[cfg(feature = "mpi")]
+mod regularization;
+#[cfg(feature = "mpi")]
 mod report;
 #[cfg(feature = "mpi")]
 mod results;

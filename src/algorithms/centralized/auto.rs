@@ -56,7 +56,7 @@ impl AutoArgs {
     }
 
     /// DSANLS with ten sketched rows or columns for each component, where the sizes favour it.
-    fn dsanls(MatrixShape { m, n, k, sparse }: MatrixShape) -> Option<DsanlsArgs> {
+    fn dsanls(&self, MatrixShape { m, n, k, sparse }: MatrixShape) -> Option<DsanlsArgs> {
         let (m, n) = (m as f64, n as f64);
         if sparse || m * n / (m + n) < 200.0 * k as f64 {
             return None;
@@ -64,6 +64,7 @@ impl AutoArgs {
         let size = Size::Count(10 * k);
         let mut args = defaults::<DsanlsArgs>();
         args.sketch.sketch_size = Auto::Given(Sizes { u: size, v: size });
+        args.regularization = self.exact.regularization.clone();
         Some(args)
     }
 }
@@ -84,19 +85,21 @@ impl Method for AutoArgs {
         Groups {
             grid: Some(&self.exact.grid),
             init: Some(&self.exact.init),
+            regularization: Some(&self.exact.regularization),
             missing: Some(&self.missing),
             ..Groups::default()
         }
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
-        // Whoever asks for a parameter of HALS gets HALS. DSANLS starts at random, too.
+        // Whoever asks for a parameter of HALS gets HALS. DSANLS starts at random and takes penalties, too.
         let mut asked = self.clone();
+        asked.exact.regularization = defaults::<AutoArgs>().exact.regularization;
         if asked.exact.init == InitArgs::RANDOM {
             asked.exact.init = defaults::<AutoArgs>().exact.init;
         }
         let untouched = asked == defaults();
-        let sketched = matrix.filter(|_| untouched).and_then(AutoArgs::dsanls);
+        let sketched = matrix.filter(|_| untouched).and_then(|shape| self.dsanls(shape));
         Some(match sketched {
             Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },
             None => Choice { method: Arc::new(self.hals()), why: WHY_HALS },

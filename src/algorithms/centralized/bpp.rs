@@ -11,7 +11,7 @@ use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::metrics::Measure;
-use crate::nls::Pivoting;
+use crate::nls::{Penalty, Pivoting};
 
 /// Parameters of ANLS by block principal pivoting.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -42,7 +42,12 @@ impl Method for BppArgs {
     };
 
     fn groups(&self) -> Groups<'_> {
-        Groups { grid: Some(&self.exact.grid), init: Some(&self.exact.init), ..Groups::default() }
+        Groups {
+            grid: Some(&self.exact.grid),
+            init: Some(&self.exact.init),
+            regularization: Some(&self.exact.regularization),
+            ..Groups::default()
+        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -55,8 +60,8 @@ impl Method for BppArgs {
 }
 
 impl<T: Real> FactorUpdate<T> for Pivoting {
-    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
-        self.solve(&mut x.view_mut(), &r.view(), &g.view());
+    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) -> Result<()> {
+        self.solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
         Ok(())
     }
 }

@@ -11,6 +11,8 @@
 //! With `--sketch weighted` S depends on the norms of the rows of M and Y: the ranks gather four integers each before they
 //! draw, and the sum carries two words more for each draw ([`crate::sketch::WeightedSampler`]).
 //!
+//! Penalties are not sketched: BᵀB + λ₂I and A B − λ₁ are those of the subproblem with the penalty on U.
+//!
 //! V's half uses the new U. `--mu scaled` measures μ_t in units of the mean ‖Y_j‖² of the fixed factor Y (one more word
 //! in the sum) and η_t in units of 1/(2‖BᵀB‖₂), so that the same numbers fit any data.
 
@@ -23,6 +25,7 @@ use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES,
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::Sizes;
 use crate::algorithms::shared::init::{self, InitArgs};
+use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
 use crate::algorithms::shared::sketched_step::{DsanlsSketchArgs, SketchedStep, Sketching, StepArgs};
 use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -31,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram, squares};
 use crate::metrics;
 use crate::metrics::Measure;
+use crate::nls::Penalty;
 use crate::sketch;
 use crate::sketch::{Sketch, SketchKind, WeightedSampler};
 use crate::state::{Owner, Piece, SavedState};
@@ -54,6 +58,9 @@ pub struct DsanlsArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub init: InitArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
 }
 
 impl Method for DsanlsArgs {
@@ -77,16 +84,27 @@ impl Method for DsanlsArgs {
             MessageSpec::new(GATHER_V, "n x k", "each evaluation"),
             MessageSpec::new(GATHER_U, "m x k", "each evaluation, with --measure projected-gradient"),
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+            regularization::MESSAGES,
             stationarity::MESSAGES,
         ],
     };
 
     fn check(&self) -> Result<()> {
+        if self.bound && self.regularization.is_on() {
+            return Err(Error::input(
+                "--bound: with --alpha-u or --alpha-v the best factors may lie beyond it; omit --bound",
+            ));
+        }
         self.init.refuse_nndsvd("dsanls")
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), step: Some(&self.step), ..Groups::default() }
+        Groups {
+            init: Some(&self.init),
+            step: Some(&self.step),
+            regularization: Some(&self.regularization),
+            ..Groups::default()
+        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -158,6 +176,7 @@ struct Half<T: Real> {
     rows: Range<usize>,
     factor: Array2<T>,
     rhs: Array2<T>,
+    penalty: Penalty,
     /// Of the other factor's N rows.
     sketch: Draws<T>,
     kind: Sketching,
@@ -249,6 +268,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         };
         (kind, draws)
     };
+    let penalties = args.regularization.penalties((m, n));
     let draws = [draws(n, d_u, &v_rows, &of_v, SCORES_V), draws(m, d_v, &u_rows, &of_u, SCORES_U)];
     let half =
         |data: Block<T>, rows: Range<usize>, (kind, sketch): (Sketching, Draws<T>), tag: MessageTag, for_u: bool| {
@@ -257,6 +277,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
             Half {
                 factor: order.zeros(rows.len(), k),
                 rhs: order.zeros(rows.len(), k),
+                penalty: if for_u { penalties.u } else { penalties.v },
                 sketch,
                 kind,
                 message: vec![T::zero(); words],
@@ -364,7 +385,7 @@ impl<T: Real> Half<T> {
                 norm2
             }
         };
-        let (x, r, g) = (&mut self.factor.view_mut(), &self.rhs.view(), &self.gram.view());
+        let (x, r, g) = (&mut self.factor.view_mut(), &self.rhs.view(), (&self.gram.view(), self.penalty));
         comm.work("update", || step.apply(x, r, g, norm2, iteration, &mut self.probe.view_mut()));
     }
 }
@@ -384,7 +405,7 @@ impl<T: Real> Half<T> {
         let (mut r, mut g) = (order.zeros(self.rows.len(), fixed.ncols()), Array2::zeros(self.gram.dim()));
         self.data.tmul(&y.view(), &mut r.view_mut());
         gram(&y.view(), &mut g.view_mut());
-        stationarity::squared(&self.factor, &r, &g)
+        stationarity::squared(&self.factor, &r, &g, self.penalty)
     }
 }
 
@@ -426,7 +447,11 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
         // The row block is held as n × |I_r|, and n × |I_r| ≈ V U[I_r]ᵀ: V is needed whole.
         let v = whole(&self.comm, GATHER_V, &self.v, &self.v_parts);
         let block = std::iter::once((&self.u.data, v.view(), self.u.factor.view()));
-        let mut found = vec![("rel_error", metrics::relative_error(&self.comm, self.norm2, block))];
+        let error = metrics::relative_error(&self.comm, self.norm2, block);
+        let mut found = vec![("rel_error", error)];
+        let penalties = Penalties { u: self.u.penalty, v: self.v.penalty };
+        let penalty = penalties.sum(&self.comm, &self.u.factor.view(), &self.v.factor.view());
+        found.extend(penalties.objective(0.5 * error * error * self.norm2, penalty));
         if self.gradient {
             let u = whole(&self.comm, GATHER_U, &self.u, &self.u_parts);
             let squared = self.u.gradient2(&v) + self.v.gradient2(&u);

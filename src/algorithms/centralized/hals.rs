@@ -1,7 +1,7 @@
 //! HALS (Cichocki and Phan 2009): the exact counterpart of DSANLS, and its limit for a full sketch.
 //!
 //! One iteration: U's components in turn, each the exact minimiser with all others fixed, then V's:
-//! U_:j ← max(0, U_:j + ((M V)_:j − U (VᵀV)_:j) / (VᵀV)_jj).
+//! U_:j ← max(0, U_:j + ((M V)_:j − U (VᵀV)_:j) / (VᵀV)_jj), with penalties for VᵀV + λ₂I and M V − λ₁.
 //!
 //! A product with the data serves for several such sweeps (accelerated HALS, Gillis and Glineur 2012: `--inner-sweeps`), and
 //! a factor's update may start beyond its last one (Ang and Gillis 2019: `--extrapolation`).
@@ -19,7 +19,7 @@ use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::metrics::Measure;
-use crate::nls::{Sweep, sweep};
+use crate::nls::{Penalty, Sweep, sweep};
 
 /// Parameters of HALS.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -63,6 +63,7 @@ impl Method for HalsArgs {
         Groups {
             grid: Some(&self.exact.grid),
             init: Some(&self.exact.init),
+            regularization: Some(&self.exact.regularization),
             missing: Some(&self.missing),
             ..Groups::default()
         }
@@ -83,7 +84,12 @@ impl Method for HalsArgs {
         if self.missing.any() {
             // Sweeps on a row that is at hand cost no product; their number is as given, else one.
             let passes = self.inner_sweeps.given().unwrap_or(1);
-            return missing::build(problem, &self.missing, missing::UpdateKind::Hals { passes });
+            return missing::build(
+                problem,
+                &self.missing,
+                &self.exact.regularization,
+                missing::UpdateKind::Hals { passes },
+            );
         }
         alternating::build(problem, &self.exact, self.extrapolation, |sizes| Hals { passes: self.sweeps(sizes) })
     }
@@ -114,9 +120,16 @@ pub(super) fn passes(sizes: &Sizes) -> [usize; 2] {
 }
 
 impl<T: Real> FactorUpdate<T> for Hals {
-    fn update(&mut self, factor: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
+    fn update(
+        &mut self,
+        factor: Factor,
+        x: &mut Array2<T>,
+        r: &Array2<T>,
+        g: &Array2<T>,
+        penalty: Penalty,
+    ) -> Result<()> {
         let passes = self.passes[if factor == Factor::U { 0 } else { 1 }];
-        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes });
+        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes, penalty });
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 //! measurements, min Σ m log(m / (u·v)) − m + u·v.
 //!
 //! U_il ← U_il (Σ_j m_ij V_jl / (U_i·V_j)) / Σ_j V_jl, then V likewise with the new U. Only nonzeros of M have a term in
-//! the sum above: work ∝ nonzeros × k. Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r];
-//! the other factor is gathered whole for each half.
+//! the sum above: work ∝ nonzeros × k. With penalties the new entry is the root of a quadratic equation. Rank r owns U[I_r] and
+//! V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]; the other factor is gathered whole for each half.
 
 use std::ops::Range;
 
@@ -13,12 +13,14 @@ use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::init::{self, InitArgs};
+use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::Result;
 use crate::linalg::{Block, Order, Real};
 use crate::metrics;
 use crate::metrics::Measure;
+use crate::nls::Penalty;
 use crate::state::{Owner, Piece, SavedState};
 
 /// Parameters of multiplicative updates for the Kullback-Leibler divergence.
@@ -27,6 +29,9 @@ pub struct KlMuArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub init: InitArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
 }
 
 impl Method for KlMuArgs {
@@ -47,6 +52,7 @@ impl Method for KlMuArgs {
             MessageSpec::new(GATHER_U, "m x k", "each iteration"),
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
             MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
+            regularization::MESSAGES,
         ],
     };
 
@@ -55,7 +61,7 @@ impl Method for KlMuArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), ..Groups::default() }
+        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -76,7 +82,7 @@ impl Method for KlMuArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(problem)
+        build(problem, &self.regularization)
     }
 }
 
@@ -102,13 +108,14 @@ struct KlMu<T: Real> {
     /// as many terms as the matrix has rows or columns.
     sums: Vec<f64>,
     ratios: Vec<f64>,
+    penalties: Penalties,
     norm2: f64,
     /// Whether the start was read from a file.
     given: bool,
     iteration: usize,
 }
 
-fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(problem: Problem<'_, T>, regularization: &RegularizationArgs) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let mut blocks = data.blocks.into_iter();
@@ -137,6 +144,7 @@ fn build<T: Real>(problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         v,
         sums,
         ratios,
+        penalties: regularization.penalties((m, n)),
         norm2: data.statistics.norm2,
         given: initial.is_some(),
         iteration: 0,
@@ -147,6 +155,24 @@ fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     a.iter().zip(b).fold(T::zero(), |sum, (&a, &b)| sum + a * b)
 }
 
+/// x, or 0 where it is not finite: a large penalty makes factors so small that a ratio overflows.
+fn finite<T: Real>(x: T) -> T {
+    if x.is_finite() { x } else { T::zero() }
+}
+
+/// The new entry for the old one x, the sum of its ratios and the sum of its column of the other factor: the positive root of
+/// λ₂x'² + (sum + λ₁) x' = x ratio, which minimises the auxiliary function of the divergence and its penalty.
+fn penalized<T: Real>(x: T, ratio: f64, sum: f64, (l1, l2): (f64, f64)) -> T {
+    let sum = sum + l1;
+    if l2 > 0.0 {
+        let product = x.as_f64() * ratio;
+        let root = sum + (sum * sum + 4.0 * l2 * product).sqrt();
+        return finite(T::from_f64(2.0 * product / root));
+    }
+    let next = if sum > 0.0 { x * T::from_f64(ratio / sum) } else { T::zero() };
+    if l1 > 0.0 { finite(next) } else { next }
+}
+
 impl<T: Real> KlSide<T> {
     fn gather(&mut self, comm: &Communicator) {
         let (own, whole) = (self.own.as_slice(), self.whole.as_slice_mut());
@@ -154,8 +180,9 @@ impl<T: Real> KlSide<T> {
     }
 
     /// The update of this factor's rows, for y = the other factor, whole.
-    fn update(&mut self, y: &Array2<T>, sums: &mut [f64], ratios: &mut [f64]) {
+    fn update(&mut self, y: &Array2<T>, sums: &mut [f64], ratios: &mut [f64], penalty: Penalty) {
         let k = sums.len();
+        let weights = penalty.weights::<f64>();
         sums.fill(0.0);
         y.rows().into_iter().for_each(|y| sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += y.as_f64()));
         let y = y.as_slice().expect("made in row order");
@@ -166,13 +193,14 @@ impl<T: Real> KlSide<T> {
             block.for_each_nonzero(a, |j, m| {
                 let y = &y[j * k..(j + 1) * k];
                 let fit = dot(x, y);
-                // Where the factors say 0 no multiple of them says m: the entry cannot pull.
-                if fit > T::zero() {
-                    ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += (m / fit * y).as_f64());
+                // Where the factors say 0, or next to it, no multiple of them says m: the entry cannot pull.
+                let pull = m / fit;
+                if pull.is_finite() {
+                    ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += (pull * y).as_f64());
                 }
             });
             for ((x, &ratio), &sum) in x.iter_mut().zip(&*ratios).zip(&*sums) {
-                *x = if sum > 0.0 { *x * T::from_f64(ratio / sum) } else { T::zero() };
+                *x = penalized(*x, ratio, sum, weights);
             }
         }
     }
@@ -181,11 +209,11 @@ impl<T: Real> KlSide<T> {
 impl<T: Real> Algorithm<T> for KlMu<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
-            let KlMu { comm, u, v, sums, ratios, .. } = self;
+            let KlMu { comm, u, v, sums, ratios, penalties, .. } = self;
             v.gather(comm);
-            comm.work("update", || u.update(&v.whole, sums, ratios));
+            comm.work("update", || u.update(&v.whole, sums, ratios, penalties.u));
             u.gather(comm);
-            comm.work("update", || v.update(&u.whole, sums, ratios));
+            comm.work("update", || v.update(&u.whole, sums, ratios, penalties.v));
             self.iteration += 1;
         }
         Ok(())
@@ -197,12 +225,15 @@ impl<T: Real> Algorithm<T> for KlMu<T> {
 
     /// The relative error as of every method, and the divergence, infinite where a nonzero entry cannot be reached.
     fn measure(&mut self) -> Result<Measures> {
-        let KlMu { comm, u, v, norm2, .. } = self;
+        let KlMu { comm, u, v, norm2, penalties, .. } = self;
         v.gather(comm);
         let block = std::iter::once((&u.block, u.own.view(), v.whole.view()));
         let error = metrics::relative_error(comm, *norm2, block);
         let divergence = metrics::kl_divergence(comm, &u.block, &u.own.view(), &v.whole.view());
-        Ok(vec![("rel_error", error), ("kl_divergence", divergence)])
+        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
+        let mut found = vec![("rel_error", error), ("kl_divergence", divergence)];
+        found.extend(penalties.objective(divergence, penalty));
+        Ok(found)
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
@@ -245,11 +276,29 @@ mod tests {
             let x = random(2, 15, 4);
             let (whole, parts) = (Array2::zeros((0, 4)), Parts::new(&[], 4));
             let mut side = KlSide { block, own: x.clone(), rows: 0..15, parts, whole, tag: GATHER_U };
-            side.update(&y, &mut [0.0; 4], &mut [0.0; 4]);
+            side.update(&y, &mut [0.0; 4], &mut [0.0; 4], Penalty::NONE);
             let expected = &x * &(&m / &x.dot(&y.t())).dot(&y) / y.sum_axis(ndarray::Axis(0));
             assert!((&side.own - &expected).iter().all(|e| e.abs() < 1e-12));
             let (before, after) = (divergence(&x), divergence(&side.own));
             assert!(after < before, "{before} {after}");
+            for penalty in [Penalty { l1: 0.5, l2: 0.0 }, Penalty { l1: 0.0, l2: 2.0 }, Penalty { l1: 0.3, l2: 1.0 }] {
+                let objective = |x: &Array2<f64>| divergence(x) + penalty.value(&x.view());
+                for _ in 0..300 {
+                    let before = objective(&side.own);
+                    side.update(&y, &mut [0.0; 4], &mut [0.0; 4], penalty);
+                    assert!(objective(&side.own) <= before * (1.0 + 1e-12), "{penalty:?}");
+                }
+                // Where an entry is positive the gradient has come to 0.
+                let ratio = (&m / &side.own.dot(&y.t())).dot(&y);
+                let gradient = &side.own * penalty.l2 + penalty.l1 + y.sum_axis(ndarray::Axis(0)) - ratio;
+                assert!((&side.own * &gradient).iter().all(|x| x.abs() < 1e-3), "{penalty:?}");
+                side.own.assign(&x);
+            }
+            for penalty in [Penalty { l1: 1e150, l2: 0.0 }, Penalty { l1: 0.0, l2: 1e150 }] {
+                (0..5).for_each(|_| side.update(&y, &mut [0.0; 4], &mut [0.0; 4], penalty));
+                assert!(side.own.iter().all(|x| (0.0..1e-50).contains(x)), "{penalty:?}");
+                side.own.assign(&x);
+            }
         }
     }
 
@@ -261,7 +310,7 @@ mod tests {
         let block = Block::Sparse(crate::linalg::Csr::new(one));
         let (whole, parts) = (Array2::zeros((0, 1)), Parts::new(&[], 1));
         let mut side = KlSide { block, own: Array2::ones((1, 1)), rows: 0..1, parts, whole, tag: GATHER_U };
-        side.update(&Array2::<f32>::ones((n, 1)), &mut [0.0], &mut [0.0]);
+        side.update(&Array2::<f32>::ones((n, 1)), &mut [0.0], &mut [0.0], Penalty::NONE);
         assert_eq!(side.own[[0, 0]], 1.0);
     }
 }

@@ -12,7 +12,7 @@ use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::{Order, Real};
 use crate::metrics::Measure;
-use crate::nls::multiply;
+use crate::nls::{Penalty, multiply};
 
 /// Parameters of multiplicative updates.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -49,6 +49,7 @@ impl Method for MuArgs {
         Groups {
             grid: Some(&self.exact.grid),
             init: Some(&self.exact.init),
+            regularization: Some(&self.exact.regularization),
             missing: Some(&self.missing),
             ..Groups::default()
         }
@@ -65,7 +66,7 @@ impl Method for MuArgs {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         if self.missing.any() {
-            return missing::build(problem, &self.missing, missing::UpdateKind::Mu);
+            return missing::build(problem, &self.missing, &self.exact.regularization, missing::UpdateKind::Mu);
         }
         let step = |sizes: &alternating::Sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) };
         alternating::build(problem, &self.exact, Extrapolation::None, step)
@@ -78,8 +79,8 @@ struct Mu<T: Real> {
 }
 
 impl<T: Real> FactorUpdate<T> for Mu<T> {
-    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()> {
-        multiply(&mut x.view_mut(), &r.view(), &g.view(), &mut self.tile);
+    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) -> Result<()> {
+        multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, &mut self.tile);
         Ok(())
     }
 

@@ -34,6 +34,7 @@ use crate::algorithms::shared::alternating::{Factor, RHS_U, RHS_V, Sizes};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, in_two, inner};
 use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, GridSide};
 use crate::algorithms::shared::init::{self, InitArgs};
+use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
 use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
@@ -41,7 +42,7 @@ use crate::error::Result;
 use crate::linalg::{Block, Real, gemm, gram};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::nls::{Sweep, sweep};
+use crate::nls::{Penalty, Sweep, sweep};
 use crate::sketch::{self, SketchKind, TOTALS, WeightedSampler};
 use crate::state::{Owner, Piece, SavedState, State};
 
@@ -69,6 +70,9 @@ pub struct VrDsanlsArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub init: InitArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
 }
 
 const SCORES_V: MessageTag = MessageTag::new("scores of V", Payload::Scalar);
@@ -101,6 +105,7 @@ impl Method for VrDsanlsArgs {
             MessageSpec::new(SCORES_U, "4 x p", "each sampled iteration"),
             MessageSpec::new(CHANGE_U, "d_V x (k + 2) + 2 k x k", "each sampled iteration"),
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+            regularization::MESSAGES,
             stationarity::MESSAGES,
         ],
     };
@@ -110,7 +115,7 @@ impl Method for VrDsanlsArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), ..Groups::default() }
+        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -256,6 +261,7 @@ impl VrDsanlsArgs {
 struct Side<T: Real> {
     /// The rows that this rank owns, and the exact product P for them.
     grid: GridSide<T>,
+    penalty: Penalty,
     /// The data with the other dimension as rows: N × |own|.
     data: Block<T>,
     /// The factor as the last anchor's update left it.
@@ -346,6 +352,7 @@ fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanl
     };
     let (of_u, of_v) = (block()?, block()?);
     let alone = comm.split(comm.rank());
+    let penalties = args.regularization.penalties((m, n));
     // The factor with fewer rows is gathered; the other one stays where it is.
     let side = |block: Block<T>, cuts: &[Range<usize>], d: usize, for_v: bool, tags: (MessageTag, MessageTag)| {
         let shared = for_v == (n <= m);
@@ -371,6 +378,7 @@ fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanl
             scores: tags.0,
             tag: tags.1,
             grid,
+            penalty: if for_v { penalties.v } else { penalties.u },
             data: block,
         }
     };
@@ -461,7 +469,7 @@ impl<T: Real> Side<T> {
             self.rhs.zip_mut_with(&self.grid.rhs, |sum, &exact| *sum += exact);
             g.assign(&square(whole, k));
         });
-        let step = Sweep { mu: T::zero(), passes: sweeps };
+        let step = Sweep { mu: T::zero(), passes: sweeps, penalty: self.penalty };
         comm.work("update", || sweep(&mut self.grid.own.view_mut(), &self.rhs.view(), &g.view(), step));
     }
 }
@@ -520,17 +528,19 @@ impl<T: Real> VrDsanls<T> {
     fn update_u_exactly(&mut self) -> (f64, f64) {
         self.sum_gram(Factor::V);
         self.product(Factor::U);
-        let VrDsanls { comm, u, gram: g, own_gram, message, norm2, plan, .. } = self;
+        let VrDsanls { comm, u, v, gram: g, own_gram, message, norm2, plan, .. } = self;
         let k = g.nrows();
         let (entries, words) = message.split_at_mut(k * k);
         comm.work("update", || {
             let grid = &mut u.grid;
+            let of_v = v.penalty.value(&v.grid.own.view());
             let mut objective = |own: &Array2<T>| {
                 gram(&own.view(), &mut own_gram.view_mut());
-                inner(&own_gram.view(), &g.view()) - 2.0 * inner(&own.view(), &grid.rhs.view())
+                let fit = inner(&own_gram.view(), &g.view()) - 2.0 * inner(&own.view(), &grid.rhs.view());
+                fit + 2.0 * (u.penalty.value(&own.view()) + of_v)
             };
             let before = objective(&grid.own);
-            let step = Sweep { mu: T::zero(), passes: plan.exact_sweeps[0] };
+            let step = Sweep { mu: T::zero(), passes: plan.exact_sweeps[0], penalty: u.penalty };
             sweep(&mut grid.own.view_mut(), &grid.rhs.view(), &g.view(), step);
             let after = objective(&grid.own);
             square_mut(entries, k).assign(own_gram);
@@ -569,7 +579,7 @@ impl<T: Real> VrDsanls<T> {
             if let Some(start) = &mut v.start {
                 start.assign(&v.grid.own);
             }
-            let step = Sweep { mu: T::zero(), passes: plan.exact_sweeps[1] };
+            let step = Sweep { mu: T::zero(), passes: plan.exact_sweeps[1], penalty: v.penalty };
             sweep(&mut v.grid.own.view_mut(), &v.grid.rhs.view(), &g.view(), step);
             v.fitted.assign(&v.grid.own);
         });
@@ -600,7 +610,7 @@ impl<T: Real> VrDsanls<T> {
             self.exchange(factor);
             self.product(factor);
             let side = if factor == Factor::U { &self.u } else { &self.v };
-            squared += stationarity::squared(&side.grid.own, &side.grid.rhs, &self.gram);
+            squared += stationarity::squared(&side.grid.own, &side.grid.rhs, &self.gram, side.penalty);
             self.exchange(factor);
         }
         stationarity::norm(&self.comm, squared)
@@ -644,7 +654,11 @@ impl<T: Real> Algorithm<T> for VrDsanls<T> {
         let (stays, travels) = if v_travels { (u, v) } else { (v, u) };
         let whole = travels.grid.gather(if v_travels { GATHER_V } else { GATHER_U });
         let block = std::iter::once((&stays.data, whole, stays.grid.own.view()));
-        let mut found = vec![("rel_error", metrics::relative_error(comm, *norm2, block))];
+        let error = metrics::relative_error(comm, *norm2, block);
+        let mut found = vec![("rel_error", error)];
+        let penalties = Penalties { u: self.u.penalty, v: self.v.penalty };
+        let penalty = penalties.sum(&self.comm, &self.u.grid.own.view(), &self.v.grid.own.view());
+        found.extend(penalties.objective(0.5 * error * error * self.norm2, penalty));
         if self.gradient {
             found.push(("projected_gradient", self.projected_gradient()));
         }

@@ -17,12 +17,13 @@ use std::ops::Range;
 
 use ndarray::{Array2, s};
 
-use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, parties, relative_error, summed};
+use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, fit, parties, summed};
 use crate::algorithms::columns::local::{Draws, Scratch, trace};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::algorithms::shared::init;
+use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs, oblivious};
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -59,6 +60,9 @@ pub struct DsanlsSecureArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub step: StepArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
     #[command(flatten)]
     #[serde(flatten)]
     pub secure_sum: SecureSumArgs,
@@ -113,7 +117,12 @@ impl Method for DsanlsSecureArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { secure_sum: Some(&self.secure_sum), step: Some(&self.step), ..Groups::default() }
+        Groups {
+            secure_sum: Some(&self.secure_sum),
+            step: Some(&self.step),
+            regularization: Some(&self.regularization),
+            ..Groups::default()
+        }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
@@ -129,7 +138,7 @@ const GATHER_U: MessageTag = MessageTag::new("evaluation: gather U", Payload::Sh
 const RELEASES: [MessageSpec; 2] = summed(RELEASE, "m x d_U", "each of the first --max-releases iterations");
 const SKETCHES_V: [MessageSpec; 2] = summed(SKETCHED_V, "d_U x k", "each iteration");
 const SKETCHES_U: [MessageSpec; 2] = summed(SKETCHED_U, "d_V x k", "each iteration");
-const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
+const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1; 2 with penalties", "each evaluation");
 /// Rows of S that are generated at a time.
 const CHUNK: usize = 256;
 
@@ -293,7 +302,7 @@ fn sizes(
 fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k);
+    let facts = Facts::of(&data, k, Some(&args.regularization));
     let (d_u, d_v, limit) = sizes(args, &facts, hidden(&data), |d_u| safe_for_grids(&comm, &data, d_u))?;
     let Facts { m, n, order, .. } = facts;
     let rows_of = |parties: Range<usize>| match (parties.start, parties.end) {
@@ -420,7 +429,8 @@ impl<T: Real> DsanlsSecure<T> {
             for SecureParty { rows, u, rhs, .. } in members.iter_mut() {
                 let own = sketched.slice(s![rows.clone(), ..]);
                 gemm(T::one(), &own, &fixed_v.view(), T::zero(), &mut rhs.view_mut());
-                step.apply(&mut u.view_mut(), &rhs.view(), &g.view(), norm2, t, &mut scratch.probe.view_mut());
+                let g = (&g.view(), facts.penalties.u);
+                step.apply(&mut u.view_mut(), &rhs.view(), g, norm2, t, &mut scratch.probe.view_mut());
             }
         });
 
@@ -444,8 +454,8 @@ impl<T: Real> DsanlsSecure<T> {
             let norm2 = trace(g);
             for SecureParty { party, .. } in members.iter_mut() {
                 down.product(&party.block, &fixed_u.view(), &mut party.rhs.view_mut());
-                let r = &party.rhs.view();
-                step.apply(&mut party.v.view_mut(), r, &g.view(), norm2, t, &mut scratch.probe.view_mut());
+                let (r, g) = (&party.rhs.view(), (&g.view(), facts.penalties.v));
+                step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());
             }
         });
         self.iteration += 1;
@@ -463,7 +473,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let Facts { m, k, norm2, .. } = self.facts;
+        let Facts { m, k, .. } = self.facts;
         let mut own = Array2::zeros((self.u_rows[self.comm.rank()].len(), k));
         let first = self.u_rows[self.comm.rank()].start;
         for SecureParty { rows, u, .. } in &self.members {
@@ -472,8 +482,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
         let mut whole = Array2::zeros((m, k));
         self.comm.gather(GATHER_U, Declared(entries(&own)), &self.u_parts, entries_mut(&mut whole));
         let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
-        let error = relative_error(&self.comm, &mut self.party_sum, norm2, parts, &whole.view())?;
-        Ok(vec![("rel_error", error)])
+        fit(&self.comm, &mut self.party_sum, &self.facts, parts, &whole.view())
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

@@ -4,10 +4,11 @@ use ndarray::{Array1, Array2};
 
 use super::{Facts, Party};
 use crate::algorithms::parameters::{self, Sizes};
+use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram, squares};
-use crate::nls::{Pivoting, Sweep, sweep};
+use crate::nls::{Penalty, Pivoting, Sweep, sweep};
 use crate::random::Stream;
 use crate::sketch::{self, Sketch, SketchKind};
 
@@ -33,6 +34,9 @@ pub struct LocalArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub step: StepArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
 }
 
 /// The update of a factor from its right-hand side and Gram matrix.
@@ -47,11 +51,12 @@ impl FactorUpdate {
         FactorUpdate { passes, exact: exact.then(|| Pivoting::new(k)) }
     }
 
-    /// X ← its update for the right-hand side r and the Gram matrix g.
-    pub fn apply<T: Real>(&mut self, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) {
+    /// X ← its update, with this penalty on X, for the right-hand side r and the Gram matrix g.
+    pub fn apply<T: Real>(&mut self, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) {
+        let passes = self.passes;
         match &mut self.exact {
-            Some(solver) => solver.solve(&mut x.view_mut(), &r.view(), &g.view()),
-            None => sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes: self.passes }),
+            Some(solver) => solver.solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty),
+            None => sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes, penalty }),
         }
     }
 }
@@ -61,6 +66,8 @@ pub struct LocalParty<T: Real> {
     pub party: Party<T>,
     /// U_r, m × k
     pub u: Array2<T>,
+    /// On V_r, and on the own copy of U: its share of the one on U, so that all shares add up to that.
+    penalties: Penalties,
     own: Option<OwnSketch<T>>,
 }
 
@@ -143,7 +150,9 @@ impl<T: Real> LocalParty<T> {
             let v = facts.order.zeros(sketch.size(), facts.k);
             OwnSketch { sketch, across: party.block.transposed(), v }
         });
-        LocalParty { u: u.clone(), own, party }
+        let share = columns as f64 / facts.n.max(1) as f64;
+        let penalties = Penalties { u: facts.penalties.u.times(share), v: facts.penalties.v };
+        LocalParty { u: u.clone(), penalties, own, party }
     }
 
     /// One local step of V_r and of the own copy of U, in this order or the other.
@@ -166,10 +175,11 @@ impl<T: Real> LocalParty<T> {
 
     /// V_r's step against the party's own copy of U.
     pub fn step_v(&mut self, step: &SketchedStep, t: usize, scratch: &mut Scratch<T>) {
+        let penalty = self.penalties.v;
         let Party { block, v, rhs, .. } = &mut self.party;
         gram(&self.u.view(), &mut scratch.gram.view_mut());
         block.tmul(&self.u.view(), &mut rhs.view_mut());
-        let (r, g) = (&rhs.view(), &scratch.gram.view());
+        let (r, g) = (&rhs.view(), (&scratch.gram.view(), penalty));
         step.apply(&mut v.view_mut(), r, g, trace(&scratch.gram), t, &mut scratch.probe.view_mut());
     }
 
@@ -194,7 +204,8 @@ impl<T: Real> LocalParty<T> {
                 trace(g)
             }
         };
-        step.apply(&mut self.u.view_mut(), &rhs.view(), &g.view(), norm2, t, &mut probe.view_mut());
+        let g = (&g.view(), self.penalties.u);
+        step.apply(&mut self.u.view_mut(), &rhs.view(), g, norm2, t, &mut probe.view_mut());
     }
 }
 

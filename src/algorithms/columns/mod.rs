@@ -23,14 +23,16 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
+use crate::algorithms::Measures;
 use crate::algorithms::description::{Form, MessageSpec};
 use crate::algorithms::shared::init;
+use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::data::Loaded;
 use crate::error::Result;
 use crate::linalg::{Block, Order, Real, SparseKernels, gram};
 use crate::metrics;
-use crate::nls::Pivoting;
+use crate::nls::{Penalty, Pivoting};
 use crate::party_sum::{PartySum, masked};
 use crate::privacy::Private;
 use crate::state::{Owner, Piece, SavedState};
@@ -60,13 +62,14 @@ struct Party<T: Real> {
     rhs: Array2<T>,
 }
 
-/// Shape and statistics of the whole matrix, and quantities derived from them; all public.
+/// Shape and statistics of the whole matrix, the penalties, and quantities derived from them; all public.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     m: usize,
     n: usize,
     k: usize,
     norm2: f64,
+    penalties: Penalties,
     /// Upper bound of the entries of the factors' start.
     scale: f64,
     /// Memory order of factors and right-hand sides, the same on every rank.
@@ -74,11 +77,12 @@ struct Facts {
 }
 
 impl Facts {
-    fn of<T: Real>(data: &Loaded<T>, k: usize) -> Self {
+    fn of<T: Real>(data: &Loaded<T>, k: usize, regularization: Option<&RegularizationArgs>) -> Self {
         let (m, n) = (data.header.rows, data.header.cols);
         let scale = init::scale(data.statistics.sum, (m, n), k);
         let order = if data.header.sparse { Order::Rows } else { Order::Components };
-        Facts { m, n, k, norm2: data.statistics.norm2, scale, order }
+        let penalties = regularization.map_or_else(Penalties::default, |args| args.penalties((m, n)));
+        Facts { m, n, k, norm2: data.statistics.norm2, penalties, scale, order }
     }
 }
 
@@ -114,8 +118,12 @@ fn parties<T: Real>(
     each.collect()
 }
 
-/// The exact V[J_r] for the final U, which each party computes locally.
-fn refit<'a, T: Real>(parties: impl Iterator<Item = &'a Party<T>>, u: &ArrayView2<T>) -> Vec<Array2<T>> {
+/// The exact V[J_r] for the final U and this penalty on V, which each party computes locally.
+fn refit<'a, T: Real>(
+    parties: impl Iterator<Item = &'a Party<T>>,
+    u: &ArrayView2<T>,
+    penalty: Penalty,
+) -> Vec<Array2<T>> {
     let k = u.ncols();
     let mut g = Array2::zeros((k, k));
     gram(u, &mut g.view_mut());
@@ -123,7 +131,7 @@ fn refit<'a, T: Real>(parties: impl Iterator<Item = &'a Party<T>>, u: &ArrayView
     let mut one = |party: &Party<T>| {
         let (mut v, mut rhs) = (party.v.clone(), party.rhs.clone());
         party.block.tmul(u, &mut rhs.view_mut());
-        solver.solve(&mut v.view_mut(), &rhs.view(), &g.view());
+        solver.solve_penalized(&mut v.view_mut(), &rhs.view(), &g.view(), penalty);
         v
     };
     parties.map(&mut one).collect()
@@ -134,8 +142,13 @@ fn refit<'a, T: Real>(parties: impl Iterator<Item = &'a Party<T>>, u: &ArrayView
 struct Refitted<T>(OnceCell<Vec<Array2<T>>>);
 
 impl<T: Real> Refitted<T> {
-    fn get<'a, 'p>(&'a self, parties: impl Iterator<Item = &'p Party<T>>, u: &ArrayView2<T>) -> &'a [Array2<T>] {
-        self.0.get_or_init(|| refit(parties, u))
+    fn get<'a, 'p>(
+        &'a self,
+        parties: impl Iterator<Item = &'p Party<T>>,
+        u: &ArrayView2<T>,
+        facts: &Facts,
+    ) -> &'a [Array2<T>] {
+        self.0.get_or_init(|| refit(parties, u, facts.penalties.v))
     }
 
     fn forget(&mut self) {
@@ -157,6 +170,29 @@ fn relative_error<'a, T: Real>(
     let mut sum = [0.0];
     party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
     Ok(metrics::relative(sum[0], norm2 * party_sum.share_left()))
+}
+
+/// The relative error, as [`relative_error`], and with penalties the objective. What V's penalty is at a party is summed with the
+/// residuals. Collective.
+fn fit<'a, T: Real>(
+    comm: &PartyCommunicator,
+    party_sum: &mut PartySum,
+    facts: &Facts,
+    parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
+    u: &ArrayView2<T>,
+) -> Result<Measures> {
+    let Facts { norm2, penalties, .. } = *facts;
+    if !penalties.any() {
+        return Ok(vec![("rel_error", relative_error(comm, party_sum, norm2, parts, u)?)]);
+    }
+    let term = |(p, v): (&Party<T>, &Array2<T>)| [p.block.residual2(u, &v.view()), penalties.v.value(&v.view())];
+    let each: Vec<[f64; 2]> = parts.map(term).collect();
+    let mut sum = [0.0; 2];
+    party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sum)?;
+    let [residual2, of_v] = sum;
+    let mut found = vec![("rel_error", metrics::relative(residual2, norm2 * party_sum.share_left()))];
+    found.extend(penalties.objective(0.5 * residual2.max(0.0), penalties.u.value(u) + of_v));
+    Ok(found)
 }
 
 /// U as part of the shared result, and each hosted party's V as its own.

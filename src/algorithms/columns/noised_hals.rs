@@ -38,6 +38,7 @@ use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::{Cholesky, Real, gram};
+use crate::nls::Penalty;
 use crate::party_sum::{PartySum, masked};
 use crate::privacy::{Bound, ColumnBound, Releases};
 use crate::state::{Piece, SavedState, State};
@@ -106,7 +107,7 @@ pub fn build<T: Real>(
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k);
+    let facts = Facts::of(&data, k, None);
     let mut u = facts.order.zeros(facts.m, k);
     // At scale 1: the sum of the data is not used.
     init::u(seed, &(0..facts.m), 1.0, u.view_mut());
@@ -256,7 +257,7 @@ impl<T: Real> NoisedHals<T> {
             }
         });
         comm.work("update", || {
-            members.iter_mut().for_each(|x| update.apply(&mut x.party.v, &x.party.rhs, &g));
+            members.iter_mut().for_each(|x| update.apply(&mut x.party.v, &x.party.rhs, &g, Penalty::NONE));
         });
         g
     }
@@ -329,7 +330,7 @@ impl<T: Real> NoisedHals<T> {
                     *r = T::from_f64(r.as_f64() + fitted);
                 }
             }
-            update.apply(u, &r, &g);
+            update.apply(u, &r, &g, Penalty::NONE);
             to_unit_columns(u);
         });
     }
@@ -373,7 +374,7 @@ impl<T: Real> Algorithm<T> for NoisedHals<T> {
     fn measure(&mut self) -> Result<Measures> {
         let NoisedHals { comm, party_sum, releases, facts, members, u, refitted, .. } = self;
         let each = || members.iter().map(|x| &x.party);
-        let fitted = each().zip(refitted.get(each(), &u.view()));
+        let fitted = each().zip(refitted.get(each(), &u.view(), facts));
         let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
         let mut all = vec![("rel_error", error)];
         dp::measure(Some(releases), party_sum, comm, &mut all)?;
@@ -390,7 +391,7 @@ impl<T: Real> Algorithm<T> for NoisedHals<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let each = || self.members.iter().map(|x| &x.party);
-        pieces(&self.u, each().zip(self.refitted.get(each(), &self.u.view())))
+        pieces(&self.u, each().zip(self.refitted.get(each(), &self.u.view(), &self.facts)))
     }
 
     fn state(&self) -> State<'_, T> {
@@ -442,8 +443,8 @@ mod tests {
         party.rhs.assign(&columns.t().dot(u));
         let mut anything = draws(99);
         match fit {
-            Fit::Exact => FactorUpdate::new(true, 1, k).apply(&mut party.v, &party.rhs, &g),
-            Fit::Sweep => FactorUpdate::new(false, 1, k).apply(&mut party.v, &party.rhs, &g),
+            Fit::Exact => FactorUpdate::new(true, 1, k).apply(&mut party.v, &party.rhs, &g, Penalty::NONE),
+            Fit::Sweep => FactorUpdate::new(false, 1, k).apply(&mut party.v, &party.rhs, &g, Penalty::NONE),
             Fit::Anything => party.v.iter_mut().for_each(|x| *x = 9.0 * anything.uniform() - 4.0),
         }
         let mut member = NoisedParty {
@@ -512,7 +513,7 @@ mod tests {
         let bound = ColumnBound { norm: 100.0, all: false, columns: n, rounding: 0.0 };
         let message = term(&columns, &u, Fit::Exact, bound);
         let mut v = Array2::zeros((n, k));
-        FactorUpdate::new(true, 1, k).apply(&mut v, &columns.t().dot(&u), &u.t().dot(&u));
+        FactorUpdate::new(true, 1, k).apply(&mut v, &columns.t().dot(&u), &u.t().dot(&u), Penalty::NONE);
         let (product, g) = (columns.dot(&v), v.t().dot(&v));
         let residual = &product - &u.dot(&g);
         let expected: Vec<f64> = residual.t().iter().copied().collect();

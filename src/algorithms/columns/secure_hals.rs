@@ -18,10 +18,9 @@ use ndarray::Array2;
 use rand::Rng as _;
 
 use super::{
-    FORMS, Facts, PAPER, PRODUCT, Party, entries, entries_mut, parties, pieces, relative_error, restore, start_u,
-    summed,
+    FORMS, Facts, PAPER, PRODUCT, Party, entries, entries_mut, fit, parties, pieces, restore, start_u, summed,
 };
-use crate::algorithms::columns::local::{FactorUpdate, sketch_sizes};
+use crate::algorithms::columns::local::{FactorUpdate, sketch_sizes, trace};
 use crate::algorithms::columns::noised_hals;
 use crate::algorithms::columns::row_subsample::Rows;
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Workload};
@@ -32,6 +31,7 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, SecretSource, Sizes};
 use crate::algorithms::shared::dp::{self, DpArgs};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::oblivious;
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -99,6 +99,9 @@ pub struct SecureHalsArgs {
     pub sketch_size: Auto<Sizes>,
     #[command(flatten)]
     #[serde(flatten)]
+    pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     pub secure_sum: SecureSumArgs,
     #[command(flatten)]
     #[serde(flatten)]
@@ -154,6 +157,18 @@ impl Method for SecureHalsArgs {
             if self.extrapolation != Extrapolation::None {
                 return with("extrapolation", "it depends on the objective, which noise hides");
             }
+            if self.regularization.is_on() {
+                return Err(Error::input(
+                    "--alpha-u, --alpha-v: with --dp the columns of U have norm 1 after each update, which changes the \
+                     penalties; omit them or --dp",
+                ));
+            }
+        }
+        if self.extrapolation == Extrapolation::Restart && self.regularization.has_l1_on_v() {
+            return Err(Error::input(
+                "--extrapolation restart: it depends on the objective, and the L1 penalty on V would need another sum; omit it, \
+                 or use --l1-ratio 0 or --alpha-v 0",
+            ));
         }
         if self.sketch == RowSketch::None && self.sketch_size.given().is_some() {
             return Err(Error::input("--sketch-size: secure-hals sums all rows; add --sketch subsample"));
@@ -169,6 +184,7 @@ impl Method for SecureHalsArgs {
     fn groups(&self) -> Groups<'_> {
         Groups {
             secure_sum: Some(&self.secure_sum),
+            regularization: Some(&self.regularization),
             threshold: Some(&self.threshold),
             dp: Some(&self.dp),
             ..Groups::default()
@@ -241,7 +257,7 @@ const NOISED: [MessageSpec; 2] = [
     MessageSpec::new(masked(noised_hals::RELEASE), "the same", "each iteration, with --dp and --secure-sum"),
 ];
 const GRAM_IN_CLEAR: MessageSpec = MessageSpec::new(GRAM, "k x k", "each iteration");
-const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "each evaluation");
+const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1; 2 with penalties", "each evaluation");
 
 /// Distinguishes the private start from other secrets of a party.
 const START: u64 = 0x5354_4152_5400_0000;
@@ -284,10 +300,13 @@ struct Extrapolated<T: Real> {
 
 impl<T: Real> Extrapolated<T> {
     /// Extrapolates the new U, unless the objective at it has risen; r = Σ M_r V_r and g = Σ V_rᵀV_r are the sums that
-    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too.
-    fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, norm2: f64) -> bool {
+    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too. V has no L1 penalty, and the
+    /// trace of g tells its L2 penalty.
+    fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, facts: &Facts) -> bool {
+        let Facts { norm2, penalties, .. } = *facts;
         gram(&u.view(), &mut self.gram.view_mut());
-        let objective = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
+        let fit = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
+        let objective = fit + 2.0 * penalties.u.value(&u.view()) + penalties.v.l2 * trace(g);
         extrapolate(u, &mut self.u_new, self.momentum.beta);
         let falls = self.momentum.judge(objective);
         if !falls {
@@ -300,7 +319,7 @@ impl<T: Real> Extrapolated<T> {
 fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k);
+    let facts = Facts::of(&data, k, Some(&args.regularization));
     let u = start_u(&facts, seed);
     let beyond = args.extrapolation == Extrapolation::Restart;
     let rows = match args.sketch {
@@ -412,7 +431,7 @@ impl<T: Real> SecureHals<T> {
         sums(comm, party_sum, facts, members, &mut rows.rhs, g)?;
         comm.work("update", || {
             rows.pick(u);
-            update.apply(&mut rows.u, &rows.rhs, g);
+            update.apply(&mut rows.u, &rows.rhs, g, facts.penalties.u);
             rows.put(u);
         });
         comm.work("product", || {
@@ -425,7 +444,8 @@ impl<T: Real> SecureHals<T> {
             }
         });
         comm.work("update", || {
-            members.iter_mut().for_each(|x| update.apply(&mut x.party.v, &x.party.rhs, g));
+            let penalty = facts.penalties.v;
+            members.iter_mut().for_each(|x| update.apply(&mut x.party.v, &x.party.rhs, g, penalty));
         });
         self.iteration += 1;
         Ok(())
@@ -445,9 +465,9 @@ impl<T: Real> SecureHals<T> {
         });
         sums(comm, party_sum, facts, members, rhs, g)?;
         comm.work("update", || {
-            update.apply(u, rhs, g);
+            update.apply(u, rhs, g, facts.penalties.u);
             if let Some(x) = extrapolated
-                && !x.advance(u, rhs, g, facts.norm2)
+                && !x.advance(u, rhs, g, facts)
             {
                 for SecureParty { party, v_beyond, .. } in members.iter_mut() {
                     if let Some(v) = v_beyond {
@@ -467,10 +487,10 @@ impl<T: Real> SecureHals<T> {
             for SecureParty { party, v_beyond, .. } in members.iter_mut() {
                 match (v_beyond, &*extrapolated) {
                     (Some(v), Some(x)) => {
-                        update.apply(v, &party.rhs, g);
+                        update.apply(v, &party.rhs, g, facts.penalties.v);
                         extrapolate(v, &mut party.v, x.momentum.beta);
                     }
-                    _ => update.apply(&mut party.v, &party.rhs, g),
+                    _ => update.apply(&mut party.v, &party.rhs, g, facts.penalties.v),
                 }
             }
         });
@@ -490,8 +510,9 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
-        let error = relative_error(&self.comm, &mut self.party_sum, self.facts.norm2, parts, &self.u.view())?;
-        Ok([("rel_error", error)].into_iter().chain(self.party_sum.losses()).collect())
+        let mut all = fit(&self.comm, &mut self.party_sum, &self.facts, parts, &self.u.view())?;
+        all.extend(self.party_sum.losses());
+        Ok(all)
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

@@ -18,7 +18,7 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Refitted, entries, entries_mut, of_those_left, parties, pieces, relative_error, restore,
+    FORMS, Facts, PAPER, Refitted, entries, entries_mut, fit, of_those_left, parties, pieces, relative_error, restore,
     start_u, summed,
 };
 use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
@@ -122,7 +122,7 @@ const AVERAGE_SKETCH: MessageTag = MessageTag::new("average of sketched U_r", Pa
 
 const AVERAGES: [MessageSpec; 2] = summed(AVERAGE_U, "m x k", "each round");
 const SKETCHES: [MessageSpec; 2] = summed(AVERAGE_SKETCH, "d_V x k", "each local step");
-const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1", "twice each evaluation");
+const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1; once 2 with penalties", "twice each evaluation");
 const KEY: MessageSpec = MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum");
 
 /// The description of a variant whose only release is U_r, once a round, and which therefore offers `--dp`.
@@ -291,6 +291,7 @@ impl SynArgs {
             threshold: Some(&self.threshold),
             dp,
             step: Some(&self.local.step),
+            regularization: Some(&self.local.regularization),
             ..Groups::default()
         }
     }
@@ -391,7 +392,7 @@ fn build<T: Real>(
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k);
+    let facts = Facts::of(&data, k, Some(&args.local.regularization));
     let u = start_u(&facts, seed);
     let sizes = sketches.exchanged.or(sketches.own).and_then(|args| args.sketch_size.given());
     let (for_u, for_v) = sketch_sizes(sizes, &facts)?;
@@ -468,7 +469,7 @@ impl<T: Real> Syn<T> {
             let norm2 = trace(&scratch.gram);
             for LocalParty { party, .. } in members.iter_mut() {
                 sketch.product(&party.block, &fixed.view(), &mut party.rhs.view_mut());
-                let (r, g) = (&party.rhs.view(), &scratch.gram.view());
+                let (r, g) = (&party.rhs.view(), (&scratch.gram.view(), facts.penalties.v));
                 step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());
             }
         });
@@ -544,7 +545,7 @@ impl<T: Real> Syn<T> {
     }
 
     fn refitted(&self) -> &[Array2<T>] {
-        self.refitted.get(self.members.iter().map(|x| &x.party), &self.u.view())
+        self.refitted.get(self.members.iter().map(|x| &x.party), &self.u.view(), &self.facts)
     }
 }
 
@@ -567,10 +568,10 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         self.refitted();
         let Syn { comm, party_sum, facts, members, u, refitted, .. } = self;
         let each = || members.iter().map(|x| &x.party);
-        let fitted = each().zip(refitted.get(each(), &u.view()));
-        let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
+        let fitted = each().zip(refitted.get(each(), &u.view(), facts));
+        let mut all = fit(comm, party_sum, facts, fitted, &u.view())?;
         let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
-        let mut all = vec![("rel_error", error), ("rel_error_unfitted", unfitted)];
+        all.push(("rel_error_unfitted", unfitted));
         all.extend(party_sum.losses());
         dp::measure(self.releases.as_ref(), party_sum, comm, &mut all)?;
         Ok(all)

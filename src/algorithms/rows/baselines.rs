@@ -62,6 +62,10 @@ impl Method for FedAvgArgs {
         MESSAGES,
     );
 
+    fn check(&self) -> Result<()> {
+        self.rounds.check_scale(&self.federated)
+    }
+
     fn groups(&self) -> Groups<'_> {
         self.federated.groups()
     }
@@ -93,6 +97,10 @@ impl Method for FedProxArgs {
         Unit::Round,
         MESSAGES,
     );
+
+    fn check(&self) -> Result<()> {
+        self.rounds.check_scale(&self.federated)
+    }
 
     fn groups(&self) -> Groups<'_> {
         self.federated.groups()

@@ -11,6 +11,7 @@ use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
 use super::init::{self, InitArgs, Start};
 use super::low_rank::Task;
 use super::missing::MissingArgs;
+use super::regularization::{self, Penalties, RegularizationArgs};
 pub use super::sizes::Sizes;
 use super::stationarity::{Evaluated, MeasureArgs};
 use super::{missing, stationarity};
@@ -23,6 +24,7 @@ use crate::data::Statistics;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram};
 use crate::metrics;
+use crate::nls::Penalty;
 use crate::state::{Owner, Piece, SavedState, State};
 
 /// The factor that is updated.
@@ -34,11 +36,19 @@ pub enum Factor {
 
 /// A method's update of the rows of one factor.
 pub trait FactorUpdate<T: Real> {
-    /// Changes x (rows × k) for the right-hand side r (rows × k) and the Gram matrix g (k × k) of the fixed factor.
+    /// Changes x (rows × k), which has this penalty, for the right-hand side r (rows × k) and the Gram matrix g (k × k) of the
+    /// fixed factor.
     ///
     /// # Errors
     /// When the numbers can no longer be carried on with.
-    fn update(&mut self, factor: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>) -> Result<()>;
+    fn update(
+        &mut self,
+        factor: Factor,
+        x: &mut Array2<T>,
+        r: &Array2<T>,
+        g: &Array2<T>,
+        penalty: Penalty,
+    ) -> Result<()>;
 
     /// Whether an entry that is 0 stays 0 for ever: a start must not have such.
     fn keeps_zeros(&self) -> bool {
@@ -63,6 +73,9 @@ pub struct ExactArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub init: InitArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
 }
 
 impl ExactArgs {
@@ -170,6 +183,7 @@ pub const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(RHS_U, "(m / pr) x k", "as Gram of V, where the grid has several columns"),
     MessageSpec::new(RHS_V, "(n / pc) x k", "as Gram of V, where the grid has several rows"),
     MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+    regularization::MESSAGES,
     stationarity::MESSAGES,
     init::MESSAGES[0],
     init::MESSAGES[1],
@@ -198,6 +212,7 @@ pub struct Exact<T: Real, S> {
     /// A Gram matrix on its way through the sum, and [`WORDS`].
     message: Vec<T>,
     step: S,
+    penalties: Penalties,
     start: Start,
     extrapolated: Option<Extrapolated<T>>,
     /// Whether an evaluation tells the projected gradient too.
@@ -243,6 +258,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     });
     Ok(Box::new(Exact {
         step,
+        penalties: args.regularization.penalties(shape),
         start,
         gram: Array2::zeros((k, k)),
         message: vec![T::zero(); k * k + WORDS],
@@ -271,21 +287,22 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     }
 
     fn update(&mut self, factor: Factor) -> Result<()> {
-        let Exact { comm, grid, gram, step, .. } = self;
-        let side = if factor == Factor::U { &mut grid.u } else { &mut grid.v };
-        comm.work("update", || step.update(factor, &mut side.own, &side.rhs, gram))
+        let Exact { comm, grid, gram, step, penalties, .. } = self;
+        let (side, penalty) = if factor == Factor::U { (&mut grid.u, penalties.u) } else { (&mut grid.v, penalties.v) };
+        comm.work("update", || step.update(factor, &mut side.own, &side.rhs, gram, penalty))
     }
 
     /// After U's update at V_y: U goes beyond, its Gram matrix and the objective are summed in one message, and the right-hand
     /// side of V follows; where the objective rose, both factors go back first to where the updates left them.
     fn prepare_v_beyond(&mut self, x: &mut Extrapolated<T>) {
-        let Exact { comm, grid, gram: g, message, norm2, .. } = self;
+        let Exact { comm, grid, gram: g, message, norm2, penalties, .. } = self;
         let (u, k) = (&mut grid.u.own, g.nrows());
         let (entries, words) = message.split_at_mut(k * k);
         let mut beyond = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
         comm.work("Gram", || {
             gram(&u.view(), &mut x.gram.view_mut());
-            let objective = inner(&x.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
+            let fit = inner(&x.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
+            let objective = fit + 2.0 * penalties.value(&u.view(), &grid.v.own.view());
             extrapolate(u, &mut x.u, x.momentum.beta);
             gram(&u.view(), &mut beyond);
             words.copy_from_slice(&in_two(objective, *norm2));
@@ -323,9 +340,9 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     /// The norm of the projected gradient at the grid's factors. Collective.
     fn projected_gradient(&mut self) -> f64 {
         self.prepare(Factor::U);
-        let of_u = stationarity::squared(&self.grid.u.own, &self.grid.u.rhs, &self.gram);
+        let of_u = stationarity::squared(&self.grid.u.own, &self.grid.u.rhs, &self.gram, self.penalties.u);
         self.prepare(Factor::V);
-        let of_v = stationarity::squared(&self.grid.v.own, &self.grid.v.rhs, &self.gram);
+        let of_v = stationarity::squared(&self.grid.v.own, &self.grid.v.rhs, &self.gram, self.penalties.v);
         stationarity::norm(&self.comm, of_u + of_v)
     }
 
@@ -353,6 +370,8 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
         let v = self.grid.v.gather(GATHER_V);
         let error = metrics::relative_error(&self.comm, self.norm2, std::iter::once((&self.grid.block, u, v)));
         let mut found = vec![("rel_error", error)];
+        let penalty = self.penalties.sum(&self.comm, &self.grid.u.own.view(), &self.grid.v.own.view());
+        found.extend(self.penalties.objective(0.5 * error * error * self.norm2, penalty));
         if self.gradient {
             found.push(("projected_gradient", self.projected_gradient()));
         }

@@ -9,7 +9,7 @@ use super::extrapolation::{Momentum, WORDS, extrapolate, in_two, inner};
 use super::low_rank::LowRank;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::linalg::{Block, Order, Real, gram};
-use crate::nls::{Sweep, sweep};
+use crate::nls::{Penalty, Sweep, sweep};
 
 pub const SMALL: MessageTag = MessageTag::new("start: compressed products", Payload::SketchedFactor);
 
@@ -64,7 +64,7 @@ fn update<T: Real>(comm: &Communicator, side: &mut Side<T>, sums: &Sums<T>) {
     comm.work("start: compressed", || {
         basis.mul(&sums.product.view(), &mut rhs.view_mut());
         let (r, g) = (rhs.view(), sums.gram.view());
-        sweep(&mut factor.view_mut(), &r, &g, Sweep { mu: T::zero(), passes: SWEEPS });
+        sweep(&mut factor.view_mut(), &r, &g, Sweep { mu: T::zero(), passes: SWEEPS, penalty: Penalty::NONE });
     });
 }
 

@@ -1,5 +1,5 @@
-//! What several methods share: parameters, starts, steps, sums over parties, extrapolation, missing entries, differential
-//! privacy.
+//! What several methods share: parameters, starts, steps, sums over parties, extrapolation, penalties, missing entries,
+//! differential privacy.
 
 pub mod alternating;
 pub mod compressed;
@@ -10,6 +10,7 @@ pub mod init;
 pub mod low_rank;
 pub mod missing;
 pub mod nndsvd;
+pub mod regularization;
 pub mod secure_sum;
 pub mod sizes;
 pub mod sketched_step;

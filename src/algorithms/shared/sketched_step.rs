@@ -9,7 +9,7 @@ use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
 use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::linalg::Real;
-use crate::nls::{Sweep, gradient_step_below, spectral_bound, sweep_below};
+use crate::nls::{Penalty, Sweep, gradient_step_below, spectral_bound, sweep_below};
 use crate::sketch::SketchKind;
 
 /// How subproblems are sketched, where parties keep their data to themselves.
@@ -140,7 +140,7 @@ pub enum Solver {
     Pgd,
 }
 
-/// The unit of the regularisation.
+/// The unit of the proximal weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MuUnit {
@@ -156,7 +156,7 @@ pub struct StepArgs {
     /// Step on the sketched subproblem
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Solver::Pcd)]
     pub solver: Solver,
-    /// Unit of the regularisation mu_t = alpha + beta*t (pgd: of the step alpha/(1+beta*t))
+    /// Unit of the proximal weight mu_t = alpha + beta*t (pgd: of the step alpha/(1+beta*t))
     #[arg(long, value_name = "UNIT", value_enum, default_value_t = MuUnit::Scaled)]
     pub mu: MuUnit,
     /// alpha of --mu. auto: 0.1 for pcd, 2 for pgd (1 and 0.001 with --mu absolute)
@@ -211,13 +211,13 @@ impl SketchedStep {
         self.alpha
     }
 
-    /// One step on X (rows × k) for the right-hand side r (rows × k), the Gram matrix g (k × k) and the squared norm
-    /// of the fixed factor. `probe` has 2k elements and is overwritten.
+    /// One step on X (rows × k), which has this penalty, for the right-hand side r (rows × k), the Gram matrix g (k × k) and the
+    /// squared norm of the fixed factor. `probe` has 2k elements and is overwritten.
     pub fn apply<T: Real>(
         &self,
         x: &mut ArrayViewMut2<T>,
         r: &ArrayView2<T>,
-        g: &ArrayView2<T>,
+        (g, penalty): (&ArrayView2<T>, Penalty),
         norm2: f64,
         t: usize,
         probe: &mut ArrayViewMut1<T>,
@@ -225,13 +225,13 @@ impl SketchedStep {
         let t = t as f64;
         if self.gradient {
             // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) that is α/(1+βt)/‖BᵀB‖₂.
-            let unit = if self.scaled { spectral_bound(g, probe).as_f64() } else { 0.5 };
+            let unit = if self.scaled { (spectral_bound(g, probe) + penalty.weights::<T>().1).as_f64() } else { 0.5 };
             let eta = if unit > 0.0 { self.alpha / (1.0 + self.beta * t) / unit } else { 0.0 };
-            gradient_step_below(x, r, g, T::from_f64(eta), T::from_f64(self.most));
+            gradient_step_below(x, r, g, T::from_f64(eta), penalty, T::from_f64(self.most));
         } else {
             let unit = if self.scaled { norm2 / g.ncols() as f64 } else { 1.0 };
             let mu = T::from_f64((self.alpha + self.beta * t) * unit);
-            sweep_below(x, r, g, Sweep { mu, passes: 1 }, T::from_f64(self.most));
+            sweep_below(x, r, g, Sweep { mu, passes: 1, penalty }, T::from_f64(self.most));
         }
     }
 }

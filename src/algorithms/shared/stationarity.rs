@@ -1,4 +1,4 @@
-//! How far factors are from a stationary point of min ½‖M − UVᵀ‖_F² over U, V ≥ 0 (Theorem 1 of the DSANLS paper): the
+//! How far factors are from a stationary point of min ½‖M − UVᵀ‖_F², and penalties, over U, V ≥ 0 (Theorem 1 of the DSANLS paper): the
 //! norm of the projected gradient, which is the gradient where an entry is positive, and its negative part where it is 0.
 
 use ndarray::Array2;
@@ -6,6 +6,7 @@ use ndarray::Array2;
 use crate::algorithms::description::MessageSpec;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::linalg::Real;
+use crate::nls::Penalty;
 
 /// What an evaluation computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -21,7 +22,7 @@ pub enum Evaluated {
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct MeasureArgs {
     /// What an evaluation computes: error, or projected-gradient too, the norm of the projected gradient of
-    /// 1/2 |M - U V'|_F^2, which is 0 at a stationary point (two more products, and the factors gathered)
+    /// 1/2 |M - U V'|_F^2, and of penalties, which is 0 at a stationary point (two more products, and the factors gathered)
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Evaluated::Error, hide_possible_values = true)]
     pub measure: Evaluated,
 }
@@ -33,13 +34,14 @@ pub const GRADIENT: MessageTag = MessageTag::new("evaluation: squared gradient",
 pub const MESSAGES: MessageSpec = MessageSpec::new(GRADIENT, "1", "each evaluation, with --measure projected-gradient");
 
 /// The squared norm for the rows x (rows × k) of a factor, from the right-hand side r (rows × k) and the Gram matrix g
-/// (k × k) of the other one: the gradient is X G − R.
-pub fn squared<T: Real>(x: &Array2<T>, r: &Array2<T>, g: &Array2<T>) -> f64 {
+/// (k × k) of the other one: the gradient is X (G + λ₂I) − R + λ₁.
+pub fn squared<T: Real>(x: &Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) -> f64 {
     let k = g.ncols();
     let mut sum = 0.0;
     for (x, r) in x.rows().into_iter().zip(r.rows()) {
         for j in 0..k {
-            let gradient = (0..k).map(|l| x[l].as_f64() * g[[l, j]].as_f64()).sum::<f64>() - r[j].as_f64();
+            let fit = (0..k).map(|l| x[l].as_f64() * g[[l, j]].as_f64()).sum::<f64>() - r[j].as_f64();
+            let gradient = fit + penalty.l1 + penalty.l2 * x[j].as_f64();
             let projected = if x[j] > T::zero() { gradient } else { gradient.min(0.0) };
             sum += projected * projected;
         }

@@ -13,7 +13,7 @@ use crate::algorithms::cost::{Cost, Kernel, Message, Pattern};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Csr, Order, Real, SparseKernel, flops, gemm, gram};
-use crate::nls::{Pivoting, Sweep, multiply, sweep};
+use crate::nls::{Penalty, Pivoting, Sweep, multiply, sweep};
 use crate::random::{Purpose, Stream};
 use crate::sketch;
 
@@ -293,7 +293,7 @@ fn row_wise<T: Real>(comm: &Communicator, kernel: Kernel, rows: usize, k: usize,
         Kernel::Gram => seconds(comm, || gram(&x.view(), &mut g.view_mut())),
         Kernel::Multiply => {
             let mut tile = Order::Components.zeros(1024, k);
-            seconds(comm, || multiply(&mut x.view_mut(), &r.view(), &g.view(), &mut tile))
+            seconds(comm, || multiply(&mut x.view_mut(), &r.view(), &g.view(), Penalty::NONE, &mut tile))
         }
         Kernel::Pivot => {
             // Near the solution, as in a run: the right-hand side moves a little, to and fro.
@@ -306,7 +306,7 @@ fn row_wise<T: Real>(comm: &Communicator, kernel: Kernel, rows: usize, k: usize,
             })
         }
         _ => {
-            let once = Sweep { mu: T::zero(), passes: 1 };
+            let once = Sweep { mu: T::zero(), passes: 1, penalty: Penalty::NONE };
             seconds(comm, || sweep(&mut x.view_mut(), &r.view(), &g.view(), once))
         }
     }

@@ -11,6 +11,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, s};
 use pulp::{Simd, WithSimd};
 
 use self::pack::{pack_columns, pack_rows, unpack_columns, unpack_rows};
+use super::Penalty;
 use crate::linalg::simd::{Lanes, dispatch, lanes};
 use crate::linalg::{Real, even_part, flops, over_rows, prefetch};
 
@@ -24,15 +25,16 @@ const MAX_BLOCK: usize = 8;
 /// A panel: the V vectors of rows of each component.
 type Panel<T, S, const V: usize> = [[<T as Lanes>::Vector<S>; V]];
 
-/// A row-wise update: x_j ← min(most, max(0, x_j + s_j (r_j − Σ_l G_jl x_l))).
+/// A row-wise update: x_j ← min(most, max(0, x_j + s_j (r_j − λ₁ − λ₂ x_j − Σ_l G_jl x_l))).
 #[derive(Clone)]
 pub(super) struct RowUpdate<T, F> {
-    /// The step s_j from G_jj.
+    /// The step s_j from G_jj + λ₂. A component without a step (0) stays as it is, or becomes 0 if λ₁ > 0.
     pub step: F,
     /// Number of visits of each component.
     pub passes: usize,
     /// Upper bound of the entries; may be infinite.
     pub most: T,
+    pub penalty: Penalty,
 }
 
 /// The coefficients in the order in which the register blocks read them. A block of J components has k + J + 1 rows of J
@@ -53,22 +55,26 @@ impl<'a, T: Real> Coefficients<'a, T> {
     }
 
     /// Packs G (k × k) for blocks of at most `block` components; a `sequential` method uses the new x_l for l < j.
-    fn pack(
+    fn pack<F: Fn(T) -> T>(
         packed: &'a mut [T],
         g: &ArrayView2<T>,
         block: usize,
         sequential: bool,
-        step: impl Fn(T) -> T,
-        most: T,
+        update: &RowUpdate<T, F>,
     ) -> Coefficients<'a, T> {
         let k = g.ncols();
-        let new = Coefficients { k, count: k.div_ceil(block), most, packed };
+        let RowUpdate { step, most, penalty, .. } = update;
+        let (l1, l2) = penalty.weights::<T>();
+        let new = Coefficients { k, count: k.div_ceil(block), most: *most, packed };
         for (first, size) in new.blocks() {
             let rows = &mut new.packed[first * Self::room(k)..][..(k + size + 1) * size];
             for j in 0..size {
-                let step = step(g[[first + j, first + j]]);
+                let own = g[[first + j, first + j]] + l2;
+                let step = step(own);
+                // With a step of 0 nothing but λ₁ acts on the component.
+                let stays = if step == T::zero() && l1 > T::zero() { T::zero() } else { T::one() };
                 for l in 0..k {
-                    let entry = step * g[[first + j, l]] - if l == first + j { T::one() } else { T::zero() };
+                    let entry = if l == first + j { step * own - stays } else { step * g[[first + j, l]] };
                     let later = sequential && (first..first + j).contains(&l);
                     rows[l * size + j] = if later { T::zero() } else { entry };
                     if (first..first + size).contains(&l) {
@@ -231,7 +237,8 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> PanelKernel<'_, T, F, SEQUE
         let (tile_x, rest) = self.buffer[start..start + total - line].split_at_mut(panels * size);
         let (tile_r, rest) = rest.split_at_mut(panels * size);
         let (spare, packed) = rest.split_at_mut(size);
-        let coefficients = Coefficients::pack(packed, &self.g, block, SEQUENTIAL, &self.update.step, self.update.most);
+        let coefficients = Coefficients::pack(packed, &self.g, block, SEQUENTIAL, &self.update);
+        let (l1, _) = self.update.penalty.weights::<T>();
 
         // In row order, rows are transposed four components at a time; otherwise columns are copied. x and r must be
         // packed alike, since the first way reorders the rows of a panel.
@@ -246,6 +253,9 @@ impl<T: Real, F: Fn(T) -> T, const SEQUENTIAL: bool> PanelKernel<'_, T, F, SEQUE
             } else {
                 pack_columns(&self.x.slice(s![first..last, ..]), width, &mut tile_x[..used]);
                 pack_columns(&self.r.slice(s![first..last, ..]), width, &mut tile_r[..used]);
+            }
+            if l1 > T::zero() {
+                tile_r[..used].iter_mut().for_each(|r| *r -= l1);
             }
             // Each panel prefetches a part of the next tile.
             let (next, count) = (last..(last + panels * width).min(rows), used / size);

@@ -5,18 +5,23 @@ use proptest::prelude::*;
 
 use crate::linalg::simd::with_each_arch;
 use crate::linalg::{Order, Real};
-use crate::nls::{Sweep, gradient_step, gradient_step_below, sweep, sweep_below};
+use crate::nls::{Penalty, Sweep, gradient_step, gradient_step_below, sweep, sweep_below};
 use crate::random::{Purpose, Stream, uniform_factor};
 
 /// The definition of the sweep, in f64.
-fn plain(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>, mu: f64, passes: usize) -> Array2<f64> {
+fn plain(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>, settings: Sweep<f64>) -> Array2<f64> {
+    let Sweep { mu, passes, penalty: Penalty { l1, l2 } } = settings;
     let mut x = x.clone();
     for _ in 0..passes {
         for i in 0..x.nrows() {
             for j in 0..x.ncols() {
-                let gradient = (0..x.ncols()).map(|l| g[[j, l]] * x[[i, l]]).sum::<f64>() - r[[i, j]];
-                if g[[j, j]] + mu > 0.0 {
-                    x[[i, j]] = (x[[i, j]] - gradient / (g[[j, j]] + mu)).max(0.0);
+                let fit = (0..x.ncols()).map(|l| g[[j, l]] * x[[i, l]]).sum::<f64>() - r[[i, j]];
+                let gradient = fit + l1 + l2 * x[[i, j]];
+                let curvature = g[[j, j]] + l2 + mu;
+                if curvature > 0.0 {
+                    x[[i, j]] = (x[[i, j]] - gradient / curvature).max(0.0);
+                } else if l1 > 0.0 {
+                    x[[i, j]] = 0.0;
                 }
             }
         }
@@ -44,7 +49,7 @@ fn problem(seed: u64, rows: usize, k: usize, dead: Option<usize>) -> [Array2<f64
 fn agrees<T: Real>(
     [x, r, g]: &[Array2<f64>; 3],
     orders: [Order; 2],
-    mu: f64,
+    (mu, penalty): (f64, Penalty),
     passes: usize,
 ) -> Result<(), TestCaseError> {
     let tolerance = 1e4 * T::epsilon().as_f64() * passes as f64;
@@ -56,9 +61,10 @@ fn agrees<T: Real>(
     };
 
     let mut got = start.clone();
-    let settings = Sweep { mu: T::from_f64(mu), passes };
+    let settings = Sweep { mu: T::from_f64(mu), passes, penalty };
     sweep(&mut got.view_mut(), &rhs.view(), &gram.view(), settings);
-    prop_assert!(close(&got, &plain(&x, &r, &g, T::from_f64(mu).as_f64(), passes)));
+    let by_loops = plain(&x, &r, &g, Sweep { mu: T::from_f64(mu).as_f64(), passes, penalty });
+    prop_assert!(close(&got, &by_loops));
 
     // Any subset of the rows has the same bits, also as a view into a larger array.
     let (from, to) = (x.nrows() / 3, x.nrows() - x.nrows() / 4);
@@ -70,8 +76,8 @@ fn agrees<T: Real>(
 
     let eta = 0.5 / (1.0 + g.diag().sum());
     let mut got = start;
-    gradient_step(&mut got.view_mut(), &rhs.view(), &gram.view(), T::from_f64(eta));
-    let gradient = x.dot(&g) - &r;
+    gradient_step(&mut got.view_mut(), &rhs.view(), &gram.view(), T::from_f64(eta), penalty);
+    let gradient = x.dot(&g) - &r + &(&x * penalty.l2) + penalty.l1;
     prop_assert!(close(&got, &(&x - &(gradient * eta)).mapv(|x| x.max(0.0))));
     Ok(())
 }
@@ -82,12 +88,14 @@ proptest! {
     fn updates_follow_their_definitions(
         seed in 0..1000u64, rows in 0..150usize, k in 1..36usize, dead in proptest::option::of(0..40usize),
         mu in prop_oneof![Just(0.0), Just(0.7)], passes in 1..4usize, own in any::<bool>(), other in any::<bool>(),
+        l1 in prop_oneof![Just(0.0), Just(3.0)], l2 in prop_oneof![Just(0.0), Just(2.0)],
     ) {
         let problem = problem(seed, rows, k, dead);
+        let terms = (mu, Penalty { l1, l2 });
         let order = |b| if b { Order::Rows } else { Order::Components };
         with_each_arch(|| {
-            agrees::<f64>(&problem, [order(own), order(other)], mu, passes)?;
-            agrees::<f32>(&problem, [order(own), order(other)], mu, passes)
+            agrees::<f64>(&problem, [order(own), order(other)], terms, passes)?;
+            agrees::<f32>(&problem, [order(own), order(other)], terms, passes)
         })?;
     }
 }
@@ -96,8 +104,8 @@ proptest! {
 fn long_factors_cross_tiles() {
     for (rows, k) in [(3000, 10), (700, 100)] {
         for order in [Order::Rows, Order::Components] {
-            agrees::<f64>(&problem(5, rows, k, None), [order, order], 0.0, 1).unwrap();
-            agrees::<f32>(&problem(5, rows, k, None), [order, order], 0.0, 1).unwrap();
+            agrees::<f64>(&problem(5, rows, k, None), [order, order], (0.0, Penalty::NONE), 1).unwrap();
+            agrees::<f32>(&problem(5, rows, k, None), [order, order], (0.0, Penalty::NONE), 1).unwrap();
         }
     }
 }
@@ -108,11 +116,15 @@ fn components_without_curvature_are_unchanged() {
         let mut x = ordered::<f64>(&Array2::from_elem((5, 3), 2.0), order);
         let r = ordered::<f64>(&Array2::from_elem((5, 3), 1.0), order);
         let g = Array2::zeros((3, 3));
-        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 2 });
+        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 2, penalty: Penalty::NONE });
         assert!(x.iter().all(|&x| x == 2.0));
         let g = Array2::from_elem((3, 3), 1e-310);
-        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 1 });
+        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 1, penalty: Penalty::NONE });
         assert!(x.iter().all(|x| x.is_finite()), "{x}");
+        // Nothing but the L1 penalty acts on them.
+        let penalty = Penalty { l1: 0.1, l2: 0.0 };
+        sweep(&mut x.view_mut(), &r.view(), &Array2::zeros((3, 3)).view(), Sweep { mu: 0.0, passes: 1, penalty });
+        assert!(x.iter().all(|&x| x == 0.0), "{x}");
     }
 }
 
@@ -132,10 +144,16 @@ fn entries_stay_below_the_bound() {
         let stepped = (&start - &((start.dot(&g) - &r) * eta)).mapv(|x: f64| x.clamp(0.0, most));
         for order in [Order::Rows, Order::Components] {
             let (r, mut x) = (ordered::<f64>(&r, order), ordered::<f64>(&start, order));
-            sweep_below(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.1, passes: 1 }, most);
+            sweep_below(
+                &mut x.view_mut(),
+                &r.view(),
+                &g.view(),
+                Sweep { mu: 0.1, passes: 1, penalty: Penalty::NONE },
+                most,
+            );
             assert!((&x - &by_loops).iter().all(|e| e.abs() < 1e-12) && x.iter().any(|&x| x == most));
             let mut x = ordered::<f64>(&start, order);
-            gradient_step_below(&mut x.view_mut(), &r.view(), &g.view(), eta, most);
+            gradient_step_below(&mut x.view_mut(), &r.view(), &g.view(), eta, Penalty::NONE, most);
             assert!((&x - &stepped).iter().all(|e| e.abs() < 1e-12));
         }
     }

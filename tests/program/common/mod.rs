@@ -246,7 +246,22 @@ pub fn lines() -> Vec<(&'static Description, String)> {
     let sampled = [("dsanls", "--sketch weighted"), ("vr-dsanls", "--epoch 3")];
     let sampled =
         sampled.map(|(name, words)| (registry::find(name).expect("a method").description(), words.to_string()));
-    plain.chain(more).chain(sketched).chain(sampled).collect()
+    let penalized = [
+        ("hals", "--inner-sweeps auto --extrapolation restart"),
+        ("bpp", ""),
+        ("mu", ""),
+        ("kl-mu", ""),
+        ("dsanls", ""),
+        ("vr-dsanls", "--epoch 3"),
+        ("syn-sd", ""),
+        ("secure-hals", ""),
+        ("fnmf", "--normalize none"),
+    ];
+    let penalized = penalized.map(|(name, words)| {
+        let method = registry::find(name).expect("a method").description();
+        (method, format!("{} {words} --alpha-u 0.01 --alpha-v 0.002 --l1-ratio 0.4", needs(method)))
+    });
+    plain.chain(more).chain(sketched).chain(sampled).chain(penalized).collect()
 }
 
 /// Largest |a − b| relative to the largest |a|.

@@ -24,7 +24,7 @@ use ndarray::Array2;
 
 use self::real_clock::{Live, TURNS};
 use self::schedule::{Schedule, replay};
-use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, parties, pieces, relative_error, start_u};
+use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, fit, parties, pieces, relative_error, start_u};
 use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes};
 use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
@@ -52,7 +52,7 @@ const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(FROM_SERVER, "m x k", "each merge"),
     MessageSpec::new(SHOW_U, "m x k", "each evaluation"),
     MessageSpec::new(LAST_U, "m x k", "once, at the end"),
-    MessageSpec::new(metrics::RESIDUAL, "1", "twice each evaluation"),
+    MessageSpec::new(metrics::RESIDUAL, "1; once 2 with penalties", "twice each evaluation"),
     MessageSpec::new(LEFT, "1", "after a loss, with --clock real"),
     MessageSpec::new(TURNS, "a kind and a party", "each turn, with --clock real"),
     LARGEST_TERM,
@@ -113,6 +113,7 @@ impl AsynArgs {
             step: Some(&self.local.step),
             real_time: self.clock.clock == Clock::Real,
             record_order: self.clock.record_order.as_ref().map(PathBuf::as_path),
+            regularization: Some(&self.local.regularization),
             ..Groups::default()
         }
     }
@@ -237,7 +238,7 @@ fn build<T: Real>(
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, carry_on, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k);
+    let facts = Facts::of(&data, k, Some(&args.local.regularization));
     let u = start_u(&facts, seed);
     let (d_u, _) = sketch_sizes(sketch.and_then(|args| args.sketch_size.given()), &facts)?;
     let (m, n) = (facts.m as f64, facts.n as f64);
@@ -431,14 +432,15 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         }
         let Asyn { survivors: comm, party_sum, facts, members, u, refitted, live, .. } = self;
         let each = || members.iter().map(|x| &x.party);
-        let fitted = each().zip(refitted.get(each(), &u.view()));
-        let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
+        let fitted = each().zip(refitted.get(each(), &u.view(), facts));
+        let mut all = fit(comm, party_sum, facts, fitted, &u.view())?;
         if live.is_some() {
             // The parties are in the middle of a turn, so their V belongs to no result.
-            return Ok(vec![("rel_error", error)]);
+            return Ok(all);
         }
         let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
-        Ok(vec![("rel_error", error), ("rel_error_unfitted", unfitted)])
+        all.push(("rel_error_unfitted", unfitted));
+        Ok(all)
     }
 
     fn conclude(&mut self) -> Result<()> {
@@ -451,7 +453,7 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let parts = || self.members.iter().map(|x| &x.party);
-        pieces(&self.u, parts().zip(self.refitted.get(parts(), &self.u.view())))
+        pieces(&self.u, parts().zip(self.refitted.get(parts(), &self.u.view(), &self.facts)))
     }
 
     fn state(&self) -> State<'_, T> {

@@ -5,9 +5,10 @@ use std::ops::Range;
 use ndarray::{Array1, Array2};
 
 use crate::algorithms::rows::fnmf::align::Aligner;
+use crate::algorithms::shared::regularization::Penalties;
 use crate::comm::PartyCommunicator;
 use crate::linalg::{Block, Order, Real, gram};
-use crate::nls::{Sweep, gradient_step, multiply, spectral_bound, sweep};
+use crate::nls::{Penalty, Sweep, gradient_step, multiply, spectral_bound, sweep};
 use crate::privacy::Private;
 
 /// How a party steps between two exchanges.
@@ -44,6 +45,8 @@ pub struct Client<T: Real> {
     /// Its rows of the whole matrix.
     pub rows: Range<usize>,
     pub block: Private<Block<T>>,
+    /// Its share of the penalties.
+    pub penalties: Penalties,
     /// |rows| × k.
     pub u: Private<Array2<T>>,
     /// n × k.
@@ -90,13 +93,14 @@ impl<T: Real> Work<T> {
 }
 
 impl<T: Real> Client<T> {
-    /// A party with zero factors.
+    /// A party with zero factors, and no penalties.
     pub fn new(party: usize, rows: Range<usize>, block: Block<T>, k: usize, personalize: bool) -> Self {
         let (height, n) = block.shape();
         let zeros = |rows| block.order().zeros(rows, k);
         Client {
             party,
             rows,
+            penalties: Penalties::default(),
             u: Private::new(zeros(height)),
             v: zeros(n),
             u_before: zeros(height),
@@ -139,7 +143,10 @@ impl<T: Real> Client<T> {
             let t = self.age as f64;
             comm.work("Gram", || gram(&self.v.view(), &mut work.gram.view_mut()));
             comm.work("product X V", || self.block.mul(&self.v.view(), &mut self.rhs.view_mut()));
-            comm.work("update", || update(&mut self.u, &mut self.u_before, &self.rhs, work_of(work), local.rule, t));
+            comm.work("update", || {
+                let own = (&mut *self.u, self.penalties.u);
+                update(own, &mut self.u_before, &self.rhs, work_of(work), local.rule, t);
+            });
 
             comm.work("Gram", || gram(&self.u.view(), &mut work.gram.view_mut()));
             comm.work("product X'U", || self.block.tmul(&self.u.view(), &mut work.rhs.view_mut()));
@@ -154,7 +161,8 @@ impl<T: Real> Client<T> {
             }
             comm.work("update", || {
                 let Work { rhs, gram, probe, tile, .. } = work;
-                update(&mut self.v, &mut self.v_before, rhs, (gram, probe, tile), local.rule, t);
+                let own = (&mut self.v, self.penalties.v);
+                update(own, &mut self.v_before, rhs, (gram, probe, tile), local.rule, t);
             });
             if let Some(pull) = after {
                 comm.work("pull", || {
@@ -232,9 +240,9 @@ fn work_of<T>(work: &mut Work<T>) -> (&mut Array2<T>, &mut Array1<T>, &mut Array
     (&mut work.gram, &mut work.probe, &mut work.tile)
 }
 
-/// One update of X for the right-hand side R and the Gram matrix G of the other factor.
+/// One update of X, which has this penalty, for the right-hand side R and the Gram matrix G of the other factor.
 fn update<T: Real>(
-    x: &mut Array2<T>,
+    (x, penalty): (&mut Array2<T>, Penalty),
     before: &mut Array2<T>,
     r: &Array2<T>,
     (g, probe, tile): (&mut Array2<T>, &mut Array1<T>, &mut Array2<T>),
@@ -244,12 +252,12 @@ fn update<T: Real>(
     match rule {
         LocalRule::Mur => {
             before.assign(x);
-            multiply(&mut x.view_mut(), &r.view(), &g.view(), tile);
+            multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, tile);
         }
         LocalRule::Hals => {
             before.assign(x);
             let mu = T::from_f64(STAY * g.diag().iter().map(|g| g.as_f64()).sum::<f64>() / g.nrows() as f64);
-            sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu, passes: 1 });
+            sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu, passes: 1, penalty });
         }
         LocalRule::Ipalm { inertia } => {
             let beta = T::from_f64(inertia * (t - 1.0) / (t + 2.0));
@@ -258,10 +266,10 @@ fn update<T: Real>(
                 *x = now + beta * (now - *before);
                 *before = now;
             });
-            // The gradient X G − R has Lipschitz constant ‖G‖₂.
-            let bound = spectral_bound(&g.view(), &mut probe.view_mut());
+            // The gradient X (G + λ₂I) − R + λ₁ has Lipschitz constant ‖G‖₂ + λ₂.
+            let bound = spectral_bound(&g.view(), &mut probe.view_mut()) + penalty.weights::<T>().1;
             let eta = if bound > T::zero() { bound.recip() } else { T::zero() };
-            gradient_step(&mut x.view_mut(), &r.view(), &g.view(), eta);
+            gradient_step(&mut x.view_mut(), &r.view(), &g.view(), eta, penalty);
         }
     }
 }

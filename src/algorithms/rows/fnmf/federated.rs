@@ -13,6 +13,7 @@ use crate::algorithms::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SU
 use crate::algorithms::rows::fnmf::client::{Client, Local, LocalRule, Pull, Work};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::init;
+use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, ThresholdArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Parties, PartyCommunicator};
@@ -42,6 +43,9 @@ pub struct FederatedArgs {
     pub start: Auto<StartOfV>,
     #[command(flatten)]
     #[serde(flatten)]
+    pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
     pub dp: DpArgs,
     #[command(flatten)]
     #[serde(flatten)]
@@ -57,6 +61,7 @@ impl FederatedArgs {
             secure_sum: Some(&self.sum),
             threshold: Some(&self.threshold),
             dp: Some(&self.dp),
+            regularization: Some(&self.regularization),
             ..Groups::default()
         }
     }
@@ -90,6 +95,22 @@ pub struct RoundArgs {
     /// Share of the parties that take part in a round, drawn by --seed
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = parameters::number(1e-9, 1.0))]
     pub participation: f64,
+}
+
+impl RoundArgs {
+    /// Refuses penalties where components are averaged at norm 1 and there is no option against it.
+    ///
+    /// # Errors
+    /// Naming the option.
+    pub fn check_scale(&self, federated: &FederatedArgs) -> Result<()> {
+        if self.update == Update::Hals && federated.regularization.is_on() {
+            return Err(Error::input(
+                "--alpha-u, --alpha-v: --update hals rescales the components after each round, and with them the penalties; omit \
+                 it, or use --algo fnmf --normalize none",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// What leaves a party with a method of rounds.
@@ -198,6 +219,7 @@ struct Federated<T: Real> {
     method: FederatedSettings,
     seed: u64,
     norm2: f64,
+    penalties: Penalties,
     /// The size of V's entries to expect.
     scale: f64,
     clients: Vec<Client<T>>,
@@ -230,14 +252,15 @@ impl<T: Real> Refit<T> {
         Refit { solver: Pivoting::new(k), gram: Array2::zeros((k, k)), v, rhs }
     }
 
-    /// U_j ← argmin ‖M_j − U_j V̄ᵀ‖ over U_j ≥ 0, for `mean` = V̄ᵀ (k × n).
+    /// U_j ← argmin ½‖M_j − U_j V̄ᵀ‖² and the penalty on U_j, over U_j ≥ 0, for `mean` = V̄ᵀ (k × n).
     fn run(&mut self, clients: &mut [Client<T>], mean: &Array2<T>) {
         self.v.assign(&mean.t());
         gram(&self.v.view(), &mut self.gram.view_mut());
         for client in clients.iter_mut().filter(|client| !client.is_empty()) {
             let mut rhs = self.rhs.slice_mut(s![..client.u.nrows(), ..]);
             client.block.mul(&self.v.view(), &mut rhs);
-            self.solver.solve(&mut client.u.view_mut(), &rhs.view(), &self.gram.view());
+            let penalty = client.penalties.u;
+            self.solver.solve_penalized(&mut client.u.view_mut(), &rhs.view(), &self.gram.view(), penalty);
         }
     }
 }
@@ -255,6 +278,7 @@ pub fn build<T: Real>(
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     check_masked(&method, args.sum.secure_sum)?;
+    let penalties = args.regularization.penalties((m, n));
     let natural = method.unit.then_some(Bound::Units(k));
     let once = method.schedule == Schedule::Once;
     let scale = init::scale(data.statistics.sum, (m, n), k);
@@ -271,6 +295,9 @@ pub fn build<T: Real>(
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
         block.prepare(kernel, k)?;
         let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
+        // The parties' shares of the penalty on V add up to the whole.
+        let share = if m > 0 { client.rows.len() as f64 / m as f64 } else { 0.0 };
+        client.penalties = Penalties { u: penalties.u, v: penalties.v.times(share) };
         init::u(seed, &client.rows, scale, client.u.view_mut());
         if method.independent {
             let own = Stream::new(seed, Purpose::StartV, 1 + party as u64);
@@ -297,6 +324,7 @@ pub fn build<T: Real>(
         work: Work::new(n, k, order, aligner),
         lots: Vec::with_capacity(parties.count),
         norm2: data.statistics.norm2,
+        penalties,
         scale: if method.unit { 1.0 } else { scale },
         averaged_at: None,
         releases,
@@ -472,8 +500,9 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         if self.releases.is_none() {
             self.average_once()?;
         }
-        let Federated { comm, party_sum, norm2, clients, server, work, releases, .. } = self;
-        let mut all = measure::measure(comm, party_sum, *norm2, clients, &server.mean, &mut work.aligner)?;
+        let Federated { comm, party_sum, norm2, penalties, clients, server, work, releases, .. } = self;
+        let scales = (*norm2, *penalties);
+        let mut all = measure::measure(comm, party_sum, scales, clients, &server.mean, &mut work.aligner)?;
         all.extend(party_sum.losses());
         dp::measure(releases.as_ref(), party_sum, comm, &mut all)?;
         Ok(all)

@@ -5,6 +5,7 @@ use ndarray::Array2;
 use crate::algorithms::Measures;
 use crate::algorithms::rows::fnmf::align::{Aligner, How};
 use crate::algorithms::rows::fnmf::client::Client;
+use crate::algorithms::shared::regularization::Penalties;
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
@@ -14,19 +15,20 @@ use crate::party_sum::{Joint, PartySum};
 /// Single numbers of each party, summed.
 pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
 
-const COUNT: usize = 10;
-/// Of these, the first are squared errors and the last are drifts, whose scales differ from that of the others.
-const SQUARES: usize = 1;
+const COUNT: usize = 11;
+/// Of these, the first are as large as squared errors and the last are drifts, whose scales differ from that of the others.
+const SQUARES: usize = 2;
 const DRIFTS: usize = COUNT - 3;
 
-/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. Collective.
+/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here; ‖M‖_F² and the penalties of the run
+/// are public. Collective.
 ///
 /// # Errors
 /// When an error is no number any more.
 pub fn measure<T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
-    norm2: f64,
+    (norm2, penalties): (f64, Penalties),
     clients: &[Client<T>],
     mean: &Array2<T>,
     aligner: &mut Aligner<T>,
@@ -52,7 +54,7 @@ pub fn measure<T: Real>(
         ],
     )?;
     let norm2 = norm2 * party_sum.share_left();
-    let [residual2, rmsd, refit, distance, gap, working, personal, drift, aligned, loss] = sums;
+    let [residual2, penalty, rmsd, refit, distance, gap, working, personal, drift, aligned, loss] = sums;
     let rel_error = if norm2 > 0.0 {
         (residual2 / norm2).sqrt()
     } else if residual2 > 0.0 {
@@ -61,7 +63,7 @@ pub fn measure<T: Real>(
         0.0
     };
     let working = working.max(1.0);
-    Ok(vec![
+    let mut all = vec![
         ("rel_error", rel_error),
         ("rmsd", rmsd),
         ("rmsd_refit", refit),
@@ -72,7 +74,9 @@ pub fn measure<T: Real>(
         ("barycenter_loss", loss),
         ("orthogonality_gap", gap / working),
         ("personal_components", personal),
-    ])
+    ];
+    all.extend(penalties.objective(0.5 * residual2, penalty));
+    Ok(all)
 }
 
 /// The terms of one party; a party without rows has none.
@@ -98,7 +102,8 @@ fn of_client<T: Real>(
     let (mut refitted, mut rhs) = (client.u.clone(), order.zeros(rows, k));
     block.mul(&v.view(), &mut rhs.view_mut());
     gram(&v.view(), &mut g.view_mut());
-    solver.solve(&mut refitted.view_mut(), &rhs.view(), &g.view());
+    let Penalties { u: of_u, v: of_v } = client.penalties;
+    solver.solve_penalized(&mut refitted.view_mut(), &rhs.view(), &g.view(), of_u);
     let refit2 = block.residual2(&refitted.view(), &v.view()).max(0.0);
 
     let squares =
@@ -120,5 +125,7 @@ fn of_client<T: Real>(
     let personal = client.own_count() as f64;
     let entries = (rows * n) as f64;
     let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
-    [residual2, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned, loss]
+    // A personal component is penalised in the place of the shared one.
+    let penalty = of_u.value(&client.u.view()) + of_v.value(&v.view());
+    [residual2, penalty, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned, loss]
 }

@@ -102,6 +102,12 @@ impl Method for FnmfArgs {
                 "--personalize: only --align lap-rho and sinkhorn-rho leave components without a counterpart; add one of them",
             ));
         }
+        if self.normalize == Normalize::Unit && self.federated.regularization.is_on() {
+            return Err(Error::input(
+                "--alpha-u, --alpha-v: --normalize unit rescales the components after each round, and with them the penalties; \
+                 add --normalize none",
+            ));
+        }
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! Factors of a matrix with missing entries: min Σ (m_ij − u_i·v_j)² over the observed (i, j), U, V ≥ 0, by HALS or
-//! multiplicative updates (`--missing`, `--holdout`).
+//! Factors of a matrix with missing entries: min Σ (m_ij − u_i·v_j)² over the observed (i, j), U, V ≥ 0, and penalties, by HALS
+//! or multiplicative updates (`--missing`, `--holdout`).
 //!
 //! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]; the other factor is gathered whole
 //! for each half, (m + n) k words. Where most entries count, the update is that of the exact methods less what the missing
@@ -14,6 +14,7 @@ use ndarray::Array2;
 use self::lists::{Lists, each, held_out, kept};
 use self::step::{Listed, Row, Workspace};
 use super::init;
+use super::regularization::{Penalties, RegularizationArgs};
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
@@ -23,6 +24,7 @@ use crate::data::STATISTICS;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram};
 use crate::metrics;
+use crate::nls::Penalty;
 use crate::state::{Owner, Piece, SavedState};
 
 pub use lists::{Counted, Holdout};
@@ -75,6 +77,7 @@ struct MissingSide<T: Real> {
 struct Masked<T: Real> {
     comm: Communicator,
     kind: UpdateKind,
+    penalties: Penalties,
     listed: Listed,
     u: MissingSide<T>,
     v: MissingSide<T>,
@@ -119,7 +122,12 @@ struct Count {
 ///
 /// # Errors
 /// On options that do not go with missing entries, or when nothing is observed.
-pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateKind) -> Result<Box<dyn Algorithm<T>>> {
+pub fn build<T: Real>(
+    problem: Problem<'_, T>,
+    args: &MissingArgs,
+    regularization: &RegularizationArgs,
+    kind: UpdateKind,
+) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let mut blocks = data.blocks.into_iter();
@@ -226,6 +234,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
     Ok(Box::new(Masked {
         comm,
         kind,
+        penalties: regularization.penalties((m, n)),
         given,
         listed,
         u,
@@ -243,6 +252,7 @@ pub fn build<T: Real>(problem: Problem<'_, T>, args: &MissingArgs, kind: UpdateK
 /// One half of an iteration: `x` by the rows of `y`.
 fn half<T: Real>(
     (comm, kind, listed): (&Communicator, UpdateKind, Listed),
+    penalty: Penalty,
     (x, y): (&mut MissingSide<T>, &mut MissingSide<T>),
     (gram_parcel, gather): (MessageTag, MessageTag),
     (g, operand, space): (&mut Array2<T>, &mut Array2<T>, &mut Workspace<T>),
@@ -266,7 +276,7 @@ fn half<T: Real>(
     comm.work("update", || {
         for (number, mut row) in x.own.rows_mut().into_iter().enumerate() {
             let rhs = if listed == Listed::Absent { x.rhs.row(number) } else { none };
-            let problem = Row { listed, lists: &x.lists, number, y: &y.whole, gram: g, rhs };
+            let problem = Row { listed, lists: &x.lists, number, y: &y.whole, gram: g, rhs, penalty };
             problem.update(kind, &mut row, space);
         }
     });
@@ -281,9 +291,9 @@ fn whole<T: Real>(comm: &Communicator, side: &mut MissingSide<T>, tag: MessageTa
 impl<T: Real> Algorithm<T> for Masked<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
-            let Masked { comm, kind, listed, u, v, gram, operand, space, .. } = self;
-            half((comm, *kind, *listed), (u, v), (GRAM_V, GATHER_V), (gram, operand, space));
-            half((comm, *kind, *listed), (v, u), (GRAM_U, GATHER_U), (gram, operand, space));
+            let Masked { comm, kind, penalties, listed, u, v, gram, operand, space, .. } = self;
+            half((comm, *kind, *listed), penalties.u, (u, v), (GRAM_V, GATHER_V), (gram, operand, space));
+            half((comm, *kind, *listed), penalties.v, (v, u), (GRAM_U, GATHER_U), (gram, operand, space));
             self.iteration += 1;
         }
         Ok(())
@@ -294,15 +304,15 @@ impl<T: Real> Algorithm<T> for Masked<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let Masked { comm, listed, u, v, gram, held, count, .. } = self;
+        let Masked { comm, penalties, listed, u, v, gram, held, count, .. } = self;
         whole(comm, v, GATHER_V);
         let fit = |a: u32, b: u32| -> f64 {
             u.own.row(a as usize).iter().zip(v.whole.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
         };
-        let rows =
-            u.own.rows().into_iter().enumerate().map(|(number, x)| {
-                Row { listed: *listed, lists: &u.lists, number, y: &v.whole, gram, rhs: x }.squared(&x)
-            });
+        let rows = u.own.rows().into_iter().enumerate().map(|(number, x)| {
+            Row { listed: *listed, lists: &u.lists, number, y: &v.whole, gram, rhs: x, penalty: Penalty::NONE }
+                .squared(&x)
+        });
         let listed_part: f64 = rows.sum();
         let squared = match listed {
             Listed::Present => listed_part,
@@ -313,6 +323,8 @@ impl<T: Real> Algorithm<T> for Masked<T> {
         comm.sum(metrics::RESIDUAL, &mut sum);
         let mut found =
             vec![("rel_error", metrics::relative(sum[0], count.norm2)), ("rmse", (sum[0] / count.observed).sqrt())];
+        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
+        found.extend(penalties.objective(0.5 * sum[0], penalty));
         if count.held > 0.0 {
             let mut off: [f64; 1] = [held.iter().map(|&(a, b, x)| (x.as_f64() - fit(a, b)).powi(2)).sum()];
             comm.sum(HELD, &mut off);

@@ -4,7 +4,7 @@ use ndarray::{Array2, ArrayView2, s};
 
 use super::lists::{Holdout, Lists, each, held_out, kept};
 use crate::linalg::{Block, Real, gram};
-use crate::nls::Pivoting;
+use crate::nls::{Penalty, Pivoting};
 
 /// Rows of a matrix of which some entries are missing.
 pub struct Observed<T: Real> {
@@ -108,9 +108,9 @@ impl<T: Real> Observed<T> {
 }
 
 impl Observed<f64> {
-    /// The rows u ≥ 0 that minimise Σ (m_ij − u_i·v_j)² over the observed entries, rows × k. Components of which no
-    /// observed entry of a row tells anything are 0 there.
-    pub fn project(&self, v: &ArrayView2<'_, f64>) -> Array2<f64> {
+    /// The rows u ≥ 0 that minimise ½ Σ (m_ij − u_i·v_j)² over the observed entries and the penalty on U, rows × k. Components of
+    /// which no observed entry of a row tells anything are 0 there.
+    pub fn project(&self, v: &ArrayView2<'_, f64>, penalty: Penalty) -> Array2<f64> {
         let (rows, k) = (self.block.shape().0, v.ncols());
         let mut all = Array2::zeros((k, k));
         gram(v, &mut all.view_mut());
@@ -134,7 +134,7 @@ impl Observed<f64> {
             }
             rhs.fill(0.0);
             self.block.for_each_nonzero(a, |j, x| rhs.row_mut(0).scaled_add(x, &v.row(j)));
-            solver.solve(&mut u.slice_mut(s![a..=a, ..]), &rhs.view(), &g.view());
+            solver.solve_penalized(&mut u.slice_mut(s![a..=a, ..]), &rhs.view(), &g.view(), penalty);
         }
         u
     }
@@ -168,7 +168,7 @@ mod tests {
             assert!(exact.residual2 < 1e-12 && exact.count == count, "{exact:?}");
             let off = observed.fit(&(&u * 1.5).view(), &v.view());
             assert!((off.residual2 - 0.25 * off.norm2).abs() < 1e-12, "{off:?}");
-            assert!((observed.project(&v.view()) - &u).iter().all(|e| e.abs() < 1e-9));
+            assert!((observed.project(&v.view(), Penalty::NONE) - &u).iter().all(|e| e.abs() < 1e-9));
         }
     }
 }

@@ -9,6 +9,7 @@ use ndarray::{Array2, ArrayView1, ArrayViewMut1};
 
 use crate::algorithms::shared::missing::lists::Lists;
 use crate::linalg::Real;
+use crate::nls::Penalty;
 
 /// Which method's step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct Row<'a, T: Real> {
     /// For [`Listed::Absent`]: its Gram matrix, and the product of the data (zero where missing) with it.
     pub gram: &'a Array2<T>,
     pub rhs: ArrayView1<'a, T>,
+    /// On the factor that is updated.
+    pub penalty: Penalty,
 }
 
 /// a·b, summed in f64: a row may have millions of entries.
@@ -70,7 +73,8 @@ fn add<T: Real>(to: &mut [T], scale: T, from: &[T]) {
 }
 
 impl<T: Real> Row<'_, T> {
-    /// Changes the row x of the factor. A component of which no observed entry tells anything is left as it is.
+    /// Changes the row x of the factor. A component of which no observed entry tells anything is left as it is, or becomes 0 with
+    /// a penalty.
     pub fn update(&self, kind: UpdateKind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
         let k = x.len();
         let (index, values) = self.lists.row(self.number);
@@ -85,6 +89,8 @@ impl<T: Real> Row<'_, T> {
         let part = |l: usize| l * length..(l + 1) * length;
         let present = self.listed == Listed::Present;
         let lost = T::from_f64(LOST) * T::epsilon();
+        let (l1, l2) = self.penalty.weights::<T>();
+        let penalized = !self.penalty.is_none();
         e.fill(T::zero());
         for l in 0..k {
             add(e, x[l], &z[part(l)]);
@@ -104,10 +110,15 @@ impl<T: Real> Row<'_, T> {
                         (all + dot(e, &z[part(l)]), own - squares[l])
                     };
                     // Nothing observed tells of the component.
-                    if curve <= T::zero() || (!present && curve <= lost * own) {
+                    let nothing = curve <= T::zero() || (!present && curve <= lost * own);
+                    if nothing && !penalized {
                         continue;
                     }
-                    let next = (x[l] + descent / curve).max(T::zero());
+                    let next = if nothing {
+                        T::zero()
+                    } else {
+                        (x[l] + (descent - l1 - l2 * x[l]) / (curve + l2)).max(T::zero())
+                    };
                     let step = next - x[l];
                     if next.is_finite() && step != T::zero() {
                         x[l] = next;
@@ -126,7 +137,9 @@ impl<T: Real> Row<'_, T> {
                         (self.rhs[l], all - dot(e, &z[part(l)]), all)
                     };
                     if below > T::zero() && (present || below > lost * whole) {
-                        x[l] = old[l] * (above.max(T::zero()) / below);
+                        x[l] = old[l] * (above.max(T::zero()) / (below + l1 + l2 * old[l]));
+                    } else if penalized {
+                        x[l] = T::zero();
                     }
                 }
             }

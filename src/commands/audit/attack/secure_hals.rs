@@ -6,6 +6,7 @@ use super::asked::Asked;
 use super::finding::Finding;
 use super::seen::Seen;
 use crate::algorithms::shared::init;
+use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::nls::{Pivoting, Sweep, sweep};
@@ -149,11 +150,12 @@ fn fit(seen: &Seen, steps: &[Step], n: usize, truth: Option<&Array2<f64>>) -> Fi
         high: seen.statistic("max"),
         mean: seen.statistic("sum") / (seen.m as f64 * seen.n as f64),
     };
+    let penalty = RegularizationArgs::from_parameters(|name| Some(seen.param(name))).penalties((seen.m, seen.n)).v;
     let advance = |v: &mut Array2<f64>, r: &Array2<f64>, g: &Array2<f64>| {
         if exact {
-            Pivoting::new(g.nrows()).solve(&mut v.view_mut(), &r.view(), &g.view());
+            Pivoting::new(g.nrows()).solve_penalized(&mut v.view_mut(), &r.view(), &g.view(), penalty);
         } else {
-            sweep(&mut v.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes });
+            sweep(&mut v.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes, penalty });
         }
     };
     let note =
