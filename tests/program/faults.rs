@@ -23,15 +23,17 @@ fn a_stalled_rank_ends_the_job_and_the_others_report_where_they_are() {
         .arg(&checkpoint)
         .spawn();
     wait_for(&checkpoint);
-    // Most probably rank 2. It cannot report anything any more.
+    // Most probably rank 2.
     signal("STOP", &ranks_of(child.id())[2..]);
     let start = Instant::now();
     let output = finish(child, Duration::from_secs(30), "a job with a rank that stands still");
     assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
     wait_until_gone(&checkpoint);
     assert!(output.code != Some(0) && output.code != Some(75), "{output:?}");
-    let reports = output.stderr.matches("has made no progress for 1 s: waiting for other ranks in '").count();
-    assert_eq!(reports, 2, "{}", output.stderr);
+    // The stopped rank may report as well: the launcher continues it before it ends it.
+    let report = |rank: u32| format!("rank {rank} has made no progress for 1 s: waiting for other ranks in '");
+    let reporting = (0..3).filter(|&rank| output.stderr.contains(&report(rank))).count();
+    assert!(reporting >= 2, "{}", output.stderr);
     assert!(
         output.stderr.contains("has made no progress for 2 s") && output.stderr.contains("after iteration"),
         "{output:?}"
