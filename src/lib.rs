@@ -23,5 +23,6 @@ pub mod random;
 pub mod report;
 pub mod sketch;
 pub mod state;
+pub mod unfinished;
 pub mod units;
 pub mod warning;

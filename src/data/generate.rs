@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Result, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ndarray::Array2;
 use zip::write::SimpleFileOptions;
@@ -14,6 +14,8 @@ use crate::data::memory;
 use crate::data::synthetic::{Generator, Synthetic};
 use crate::error;
 use crate::error::Error;
+use crate::unfinished;
+use crate::unfinished::Access;
 use crate::units::bytes;
 
 /// Rows generated at once.
@@ -63,16 +65,11 @@ pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) 
         }
     };
     check_memory(spec, by_columns)?;
-    let unfinished = PathBuf::from(format!("{}.unfinished", output.display()));
-    let result = File::create(&unfinished).and_then(|file| {
-        let to = write(spec, BufWriter::with_capacity(1 << 20, file), progress)?;
-        to.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
-        std::fs::rename(&unfinished, output)
+    let written = unfinished::replace(output, Access::Default, |file| {
+        let to = write(spec, BufWriter::with_capacity(1 << 20, file.try_clone()?), progress)?;
+        to.into_inner().map_err(std::io::IntoInnerError::into_error).map(drop)
     });
-    result.map_err(|e| {
-        let _ = std::fs::remove_file(&unfinished); // The error below matters more.
-        Error::failed(format!("{}: cannot be written: {e}; check the free space", output.display()))
-    })
+    written.map_err(|e| Error::failed(format!("{}: cannot be written: {e}; check the free space", output.display())))
 }
 
 fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {

@@ -10,8 +10,8 @@ use crate::algorithms::shared::dp::BudgetPath;
 use crate::comm::{Communicator, Parties};
 use crate::data::PARTY;
 use crate::error::{Error, Result};
-use crate::output::h5::replace;
 use crate::privacy::{BudgetFile, Charge, Releases};
+use crate::unfinished::{Access, replace};
 
 /// Reserves the run's epsilon in the budget of all parties. Collective.
 ///
@@ -110,5 +110,5 @@ fn change(path: &Path, limit: &mut Option<f64>, f: impl FnOnce(&mut BudgetFile) 
         ))));
     }
     f(&mut file).map_err(at)?;
-    replace(path, |out| out.write_all(file.text().as_bytes())).map_err(failed)
+    replace(path, Access::OwnerOnly, |out| out.write_all(file.text().as_bytes())).map_err(failed)
 }

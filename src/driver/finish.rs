@@ -157,6 +157,13 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
             run.settings.k
         ));
     }
+    // UV' = 0 has error 1.
+    if run.settings.method.groups().is_regularized() && value(Measure::RelativeError).is_some_and(|x| x > 1.0 - 1e-6) {
+        all.push(
+            "--alpha-u, --alpha-v: the penalties outweigh the data, so the factors are zeros or next to it; use smaller weights"
+                .into(),
+        );
+    }
     let nothing = match leading {
         Measure::F1 => !end["privacy"].is_null() && value(leading).is_some_and(|f1| f1 < 0.1),
         _ => noise_over_signal(run, &end["privacy"]).is_some_and(|ratio| ratio > 1.0),

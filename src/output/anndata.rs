@@ -18,9 +18,10 @@ use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::linalg::Real;
-use crate::output::h5::{Access, Part, Rows, Writer};
+use crate::output::h5::{Part, Rows, Writer};
 use crate::output::plan::Matrix;
 use crate::output::values::Scalar;
+use crate::unfinished::Access;
 
 type Outcome<T> = std::result::Result<T, hdf5::Error>;
 

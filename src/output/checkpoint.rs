@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::attributes::VERSION;
 use crate::output::gather::Job;
-use crate::output::h5::Access;
 use crate::output::party_files;
 use crate::output::sink::Encoding;
 use crate::output::stored::{GENERATION, Stored};
 use crate::output::values::after_storage;
 use crate::state::State;
+use crate::unfinished::Access;
 
 /// The format of the files that this version writes, the only one that it reads.
 const FORMAT: u64 = 2;

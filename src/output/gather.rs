@@ -15,13 +15,14 @@ use super::plan;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::output::h5::{Access, Part};
+use crate::output::h5::Part;
 use crate::output::party_files;
 use crate::output::plan::{Head, Matrix, block_rows, blocks};
 use crate::output::sink::{Encoding, Sink};
 use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, SET, STATE, party_file};
 use crate::random::secret_rng;
 use crate::state::{Owner, Piece};
+use crate::unfinished::Access;
 
 /// What is to be written.
 pub struct Job<'a, 'p, T> {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ndarray::{ArrayView2, s};
@@ -16,55 +15,12 @@ use crate::linalg::Real;
 use crate::output::checksum::Checksum;
 use crate::output::plan::{Matrix, block_rows};
 use crate::output::values::Scalar;
+use crate::unfinished::{Access, create_part, directory, part_of};
 
 impl From<hdf5::Error> for Error {
     fn from(e: hdf5::Error) -> Self {
         Error::failed(format!("HDF5: {e}"))
     }
-}
-
-/// The temporary name beside `path`. It is always the same, so the next run overwrites what a killed one left, and
-/// one that no file of a user has.
-pub(super) fn part_of(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".fednmf-part");
-    path.with_file_name(name)
-}
-
-/// Who may read a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// As the user's umask says.
-    Default,
-    /// The owner alone: a party's private rows, or keys.
-    OwnerOnly,
-}
-
-/// Creates the file under its temporary name. What a killed run left there is removed; a link is never followed.
-pub(super) fn create_part(path: &Path, access: Access) -> std::io::Result<fs::File> {
-    let part = part_of(path);
-    if fs::symlink_metadata(&part).is_ok_and(|found| !found.is_dir()) {
-        fs::remove_file(&part)?;
-    }
-    let mode = if access == Access::OwnerOnly { 0o600 } else { 0o666 };
-    fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(part)
-}
-
-/// Replaces a file of its owner's alone by what `write` writes, in one step.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
-    let mut part = create_part(path, Access::OwnerOnly)?;
-    write(&mut part)?;
-    part.sync_all()?;
-    fs::rename(part_of(path), path)?;
-    fs::File::open(directory(path))?.sync_all()
-}
-
-/// The directory of `path`.
-pub fn directory(path: &Path) -> &Path {
-    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Checks that a file can be written at `path`, and leaves nothing behind.

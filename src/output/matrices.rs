@@ -13,10 +13,10 @@ use crate::comm::Communicator;
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::output::gather::Job;
-use crate::output::h5::Access;
 use crate::output::sink::Encoding;
 use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
 use crate::state::Piece;
+use crate::unfinished::Access;
 
 pub use crate::output::anndata::{Annotations, PartyNames, shape_to_add_to};
 pub use crate::output::factor::Factor;

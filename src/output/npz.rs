@@ -16,9 +16,10 @@ use crate::data::formats::npy;
 use crate::data::formats::npy::Header;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
-use crate::output::h5::{Access, Part, create_part, unwritten};
+use crate::output::h5::{Part, unwritten};
 use crate::output::plan::Matrix;
 use crate::output::values::Scalar;
+use crate::unfinished::{Access, create_part};
 
 /// An archive being written.
 pub struct Archive {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::output::h5::directory;
 use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, Stored};
+use crate::unfinished::directory;
 
 /// What the name of a party's file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

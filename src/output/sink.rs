@@ -9,8 +9,9 @@ use super::npz;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::anndata::Annotations;
-use crate::output::h5::{Access, Part, Rows, Writer};
+use crate::output::h5::{Part, Rows, Writer};
 use crate::output::plan::Matrix;
+use crate::unfinished::Access;
 
 /// The formats, by file extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

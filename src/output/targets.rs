@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::output::checkpoint;
-use crate::output::h5::{check_writable, directory};
+use crate::output::h5::check_writable;
 use crate::output::party_files;
 use crate::output::party_files::PartyName;
 use crate::output::stored::Stored;
 use crate::output::view::RecordedView;
+use crate::unfinished::directory;
 
 /// The first bytes of a report, by which it is recognised.
 pub const REPORT_START: &str = "<!DOCTYPE html>\n<!-- A report of fednmf -->\n";

@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use crate::comm::{Knowledge, Recorder, Sighting};
 use crate::error::{Error, Result};
 use crate::linalg::ElementType;
-use crate::output::h5::Access;
 use crate::output::npz::{Archive, Matrices};
+use crate::unfinished::Access;
 
 /// The attribute with the list of records.
 const RECORDS: &str = "records";

@@ -109,7 +109,7 @@ fn a_neighbours_column_follows_from_its_answers() {
     std::fs::write(at("split.txt"), "11\n1\n").unwrap();
     fednmf(
         2,
-        "--algo ppdnmf --plain -k 2 --max-iters 6 --eval-every 0 --input synthetic:planted,m=30,n=12,k=2 --split",
+        "--algo ppdnmf --plain --g-max 0.1 -k 2 --max-iters 6 --eval-every 0 --input synthetic:planted,m=30,n=12,k=2 --split",
     )
     .arg(at("split.txt"))
     .arg("--record-view")

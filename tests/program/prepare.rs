@@ -51,7 +51,7 @@ fn wrong_preparations_are_refused() {
     let file = |name: &str| dir.path().join(name).display().to_string();
     let (input, out, rules) = (file("a.npy"), file("o.mtx"), file("r.json"));
     assert_eq!(fednmf(0, "generate planted,m=9,n=8,k=2 -o").arg(&input).run().code, Some(0));
-    std::fs::write(&rules, r#"{"how":"quantile","thresholds":[1.0]}"#).unwrap();
+    std::fs::write(&rules, r#"{"how":"quantile","thresholds":[1.0],"columns":null}"#).unwrap();
     let with_rules = |how: &str| format!("prepare {how} {input} -o {out} --rules {rules}");
     for (line, words) in [
         // Statistics over parties would leave them.

@@ -104,6 +104,16 @@ fn weights_of_zero_change_no_bit() {
 }
 
 #[test]
+fn weights_that_leave_nothing_are_warned_of() {
+    for (weight, warned) in [("1e6", true), ("0.01", false)] {
+        let line = format!("-k 3 --max-iters 30 --quiet --alpha-u {weight} --input");
+        let output = fednmf(0, &line).arg(data("digits.npy")).run();
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        assert_eq!(output.stderr.contains("the penalties outweigh the data"), warned, "{weight}: {}", output.stderr);
+    }
+}
+
+#[test]
 fn huge_weights_give_zeros_and_no_nan() {
     let dir = tempdir().unwrap();
     let out = dir.path().join("o.h5");

@@ -1,23 +1,32 @@
 //! What a preparation finds in data, as a JSON file.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::matrix::Prepared;
 use super::write::unwritable;
+use crate::data::names;
+use crate::data::names::Match;
 use crate::error::{Error, Result};
+use crate::unfinished::{Access, replace};
+use crate::warning::warn;
 
 /// What was found in data, and is applied to it or to other data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Rules {
     /// Number of documents, and in how many of them each term occurs.
-    TfIdf { documents: usize, frequencies: Vec<usize> },
+    TfIdf { documents: usize, frequencies: Vec<usize>, columns: ColumnNames },
     /// The least value of each column that becomes 1; `None` where none does.
-    Quantile { thresholds: Vec<Option<f64>> },
+    Quantile { thresholds: Vec<Option<f64>>, columns: ColumnNames },
     /// The columns of a table.
     OneHot { columns: Vec<Column> },
 }
+
+/// The names of the columns of the matrix, where it has any.
+pub type ColumnNames = Option<Vec<String>>;
 
 /// The indicators of one column of a table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,7 +59,9 @@ impl Rules {
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string(self).map_err(|e| unwritable(path, &e.into()))?;
-        std::fs::write(path, text + "\n").map_err(|e| unwritable(path, &e))
+        // Rules tell of the data.
+        let written = replace(path, Access::OwnerOnly, |out| writeln!(out, "{text}"));
+        written.map_err(|e| unwritable(path, &e))
     }
 
     /// The error for rules of another kind than `asked`.
@@ -64,15 +75,27 @@ impl Rules {
     }
 }
 
-/// Refuses rules for another number of columns.
+/// What the rules have for each column of the matrix: by name where both have names, else by position.
 ///
 /// # Errors
-/// Naming both numbers.
-pub fn check_columns(rules: usize, matrix: usize) -> Result<()> {
-    if rules == matrix {
-        return Ok(());
+/// If the columns are others than those of the rules.
+pub fn of_columns<T: Copy>(values: &[T], named: Option<&[String]>, matrix: &Prepared) -> Result<Vec<T>> {
+    let (rules, cols) = (values.len(), matrix.cols);
+    if rules != cols {
+        return Err(Error::input(format!(
+            "--rules: the rules are for {rules} columns, but the matrix has {cols}; prepare matrices with the same columns"
+        )));
     }
-    Err(Error::input(format!(
-        "--rules: the rules are for {rules} columns, but the matrix has {matrix}; prepare matrices with the same columns"
-    )))
+    let names = matrix.column_names.as_deref();
+    if named.is_some() != names.is_some() {
+        let (with, without) = if names.is_some() { ("matrix", "rules") } else { ("rules", "matrix") };
+        warn(&format!("the {with} name the columns, the {without} do not: columns are matched by position"));
+    }
+    match names::compare(names, named) {
+        Match::Equal => Ok(values.to_vec()),
+        Match::Reordered(order) => Ok(order.into_iter().map(|at| values[at]).collect()),
+        Match::Different(at, ours, theirs) => Err(Error::input(format!(
+            "--rules: column {at} of the matrix is {ours}, that of the rules is {theirs}; give a matrix with the same columns"
+        ))),
+    }
 }

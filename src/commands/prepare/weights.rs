@@ -1,7 +1,7 @@
 //! Preparations of a numeric matrix: tf-idf weights, and ones above a quantile of each column.
 
 use super::matrix::Prepared;
-use super::rules::{Rules, check_columns};
+use super::rules::{Rules, of_columns};
 use crate::error::Result;
 
 /// x_ij ← x_ij (ln((1 + m)/(1 + df_j)) + 1), df_j being the number of rows with column j, then every row divided by its norm, as
@@ -13,10 +13,10 @@ pub fn tf_idf(matrix: &mut Prepared, given: Option<Rules>) -> Result<Rules> {
     let rules = given.unwrap_or_else(|| {
         let mut frequencies = vec![0; matrix.cols];
         matrix.rows.iter().flatten().for_each(|&(j, _)| frequencies[j] += 1);
-        Rules::TfIdf { documents: matrix.rows.len(), frequencies }
+        Rules::TfIdf { documents: matrix.rows.len(), frequencies, columns: matrix.column_names.clone() }
     });
-    let Rules::TfIdf { documents, frequencies } = &rules else { return Err(rules.another_kind("tf-idf")) };
-    check_columns(frequencies.len(), matrix.cols)?;
+    let Rules::TfIdf { documents, frequencies, columns } = &rules else { return Err(rules.another_kind("tf-idf")) };
+    let frequencies = of_columns(frequencies, columns.as_deref(), matrix)?;
     let weight = |df: &usize| ((1.0 + *documents as f64) / (1.0 + *df as f64)).ln() + 1.0;
     let weights: Vec<f64> = frequencies.iter().map(weight).collect();
     for row in &mut matrix.rows {
@@ -40,10 +40,11 @@ pub fn quantile(matrix: &mut Prepared, q: f64, given: Option<Rules>) -> Result<R
         let most = ((1.0 - q) * matrix.rows.len() as f64 * (1.0 + 1e-12)).floor() as usize;
         let mut columns = vec![Vec::new(); matrix.cols];
         matrix.rows.iter().flatten().for_each(|&(j, x)| columns[j].push(x));
-        Rules::Quantile { thresholds: columns.into_iter().map(|column| threshold(column, most)).collect() }
+        let thresholds = columns.into_iter().map(|column| threshold(column, most)).collect();
+        Rules::Quantile { thresholds, columns: matrix.column_names.clone() }
     });
-    let Rules::Quantile { thresholds } = &rules else { return Err(rules.another_kind("quantile")) };
-    check_columns(thresholds.len(), matrix.cols)?;
+    let Rules::Quantile { thresholds, columns } = &rules else { return Err(rules.another_kind("quantile")) };
+    let thresholds = of_columns(thresholds, columns.as_deref(), matrix)?;
     for row in &mut matrix.rows {
         row.retain(|&(j, x)| thresholds[j].is_some_and(|least| x >= least));
         row.iter_mut().for_each(|(_, x)| *x = 1.0);
@@ -73,7 +74,7 @@ mod tests {
     fn tf_idf_is_that_of_scikit_learn() {
         let mut made = matrix(&[&[3.0, 0.0, 1.0], &[2.0, 0.0, 0.0], &[3.0, 2.0, 0.0], &[0.0, 0.0, 0.0]]);
         let rules = tf_idf(&mut made, None).unwrap();
-        assert_eq!(rules, Rules::TfIdf { documents: 4, frequencies: vec![3, 1, 1] });
+        assert_eq!(rules, Rules::TfIdf { documents: 4, frequencies: vec![3, 1, 1], columns: None });
         // idf: ln(5/4) + 1 and ln(5/2) + 1
         let (a, b): (f64, f64) = (1.223_143_551_314_21, 1.916_290_731_874_155);
         let norm = ((3.0 * a * 3.0 * a) + b * b).sqrt();
@@ -88,14 +89,29 @@ mod tests {
     }
 
     #[test]
+    fn rules_follow_the_names_of_columns() {
+        let named = |names: [&str; 2], row: &[f64]| Prepared {
+            column_names: Some(names.map(String::from).to_vec()),
+            ..matrix(&[row, &[1.0, 0.0]])
+        };
+        let rules = tf_idf(&mut named(["a", "b"], &[1.0, 1.0]), None).unwrap();
+        let mut turned = named(["b", "a"], &[1.0, 1.0]);
+        tf_idf(&mut turned, Some(rules.clone())).unwrap();
+        // a is in both documents, b in one alone, whatever their order.
+        assert!(turned.rows[0][0].1 > turned.rows[0][1].1, "{:?}", turned.rows);
+        let other = tf_idf(&mut named(["b", "c"], &[1.0, 1.0]), Some(rules)).unwrap_err();
+        assert!(other.message.contains("column 1 of the matrix is c"), "{other}");
+    }
+
+    #[test]
     fn quantiles_are_those_of_each_column() {
         let mut made = matrix(&[&[1.0, 5.0, 7.0], &[2.0, 5.0, 0.0], &[3.0, 1.0, 0.0], &[4.0, 0.0, 0.0]]);
         let rules = quantile(&mut made, 0.5, None).unwrap();
         // Of equal entries both pass; where fewer are positive, these alone.
-        assert_eq!(rules, Rules::Quantile { thresholds: vec![Some(3.0), Some(5.0), Some(7.0)] });
+        assert_eq!(rules, Rules::Quantile { thresholds: vec![Some(3.0), Some(5.0), Some(7.0)], columns: None });
         assert_eq!(made.rows, [vec![(1, 1.0), (2, 1.0)], vec![(1, 1.0)], vec![(0, 1.0)], vec![(0, 1.0)]]);
         let mut tied = matrix(&[&[5.0], &[5.0], &[1.0], &[0.0]]);
-        assert_eq!(quantile(&mut tied, 0.75, None).unwrap(), Rules::Quantile { thresholds: vec![None] });
+        assert_eq!(quantile(&mut tied, 0.75, None).unwrap(), Rules::Quantile { thresholds: vec![None], columns: None });
         let wrong = quantile(&mut tied, 0.5, Some(Rules::OneHot { columns: Vec::new() })).unwrap_err();
         assert!(wrong.message.contains("one-hot"), "{wrong}");
     }

@@ -2,13 +2,17 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Result as IoResult, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::matrix::Prepared;
 use crate::data::formats::npy::write_header;
 use crate::error::{Error, Result};
+use crate::unfinished;
+use crate::unfinished::Access;
+use crate::warning::warn;
 
-type Writer = fn(&Prepared, &mut BufWriter<File>) -> IoResult<()>;
+type Output<'a> = BufWriter<&'a mut File>;
+type Writer = fn(&Prepared, &mut Output<'_>) -> IoResult<()>;
 
 fn writer(path: &Path) -> Option<Writer> {
     match path.extension()?.to_str()? {
@@ -34,20 +38,19 @@ pub fn check_name(path: &Path) -> Result<()> {
 pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
     check_name(path)?;
     let Some(write) = writer(path) else { return Ok(()) };
-    let unfinished = PathBuf::from(format!("{}.unfinished", path.display()));
-    let result = File::create(&unfinished).and_then(|file| {
+    let named = matrix.row_names.is_some() || matrix.column_names.is_some();
+    if named && path.extension().is_none_or(|extension| extension != "csv") {
+        warn(&format!("{}: has no place for the names of rows and columns; .csv has", path.display()));
+    }
+    let written = unfinished::replace(path, Access::Default, |file| {
         let mut to = BufWriter::with_capacity(1 << 20, file);
         write(matrix, &mut to)?;
-        to.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
-        std::fs::rename(&unfinished, path)
+        to.flush()
     });
-    result.map_err(|e| {
-        let _ = std::fs::remove_file(&unfinished); // The error below matters more.
-        unwritable(path, &e)
-    })
+    written.map_err(|e| unwritable(path, &e))
 }
 
-fn coordinate(matrix: &Prepared, to: &mut BufWriter<File>) -> IoResult<()> {
+fn coordinate(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
     let count: usize = matrix.rows.iter().map(Vec::len).sum();
     writeln!(to, "%%MatrixMarket matrix coordinate real general\n{} {} {count}", matrix.rows.len(), matrix.cols)?;
     for (i, row) in matrix.rows.iter().enumerate() {
@@ -67,13 +70,13 @@ fn dense(matrix: &Prepared, mut write: impl FnMut(usize, &[f64]) -> IoResult<()>
     Ok(())
 }
 
-fn npy(matrix: &Prepared, to: &mut BufWriter<File>) -> IoResult<()> {
+fn npy(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
     write_header(to, "<f8", &format!("{}, {}", matrix.rows.len(), matrix.cols))?;
     dense(matrix, |_, line| line.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())))
 }
 
 /// With a header and an index column: numbers, where there are no names.
-fn csv(matrix: &Prepared, to: &mut BufWriter<File>) -> IoResult<()> {
+fn csv(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
     write!(to, "index")?;
     for j in 0..matrix.cols {
         write!(to, ",{}", quoted(matrix.column_names.as_deref(), j))?;
