@@ -188,7 +188,7 @@ fn impossible_options_are_refused() {
     for ranks in [1, 3] {
         fednmf(ranks, &format!("{line} --topology")).arg(&file).refused(&["--topology", "connected"]);
         fednmf(ranks, &format!("{line} --topology /no/such")).refused(&["--topology", "/no/such"]);
-        fednmf(ranks, &format!("{line} --g-scale 10")).refused(&["--g-scale"]);
+        fednmf(ranks, &format!("{line} --g-max 0.1 --g-scale 10")).refused(&["--g-scale"]);
         fednmf(ranks, &format!("{line} --x-range 1e12")).refused(&["--x-range", "--quantization"]);
     }
     fednmf(1, "--algo ppdnmf --key-bits 128 --input synthetic:exponential -k 3").refused(&["--insecure-key"]);

@@ -182,18 +182,28 @@ impl<T: Real> WithSimd for Gram<'_, T> {
             buffer.clear();
             buffer.resize((TILE + wide) * wide, T::zero());
             let (tile, sums) = buffer.split_at_mut(TILE * wide);
+            let mut add = |part: &[T], sums: &mut [T]| {
+                for rows in part.chunks(TILE * k.max(1)) {
+                    let count = rows.len() / k;
+                    for (to, from) in tile.chunks_exact_mut(wide).zip(rows.chunks_exact(k)) {
+                        to[..k].copy_from_slice(from);
+                    }
+                    panel(s, tile, (1, wide), tile, count, sums, (wide / 4, wide));
+                }
+            };
+            if size_of::<T>() == size_of::<f64>() {
+                add(self.f, sums);
+                for (out, sums) in self.out.chunks_exact_mut(k).zip(sums.chunks_exact(wide)) {
+                    out.copy_from_slice(&sums[..k]);
+                }
+                return;
+            }
             f64::with_buffer(|totals| {
                 totals.clear();
                 totals.resize(wide * wide, 0.0);
                 for part in self.f.chunks(TILES_OF_SUM * TILE * k.max(1)) {
                     sums.fill(T::zero());
-                    for rows in part.chunks(TILE * k.max(1)) {
-                        let count = rows.len() / k;
-                        for (to, from) in tile.chunks_exact_mut(wide).zip(rows.chunks_exact(k)) {
-                            to[..k].copy_from_slice(from);
-                        }
-                        panel(s, tile, (1, wide), tile, count, sums, (wide / 4, wide));
-                    }
+                    add(part, sums);
                     totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += sum.as_f64());
                 }
                 for (out, totals) in self.out.chunks_exact_mut(k).zip(totals.chunks_exact(wide)) {
