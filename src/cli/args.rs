@@ -9,6 +9,7 @@ use crate::commands::audit::AuditArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::evaluate::EvaluateArgs;
 use crate::commands::factorize::RunArgs;
+use crate::commands::predict::PredictArgs;
 use crate::commands::prepare::PrepareArgs;
 use crate::commands::project::ProjectArgs;
 use crate::commands::report::ReportArgs;
@@ -84,6 +85,8 @@ pub enum Command {
     Evaluate(EvaluateArgs),
     /// Compute U for the rows of a new matrix, given V of an earlier run: nonnegative least squares
     Project(ProjectArgs),
+    /// Compute single entries of U V', for pairs of a row and a column: what a user would give an item
+    Predict(PredictArgs),
     /// Compare numbers of components by several runs each: error on held-out entries, stability of the components, and which k
     /// they support
     Sweep(SweepArgs),

@@ -22,7 +22,7 @@ use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
-use crate::commands::{audit, estimate, evaluate, list, prepare, project, report, sweep, tools};
+use crate::commands::{audit, estimate, evaluate, list, predict, prepare, project, report, sweep, tools};
 #[cfg(feature = "sites")]
 use crate::commands::{join, join::JoinArgs, keygen, serve};
 use crate::driver;
@@ -252,6 +252,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
             Command::Evaluate(args) => evaluate::evaluate(&args, comm),
             Command::Audit(args) => audit::audit(&args, comm),
             Command::Project(args) => project::project(&args, comm),
+            Command::Predict(args) => predict::predict(&args, comm),
             Command::Sweep(args) => sweep::sweep(&args, comm),
             Command::Report(args) => report::report(&args, comm),
             #[cfg(feature = "sites")]

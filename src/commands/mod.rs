@@ -10,6 +10,7 @@ pub mod join;
 #[cfg(feature = "sites")]
 pub mod keygen;
 pub mod list;
+pub mod predict;
 pub mod prepare;
 pub mod project;
 mod provenance;

@@ -117,6 +117,15 @@ impl Provenance {
         Ok(())
     }
 
+    /// The largest entry by which the run divided its matrix; 1 where it did not.
+    ///
+    /// # Errors
+    /// If the file does not tell it.
+    pub fn unit(&self, path: &Path) -> Result<f64> {
+        self.check_divisor(path)?;
+        Ok(if let Scale::By(divisor) = self.scale { divisor } else { 1.0 })
+    }
+
     /// Refuses a matrix other than that of the run whose divisor is not known.
     ///
     /// # Errors

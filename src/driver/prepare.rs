@@ -17,7 +17,7 @@ use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSE
 use crate::algorithms::shared::sketched_step::StepArgs;
 use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
-use crate::comm::{Communicator, Parties, Signals};
+use crate::comm::{CONTROL, Communicator, Parties, Signals};
 use crate::data;
 use crate::data::names::Names;
 use crate::data::{Header, Input, Layout, Loaded, PartySplit, Source, memory};
@@ -107,12 +107,11 @@ pub fn prepare<T: Precision>(
 
     watchdog::enter("preparing");
     let hosted = settings.description().partition.is_private().then(|| divided.hosted(comm.rank()));
-    let destination = settings.output.as_deref().map(|path| metadata::Destination {
-        path,
-        add: settings.add,
-        private: hosted.as_deref(),
-    });
-    let annotations = metadata::annotations(destination, &settings.input, (header.rows, header.cols), comm)?;
+    let annotate = |private| {
+        let to = settings.output.as_deref().map(|path| metadata::Destination { path, add: settings.add, private });
+        metadata::annotations(to, &settings.input, (header.rows, header.cols), comm)
+    };
+    let public = hosted.is_none().then(|| annotate(None)).transpose()?;
     let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
     let kernels = kernels::choose(&settings, resuming, &divided.loaded.blocks, comm)?;
     let mut identity = identity(&settings, &header, &divided);
@@ -123,6 +122,12 @@ pub fn prepare<T: Precision>(
     let building = Instant::now();
     let mut algorithm = build(&settings, comm, divided, kernels, resuming)?;
     let building = building.elapsed().as_secs_f64();
+    let annotations = match public {
+        Some(annotations) => annotations,
+        // A method of parties may still give all factors to all of them.
+        None if settings.input.by_party() || has_private_factor(&*algorithm, comm) => annotate(hosted.as_deref())?,
+        None => annotate(None)?,
+    };
     note_choices(&settings, &*algorithm, &mut progress);
     warn_unobserved(&*algorithm, &mut progress);
     start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
@@ -139,6 +144,12 @@ pub fn prepare<T: Precision>(
         }
     };
     start["resumed_from"] = trajectory.iteration.into();
+    if trajectory.iteration > settings.max_iters {
+        progress.warn(&format!(
+            "--max-iters {}: the checkpoint is of iteration {}, whose factors are kept as they are",
+            settings.max_iters, trajectory.iteration
+        ));
+    }
     let forecast = comm.agree_on_error(algorithm.forecast())?;
     note_duration(forecast, settings.max_iters.saturating_sub(trajectory.iteration), &mut progress);
     if algorithm.private_releases().is_some() && settings.eval_every > 0 {
@@ -232,6 +243,12 @@ fn note_duration(forecast: Option<Forecast>, iterations: usize, progress: &mut P
             about(seconds)
         ));
     }
+}
+
+/// Whether a factor stays with the parties. Collective.
+fn has_private_factor<T: Real>(algorithm: &dyn Algorithm<T>, comm: &Communicator) -> bool {
+    let own = algorithm.factors().iter().any(|piece| piece.owner != Owner::Shared);
+    comm.all_gather_value(CONTROL, &own).into_iter().any(|any| any)
 }
 
 /// Warns of rows and columns of which nothing is observed.

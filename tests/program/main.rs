@@ -13,6 +13,7 @@ mod estimate;
 mod fnmf;
 mod guide;
 mod jobs;
+mod predict;
 mod prepare;
 mod private;
 mod ranks;

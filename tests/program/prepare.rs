@@ -51,7 +51,8 @@ fn wrong_preparations_are_refused() {
     let file = |name: &str| dir.path().join(name).display().to_string();
     let (input, out, rules) = (file("a.npy"), file("o.mtx"), file("r.json"));
     assert_eq!(fednmf(0, "generate planted,m=9,n=8,k=2 -o").arg(&input).run().code, Some(0));
-    std::fs::write(&rules, r#"{"how":"quantile","thresholds":[1.0],"columns":null}"#).unwrap();
+    std::fs::write(file("twice.csv"), "x,x\n1,1\n2,2\n").unwrap();
+    std::fs::write(&rules, r#"{"how":"quantile","thresholds":[1.0]}"#).unwrap();
     let with_rules = |how: &str| format!("prepare {how} {input} -o {out} --rules {rules}");
     for (line, words) in [
         // Statistics over parties would leave them.
@@ -61,6 +62,10 @@ fn wrong_preparations_are_refused() {
         (format!("prepare tf-idf {input} -o {out} --rules /no/such.json"), ["--rules", "/no/such.json"]),
         (format!("prepare tf-idf {input} -o {}", file("o.xls")), ["o.xls", ".mtx, .npy or .csv"]),
         (format!("prepare tf-idf {input} -o {input}"), ["a.npy", "exists"]),
+        (format!("prepare tf-idf {input} -o {out} --quantile 0.5"), ["--quantile", "prepare quantile"]),
+        (format!("prepare quantile {input} -o {out} --bins 3"), ["--bins", "prepare one-hot"]),
+        (format!("prepare quantile {input} -o {out} --rules {rules} --quantile 0.5"), ["--quantile", "--rules"]),
+        (format!("prepare one-hot {} -o {out}", file("twice.csv")), ["x=1", "rename"]),
         (with_rules("tf-idf"), ["--rules", "quantile"]),
         (with_rules("quantile"), ["--rules", "1 columns"]),
     ] {

@@ -35,11 +35,11 @@ pub struct PrepareArgs {
     /// The file to write: .mtx (sparse), .npy (dense) or .csv (dense, with the names of rows and columns)
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
-    /// For quantile: entries above this quantile of their column become 1, all others 0
-    #[arg(long, value_name = "Q", default_value = "0.95", value_parser = share)]
-    pub quantile: f64,
+    /// For quantile: entries above this quantile of their column, zeros included, become 1, all others 0 [default: 0.95]
+    #[arg(long, value_name = "Q", value_parser = share, conflicts_with = "rules")]
+    pub quantile: Option<f64>,
     /// For one-hot: divide numeric columns with more than N values at their quantiles into N intervals
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=1000), conflicts_with = "rules")]
     pub bins: Option<u16>,
     /// Apply the rules in this file, which --save-rules wrote, in the place of those of the data
     #[arg(long, value_name = "F.json", conflicts_with = "save_rules")]
@@ -87,14 +87,10 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
             args.input
         )));
     }
+    check_options(args)?;
     check_outputs(args)?;
     let given = args.rules.as_deref().map(Rules::read).transpose()?;
     let (prepared, rules) = if args.how == How::OneHot {
-        if args.transpose {
-            return Err(Error::input(
-                "--transpose: one-hot makes columns of the values of a table; leave the option out",
-            ));
-        }
         one_hot::prepare(&args.input, args.table, args.bins.map(usize::from), given)?
     } else {
         spec.transpose = args.transpose;
@@ -114,7 +110,7 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
         };
         let rules = match args.how {
             How::TfIdf => weights::tf_idf(&mut matrix, given)?,
-            _ => weights::quantile(&mut matrix, args.quantile, given)?,
+            _ => weights::quantile(&mut matrix, args.quantile.unwrap_or(0.95), given)?,
         };
         (matrix, rules)
     };
@@ -132,6 +128,20 @@ fn nonzeros(block: &Block<f64>) -> Vec<Vec<(usize, f64)>> {
         row
     };
     (0..block.shape().0).map(row).collect()
+}
+
+/// Refuses options of another kind of preparation.
+fn check_options(args: &PrepareArgs) -> Result<()> {
+    let one_hot = args.how == How::OneHot;
+    let wrong = [
+        (args.quantile.is_some() && args.how != How::Quantile, "--quantile: belongs to 'prepare quantile'"),
+        (args.bins.is_some() && !one_hot, "--bins: belongs to 'prepare one-hot'"),
+        (args.transpose && one_hot, "--transpose: one-hot makes columns of the values of a table"),
+    ];
+    match wrong.into_iter().find(|(given, _)| *given) {
+        Some((_, why)) => Err(Error::input(format!("{why}; leave the option out"))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses outputs of an unknown kind, and those that exist: a prepared matrix may be all that is left of its data.

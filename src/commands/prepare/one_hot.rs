@@ -10,6 +10,7 @@ use crate::data::formats::io::InputFile;
 use crate::data::formats::options::{Presence, TableFormat};
 use crate::data::formats::text::TextBlocks;
 use crate::error::{Error, Result};
+use crate::output::progress::Progress;
 
 /// Most values of a column: more are numbers, or names of the rows.
 const MOST_VALUES: usize = 1000;
@@ -64,6 +65,10 @@ pub fn prepare(
         }
         names.extend(column.kind.labels(&column.name));
     }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+        return Err(file.error(format!("two columns would be called {twice}; rename a column of the table")));
+    }
     prepared.cols = names.len();
     prepared.column_names = Some(names);
     Ok((prepared, rules))
@@ -84,6 +89,9 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
         Presence::Auto => names.first().is_some_and(|name| names_an_index(name.as_bytes())),
     };
     let skipped = usize::from(index);
+    let of_index =
+        if index { format!(", the first column, {}, as names of the rows", names[0]) } else { String::new() };
+    Progress::new(true, None).notes(&[format!("{}: the first line is taken as a header{of_index}", file.path)]);
     let mut text = Text {
         columns: vec![Vec::new(); names.len() - skipped],
         names: names[skipped..].to_vec(),

@@ -19,8 +19,8 @@ use crate::warning::warn;
 pub enum Rules {
     /// Number of documents, and in how many of them each term occurs.
     TfIdf { documents: usize, frequencies: Vec<usize>, columns: ColumnNames },
-    /// The least value of each column that becomes 1; `None` where none does.
-    Quantile { thresholds: Vec<Option<f64>>, columns: ColumnNames },
+    /// The quantile of each column, above which entries become 1.
+    Quantile { thresholds: Vec<f64>, columns: ColumnNames },
     /// The columns of a table.
     OneHot { columns: Vec<Column> },
 }

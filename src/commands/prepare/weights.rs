@@ -29,35 +29,40 @@ pub fn tf_idf(matrix: &mut Prepared, given: Option<Rules>) -> Result<Rules> {
     Ok(rules)
 }
 
-/// x_ij ← 1 where x_ij is among the largest 1 − q of its column, zeros included, and 0 elsewhere. Equal entries become ones
-/// together or not at all; zeros never do.
+/// x_ij ← 1 where x_ij is above the q-quantile of its column, zeros included, and 0 elsewhere.
 ///
 /// # Errors
 /// If the given rules are of another kind, or for another number of columns.
 pub fn quantile(matrix: &mut Prepared, q: f64, given: Option<Rules>) -> Result<Rules> {
     let rules = given.unwrap_or_else(|| {
-        // Slightly more, so that 5 % of 100 are 5 although 1 − 0.95 is inexact.
-        let most = ((1.0 - q) * matrix.rows.len() as f64 * (1.0 + 1e-12)).floor() as usize;
         let mut columns = vec![Vec::new(); matrix.cols];
         matrix.rows.iter().flatten().for_each(|&(j, x)| columns[j].push(x));
-        let thresholds = columns.into_iter().map(|column| threshold(column, most)).collect();
+        let thresholds = columns.into_iter().map(|column| quantile_of(column, matrix.rows.len(), q)).collect();
         Rules::Quantile { thresholds, columns: matrix.column_names.clone() }
     });
     let Rules::Quantile { thresholds, columns } = &rules else { return Err(rules.another_kind("quantile")) };
     let thresholds = of_columns(thresholds, columns.as_deref(), matrix)?;
     for row in &mut matrix.rows {
-        row.retain(|&(j, x)| thresholds[j].is_some_and(|least| x >= least));
+        row.retain(|&(j, x)| x > thresholds[j]);
         row.iter_mut().for_each(|(_, x)| *x = 1.0);
     }
     Ok(rules)
 }
 
-/// The least of the values that at most `most` reach.
-fn threshold(mut values: Vec<f64>, most: usize) -> Option<f64> {
-    values.sort_unstable_by(|a, b| b.total_cmp(a));
-    // What is equal to the first one too many does not pass either.
-    let beyond = values.get(most).copied().unwrap_or(0.0);
-    values.into_iter().take(most).take_while(|&x| x > beyond && x > 0.0).last()
+/// The q-quantile of `count` numbers ≥ 0 of which the nonzeros are given, between two of them by linear interpolation, as NumPy
+/// does.
+fn quantile_of(mut nonzeros: Vec<f64>, count: usize, q: f64) -> f64 {
+    nonzeros.sort_unstable_by(f64::total_cmp);
+    let zeros = count - nonzeros.len();
+    let at = |i: usize| i.checked_sub(zeros).and_then(|i| nonzeros.get(i)).copied().unwrap_or(0.0);
+    let place = q * count.saturating_sub(1) as f64;
+    let (below, share) = (place.floor() as usize, place.fract());
+    // The same number on both sides stays what it is.
+    if share == 0.0 || at(below) == at(below + 1) {
+        at(below)
+    } else {
+        (1.0 - share) * at(below) + share * at(below + 1)
+    }
 }
 
 #[cfg(test)]
@@ -107,11 +112,16 @@ mod tests {
     fn quantiles_are_those_of_each_column() {
         let mut made = matrix(&[&[1.0, 5.0, 7.0], &[2.0, 5.0, 0.0], &[3.0, 1.0, 0.0], &[4.0, 0.0, 0.0]]);
         let rules = quantile(&mut made, 0.5, None).unwrap();
-        // Of equal entries both pass; where fewer are positive, these alone.
-        assert_eq!(rules, Rules::Quantile { thresholds: vec![Some(3.0), Some(5.0), Some(7.0)], columns: None });
+        // numpy.quantile(column, 0.5)
+        assert_eq!(rules, Rules::Quantile { thresholds: vec![2.5, 3.0, 0.0], columns: None });
         assert_eq!(made.rows, [vec![(1, 1.0), (2, 1.0)], vec![(1, 1.0)], vec![(0, 1.0)], vec![(0, 1.0)]]);
         let mut tied = matrix(&[&[5.0], &[5.0], &[1.0], &[0.0]]);
-        assert_eq!(quantile(&mut tied, 0.75, None).unwrap(), Rules::Quantile { thresholds: vec![None], columns: None });
+        let none = quantile(&mut tied, 0.75, None).unwrap();
+        assert_eq!((&none, tied.rows[0].len()), (&Rules::Quantile { thresholds: vec![5.0], columns: None }, 0));
+        // A larger entry of other data is above it.
+        let mut other = matrix(&[&[9.0], &[5.0]]);
+        quantile(&mut other, 0.75, Some(none)).unwrap();
+        assert_eq!(other.rows, [vec![(0, 1.0)], vec![]]);
         let wrong = quantile(&mut tied, 0.5, Some(Rules::OneHot { columns: Vec::new() })).unwrap_err();
         assert!(wrong.message.contains("one-hot"), "{wrong}");
     }

@@ -132,12 +132,17 @@ impl Synthetic {
             return Err(Error::input(format!("synthetic:{name}: unknown kind; the kinds are {}", kinds.join(", "))));
         };
         let mut spec = base.clone();
+        let mut given = Vec::new();
         for word in words.filter(|w| !w.is_empty()) {
             let wrong = |why: String| Error::input(format!("synthetic:{name}: {word}: {why}"));
             let (key, value) = word.split_once('=').ok_or_else(|| wrong("write key=value".into()))?;
             if !keys.contains(&key) {
                 return Err(wrong(format!("unknown key; {name} takes {}", keys.join(", "))));
             }
+            if given.contains(&key) {
+                return Err(wrong("is given twice; leave one out".into()));
+            }
+            given.push(key);
             let count = || match value.parse::<usize>() {
                 Ok(count) if count > 0 && count <= i32::MAX as usize => Ok(count),
                 _ => Err(wrong("must be a whole number from 1 to 2147483647".into())),
@@ -233,6 +238,7 @@ mod tests {
             ("sparse,law=cubic", "uniform or power"),
             ("sparse,density=0", "above 0"),
             ("planted,m=0", "from 1"),
+            ("planted,m=5,n=4,m=6", "twice"),
             ("planted,m", "key=value"),
             ("planted,noise=nan", "from 0"),
             ("blocks,m=3,k=4", "at least as many"),

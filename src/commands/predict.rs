@@ -1,0 +1,214 @@
+//! `fednmf predict`: entries of U Vᵀ for pairs of a row and a column, such as users and items.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use ndarray::{Array2, Axis};
+
+use super::provenance::Provenance;
+use crate::comm::Communicator;
+use crate::data::formats::fields::{FirstLines, fields, integer, next_line, text_of};
+use crate::data::formats::io::InputFile;
+use crate::data::formats::text::TextBlocks;
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::matrices::{Factor, Stored, check_writable};
+use crate::output::stdout::print;
+use crate::unfinished;
+use crate::unfinished::Access;
+
+/// `fednmf predict`.
+#[derive(Debug, Args)]
+pub struct PredictArgs {
+    /// File with U and V, as --output writes it (.h5, .h5ad, .npz)
+    pub factors: PathBuf,
+    /// Table in text of two columns, row and column of the matrix: their names, where the factors have names, else positions
+    /// from 0. A first line that is neither is a header
+    pub pairs: String,
+    /// Write row, column and value of each pair to this .csv instead of printing them
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Finds the rows of a factor that a table names.
+struct Lookup {
+    /// `row` or `column`.
+    what: &'static str,
+    count: usize,
+    /// Position of each name; `None` of one that occurs twice.
+    places: Option<HashMap<String, Option<usize>>>,
+}
+
+impl Lookup {
+    fn new(what: &'static str, count: usize, names: Option<Vec<String>>) -> Lookup {
+        let places = names.map(|names| {
+            let mut places = HashMap::with_capacity(names.len());
+            for (i, name) in names.into_iter().enumerate() {
+                places.entry(name).and_modify(|place| *place = None).or_insert(Some(i));
+            }
+            places
+        });
+        Lookup { what, count, places }
+    }
+
+    /// The position of a field, or what is wrong with it.
+    fn place(&self, field: &[u8]) -> std::result::Result<usize, String> {
+        let (text, what) = (text_of(field), self.what);
+        let Some(places) = &self.places else {
+            let place = integer(field).and_then(|x| usize::try_from(x).ok()).filter(|x| *x < self.count);
+            return place.ok_or_else(|| {
+                format!(
+                    "{text} is no {what}: the factors have no names of {what}s, so give positions from 0 to {}",
+                    self.count - 1
+                )
+            });
+        };
+        match places.get(&text) {
+            Some(Some(place)) => Ok(*place),
+            Some(None) => Err(format!("{text} is the name of several {what}s of the factors")),
+            None => Err(format!("{text} is no {what} of the factors")),
+        }
+    }
+}
+
+/// Predicts the entries of all pairs, in the units of the run's input. On one rank.
+///
+/// # Errors
+/// If factors or pairs cannot be read, a pair is not one of the matrix, or the output cannot be written.
+pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("predict: works on one rank; start it without mpirun").on_all_ranks());
+    }
+    if let Some(output) = &args.output {
+        check_output(output)?;
+    }
+    let stored = Stored::open(&args.factors)?;
+    let provenance = Provenance::of(&stored, &args.factors)?;
+    let whole = |name| {
+        let factor = Factor::open(&stored, name)?;
+        factor.rows(None, 0..factor.shape().0)
+    };
+    let (u, v) = (whole("U")?, whole("V")?);
+    if u.ncols() != v.ncols() {
+        return Err(Error::input(format!("{}: U and V are not the factors of one run", args.factors.display())));
+    }
+    let names = stored.names();
+    let of_rows = Lookup::new("row", u.nrows(), names.rows);
+    let of_columns = Lookup::new("column", v.nrows(), names.columns);
+    let boolean = provenance.method.is_some_and(|method| method.is_boolean());
+    let unit = provenance.unit(&args.factors)?;
+    let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, &v, (i, j)) };
+    let text = table(&args.pairs, &of_rows, &of_columns, value)?;
+    match &args.output {
+        None => print(&text)?,
+        Some(path) => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
+            .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
+    }
+    Ok(EXIT_DONE)
+}
+
+fn check_output(output: &std::path::Path) -> Result<()> {
+    check_writable(output).map_err(|e| e.at("--output"))?;
+    if output.extension().is_none_or(|extension| extension != "csv") {
+        return Err(Error::input(format!("--output {}: predictions are written to .csv", output.display())));
+    }
+    if std::fs::metadata(output).is_ok_and(|found| !found.is_file() || found.len() > 0) {
+        return Err(Error::input(format!(
+            "--output {}: exists and is not replaced; remove it or choose another name",
+            output.display()
+        )));
+    }
+    Ok(())
+}
+
+fn dot(u: &Array2<f64>, v: &Array2<f64>, (i, j): (usize, usize)) -> f64 {
+    u.index_axis(Axis(0), i).iter().zip(v.index_axis(Axis(0), j)).map(|(x, y)| x * y).sum()
+}
+
+/// The entry of the Boolean product of the factors rounded at ½.
+fn covered(u: &Array2<f64>, v: &Array2<f64>, (i, j): (usize, usize)) -> f64 {
+    let both = u.index_axis(Axis(0), i).iter().zip(v.index_axis(Axis(0), j)).any(|(x, y)| *x > 0.5 && *y > 0.5);
+    f64::from(u8::from(both))
+}
+
+/// The pairs with their values, below a header.
+fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usize) -> f64) -> Result<String> {
+    let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
+    let tabs = [".tsv", ".tsv.gz"].iter().any(|end| path.ends_with(end));
+    let first = FirstLines::read(&file, tabs)?;
+    let mut blocks = TextBlocks::open(&file, first.offset(0).unwrap_or(0), 0, 1)?;
+    let mut out = String::new();
+    let mut number = 0;
+    while let Some((block, _)) = blocks.next_block()? {
+        let mut at = 0;
+        while let Some(line) = next_line(block, &mut at) {
+            number += 1;
+            let pair: Vec<&[u8]> = fields(&block[line], first.separator).collect();
+            let [row, column] = pair[..] else {
+                return Err(file.error(format!("row {number}: has {} fields; give two, row and column", pair.len())));
+            };
+            let places = (rows.place(row), columns.place(column));
+            if number == 1 {
+                let header = places.0.is_err() && places.1.is_err();
+                let titles = if header { [text_of(row), text_of(column)] } else { ["row".into(), "column".into()] };
+                let _ = writeln!(out, "{},{},value", quoted(&titles[0]), quoted(&titles[1]));
+                if header {
+                    continue;
+                }
+            }
+            let wrong = |why: String| file.error(format!("row {number}: {why}"));
+            let (i, j) = (places.0.map_err(wrong)?, places.1.map_err(wrong)?);
+            let _ = writeln!(out, "{},{},{}", quoted(&text_of(row)), quoted(&text_of(column)), value(i, j));
+        }
+    }
+    if out.is_empty() {
+        return Err(file.error("has no pairs"));
+    }
+    Ok(out)
+}
+
+/// A field of a CSV file.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    fn predicted(text: &str, names: Option<[&str; 2]>) -> Result<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pairs.csv");
+        std::fs::write(&path, text).unwrap();
+        let (u, v) = (array![[1.0, 2.0], [3.0, 0.0]], array![[1.0, 1.0], [0.5, 0.0], [0.0, 4.0]]);
+        let names = names.map(|names| names.map(String::from).to_vec());
+        let (rows, columns) = (Lookup::new("row", 2, names), Lookup::new("column", 3, None));
+        table(&path.display().to_string(), &rows, &columns, |i, j| dot(&u, &v, (i, j)))
+    }
+
+    #[test]
+    fn pairs_are_found_by_name_or_position() {
+        assert_eq!(predicted("user,item\n0,0\n1,2\n", None).unwrap(), "user,item,value\n0,0,3\n1,2,0\n");
+        assert_eq!(predicted("0,2\n", None).unwrap(), "row,column,value\n0,2,8\n");
+        let named = predicted("\"b, c\",0\na,1\n", Some(["a", "b, c"])).unwrap();
+        assert_eq!(named, "row,column,value\n\"b, c\",0,3\na,1,0.5\n");
+    }
+
+    #[test]
+    fn pairs_of_another_matrix_are_refused() {
+        for (text, names, why) in [
+            ("0,0\n2,0\n", None, "row 2: 2 is no row"),
+            ("0,0\n0,3\n", None, "row 2: 3 is no column"),
+            ("0,0\nuser,item\n", None, "row 2: user is no row"),
+            ("0\n", None, "has 1 fields"),
+            ("a,0\nc,1\n", Some(["a", "b"]), "c is no row of the factors"),
+            ("b,0\na,1\n", Some(["a", "a"]), "row 1: b is no row"),
+        ] {
+            let wrong = predicted(text, names).unwrap_err();
+            assert!(wrong.message.contains(why), "{text}: {wrong}");
+        }
+    }
+}

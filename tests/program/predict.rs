@@ -1,0 +1,50 @@
+//! `fednmf predict`: entries of U Vᵀ for pairs, by name, in the units of the input.
+
+use crate::common::{factor, fednmf};
+use tempfile::tempdir;
+
+/// Values of the last column of a table.
+fn values(table: &str) -> Vec<f64> {
+    table.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn ratings_of_pairs_have_the_units_of_the_input() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let ratings: String = (0..60).map(|i| format!("u{},i{},{}\n", i % 12, i * 7 % 15, 1 + i % 5)).collect();
+    std::fs::write(file("ratings.csv"), format!("user,item,rating\n{ratings}")).unwrap();
+    let line = "-k 2 --max-iters 50 --missing zero-unobserved --scale max --format triples --input";
+    fednmf(0, line).arg(file("ratings.csv")).arg("--output").arg(file("f.h5")).ok();
+    std::fs::write(file("pairs.csv"), "user,item\nu3,i6\nu0,i0\n").unwrap();
+    let ask = || fednmf(0, "predict").arg(file("f.h5")).arg(file("pairs.csv"));
+    let printed = ask().run();
+    assert_eq!(printed.code, Some(0), "{}", printed.stderr);
+    assert!(printed.stdout.starts_with("user,item,value\nu3,i6,"), "{}", printed.stdout);
+    // Users and items have the order of the file: u0 and i0 are first, u3 is fourth, i6 = 7 · 3 mod 15 is fourth.
+    let (u, v) = (factor(&file("f.h5"), "U"), factor(&file("f.h5"), "V"));
+    let expected = [(3, 3), (0, 0)].map(|(i, j)| 5.0 * u.row(i).dot(&v.row(j)));
+    for (found, expected) in values(&printed.stdout).into_iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-9 * expected.abs().max(1.0), "{found} {expected}");
+    }
+    // The same into a file, which is not replaced.
+    let written = ask().arg("-o").arg(file("o.csv")).run();
+    assert_eq!((written.code, std::fs::read_to_string(file("o.csv")).unwrap()), (Some(0), printed.stdout));
+    let again = ask().arg("-o").arg(file("o.csv")).run();
+    assert!(again.code == Some(2) && again.stderr.contains("not replaced"), "{}", again.stderr);
+    std::fs::write(file("pairs.csv"), "user,item\nu3,i99\n").unwrap();
+    let wrong = ask().run();
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("i99 is no column"), "{}", wrong.stderr);
+}
+
+#[test]
+fn boolean_factors_predict_zeros_and_ones() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    fednmf(0, "--algo asso --parties 1 -k 3 --input synthetic:tiles,m=20,n=15,k=3 --output").arg(file("f.h5")).ok();
+    let pairs: String = (0..20).flat_map(|i| (0..15).map(move |j| format!("{i},{j}\n"))).collect();
+    std::fs::write(file("pairs.csv"), pairs).unwrap();
+    let found = values(&fednmf(0, "predict").arg(file("f.h5")).arg(file("pairs.csv")).run().stdout);
+    assert_eq!(found.len(), 300);
+    assert!(found.iter().all(|x| *x == 0.0 || *x == 1.0) && found.contains(&1.0), "{found:?}");
+}
