@@ -160,8 +160,9 @@ def write_summary(rows, command, path):
     """A table with a line for each method and matrix: efficiency over ranks, and what limits it."""
     shown = sorted({row["ranks"] for row in rows})
     lines = ["# Scaling, simulated", "", f"`{command}`", ""]
-    lines += ["Efficiency against the smallest number of ranks; at the largest the seconds of an iteration, the share of"]
-    lines += ["computing in them, and the message kind with most bytes."]
+    lines += ["Each line compares with the smallest number of ranks; at the largest it has the seconds of an iteration, the share of"]
+    lines += ["computing in them, and the message kind with most bytes. In weak scaling a rank keeps its rows, but the columns stay"]
+    lines += ["those of the matrix: their share of the work falls with the ranks, so that an efficiency may exceed 100 %."]
     for platform in dict.fromkeys(row["platform"] for row in rows):
         for kind in ("strong", "weak"):
             lines += ["", f"## {platform}, {kind}", ""]
