@@ -157,6 +157,13 @@ fn table(path: &Path, rows: &[usize], columns: &[usize]) {
     std::fs::write(path, text).unwrap();
 }
 
+/// The names in an attribute of an output.
+fn list_of(path: &Path, name: &str) -> Option<Vec<String>> {
+    let file = hdf5::File::open(path).unwrap();
+    let text = file.attr(name).ok()?.read_scalar::<VarLenUnicode>().unwrap().to_string();
+    Some(serde_json::from_str(&text).unwrap())
+}
+
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn names_that_are_private_to_a_party_are_in_its_file_alone() {
@@ -164,11 +171,6 @@ fn names_that_are_private_to_a_party_are_in_its_file_alone() {
     let at = |name: &str| dir.path().join(name);
     let (rows, columns): (Vec<usize>, Vec<usize>) = ((0..12).collect(), (0..4).collect());
     table(&at("whole.csv"), &rows, &columns);
-    let list = |path: &Path, name: &str| {
-        let file = hdf5::File::open(path).unwrap();
-        let text = file.attr(name).ok()?.read_scalar::<VarLenUnicode>().unwrap().to_string();
-        Some(serde_json::from_str::<Vec<String>>(&text).unwrap())
-    };
     for algo in ["fnmf", "syn-sd"] {
         let by_rows = algo == "fnmf";
         let own = if by_rows { "row_names" } else { "column_names" };
@@ -190,8 +192,8 @@ fn names_that_are_private_to_a_party_are_in_its_file_alone() {
         for input in ["p{party}.csv", "whole.csv"] {
             let run = fednmf(2, &format!("--algo {algo} --parties 2 -k 2 --max-iters 5 --input")).arg(at(input));
             run.arg("--output").arg(at("o.h5")).ok();
-            assert_eq!(list(&at("o.h5"), own), None, "{algo} {input}");
-            let parts = [0, 1].map(|party| list(&at(&format!("o.party-0{party}.h5")), own).unwrap());
+            assert_eq!(list_of(&at("o.h5"), own), None, "{algo} {input}");
+            let parts = [0, 1].map(|party| list_of(&at(&format!("o.party-0{party}.h5")), own).unwrap());
             let expected = if by_rows { ["c0", "c6"] } else { ["A", "C"] };
             assert_eq!([&parts[0][0], &parts[1][0]], expected, "{algo} {input}");
             assert_eq!(parts[0].len() + parts[1].len(), if by_rows { 12 } else { 4 }, "{algo} {input}");
@@ -478,4 +480,52 @@ fn a_projection_keeps_what_was_missing() {
     let projected = number(&summary(&line), "rel_error");
     let evaluated = number(&summary(&format!("evaluate {} --json --input {digits}", at("p.h5"))), "rel_error");
     assert!((projected - evaluated).abs() < 1e-9 * projected, "{projected} {evaluated}");
+}
+
+/// `admm` belongs to the methods of parties, but gives all factors to all of them.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn factors_that_all_parties_have_keep_all_names() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    table(&at("t.csv"), &(0..12).collect::<Vec<_>>(), &[0, 1, 2, 3]);
+    for ranks in [0, 2] {
+        let run = fednmf(ranks, "--algo admm --parties 2 -k 2 --max-iters 5 --input").arg(at("t.csv"));
+        run.arg("--output").arg(at("o.h5")).ok();
+        assert_eq!(list_of(&at("o.h5"), "row_names").map(|names| names.len()), Some(12));
+        assert_eq!(list_of(&at("o.h5"), "column_names").unwrap(), ["A", "B", "C", "D"]);
+    }
+}
+
+/// A moved output still refers to the files of its parties.
+#[test]
+fn files_of_parties_go_only_with_the_output_that_they_belong_to() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |algo: &str| {
+        fednmf(0, &format!("--algo {algo} -k 2 --max-iters 3 --input synthetic:planted,m=20,n=10,k=2 --output"))
+            .arg(at("o.h5"))
+            .ok()
+    };
+    run("fnmf --parties 2");
+    fs::rename(at("o.h5"), at("kept.h5")).unwrap();
+    run("hals");
+    assert!(at("o.party-00.h5").exists() && at("o.party-01.h5").exists());
+    run("fnmf --parties 2");
+    run("hals");
+    assert!(!at("o.party-00.h5").exists() && !at("o.party-01.h5").exists(), "they belonged to what was replaced");
+}
+
+#[test]
+fn a_checkpoint_beyond_the_last_iteration_is_warned_of() {
+    let dir = tempdir().unwrap();
+    let line = |iterations: usize| format!("--algo hals -k 2 --max-iters {iterations} --resume --checkpoint");
+    let run = |iterations| {
+        let run = fednmf(0, &line(iterations)).arg(dir.path().join("c.h5"));
+        run.arg("--input").arg("synthetic:planted,m=20,n=10,k=2").run()
+    };
+    let first = run(20);
+    assert!(first.code == Some(0) && !first.stderr.contains("--max-iters 20"), "{}", first.stderr);
+    let second = run(10);
+    assert!(second.stderr.contains("--max-iters 10: the checkpoint is of iteration 20"), "{}", second.stderr);
 }
