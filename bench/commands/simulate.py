@@ -214,7 +214,7 @@ def run(options, method, source, ranks, iterations):
     """Returns the summary of a run."""
     line, private = METHODS[method]
     words = [*options.mpirun.split(), "-n", ranks, find_binary(options.binary), *line.split(), "--input", source]
-    words += ["-k", K, "--max-iters", iterations, "--eval-every", 0, "--quiet", "--json", "--init", "random"]
+    words += ["-k", K, "--max-iters", iterations, "--eval-every", 0, "--quiet", "--json"]
     words += ["--parties", ranks] if private else []
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=os.environ | ONE_THREAD)
     if done.returncode:
