@@ -15,7 +15,9 @@ use crate::data::formats::io::InputFile;
 use crate::data::formats::text::TextBlocks;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::matrices::{Factor, Stored, check_writable};
+use crate::output::progress::Progress;
 use crate::output::stdout::print;
+use crate::output::targets::check_new;
 use crate::unfinished;
 use crate::unfinished::Access;
 
@@ -114,13 +116,7 @@ fn check_output(output: &std::path::Path) -> Result<()> {
     if output.extension().is_none_or(|extension| extension != "csv") {
         return Err(Error::input(format!("--output {}: predictions are written to .csv", output.display())));
     }
-    if std::fs::metadata(output).is_ok_and(|found| !found.is_file() || found.len() > 0) {
-        return Err(Error::input(format!(
-            "--output {}: exists and is not replaced; remove it or choose another name",
-            output.display()
-        )));
-    }
-    Ok(())
+    check_new("--output", output)
 }
 
 fn dot(u: &Array2<f64>, v: &Array2<f64>, (i, j): (usize, usize)) -> f64 {
@@ -155,6 +151,8 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
                 let titles = if header { [text_of(row), text_of(column)] } else { ["row".into(), "column".into()] };
                 let _ = writeln!(out, "{},{},value", quoted(&titles[0]), quoted(&titles[1]));
                 if header {
+                    let note = format!("{path}: the first line, {},{}, is taken as a header", titles[0], titles[1]);
+                    Progress::new(true, None).notes(&[note]);
                     continue;
                 }
             }

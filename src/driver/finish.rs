@@ -158,7 +158,8 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
         ));
     }
     // UV' = 0 has error 1.
-    if run.settings.method.groups().is_regularized() && value(Measure::RelativeError).is_some_and(|x| x > 1.0 - 1e-6) {
+    let nothing_left = value(Measure::RelativeError).is_some_and(|error| (error - 1.0).abs() < 1e-6);
+    if run.settings.method.groups().is_regularized() && nothing_left {
         all.push(
             "--alpha-u, --alpha-v: the penalties outweigh the data, so the factors are zeros or next to it; use smaller weights"
                 .into(),

@@ -135,11 +135,9 @@ impl<'p, T: Real> Job<'_, 'p, T> {
             let all = hosted.iter().flatten();
             all.map(|&party| party_file(&pattern(self.path, None), party, width.unwrap_or(0))).collect()
         };
-        Ok(Written {
-            shared,
-            private,
-            complete: (looks && self.path.exists()).then(|| (self.path.to_path_buf(), names())),
-        })
+        // Files of parties belong to the output that is replaced; those of an output that was moved stay.
+        let replaces = looks && self.path.exists();
+        Ok(Written { shared, private, complete: replaces.then(|| (self.path.to_path_buf(), names())) })
     }
 
     /// The root attributes of the file of `owner`: its scalars, and what a reader needs to find all files.

@@ -109,6 +109,20 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     Ok(())
 }
 
+/// Refuses an output that exists and holds anything: what a command makes once, and cannot tell from a file of the user's.
+///
+/// # Errors
+/// Naming `option`, the one that names the file.
+pub fn check_new(option: &str, path: &Path) -> Result<()> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0) {
+        return Err(Error::input(format!(
+            "{option} {}: exists and is not replaced; remove it or choose another name",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
 impl Target<'_> {
     /// Whether nothing is there yet, or a file. A page can go to a device such as /dev/null, which stays what it is.
     fn may_be_written(&self) -> bool {

@@ -110,7 +110,7 @@ impl RegularizationArgs {
 
     /// The penalties for an m × n matrix.
     pub fn penalties(&self, (m, n): (usize, usize)) -> Penalties {
-        // Where a weight and its square must not overflow, no more than this is told apart.
+        // Neither a weight nor its square may overflow; larger weights act as this one.
         let most = f64::MAX.sqrt();
         let penalty = |alpha: f64, length: usize| {
             let weight = (alpha * length as f64).min(most);

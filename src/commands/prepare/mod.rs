@@ -23,6 +23,7 @@ use crate::data::{InputSpec, Layout, TableOptions, names};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::output::progress::Progress;
+use crate::output::targets::check_new;
 
 /// `fednmf prepare`.
 #[derive(Debug, Args)]
@@ -149,12 +150,7 @@ fn check_outputs(args: &PrepareArgs) -> Result<()> {
     write::check_name(&args.output)?;
     for (option, path) in [("--output", Some(&args.output)), ("--save-rules", args.save_rules.as_ref())] {
         let Some(path) = path else { continue };
-        if std::fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0) {
-            return Err(Error::input(format!(
-                "{option} {}: exists and is not replaced; remove it or choose another name",
-                path.display()
-            )));
-        }
+        check_new(option, path)?;
     }
     if args.save_rules.as_deref().is_some_and(|path| path == args.output) {
         return Err(Error::input("--save-rules: is the same file as --output; give each a name of its own"));

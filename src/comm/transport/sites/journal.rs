@@ -1,14 +1,14 @@
 //! The hub's memory of its run: which sites take part, and with which keys. With it a hub that was killed goes on.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::frame::SiteKey;
 use crate::error::{Error, Result};
+use crate::unfinished::{Access, replace};
 
 /// The version of this format.
 const FORMAT: u32 = 1;
@@ -75,20 +75,8 @@ impl Journal {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(".new");
-        let new: PathBuf = path.with_file_name(name);
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .and_then(|mut file| {
-                file.write_all(serde_json::to_string(self).expect("plain data").as_bytes())?;
-                file.sync_all()
-            })
-            .and_then(|()| fs::rename(&new, path));
+        let text = serde_json::to_string(self).expect("plain data");
+        let written = replace(path, Access::OwnerOnly, |file| file.write_all(text.as_bytes()));
         written.map_err(|e| {
             Error::input(format!(
                 "--journal {}: cannot be written ({e}); choose a directory of your own",
