@@ -55,6 +55,11 @@ impl Lookup {
         Lookup { what, count, places }
     }
 
+    /// Whether a field is the name of something, perhaps of several.
+    fn knows(&self, field: &[u8]) -> bool {
+        self.place(field).is_ok() || self.places.as_ref().is_some_and(|places| places.contains_key(&text_of(field)))
+    }
+
     /// The position of a field, or what is wrong with it.
     fn place(&self, field: &[u8]) -> std::result::Result<usize, String> {
         let (text, what) = (text_of(field), self.what);
@@ -147,7 +152,7 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
             };
             let places = (rows.place(row), columns.place(column));
             if number == 1 {
-                let header = places.0.is_err() && places.1.is_err();
+                let header = !rows.knows(row) && !columns.knows(column);
                 let titles = if header { [text_of(row), text_of(column)] } else { ["row".into(), "column".into()] };
                 let _ = writeln!(out, "{},{},value", quoted(&titles[0]), quoted(&titles[1]));
                 if header {

@@ -287,15 +287,16 @@ pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
     let open = || File::open(path).and_then(|file| about(&file).map(|about| (file, about)));
     let (file, about) = open()
         .map_err(|e| Error::input(format!("{shown}: cannot be opened as an AnnData file ({e}); check the name")))?;
-    let has_factors = [OBS, VAR].iter().any(|place| exists(&file, place));
+    let foreign =
+        [OBS, VAR, ABOUT].into_iter().find(|place| exists(&file, place)).filter(|_| !about.contains_key("git"));
     let [Some(observations), Some(variables)] = ["obs", "var"].map(|frame| length_of(&file, frame)) else {
         return Err(Error::input(format!(
             "{shown}: is no AnnData file: it lacks obs or var; use --output for a file of its own"
         )));
     };
-    if has_factors && !about.contains_key("git") {
+    if let Some(place) = foreign {
         return Err(Error::input(format!(
-            "{shown}: has an obsm/X_nmf or varm/NMF that fednmf did not write; rename it, or use --output for a file of its own"
+            "{shown}: has {place}, which fednmf did not write; rename it, or use --output for a file of its own"
         )));
     }
     Ok((observations, variables))

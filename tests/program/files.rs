@@ -280,6 +280,7 @@ fn factors_meet_a_matrix_as_they_were_made() {
         ("--algo hals --missing zero-unobserved", "rel_error"),
         ("--algo elbmf --parties 1 --binarize q0.8", "f1"),
         ("--algo kl-mu", "kl_divergence"),
+        ("--algo kl-cd", "kl_divergence"),
     ]
     .into_iter()
     .enumerate()

@@ -1,6 +1,5 @@
 //! Lines and fields of tables in text, and what a field can be: a number, the mark of a missing value, or a name.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::data::formats::io::InputFile;
@@ -15,12 +14,14 @@ const KEPT: usize = 1 << 12;
 /// Some programs begin a text in UTF-8 with this mark.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The first lines of a table, usually at most twenty, that are neither blank nor comments.
+/// The first lines of a table, usually at most twenty, without blank ones and the comments (`#`) above it.
 pub struct FirstLines {
     /// The byte between fields; a blank stands for any run of blanks.
     pub separator: u8,
     /// Positions and texts. The first two are whole; of the others there are at least the first fields.
     lines: Vec<(u64, Vec<u8>)>,
+    /// How many comments are above the table.
+    pub comments: usize,
 }
 
 impl FirstLines {
@@ -39,6 +40,7 @@ impl FirstLines {
     pub fn read_many(file: &InputFile, tabs: bool, look: usize) -> Result<Self> {
         let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
         let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut comments = Vec::new();
         'all: while let Some((text, offset)) = blocks.next_block()? {
             if offset == 0 && (text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])) {
                 return Err(file.error("is UTF-16 text; save it as UTF-8"));
@@ -48,6 +50,10 @@ impl FirstLines {
             }
             let mut at = if offset == 0 && text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
             while let Some(line) = next_line(text, &mut at) {
+                if lines.is_empty() && text[line.start] == b'#' {
+                    comments.push((offset + line.start as u64 + 1, text[line.start + 1..line.end].to_vec()));
+                    continue;
+                }
                 let most = if lines.len() < 2 { usize::MAX } else { KEPT };
                 lines.push((offset + line.start as u64, text[line].iter().copied().take(most).collect()));
                 if lines.len() == look {
@@ -59,7 +65,16 @@ impl FirstLines {
             return Err(file.error("holds no line with numbers"));
         };
         let separator = if tabs { b'\t' } else { guess_separator(first) };
-        Ok(FirstLines { separator, lines })
+        // `# gene,a,b` above the rows is a header.
+        let width = fields(first, separator).count();
+        let is_header = |(_, line): &(u64, Vec<u8>)| {
+            let names: Vec<&[u8]> = fields(line, separator).collect();
+            width > 1 && names.len() == width && names.iter().any(|name| is_name(name))
+        };
+        if comments.last().is_some_and(is_header) {
+            lines.splice(..0, comments.pop());
+        }
+        Ok(FirstLines { separator, lines, comments: comments.len() })
     }
 
     /// The fields of each line.
@@ -99,7 +114,7 @@ fn guess_separator(line: &[u8]) -> u8 {
     if count(best) == 1 && count(b' ') > 1 { b' ' } else { best }
 }
 
-/// The next line at or after `at` that is neither blank nor a comment (`#`), without its line end.
+/// The next line at or after `at` that is not blank, without its line end.
 pub fn next_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
     loop {
         if *at >= text.len() {
@@ -110,7 +125,7 @@ pub fn next_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
         *at = end + 1;
         let end = if text[..end].ends_with(b"\r") && end > start { end - 1 } else { end };
         let line = &text[start..end];
-        if line.first() != Some(&b'#') && !line.trim_ascii().is_empty() {
+        if !line.trim_ascii().is_empty() {
             return Some(start..end);
         }
     }
@@ -244,10 +259,14 @@ pub fn rises<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
     fields.into_iter().all(|field| number(field).is_some_and(|x| x > std::mem::replace(&mut before, x)))
 }
 
-/// A name for the user: a doubled quotation mark stands for one.
+/// A name for the user: a doubled quotation mark stands for one. What is not UTF-8 is read as Latin-1, so that different names
+/// stay different.
 pub fn text_of(field: &[u8]) -> String {
-    let text = String::from_utf8_lossy(field);
-    if text.contains("\"\"") { text.replace("\"\"", "\"") } else { Cow::into_owned(text) }
+    let text = match std::str::from_utf8(field) {
+        Ok(text) => text.to_string(),
+        Err(_) => field.iter().map(|&byte| char::from(byte)).collect(),
+    };
+    if text.contains("\"\"") { text.replace("\"\"", "\"") } else { text }
 }
 
 #[cfg(test)]

@@ -100,6 +100,8 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         // R leaves out the name of the index column.
         Presence::Auto if leaves_out_index => return Found::Yes,
         Presence::Auto if heads_names(first[0]) && has_names(below) => return Found::Yes,
+        // A word above numbers, as user_name above 1, 2, 7.
+        Presence::Auto if is_name(first[0]) && are_numbers(below) => return Found::Yes,
         Presence::Auto => {}
     }
     // pandas numbers the columns of a table without names.
@@ -108,7 +110,12 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     let count = labels.len() as i64;
     let Some(from) = counts(labels.iter().copied()).filter(|_| count > 1) else {
         let likely = look_like_labels(labels, below, skipped);
-        return if likely { Found::Doubtful("rise, as years or times do") } else { Found::No };
+        let codes = skipped == 1 && options.index_col == Presence::Auto && are_codes(labels);
+        return match () {
+            () if likely => Found::Doubtful("rise, as years or times do"),
+            () if codes => Found::Doubtful("are different whole numbers, as codes are"),
+            () => Found::No,
+        };
     };
     let next_counts_on = below.first().is_some_and(|row| {
         let row = row.get(skipped..).unwrap_or_default();
@@ -130,6 +137,18 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
 fn has_names(rows: &[Vec<&[u8]>]) -> bool {
     let mut column = rows.iter().map(|row| row.first().copied().unwrap_or_default());
     column.find(|field| !is_missing(field)).is_some_and(is_name)
+}
+
+/// Whether the first column holds numbers.
+fn are_numbers(rows: &[Vec<&[u8]>]) -> bool {
+    let mut column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(|field| !is_missing(field));
+    column.next().is_some_and(|first| number(first).is_some()) && column.all(|field| number(field).is_some())
+}
+
+/// Whether fields are different whole numbers.
+fn are_codes(fields: &[&[u8]]) -> bool {
+    let codes: BTreeSet<i64> = fields.iter().filter_map(|field| integer(field)).collect();
+    fields.len() > 1 && codes.len() == fields.len()
 }
 
 /// Whether the numbers of the first line may name the columns, as times and masses do, which rise, and years. Those of no other

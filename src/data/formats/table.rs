@@ -79,7 +79,10 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
             row.len()
         )));
     }
-    let (note, doubt) = (judged.note(&all[0], row), judged.doubt());
+    let comments = (lines.comments > 0)
+        .then(|| format!("{} line(s) above the table that begin with # are comments", lines.comments));
+    let notes: Vec<String> = [judged.note(&all[0], row), comments].into_iter().flatten().collect();
+    let (note, doubt) = ((!notes.is_empty()).then(|| notes.join("; ")), judged.doubt());
     Ok(Table { separator: lines.separator, labels: judged.labels, start, cols: columns, note, doubt })
 }
 
