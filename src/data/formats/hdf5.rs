@@ -13,6 +13,7 @@ use crate::data::formats::hdf5_real;
 use crate::data::formats::io;
 use crate::data::formats::limits::{check_shape, unpacked_bytes};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
+use crate::data::formats::values::Values;
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
@@ -30,12 +31,22 @@ pub fn is_hdf5_name(path: &str) -> bool {
 /// Memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several times.
 const CHUNK_CACHE: usize = 64 << 20;
 
+/// The name of the type that HDF5 does not convert to numbers.
+const BOOLEAN: &str = "bool";
+
 /// A matrix in an HDF5 file.
 pub enum Hdf5Matrix {
     /// A dataset: rows, columns, its name and number type.
-    Dense(usize, usize, String, String),
-    /// A group: the matrix, its name and the program that writes such groups.
-    Sparse(Compressed, String, &'static str),
+    Dense(usize, usize, String, Numbers),
+    /// A group: the matrix, its name, the program that writes such groups, and the number type of its data.
+    Sparse(Compressed, String, &'static str, Numbers),
+}
+
+/// The number type of a dataset.
+pub struct Numbers {
+    /// For messages: u8, f64, …
+    pub name: String,
+    pub values: Values,
 }
 
 fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
@@ -68,7 +79,7 @@ const PROBED_AT_ONCE: usize = 4 << 20;
 pub fn probe(path: &str, dataset: Option<&str>) -> Result<()> {
     let names = match find(path, dataset)? {
         Hdf5Matrix::Dense(_, _, name, _) => vec![name],
-        Hdf5Matrix::Sparse(_, name, _) => ["indptr", "indices", "data"].map(|array| format!("{name}/{array}")).into(),
+        Hdf5Matrix::Sparse(_, name, ..) => ["indptr", "indices", "data"].map(|array| format!("{name}/{array}")).into(),
     };
     let file = open(path)?;
     for name in names {
@@ -163,16 +174,20 @@ fn contents(file: &File) -> String {
 }
 
 /// The number type of a dataset.
-fn number_type(path: &str, name: &str, data: &Dataset) -> Result<String> {
+fn number_type(path: &str, name: &str, data: &Dataset) -> Result<Numbers> {
     let described = data.dtype().and_then(|t| t.to_descriptor());
-    match described {
-        Ok(TypeDescriptor::Integer(size)) => Ok(format!("i{}", 8 * size as usize)),
-        Ok(TypeDescriptor::Unsigned(size)) => Ok(format!("u{}", 8 * size as usize)),
-        Ok(TypeDescriptor::Float(size)) => Ok(format!("f{}", 8 * size as usize)),
-        Ok(TypeDescriptor::Boolean) => Ok("bool".into()),
-        Ok(other) => Err(wrong(path, format!("{name} holds {other}, not numbers"))),
-        Err(_) => Err(wrong(path, format!("{name} holds something other than numbers"))),
-    }
+    let (name, values) = match described {
+        Ok(TypeDescriptor::Integer(size)) => (format!("i{}", 8 * size as usize), Values::Whole),
+        Ok(TypeDescriptor::Unsigned(size)) => (format!("u{}", 8 * size as usize), Values::Whole),
+        Ok(TypeDescriptor::Float(size)) => {
+            let bytes = size as usize;
+            (format!("f{}", 8 * bytes), if bytes <= size_of::<f32>() { Values::Single } else { Values::Double })
+        }
+        Ok(TypeDescriptor::Boolean) => (BOOLEAN.into(), Values::Whole),
+        Ok(other) => return Err(wrong(path, format!("{name} holds {other}, not numbers"))),
+        Err(_) => return Err(wrong(path, format!("{name} holds something other than numbers"))),
+    };
+    Ok(Numbers { name, values })
 }
 
 /// Refuses a dataset that promises more than the file can hold.
@@ -224,9 +239,11 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         .or_else(|| group.dataset("shape").ok()?.read_raw::<f64>().ok());
     let shape = shape.ok_or_else(|| wrong(path, format!("{name} does not declare its shape")))?;
     let mut length = [0; 3];
+    let mut numbers = Numbers { name: String::new(), values: Values::Double };
     for (length, array) in length.iter_mut().zip(["indptr", "indices", "data"]) {
         let data = group.dataset(array).map_err(|e| library(path, &format!("{name}/{array} cannot be opened"), &e))?;
-        number_type(path, &format!("{name}/{array}"), &data)?;
+        // That of the values comes last.
+        numbers = number_type(path, &format!("{name}/{array}"), &data)?;
         check_size(path, &format!("{name}/{array}"), &data)?;
         if data.ndim() != 1 {
             return Err(wrong(path, format!("{name}/{array} has {} dimensions instead of one", data.ndim())));
@@ -255,7 +272,7 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == length[0] as f64), "10x"),
     };
     let matrix = Compressed::new(&shape, by_columns, length).map_err(|what| wrong(path, format!("{name} {what}")))?;
-    Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer))
+    Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer, numbers))
 }
 
 /// The `indptr` of a sparse group, and a reader of its other arrays.
@@ -314,7 +331,7 @@ impl<'a> DatasetReader<'a> {
     /// If it cannot be opened, or holds no numbers.
     pub fn open(path: &'a str, name: &str, policy: EntryPolicy) -> Result<Self> {
         let data = open(path)?.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
-        let boolean = number_type(path, name, &data)? == "bool";
+        let boolean = number_type(path, name, &data)?.name == BOOLEAN;
         Ok(DatasetReader { path, data, boolean, policy })
     }
 
