@@ -14,7 +14,7 @@ use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
 use crate::driver::FactorScale;
 use crate::driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings};
 use crate::error::{Error, Result};
-use crate::linalg::SparseKernel;
+use crate::linalg::ProductKernel;
 use crate::output::matrices::Format;
 use crate::units::parse_bytes;
 
@@ -99,9 +99,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running")]
     pub threads: usize,
 
-    /// Kernels for sparse blocks: Intel MKL's, fednmf's own, or (auto) the faster ones as measured at the start
-    #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
-    pub sparse_kernel: Kernel,
+    /// Kernels for products with the data, dense or sparse: Intel MKL's, fednmf's own, or (auto) MKL's on processors by Intel
+    /// and fednmf's on others
+    #[arg(long, alias = "sparse-kernel", value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
+    pub kernel: Kernel,
 
     /// Write factors and provenance to this file: .h5 (HDF5), .h5ad (AnnData: obsm/X_nmf, varm/NMF) or .npz (NumPy)
     #[arg(short = 'o', long, value_name = "F.h5", help_heading = "Output")]
@@ -308,9 +309,9 @@ impl RunArgs {
             seed: args.seed,
             precision: args.precision.given(),
             precision_why: None,
-            kernel: match args.sparse_kernel {
-                Kernel::Mkl => Some(SparseKernel::Mkl),
-                Kernel::Native => Some(SparseKernel::Native),
+            kernel: match args.kernel {
+                Kernel::Mkl => Some(ProductKernel::Mkl),
+                Kernel::Native => Some(ProductKernel::Native),
                 Kernel::Auto => None,
             },
             threads: args.threads,

@@ -14,7 +14,7 @@ mod evaluate;
 mod finish;
 mod init_file;
 mod iterate;
-mod kernels;
+pub mod kernels;
 pub mod metadata;
 pub mod missing;
 pub mod precision;

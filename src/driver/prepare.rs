@@ -27,7 +27,7 @@ use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
 use crate::error::{Error, Result};
 use crate::linalg;
-use crate::linalg::{Real, SparseKernels};
+use crate::linalg::{ProductKernels, Real};
 use crate::output::attributes;
 use crate::output::checkpoint;
 use crate::output::checkpoint::Checkpoint;
@@ -142,7 +142,8 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     };
     let public = hosted.is_none().then(|| annotate(None)).transpose()?;
     let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
-    let kernels = kernels::choose(&settings, resuming, &divided.loaded.blocks, comm)?;
+    let kernels = kernels::choose(&settings, resuming, comm);
+    linalg::select_kernels(kernels);
     let mut identity = identity(&settings, &header, &divided);
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
@@ -392,7 +393,7 @@ fn build<T: Precision>(
     settings: &Settings,
     comm: &Communicator,
     divided: Divided<T>,
-    kernel: SparseKernels,
+    kernel: ProductKernels,
     resuming: bool,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Divided { loaded, parties, .. } = divided;
@@ -455,7 +456,7 @@ fn start_event<T: Real>(
     settings: &Settings,
     comm: &Communicator,
     divided: &Divided<T>,
-    sparse_kernels: SparseKernels,
+    sparse_kernels: ProductKernels,
 ) -> Value {
     let Divided { loaded, parties, seconds, .. } = divided;
     json!({

@@ -11,7 +11,7 @@ use super::arrange::FactorScale;
 use crate::algorithms::description::Description;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
 use crate::data::{self, InputSpec, Threshold};
-use crate::linalg::SparseKernel;
+use crate::linalg::ProductKernel;
 use crate::metrics::Measure;
 use crate::report::Display;
 
@@ -112,8 +112,8 @@ pub struct Settings {
     pub precision: Option<Precision>,
     /// Why `--precision auto` chose it; `None` where it was asked for.
     pub precision_why: Option<String>,
-    /// None: measured.
-    pub kernel: Option<SparseKernel>,
+    /// None: by the processor.
+    pub kernel: Option<ProductKernel>,
     pub threads: usize,
     /// Order and scale of the components in the output.
     pub factor_scale: FactorScale,
@@ -196,13 +196,15 @@ impl Settings {
         all.insert("time_limit".into(), json!(self.time_limit));
         all.insert("eval_every".into(), self.eval_every.into());
         let kernel = match self.kernel {
-            Some(SparseKernel::Mkl) => "mkl",
-            Some(SparseKernel::Native) => "native",
+            Some(ProductKernel::Mkl) => "mkl",
+            Some(ProductKernel::Native) => "native",
             None => "auto",
         };
         all.insert("split".into(), json!(self.split));
         all.insert("factor_scale".into(), self.factor_scale.name().into());
         all.insert("threads".into(), self.threads.into());
+        all.insert("kernel".into(), kernel.into());
+        // The name of old.
         all.insert("sparse_kernel".into(), kernel.into());
         all.extend(self.precision_why.clone().map(|why| ("precision_chosen_by_auto".into(), why.into())));
         all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));

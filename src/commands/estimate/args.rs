@@ -9,9 +9,11 @@ use super::{Matrix, Question};
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{GridShape, whole_number};
 use crate::data::InputSpec;
+use crate::driver::kernels;
 use crate::driver::settings::{Kernel, PrecisionChoice};
 use crate::error::{Error, Result};
-use crate::linalg::SparseKernel;
+use crate::host;
+use crate::linalg::ProductKernel;
 
 /// The arguments of `fednmf estimate`.
 #[derive(Debug, Args)]
@@ -50,8 +52,8 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     threads: usize,
     /// As for a run
-    #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native)]
-    sparse_kernel: Kernel,
+    #[arg(long, alias = "sparse-kernel", value_name = "K", value_enum, default_value_t = Kernel::Native)]
+    kernel: Kernel,
     /// Iterations, for the time in the batch script and for --trace
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number)]
     max_iters: usize,
@@ -113,10 +115,10 @@ impl EstimateArgs {
             precision: self.precision.given(),
             threads: self.threads,
             max_iters: self.max_iters,
-            kernel: match self.sparse_kernel {
-                Kernel::Mkl => SparseKernel::Mkl,
-                // What a measurement would take nearly always.
-                Kernel::Native | Kernel::Auto => SparseKernel::Native,
+            kernel: match self.kernel {
+                Kernel::Mkl => ProductKernel::Mkl,
+                Kernel::Native => ProductKernel::Native,
+                Kernel::Auto => kernels::suited(host::processor_vendor().as_deref()),
             },
             latency: self.latency,
             bandwidth: self.bandwidth,

@@ -28,7 +28,7 @@ use crate::driver::precision;
 use crate::driver::settings::Precision;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg;
-use crate::linalg::{Block, Real, SparseKernel};
+use crate::linalg::{Block, ProductKernel, Real};
 use crate::output::stdout::print;
 
 /// What is asked, checked as far as can be without data.
@@ -44,7 +44,7 @@ pub struct Question {
     pub precision: Option<Precision>,
     pub threads: usize,
     pub max_iters: usize,
-    pub kernel: SparseKernel,
+    pub kernel: ProductKernel,
     /// Seconds and bytes a second between ranks, instead of what is measured.
     pub latency: Option<f64>,
     pub bandwidth: Option<f64>,
@@ -109,6 +109,7 @@ pub(crate) fn with_formula() -> Vec<&'static str> {
 /// When a parameter does not fit the shape, or the matrix or the rates cannot be read.
 pub fn estimate(question: &Question, comm: &Communicator) -> Result<i32> {
     comm.agree_on_error(linalg::start_threads(question.threads))?;
+    linalg::select_kernels(question.kernel.into());
     let base = resident();
     let matrix = match &question.matrix {
         Matrix::Input(spec) => Opened::Input(data::open(spec, comm)?),
