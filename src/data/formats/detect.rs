@@ -235,10 +235,11 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
             ((matrix.rows, matrix.cols), Some(matrix.entries), format, Encoding::Npz(matrix, arrays))
         }
         Format::Hdf5 => match hdf5::header(path, dataset)? {
-            Hdf5Matrix::Dense(rows, cols, name, number) => {
+            Hdf5Matrix::Dense(rows, cols, name, number, raw) => {
                 let format = format!("HDF5 dataset {name}, {}", number.name);
                 values = number.values;
-                ((rows, cols), Some(rows as u64 * cols as u64), format, Encoding::Hdf5Dataset(name))
+                let encoding = raw.map_or_else(|| Encoding::Hdf5Dataset(name), Encoding::Raw);
+                ((rows, cols), Some(rows as u64 * cols as u64), format, encoding)
             }
             Hdf5Matrix::Sparse(matrix, name, writer, number) => {
                 values = number.values;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use hdf5::dataset::Layout;
 use hdf5::filters::Filter;
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, LocationType};
@@ -12,6 +13,7 @@ use crate::data::formats::compressed::{Compressed, CompressedArrays};
 use crate::data::formats::hdf5_real;
 use crate::data::formats::io;
 use crate::data::formats::limits::{check_shape, unpacked_bytes};
+use crate::data::formats::raw::{NumberType, RawArray};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::data::formats::values::Values;
 use crate::error::{Error, Result};
@@ -36,8 +38,8 @@ const BOOLEAN: &str = "bool";
 
 /// A matrix in an HDF5 file.
 pub enum Hdf5Matrix {
-    /// A dataset: rows, columns, its name and number type.
-    Dense(usize, usize, String, Numbers),
+    /// A dataset: rows, columns, its name and number type, and its place in the file if it can be read there.
+    Dense(usize, usize, String, Numbers, Option<RawArray>),
     /// A group: the matrix, its name, the program that writes such groups, and the number type of its data.
     Sparse(Compressed, String, &'static str, Numbers),
 }
@@ -78,7 +80,7 @@ const PROBED_AT_ONCE: usize = 4 << 20;
 /// As [`header`], or if numbers cannot be read.
 pub fn probe(path: &str, dataset: Option<&str>) -> Result<()> {
     let names = match find(path, dataset)? {
-        Hdf5Matrix::Dense(_, _, name, _) => vec![name],
+        Hdf5Matrix::Dense(_, _, name, ..) => vec![name],
         Hdf5Matrix::Sparse(_, name, ..) => ["indptr", "indices", "data"].map(|array| format!("{name}/{array}")).into(),
     };
     let file = open(path)?;
@@ -213,7 +215,32 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
         ref shape => return Err(wrong(path, format!("{name} has {} dimensions; a matrix has two", shape.len()))),
     };
     check_shape(rows, cols, None).map_err(|what| wrong(path, format!("{name}: {what}")))?;
-    Ok(Hdf5Matrix::Dense(rows, cols, name, number))
+    let end = |raw: &RawArray| raw.start.checked_add(rows as u64 * cols as u64 * raw.number.size() as u64);
+    let raw = in_place(&data).filter(|raw| end(raw).is_some_and(|end| end <= file.size()));
+    Ok(Hdf5Matrix::Dense(rows, cols, name, number, raw))
+}
+
+/// The place of a dataset whose numbers stand in the file one after the other, as this machine has them: they are read as those
+/// of a .npy file, which saves the copies of the library. `None` where it has to convert, unpack or put together.
+fn in_place(data: &Dataset) -> Option<RawArray> {
+    let stored = data.dtype().ok()?;
+    let known = [
+        (stored.is::<bool>(), NumberType::Bool),
+        (stored.is::<i8>(), NumberType::I8),
+        (stored.is::<i16>(), NumberType::I16),
+        (stored.is::<i32>(), NumberType::I32),
+        (stored.is::<i64>(), NumberType::I64),
+        (stored.is::<u8>(), NumberType::U8),
+        (stored.is::<u16>(), NumberType::U16),
+        (stored.is::<u32>(), NumberType::U32),
+        (stored.is::<u64>(), NumberType::U64),
+        (stored.is::<f32>(), NumberType::F32),
+        (stored.is::<f64>(), NumberType::F64),
+    ];
+    let number = known.into_iter().find_map(|(same, number)| same.then_some(number))?;
+    // A dataset in chunks, in other files or not yet written has no offset.
+    let start = data.offset().filter(|_| data.layout() == Layout::Contiguous && data.filters().is_empty())?;
+    Some(RawArray { number, big_endian: cfg!(target_endian = "big"), by_columns: false, start })
 }
 
 /// A text attribute.
@@ -377,5 +404,56 @@ impl<T: Real> DenseReader<T> for DatasetReader<'_> {
             }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::formats::io::InputFile;
+    use crate::data::formats::raw::RawReader;
+    use ndarray::Array2;
+
+    /// The matrix as the library reads it, and as it stands in the file, if it can be read there.
+    fn read(path: &str, name: &str) -> (Vec<f64>, Option<Vec<f64>>) {
+        let policy = EntryPolicy { allow_negative: true, allow_nan: false };
+        let Hdf5Matrix::Dense(rows, cols, name, _, raw) = find(path, Some(name)).unwrap() else { panic!("{name}") };
+        let (mut by_library, mut in_file) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
+        DatasetReader::open(path, &name, policy).unwrap().fill(0..rows, 0..cols, &mut by_library).unwrap();
+        let file = InputFile { path: path.to_string(), gz: false, private: false };
+        let in_file = raw.map(|raw| {
+            RawReader::open(&file, &raw, cols, policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
+            in_file
+        });
+        (by_library, in_file)
+    }
+
+    #[test]
+    fn a_contiguous_dataset_is_read_in_its_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let all = Array2::from_shape_fn((7, 5), |(i, j)| (3 * i + 2 * j) as f64 % 11.0);
+        {
+            let file = File::create(path).unwrap();
+            let new = || file.new_dataset_builder();
+            new().with_data(&all).create("f64").unwrap();
+            new().with_data(&all.mapv(|x| x as f32)).create("f32").unwrap();
+            new().with_data(&all.mapv(|x| x as u8)).create("u8").unwrap();
+            new().with_data(&all.mapv(|x| -(x as i16))).create("i16").unwrap();
+            new().with_data(&all.mapv(|x| x as u64)).create("u64").unwrap();
+            new().with_data(&all.mapv(|x| x > 5.0)).create("bool").unwrap();
+            new().with_data(&all.column(0).to_owned()).create("column").unwrap();
+            new().chunk((2, 5)).with_data(&all).create("chunks").unwrap();
+            new().chunk((7, 5)).deflate(3).with_data(&all).create("packed").unwrap();
+            new().empty::<f64>().shape((7, 5)).create("unwritten").unwrap();
+        }
+        for name in ["f64", "f32", "u8", "i16", "u64", "bool", "column"] {
+            let (by_library, in_file) = read(path, name);
+            assert_eq!(in_file, Some(by_library), "{name}");
+        }
+        for name in ["chunks", "packed", "unwritten"] {
+            assert_eq!(read(path, name).1, None, "{name}");
+        }
+        assert_eq!(read(path, "chunks").0, read(path, "f64").0);
     }
 }
