@@ -112,7 +112,7 @@ pub fn estimate(question: &Question, comm: &Communicator) -> Result<i32> {
     linalg::select_kernels(question.kernel.into());
     let base = resident();
     let matrix = match &question.matrix {
-        Matrix::Input(spec) => Opened::Input(data::open(spec, comm)?),
+        Matrix::Input(spec) => Opened::Input(Box::new(data::open(spec, comm)?)),
         &Matrix::Shape(m, n, stored) => Opened::Shape(m, n, stored),
     };
     let private = question.method.description().partition.is_private();
@@ -129,7 +129,7 @@ pub fn estimate(question: &Question, comm: &Communicator) -> Result<i32> {
 /// The matrix that is asked about, its header read.
 enum Opened {
     Shape(usize, usize, Option<f64>),
-    Input(Input),
+    Input(Box<Input>),
 }
 
 fn answer<T: Real>(question: &Question, matrix: Opened, base: f64, comm: &Communicator) -> Result<i32> {
