@@ -26,6 +26,7 @@ mod synthetic;
 
 pub use distribute::statistics::Statistics;
 pub use formats::options::{Labels, Presence, TableFormat, TableOptions};
+pub use formats::values::Values;
 pub use generate::generate;
 pub use header::Header;
 pub use in_memory::{Matrix, parties_in_memory};

@@ -8,6 +8,7 @@ use crate::comm::{Communicator, Parties};
 use crate::data::distribute::files::PlacedFile;
 use crate::data::formats::detect::read_header;
 use crate::data::formats::file::MatrixFile;
+use crate::data::formats::values::Values;
 use crate::data::header::Header;
 use crate::data::messages::HEADERS;
 use crate::data::names;
@@ -62,6 +63,7 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
                 cols,
                 sparse,
                 stored: None,
+                values: Values::Double,
                 format,
                 files: None,
                 labels: None,
@@ -89,7 +91,8 @@ fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Commu
     };
     if file.needs_counts() {
         let parts = if file.divisible() { comm.size() } else { 1 };
-        let count = if comm.rank() < parts { file.count(comm.rank(), parts).map(Some) } else { Ok(None) };
+        let count =
+            if comm.rank() < parts { file.count(comm.rank(), parts, spec.ask_values).map(Some) } else { Ok(None) };
         let counts = comm.all_gather_value(HEADERS, &comm.agree_on_error(count)?).into_iter().flatten().collect();
         file.set_counts(counts)?;
     }
@@ -120,7 +123,8 @@ fn party_files(
             };
             let mut file = read_header(&path, dataset, spec.table, spec.private)?;
             if file.needs_counts() {
-                let count = file.count(0, 1)?;
+                // What a party's numbers are is its own business.
+                let count = file.count(0, 1, false)?;
                 file.set_counts(vec![count])?;
             }
             let names = shared_names(spec, &path);
@@ -263,6 +267,7 @@ fn stack(spec: &InputSpec, files: Vec<(MatrixFile, Option<usize>)>) -> Result<(V
         cols,
         sparse: first.content.sparse(),
         stored,
+        values: placed.iter().map(|file| file.content.values).max().unwrap_or(Values::Double),
         format: first.content.format.clone(),
         files: count,
         labels: first.content.labels(),

@@ -108,6 +108,8 @@ pub struct InputSpec {
     pub masked: bool,
     /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
     pub private: bool,
+    /// Whether it matters what the entries are: of a table in text that is found out only where it does.
+    pub ask_values: bool,
     /// Whether each rank has the file of its own party at this path, on a disk of its own.
     pub own_disk: bool,
 }
@@ -141,6 +143,7 @@ impl InputSpec {
             stack: Stack::Rows,
             masked: false,
             private,
+            ask_values: false,
             own_disk: false,
         })
     }

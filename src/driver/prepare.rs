@@ -1,14 +1,16 @@
 //! Before the first iteration: check, load, build the method, resume, open the trace.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
 use super::checks::{check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
-use super::settings::{SAMPLE_INPUT, Settings};
-use super::{budget, kernels, metadata, missing, report, view};
+use super::settings::{self, SAMPLE_INPUT, Settings};
+use super::{budget, kernels, metadata, missing, precision, report, view};
 use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
@@ -25,7 +27,7 @@ use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
 use crate::error::{Error, Result};
 use crate::linalg;
-use crate::linalg::{Real, SparseKernels};
+use crate::linalg::{ProductKernels, Real};
 use crate::output::attributes;
 use crate::output::checkpoint;
 use crate::output::checkpoint::Checkpoint;
@@ -33,7 +35,7 @@ use crate::output::matrices::Annotations;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::output::view::{ViewFile, file_of};
-use crate::report::Sample;
+use crate::report::{Lines, Sample};
 use crate::state::{Owner, ReadRows, SavedState};
 use crate::units::about;
 
@@ -70,16 +72,31 @@ impl<T: Real> Divided<T> {
     }
 }
 
-/// Prepares everything up to the first iteration; `resuming`: there is a checkpoint to go on from. Collective.
+/// A run whose input is open: its settings are complete.
+pub struct Opened {
+    settings: Settings,
+    precision: settings::Precision,
+    input: Input,
+    share: PartySplit,
+    resuming: bool,
+    view: Option<Rc<RefCell<ViewFile>>>,
+    lines: Option<Lines>,
+    progress: Progress,
+    loading: Instant,
+}
+
+impl Opened {
+    /// The precision of the run.
+    pub fn precision(&self) -> settings::Precision {
+        self.precision
+    }
+}
+
+/// Opens the input and completes the settings; `resuming`: there is a checkpoint to go on from. Collective.
 ///
 /// # Errors
-/// On wrong input (on all ranks alike), or if the run cannot start.
-pub fn prepare<T: Precision>(
-    settings: &Settings,
-    comm: &Communicator,
-    signals: Signals,
-    resuming: bool,
-) -> Result<(Run, Driver<T>)> {
+/// On wrong input, on all ranks alike.
+pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<Opened> {
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
     if let Some(path) = settings.checkpoint.as_ref().filter(|_| resuming) {
         checkpoint::go_back(path, comm)?;
@@ -100,11 +117,23 @@ pub fn prepare<T: Precision>(
     if let Some((_, display)) = &mut settings.report {
         display.show_images(header.image);
     }
+    let chosen = precision::choose(&settings, &header, resuming, comm);
+    (settings.precision, settings.precision_why) = (Some(chosen.precision), chosen.why);
     let lines = report::lines(&settings, &header).map_err(Error::on_all_ranks)?;
     let mut progress = Progress::quiet(comm.reports(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
     progress.warnings(&header.warnings);
+    Ok(Opened { precision: chosen.precision, settings, input, share, resuming, view, lines, progress, loading })
+}
+
+/// Prepares everything up to the first iteration. Collective.
+///
+/// # Errors
+/// On wrong input (on all ranks alike), or if the run cannot start.
+pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signals) -> Result<(Run, Driver<T>)> {
+    let Opened { settings, input, share, resuming, view, lines, mut progress, loading, .. } = opened;
+    let header = input.header().clone();
     let divided = load::<T>(&settings, comm, input, (share, resuming), loading, &mut progress)?;
 
     watchdog::enter("preparing");
@@ -115,7 +144,8 @@ pub fn prepare<T: Precision>(
     };
     let public = hosted.is_none().then(|| annotate(None)).transpose()?;
     let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
-    let kernels = kernels::choose(&settings, resuming, &divided.loaded.blocks, comm)?;
+    let kernels = kernels::choose(&settings, resuming, comm);
+    linalg::select_kernels(kernels);
     let mut identity = identity(&settings, &header, &divided);
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
@@ -194,6 +224,12 @@ fn note_settings(settings: &Settings, progress: &mut Progress) {
     }
     if let Some(why) = settings.automatic {
         progress.note(&format!("--algo auto: {} ({why})", settings.description().name));
+    }
+    if let Some(why) = &settings.precision_why {
+        progress.note(&format!("--precision auto: {} ({why})", settings.precision_name()));
+    }
+    if let Some(warning) = settings.precision.and_then(|precision| precision::warning(settings, precision)) {
+        progress.warn(&warning);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if settings.threads > cores {
@@ -360,7 +396,7 @@ fn build<T: Precision>(
     settings: &Settings,
     comm: &Communicator,
     divided: Divided<T>,
-    kernel: SparseKernels,
+    kernel: ProductKernels,
     resuming: bool,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Divided { loaded, parties, .. } = divided;
@@ -423,7 +459,7 @@ fn start_event<T: Real>(
     settings: &Settings,
     comm: &Communicator,
     divided: &Divided<T>,
-    sparse_kernels: SparseKernels,
+    sparse_kernels: ProductKernels,
 ) -> Value {
     let Divided { loaded, parties, seconds, .. } = divided;
     json!({

@@ -19,7 +19,7 @@ use crate::data::{self, InputSpec, Loaded};
 use crate::driver::settings::Scale;
 use crate::driver::{Checkpointer, Driver, FactorScale, Limits, Trajectory, arrange};
 use crate::error::{Error, Result};
-use crate::linalg::SparseKernel;
+use crate::linalg::ProductKernel;
 use crate::metrics::Measure;
 use crate::output::matrices;
 use crate::output::matrices::Annotations;
@@ -181,7 +181,7 @@ impl Sweep<'_> {
             data: loaded.copy(),
             k: task.k,
             seed: self.args.seed + task.run as u64,
-            kernel: SparseKernel::Native.into(),
+            kernel: ProductKernel::Native.into(),
             parties: Parties { count: group.size(), ranks: group.size() },
             max_iters: self.args.max_iters,
             initial: None,

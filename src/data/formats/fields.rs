@@ -177,6 +177,11 @@ pub fn is_missing(field: &[u8]) -> bool {
     field.is_empty() || [&b"na"[..], b"nan", b"null", b"n/a"].iter().any(|word| field.eq_ignore_ascii_case(word))
 }
 
+/// Whether a field is written as a whole number, or missing.
+pub fn is_whole(field: &[u8]) -> bool {
+    field.iter().all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-')) || is_missing(field)
+}
+
 /// Whether a field can only be a name.
 pub fn is_name(field: &[u8]) -> bool {
     number(field).is_none() && !is_missing(field)
@@ -281,6 +286,8 @@ mod tests {
         for (text, value) in [("0", 0), ("-3", -3), ("120", 120)] {
             assert_eq!(integer(text.as_bytes()), Some(value));
         }
+        assert!(["0", "-3", "+12", "007", "", "NA"].iter().all(|text| is_whole(text.as_bytes())));
+        assert!(["1.0", "2e3", ".5", "inf", "a"].iter().all(|text| !is_whole(text.as_bytes())));
         // The name 007 is not 7.
         assert!(
             ["007", "+5", "-0", "1.0", "", "-", "99999999999999999999"].iter().all(|t| integer(t.as_bytes()).is_none())

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::formats::fields::{FirstLines, fields, is_missing, next_line, number, text_of};
+use crate::data::formats::fields::{FirstLines, fields, is_missing, is_whole, next_line, number, text_of};
 use crate::data::formats::io::InputFile;
 use crate::data::formats::labels::Judgement;
 use crate::data::formats::like_triples;
@@ -12,6 +12,7 @@ use crate::data::formats::options::{Labels, Names, Presence, TableFormat, TableO
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::data::formats::refusal::Refusal;
 use crate::data::formats::text::{LineCursor, TextBlocks};
+use crate::data::formats::values::Values;
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -129,6 +130,18 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
 }
 
 impl Table {
+    /// What the numbers in these lines are.
+    pub fn values(&self, text: &[u8]) -> Values {
+        let mut at = 0;
+        while let Some(line) = next_line(text, &mut at) {
+            let mut numbers = fields(&text[line], self.separator).skip(usize::from(self.labels.index_col));
+            if !numbers.all(is_whole) {
+                return Values::Double;
+            }
+        }
+        Values::Whole
+    }
+
     /// Parses row `row` into `out`.
     fn parse<T: Real>(
         &self,
