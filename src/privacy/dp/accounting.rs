@@ -240,8 +240,11 @@ mod tests {
         assert!(found >= reference - 0.06 && found < 1.2 * reference, "{found} {reference}");
         // Both together: never below the truth.
         let both = composition(
-            [(PrivacyLoss::Gaussian { mu: 0.5 }, delta / 2.0), (PrivacyLoss::Pure { epsilon: 0.3, pieces: 20.0 }, delta / 2.0)]
-                .into_iter(),
+            [
+                (PrivacyLoss::Gaussian { mu: 0.5 }, delta / 2.0),
+                (PrivacyLoss::Pure { epsilon: 0.3, pieces: 20.0 }, delta / 2.0),
+            ]
+            .into_iter(),
         );
         let mut all = vec![bit(0.3); 20];
         all.push(gaussian_losses(0.5));
