@@ -145,6 +145,32 @@ fn an_audit_stays_below_epsilon_and_detects_too_little_noise() {
     }
 }
 
+/// Whatever the message, a release is a whole number of steps, so that its last bits tell nothing of the message (Mironov, On
+/// Significance of the Least Significant Bits for Differential Privacy, CCS 2012), in either precision and also around a
+/// reference.
+#[test]
+fn releases_lie_on_the_grid_whatever_the_message() {
+    for bound in [Bound::Box, Bound::Units(2), Bound::Ball(0.3), Bound::Columns(COLUMNS)] {
+        let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1000), bound, 6, None).unwrap();
+        let mut all = releases(plan, 1);
+        let grid = plan.grid();
+        for offset in [0.0, 1.0 / 3.0, 0.1 + 1e-13] {
+            all.open().unwrap();
+            let mut message = [0.1, 0.7, 0.2, 1e-9, 0.3, 0.5].map(|x: f64| x * (1.0 + offset) / 3.0);
+            all.release(0, &mut message, None);
+            assert!(message.iter().all(|x| x / grid == (x / grid).round()), "{bound:?}: {message:?}");
+            let mut single = [0.1f32, 0.7, 0.2, 1e-9, 0.3, 0.5].map(|x| x * (1.0 + offset as f32) / 3.0);
+            let mut words = [0; 6];
+            all.open().unwrap();
+            // The same noise: what is sent in single precision is its whole number of steps, rounded afterwards.
+            all.release_words(0, Some(&single), None, &mut words);
+            all.release(0, &mut single, None);
+            let rounded = words.map(|word| all.decode(word) as f32);
+            assert_eq!(single, rounded, "{bound:?}");
+        }
+    }
+}
+
 /// Clipping is necessary: messages beyond the bound are distinguished.
 #[test]
 fn messages_beyond_the_bound_are_distinguished() {
