@@ -40,8 +40,8 @@ pub struct AccountArgs {
     /// Bits by which two messages may differ (xor): entries of V, or twice --clip
     #[arg(long, value_name = "N", default_value_t = 1)]
     bits: u64,
-    /// Print what a --budget file says instead: the runs, what they have spent or may still spend, the limit, and what is
-    /// left. With {party} in its name the files of all parties
+    /// Print what a --budget file says instead: the runs, what they have spent or may still spend, composed and as a plain
+    /// sum, the limit, and what is left. With {party} in its name the files of all parties
     #[arg(long, value_name = "F.json", conflicts_with_all = ["dp", "noise", "epsilon", "delta", "releases", "bits"])]
     budget: Option<PathBuf>,
     /// Print JSON
@@ -167,7 +167,8 @@ impl AccountArgs {
 fn budget_json(path: &str, budget: &BudgetFile) -> serde_json::Value {
     let (epsilon, delta) = budget.spent();
     json!({
-        "budget": path, "limit": budget.limit, "epsilon": epsilon, "delta": delta, "left": budget.left(), "runs": budget.runs,
+        "budget": path, "limit": budget.limit, "epsilon": epsilon, "epsilon_simple": budget.simple().0, "delta": delta,
+        "left": budget.left(), "runs": budget.runs,
     })
 }
 
@@ -182,9 +183,18 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
         let _ = writeln!(out, "{:16}  {:width$}  {epsilon:>12}  {delta:>10}  {state}", run.run, run.method);
     }
     let (epsilon, delta) = budget.spent();
-    let _ =
-        writeln!(out, "\n{} run(s) have spent or reserved epsilon {epsilon:.6}, delta {delta:e}.", budget.runs.len());
-    let _ = writeln!(out, "The limit is epsilon {}, of which {:.6} is left.", budget.limit, budget.left());
+    let _ = writeln!(
+        out,
+        "\n{} run(s) have spent or reserved epsilon {epsilon:.6} together, delta {delta:e} (sum of epsilons: {:.6}).",
+        budget.runs.len(),
+        budget.simple().0
+    );
+    let _ = writeln!(
+        out,
+        "The limit is epsilon {}, of which {:.6} is left; runs with Gaussian noise compose to less than their sum.",
+        budget.limit,
+        budget.left()
+    );
     out
 }
 

@@ -99,11 +99,13 @@ fn write_results<T: Real>(
     privacy: Option<&Value>,
 ) -> Result<()> {
     let (settings, algorithm) = (&run.settings, &driver.algorithm);
-    let about = || provenance(run, comm, &driver.trajectory, stop.name());
-    if let Some(path) = &settings.output {
-        let mut all = about();
+    let about = || {
+        let mut all = provenance(run, comm, &driver.trajectory, stop.name());
         all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
-        matrices::write_factors(comm, path, factors, &all, &run.annotations)?;
+        all
+    };
+    if let Some(path) = &settings.output {
+        matrices::write_factors(comm, path, factors, &about(), &run.annotations)?;
     }
     if let Some(view) = &driver.view {
         comm.agree_on_error(view.finish(about()))?;

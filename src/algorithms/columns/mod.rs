@@ -13,7 +13,7 @@
 pub mod asyn;
 pub mod dsanls_secure;
 mod local;
-mod noised_hals;
+pub mod noised_hals;
 mod row_subsample;
 pub mod secure_hals;
 pub mod syn;
