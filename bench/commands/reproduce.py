@@ -14,8 +14,9 @@ from lib import report
 from lib.engine import Engine, RunFailed
 from lib.plot import plot
 from lib.program import ROOT, add_binary_option, find_binary, machine_name
-from lib.results import Results, evaluate, write_csv
+from lib.results import Results, evaluate, write_claims, write_csv
 from lib.spec import Figure, Missing
+from lib.verdict import Comparison
 
 FAMILIES = ["dsanls", "secure", "fnmf", "felb", "dp", "ppdnmf"]
 SCRATCH = ROOT / "target" / "reproduce"
@@ -53,10 +54,26 @@ def collect(figure: Figure, engine: Engine) -> tuple[list, Results]:
     return panels, results
 
 
+def compare(figure: Figure, results: Results) -> dict[str, list[Comparison]]:
+    """Returns the comparisons of each claim whose data is available."""
+    compared = {}
+    for claim in figure.claims:
+        try:
+            found = list(claim.compare(results))
+        except Missing:
+            continue
+        if found:
+            compared[claim.name] = found
+    return compared
+
+
 def write(directory: Path, figure: Figure, panels: list, results: Results, setup: dict) -> None:
     directory.mkdir(parents=True, exist_ok=True)
+    compared = compare(figure, results)
     write_csv(directory / "curves.csv", results)
-    report.write_summary(directory / "summary.md", figure, panels, results, setup)
+    if compared:
+        write_claims(directory / "claims.csv", compared)
+    report.write_summary(directory / "summary.md", figure, panels, results, compared, setup)
 
 
 def smoke(chosen: list[Figure], binary: Path) -> int:

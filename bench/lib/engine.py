@@ -147,6 +147,7 @@ def shrink(run: Run) -> Run:
         parties=parties,
         ranks=min(run.ranks, 2),
         every=1,
+        seedless=run.seedless,
         options=tuple(sorted(options.items())),
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .results import Results
 from .spec import Figure, Missing
+from .verdict import RULE, Comparison, decide
 
 SOURCES = {
     "prototype": "an independent single-process prototype of the algorithm, mean ± standard deviation over its seeds",
@@ -29,16 +30,24 @@ def cell(point) -> str:
     return number(point.y) + (f" ± {point.sd:.2g}" if point.seeds > 1 else "")
 
 
-def verdicts(figure: Figure, results: Results) -> list[str]:
-    """Returns each claim of the paper and whether it holds."""
+def verdicts(figure: Figure, compared: dict[str, list[Comparison]], results: Results) -> list[str]:
+    """Returns each claim, its verdict and the comparison that decides it."""
     lines = []
     for claim in figure.claims:
-        try:
-            holds, measured = claim.check(results)
-            lines.append(wrap(f"- **{'holds' if holds else 'does not hold'}**: {claim.text} Measured: {measured}"))
-        except Missing as missing:
-            lines.append(wrap(f"- **not checked**: {claim.text} ({missing})"))
+        what = f"“{claim.quote}” ({claim.place})" if claim.place else claim.quote
+        if claim.name in compared:
+            found = decide(compared[claim.name], claim.most)
+            lines.append(wrap(f"- **{found.verdict.value}**: {what} {claim.tested} {deciding(found)}"))
+        else:
+            reasons = "; ".join(dict.fromkeys(results.missing.values()))
+            lines.append(wrap(f"- **not tested**: {what} {reasons}"))
     return lines
+
+
+def deciding(found) -> str:
+    """Returns the comparison that decides a claim, in a sentence."""
+    count = f" (one of {found.comparisons} comparisons)" if found.comparisons > 1 else ""
+    return f"Deciding: {found.deciding}{count}."
 
 
 def comparisons(figure: Figure, results: Results) -> list[str]:
@@ -83,7 +92,7 @@ def seeds(results: Results) -> str:
     return " or ".join(str(count) for count in sorted(counts))
 
 
-def write_summary(path: Path, figure: Figure, panels, results: Results, setup: dict) -> None:
+def write_summary(path: Path, figure: Figure, panels, results: Results, compared: dict, setup: dict) -> None:
     lines = [f"# {figure.name}: {figure.title}", "", wrap(f"{figure.paper}."), "", "```sh"]
     lines += [f"bench/run reproduce {figure.name} --data DIR", "```", ""]
     lines += [f"- Machine: {setup['machine']}, {setup['date']}", f"- Version: fednmf {setup['version']}"]
@@ -95,8 +104,8 @@ def write_summary(path: Path, figure: Figure, panels, results: Results, setup: d
     for reason in dict.fromkeys(results.missing.values()):
         names = ", ".join(f"*{name}*" for name, other in results.missing.items() if other == reason)
         lines += [wrap(f"Omitted: {names}. {reason}."), ""]
-    if claims := verdicts(figure, results):
-        lines += ["## Claims", "", *claims, ""]
+    if claims := verdicts(figure, compared, results):
+        lines += ["## Claims", "", *claims, "", wrap(RULE), ""]
     if compared := comparisons(figure, results):
         head = ["| quantity | measured | reference | within 3 sd | source |", "| --- | --- | --- | --- | --- |"]
         lines += ["## Reference values", "", *head, *compared, ""]
