@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from commands import barycenters
 from commands.reproduce import figures
 from lib.program import ROOT
 from lib.report import wrap
@@ -74,7 +75,7 @@ def origin(record: Record, figure: Figure) -> str:
 
 def row(claim: Claim, figure: Figure, record: Record | None) -> tuple[str, str]:
     """Returns the verdict on a claim, and its line of the table."""
-    command = f"`bench/run reproduce {figure.name}`"
+    command = f"`{figure.run_by()}`"
     if record is None:
         verdict, decided, source = "undecided", "not yet run", "–"
     elif claim.name not in record.compared:
@@ -138,6 +139,7 @@ def paper_of(figure: Figure) -> str:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench/run claims", description=__doc__)
     parser.parse_args(argv)
-    PAGE.write_text(page(figures()))
+    copies = barycenters.FIGURE
+    PAGE.write_text(page({**figures(), copies.name: copies}))
     print(PAGE.relative_to(ROOT))
     return 0

@@ -231,7 +231,7 @@ def figure8():
     return [
         Panel(
             quantity,
-            [Curve(m, method_run(m, tiles(1000, 0.1), 10, 10, every=2)) for m in FELB],
+            [Curve(m, method_run(m, tiles(1000, 0.1), 10, 10, rounds=200, every=4)) for m in FELB],
             "round",
             quantity,
             y=y,
@@ -397,7 +397,14 @@ def settles(results):
         lowest = tuple(1.05 * min(p.values[seed] for p in curve) for seed in range(curve[0].seeds))
         yield Comparison(f"RMSD: 1.05 lowest − last of {m}", lowest, curve[-1].values)
         yield Comparison(f"RMSD: first − last of {m}", curve[0].values, curve[-1].values)
-        yield results.below("integrality gap", m, 0.05)
+
+
+def becomes_boolean(rounds):
+    def compare(results):
+        for m in PAIR:
+            yield results.below("integrality gap", m, 0.05, rounds, place=f"gap after {rounds} rounds")
+
+    return compare
 
 
 def patient(results):
@@ -604,12 +611,25 @@ FIGURES = [
         claims=[
             Claim(
                 "settles",
-                quote="Following a swift initial decrease, the loss only minimally increases as we approach a feasible "
-                "Boolean solution upon convergence",
+                quote="Following a swift initial decrease, the loss only minimally increases",
                 place="Appendix E.4, Figure 8",
-                tested="RMSD falls, ends at most 5 % above its minimum, and the integrality gap ends below 0.05.",
+                tested="RMSD is lower after 200 rounds than at the start, and at most 5 % above its minimum.",
                 compare=settles,
-            )
+            ),
+            Claim(
+                "boolean-100",
+                quote="as we approach a feasible Boolean solution upon convergence",
+                place="Appendix E.4, Figure 8",
+                tested="The integrality gap is below 0.05 after 100 rounds, the number in Appendix D.",
+                compare=becomes_boolean(100),
+            ),
+            Claim(
+                "boolean-200",
+                quote="as we approach a feasible Boolean solution upon convergence",
+                place="Appendix E.4, Figure 8",
+                tested="The integrality gap is below 0.05 after 200 rounds.",
+                compare=becomes_boolean(200),
+            ),
         ],
     ),
     Figure(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .results import Results
 from .spec import Figure, Missing
-from .verdict import RULE, Comparison, decide
+from .verdict import Comparison, decide
 
 SOURCES = {
     "prototype": "an independent single-process prototype of the algorithm, mean ± standard deviation over its seeds",
@@ -94,7 +94,7 @@ def seeds(results: Results) -> str:
 
 def write_summary(path: Path, figure: Figure, panels, results: Results, compared: dict, setup: dict) -> None:
     lines = [f"# {figure.name}: {figure.title}", "", wrap(f"{figure.paper}."), "", "```sh"]
-    lines += [f"bench/run reproduce {figure.name} --data DIR", "```", ""]
+    lines += [figure.run_by(), "```", ""]
     lines += [f"- Machine: {setup['machine']}, {setup['date']}", f"- Version: fednmf {setup['version']}"]
     lines += [wrap(f"- Data: {figure.data}"), f"- Seeds: {seeds(results)}"]
     lines += [wrap(f"- {setup['note']}")] * bool(setup["note"])
@@ -105,7 +105,7 @@ def write_summary(path: Path, figure: Figure, panels, results: Results, compared
         names = ", ".join(f"*{name}*" for name, other in results.missing.items() if other == reason)
         lines += [wrap(f"Omitted: {names}. {reason}."), ""]
     if claims := verdicts(figure, compared, results):
-        lines += ["## Claims", "", *claims, "", wrap(RULE), ""]
+        lines += ["## Claims", "", wrap("By the rule in [CLAIMS.md](../../../CLAIMS.md):"), "", *claims, ""]
     if compared := comparisons(figure, results):
         head = ["| quantity | measured | reference | within 3 sd | source |", "| --- | --- | --- | --- | --- |"]
         lines += ["## Reference values", "", *head, *compared, ""]

@@ -100,3 +100,8 @@ class Figure:
     note: str = ""  # differences from the paper
     claims: list[Claim] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
+    command: str = ""  # if it is not that of `bench/run reproduce`
+
+    def run_by(self) -> str:
+        """Returns the command that runs the figure."""
+        return self.command or f"bench/run reproduce {self.name} --data DIR"
