@@ -120,25 +120,27 @@ def fnmf4():
                 for e in LEVELS
             ]
             curves.append(Curve(m, points=points))
-        panels.append(
-            Panel(f"{name}: sum of RMSD", curves, "epsilon as printed", "sum of RMSD", y="rmsd_refit", log="xy")
-        )
+        panels.append(Panel(f"{name}: sum of RMSD", curves, "epsilon as printed", "sum of RMSD", y="rmsd", log="xy"))
     return panels
 
 
-def resilient(results):
-    for panel in results.present():
-        for e in LEVELS:
-            for rival in ("FedAvg", "FedProx"):
-                own, other = results.point(panel, "FNMF", e).values, results.point(panel, rival, e).values
-                label = f"{panel.split(':')[0]}, epsilon {e}: 1.05 {rival} − FNMF"
-                yield Comparison(label, tuple(1.05 * v for v in other), own)
+def resilient(levels=LEVELS):
+    def compare(results):
+        for name in ("Gauss", "Laplace"):
+            panel = f"{name}: sum of RMSD"
+            for e in levels:
+                for rival in ("FedAvg", "FedProx"):
+                    own, other = results.point(panel, "FNMF", e).values, results.point(panel, rival, e).values
+                    label = f"{name}, epsilon {e}: 1.05 {rival} − FNMF"
+                    yield Comparison(label, tuple(1.05 * v for v in other), own)
+
+    return compare
 
 
 def earlier(results):
-    for panel in results.present():
+    for name in ("Gauss", "Laplace"):
         for e in LEVELS:
-            yield results.compare(panel, "iPALM", "FNMF", e, place=f"{panel.split(':')[0]}, epsilon {e}")
+            yield results.compare(f"{name}: sum of RMSD", "iPALM", "FNMF", e, place=f"{name}, epsilon {e}")
 
 
 BUDGETS = (1, 2, 4, 8, 16, 64)
@@ -167,6 +169,7 @@ def gained(results):
     yield results.compare("F1*", "noise on the sum", "each party its own noise", 4, place="F1*, epsilon 4", slack=-0.2)
 
 
+ON_PAR = "exhibits resilience at least on par with the differentially-private FEDPROX and FEDAVG"
 FIGURES = [
     Figure(
         "felb-fig4",
@@ -206,14 +209,22 @@ FIGURES = [
         minutes=4,
         panels=fnmf4,
         note="The axis is the printed epsilon, as in felb-fig4. `--normalize none`, so that the same noise meets components of "
-        "the same norm in all methods.",
+        "the same norm in all methods. With --dp, U is refitted to the released V. At epsilon 1 the noise is larger than the "
+        "components; FedAvg, which averages without aligning, suffers least.",
         claims=[
             Claim(
                 "on-par",
-                quote="exhibits resilience at least on par with the differentially-private FEDPROX and FEDAVG",
+                quote=ON_PAR,
                 place="section 4, Figure 4",
                 tested="Sum of RMSD at most 5 % above that of FedAvg and of FedProx, at each epsilon.",
-                compare=resilient,
+                compare=resilient(),
+            ),
+            Claim(
+                "on-par-moderate",
+                quote=ON_PAR,
+                place="section 4, Figure 4",
+                tested="The same at epsilon 10, 100 and 1000 alone.",
+                compare=resilient(LEVELS[1:]),
             ),
             Claim(
                 "earlier",

@@ -117,7 +117,8 @@ def figure2():
     local = over_noise(100, "F1*", "f1_signal", refit="none")
     panels.append(Panel("F1*, local U", local, "noise", "F1*", y="f1_signal"))
     for rows in (500, 2000):
-        panels.append(Panel(f"F1*, {rows} rows", over_noise(rows, "F1*", "f1_signal"), "noise", "F1*", y="f1_signal"))
+        curves, shown = over_noise(rows, "F1*", "f1_signal"), f"F1*, {rows} rows"
+        panels.append(Panel(shown, curves, "noise", shown, y="f1_signal", table=True))
     return panels
 
 
