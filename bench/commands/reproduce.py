@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lib import report
+from lib import datasets, report
 from lib.engine import Engine, RunFailed
 from lib.plot import plot
 from lib.program import ROOT, add_binary_option, find_binary, machine_name
@@ -101,7 +101,7 @@ def smoke(chosen: list[Figure], binary: Path) -> int:
 
 def full(chosen: list[Figure], options) -> int:
     data = options.data or os.environ.get("FEDNMF_DATA")
-    engine = Engine(find_binary(options.binary), Path(data) if data else None, SCRATCH, fresh=options.fresh)
+    engine = Engine(find_binary(options.binary), Path(data) if data else None, SCRATCH, fresh=options.fresh, finished=options.finished)
     machine, date = options.machine or machine_name(), time.strftime("%Y-%m-%d")
     out = Path(options.out) if options.out else ROOT / "bench" / "runs" / f"{date}-{machine}"
     failed = 0
@@ -147,16 +147,23 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--list", action="store_true", help="list the figures with paper, data and minutes")
     parser.add_argument("--smoke", action="store_true", help="run all figures small, on bundled data, without plots")
     parser.add_argument("--plot", nargs="+", metavar="DIR", help="plot the stored curves of these directories")
-    parser.add_argument("--data", metavar="DIR", help="directory of the public data sets [$FEDNMF_DATA]")
+    parser.add_argument("--sets", action="store_true", help="list the data sets: source, preparation, checksum")
+    parser.add_argument(
+        "--data", metavar="DIR", help="directory of the public data sets (see --sets; nothing is downloaded) [$FEDNMF_DATA]"
+    )
     parser.add_argument("--out", metavar="DIR", help="directory of the results [bench/runs/<date>-<machine>]")
     parser.add_argument("--machine", metavar="NAME", help="name of this machine in the results")
     parser.add_argument("--note", default="", metavar="TEXT", help="remark for the summary on how this was run")
     parser.add_argument("--fresh", action="store_true", help="repeat cached runs")
+    parser.add_argument("--finished", action="store_true", help="start no runs; omit panels whose runs are not cached")
     options = parser.parse_args(argv)
     known = figures()
     if options.list:
         for figure in known.values():
             print(f"{figure.name:18} {figure.title}\n{'':18} {figure.paper}; {figure.data}; {figure.minutes:g} min")
+        return 0
+    if options.sets:
+        print(datasets.describe())
         return 0
     if options.plot:
         return plot_stored(known, options.plot)
