@@ -56,8 +56,8 @@ SETS = {
         "UCI bag of words: KOS, 3430 x 6906, sparse",
         source="https://archive.ics.uci.edu/dataset/164/bag+of+words: docword.kos.txt.gz",
         prepare=(
-            "(echo '%%MatrixMarket matrix coordinate integer general'; gzip -dc docword.kos.txt.gz | head -3 | tr '\\n' ' '; "
-            "echo; gzip -dc docword.kos.txt.gz | tail -n +4) | gzip >kos_3430x6906.mtx.gz",
+            "(echo '%%MatrixMarket matrix coordinate integer general'; gzip -dc docword.kos.txt.gz | head -3 | paste -sd' '; "
+            "gzip -dc docword.kos.txt.gz | tail -n +4) | gzip >kos_3430x6906.mtx.gz",
         ),
         sha256="3c359132d0cf39e71a12b7e6588b08059c7728019ef705edb6872f28b8575560",
     ),
@@ -103,8 +103,12 @@ SETS = {
     "rcv1": Set(
         "rcv1/rcv1.mtx.gz",
         "RCV1-v2 documents x terms, MatrixMarket, sparse",
-        source="Lewis et al., http://www.jmlr.org/papers/volume5/lewis04a/ (appendices: token vectors)",
-        prepare=("fednmf prepare tf-idf counts.mtx --output rcv1.mtx && gzip rcv1.mtx",),
+        source="Lewis et al., http://www.jmlr.org/papers/volume5/lewis04a/ (appendix B.13: lyrl2004_vectors_*.dat, weighted there)",
+        prepare=(
+            "cat lyrl2004_vectors_*.dat | awk '{for (i = 2; i <= NF; i++) {split($i, e, \":\"); print NR, e[1], e[2]}}' >entries",
+            "(echo '%%MatrixMarket matrix coordinate real general'; awk '$1 > m {m = $1} $2 > n {n = $2} "
+            "END {print m, n, NR}' entries; cat entries) | gzip >rcv1.mtx.gz",
+        ),
     ),
     "dblp": Set(
         "dblp/dblp.mtx.gz",
