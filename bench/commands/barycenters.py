@@ -72,10 +72,11 @@ FIGURE = Figure(
     data="10 dense blocks over 100 columns",
     minutes=0.5,
     panels=panels,
-    note="Each client has the components of one matrix in an order of its own: as they are (ideal), or with the positive part of "
-    "normal noise with standard deviation 0.3 (realistic) or 1 (noisy). SK is Sinkhorn with a regularisation of 0.03 of the mean cost, "
-    "k-NN takes the nearest three. Loss (4), Σ ½‖V̄ − P V_j‖², is taken with the method's own P, as in the paper, and with the "
-    "best permutation; a soft P fits V̄ better because it blurs both.",
+    note="Each client has the components of one matrix in an order of its own: as they are (ideal), or with the "
+    "positive part of normal noise with standard deviation 0.3 (realistic) or 1 (noisy). SK is Sinkhorn with a "
+    "regularisation of 0.03 of the mean cost, k-NN takes the nearest three. Loss (4), Σ ½‖V̄ − P V_j‖², is taken with "
+    "the method's own P, as in the paper, and with the best permutation; a soft P fits V̄ better because it blurs "
+    "both.",
     claims=[
         Claim(
             "ideal",
@@ -137,7 +138,8 @@ FIGURE = Figure(
             "fuzzy",
             quote="and FCM in speed, often by several orders of magnitude",
             place="section 4, Figure 1",
-            tested="Seconds of LAP, SK and k-NN; 16 noisy copies. Tests only which one is faster. Timed beside other programs.",
+            tested="Seconds of LAP, SK and k-NN; 16 noisy copies. Tests only which one is faster. Timed beside other "
+            "programs.",
             compare=outdone("FCM", "seconds", ALIGNED),
         ),
     ],
@@ -162,14 +164,18 @@ def collect(text: str) -> Results:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench/run barycenters", description=__doc__)
-    parser.add_argument("--program", metavar="FILE", help="the built benchmark [that of `cargo bench --bench barycenters`]")
+    parser.add_argument(
+        "--program", metavar="FILE", help="the built benchmark [that of `cargo bench --bench barycenters`]"
+    )
     parser.add_argument("--seeds", type=int, default=10, metavar="N")
     parser.add_argument("--out", metavar="DIR", help="directory of the results [bench/runs/<date>-<machine>]")
     parser.add_argument("--machine", metavar="NAME", help="name of this machine in the results")
     options = parser.parse_args(argv)
     program = [options.program] if options.program else ["cargo", "bench", "--quiet", "--bench", "barycenters", "--"]
     done = subprocess.run([*program, str(options.seeds)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    version = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    version = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
     machine, date = options.machine or machine_name(), time.strftime("%Y-%m-%d")
     setup = {"machine": machine, "date": date, "version": f"{package_version()} ({version.strip()})", "note": ""}
     out = Path(options.out) if options.out else ROOT / "bench" / "runs" / f"{date}-{machine}"

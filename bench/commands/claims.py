@@ -107,7 +107,11 @@ def page(known: dict[str, Figure]) -> str:
             verdict, line = row(claim, figure, record)
             tables[name].append(line)
             counts[name][verdict] = counts[name].get(verdict, 0) + 1
-    lines = ["# Claims", "", wrap("Made by `bench/run claims` from the records in [runs](runs), which hold the values.")]
+    lines = [
+        "# Claims",
+        "",
+        wrap("Made by `bench/run claims` from the records in [runs](runs), which hold the values."),
+    ]
     lines += ["", wrap(RULE), ""]
     lines += [wrap(f"*{key}*: {meaning}") + "\n" for key, meaning in NOTES.items()]
     lines += ["| | holds | fails | undecided |", "| --- | --- | --- | --- |"]
@@ -124,10 +128,10 @@ def page(known: dict[str, Figure]) -> str:
 
 NOTES = {
     "Undecided": "includes claims whose only record is a single run, and those that were not run.",
-    "Decided by": "the comparison that decides, with its mean difference and interval; what the claim calls greater comes "
-    "first, so that a positive difference is in favour of the claim.",
-    "Tested as": "the parameters, where the paper leaves them open or needs data that is not available. The same words are "
-    "tested more than once if the answer depends on them.",
+    "Decided by": "the comparison that decides, with its mean difference and interval; what the claim calls greater "
+    "comes first, so that a positive difference is in favour of the claim.",
+    "Tested as": "the parameters, where the paper leaves them open or needs data that is not available. The same words "
+    "are tested more than once if the answer depends on them.",
 }
 
 

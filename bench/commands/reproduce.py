@@ -101,7 +101,13 @@ def smoke(chosen: list[Figure], binary: Path) -> int:
 
 def full(chosen: list[Figure], options) -> int:
     data = options.data or os.environ.get("FEDNMF_DATA")
-    engine = Engine(find_binary(options.binary), Path(data) if data else None, SCRATCH, fresh=options.fresh, finished=options.finished)
+    engine = Engine(
+        find_binary(options.binary),
+        Path(data) if data else None,
+        SCRATCH,
+        fresh=options.fresh,
+        finished=options.finished,
+    )
     machine, date = options.machine or machine_name(), time.strftime("%Y-%m-%d")
     out = Path(options.out) if options.out else ROOT / "bench" / "runs" / f"{date}-{machine}"
     failed = 0
@@ -149,7 +155,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--plot", nargs="+", metavar="DIR", help="plot the stored curves of these directories")
     parser.add_argument("--sets", action="store_true", help="list the data sets: source, preparation, checksum")
     parser.add_argument(
-        "--data", metavar="DIR", help="directory of the public data sets (see --sets; nothing is downloaded) [$FEDNMF_DATA]"
+        "--data",
+        metavar="DIR",
+        help="directory of the public data sets (see --sets; nothing is downloaded) [$FEDNMF_DATA]",
     )
     parser.add_argument("--out", metavar="DIR", help="directory of the results [bench/runs/<date>-<machine>]")
     parser.add_argument("--machine", metavar="NAME", help="name of this machine in the results")

@@ -116,7 +116,12 @@ def fnmf4():
             rounds = dict(iters=1000) if algo == "ipalm" else dict(iters=20, local_iters=50)
             iters = rounds.pop("iters")
             points = [
-                (e, run(algo, data, 10, iters, parties=10, seeds=SEEDS, **rounds, **options, **noised(kind, e), clip=1e4))
+                (
+                    e,
+                    run(
+                        algo, data, 10, iters, parties=10, seeds=SEEDS, **rounds, **options, **noised(kind, e), clip=1e4
+                    ),
+                )
                 for e in LEVELS
             ]
             curves.append(Curve(m, points=points))
@@ -184,8 +189,8 @@ FIGURES = [
         claims=[
             Claim(
                 "robust",
-                quote="both FELB and FELBMU exhibit similar performance across various noise models, while FELBMU is most "
-                "robust",
+                quote="both FELB and FELBMU exhibit similar performance across various noise models, while FELBMU is "
+                "most robust",
                 place="section 4.1.3, Figures 4, 10 and 11",
                 tested="F1* of FELB-MU against FELB at most of the printed epsilon, for all mechanisms.",
                 compare=most_robust,
@@ -208,9 +213,9 @@ FIGURES = [
         data="synthetic blocks, 10 clients",
         minutes=4,
         panels=fnmf4,
-        note="The axis is the printed epsilon, as in felb-fig4. `--normalize none`, so that the same noise meets components of "
-        "the same norm in all methods. With --dp, U is refitted to the released V. At epsilon 1 the noise is larger than the "
-        "components; FedAvg, which averages without aligning, suffers least.",
+        note="The axis is the printed epsilon, as in felb-fig4. `--normalize none`, so that the same noise meets "
+        "components of the same norm in all methods. With --dp, U is refitted to the released V. At epsilon 1 the "
+        "noise is larger than the components; FedAvg, which averages without aligning, suffers least.",
         claims=[
             Claim(
                 "on-par",

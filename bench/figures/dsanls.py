@@ -263,7 +263,8 @@ FIGURES = [
         claims=[
             Claim(
                 "scales",
-                quote="All algorithms exhibit good scalability for all datasets (nearly a straight line), except for FACE",
+                quote="All algorithms exhibit good scalability for all datasets (nearly a straight line), except for "
+                "FACE",
                 place="section 5.2.2, Figure 3",
                 tested="16 nodes are more than four times as fast as 2, in the model, for most methods and sets.",
                 compare=scales_linearly,
@@ -307,7 +308,8 @@ FIGURES = [
         claims=[
             Claim(
                 "solver",
-                quote="our proximal coordinate descent approach (denoted as DSANLS-RCD) is faster than projected gradient descent",
+                quote="our proximal coordinate descent approach (denoted as DSANLS-RCD) is faster than projected "
+                "gradient descent",
                 place="section 5.2.4, Figure 5",
                 tested="Relative error after the last iteration, with either sketch, on each set.",
                 compare=solver,

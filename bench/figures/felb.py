@@ -98,10 +98,7 @@ def over_noise(rows, quantity, noises=None, **options):
     curves = [
         Curve(
             m,
-            points=[
-                (n, method_run(m, tiles(10 * rows, n), 10, 10, **options))
-                for n in noises
-            ],
+            points=[(n, method_run(m, tiles(10 * rows, n), 10, 10, **options)) for n in noises],
         )
         for m in METHODS
     ]
@@ -469,9 +466,10 @@ SYNTHETIC = "synthetic tiles, 200 columns, k = 10"
 BEST = "FELB and FELBMU achieve the best reconstructions across the board even at high noise levels"
 RANKED = "consistently ranking as the best or second-best algorithms"
 REAL_NOTE = (
-    "50 clients, k = 20, 100 rounds of 10 local iterations (Appendix D). The paper's own sets are not bundled. A party keeps "
-    "its U, as in the paper; *refitted U* is another measure, which favours what aggregates badly. ASSO, GRECOND and MEBF "
-    "draw nothing, so that one run stands for all seeds. The paper gives no gamma; on KOS, gamma = 0.03 instead of the "
+    "50 clients, k = 20, 100 rounds of 10 local iterations (Appendix D). The paper's own sets are not bundled. A "
+    "party keeps its U, as in the paper; *refitted U* is another measure, which favours what aggregates badly. ASSO, "
+    "GRECOND and MEBF draw nothing, so that one run stands for all seeds. The paper gives no gamma; on KOS, gamma = "
+    "0.03 instead of the "
     "default is used. Omitted as too slow: " + ", ".join(f"{m} on {s}" for m, s in sorted(SLOW)) + "."
 )
 FIGURES = [
@@ -500,16 +498,16 @@ FIGURES = [
         data=SYNTHETIC,
         minutes=15,
         panels=figure2,
-        note="10 clients of 100 rows; the paper does not give the number of rows, so that F1* is also measured at high "
-        "noise with 500 and 2000 rows. U is refitted, except in *F1\\*, local U*, where a party keeps its U as in the paper. "
-        "*all ones* and *all zeros* are constant models.",
+        note="10 clients of 100 rows; the paper does not give the number of rows, so that F1* is also measured at "
+        "high noise with 500 and 2000 rows. U is refitted, except in *F1\\*, local U*, where a party keeps its U as "
+        "in the paper. *all ones* and *all zeros* are constant models.",
         claims=[
             Claim(
                 "best",
                 quote=BEST,
                 place="section 4.1.1, Figure 2",
-                tested="F1* at noise 0 to 0.4 against the best of the others and of constant models; 100 rows per client, U "
-                "refitted.",
+                tested="F1* at noise 0 to 0.4 against the best of the others and of constant models; 100 rows per "
+                "client, U refitted.",
                 compare=noisy("F1*", NOISES[:-1]),
             ),
             Claim(
@@ -571,8 +569,8 @@ FIGURES = [
         data=SYNTHETIC,
         minutes=10,
         panels=figure3,
-        note="Noise 0.1; 2048 rows (in the paper 65536) divided among the clients, and 500 rows for each of up to 16 clients "
-        "(in the paper 512).",
+        note="Noise 0.1; 2048 rows (in the paper 65536) divided among the clients, and 500 rows for each of up to 16 "
+        "clients (in the paper 512).",
         claims=[
             Claim(
                 "scarce",
@@ -597,9 +595,9 @@ FIGURES = [
         data="digits, mushroom (Boolean)",
         minutes=6,
         panels=figure5,
-        note=f"50 clients, k = 20, {STEPS} local iterations in all: {STEPS} rounds of 1, {STEPS // 10} of 10, {STEPS // 50} of "
-        "50. With 100 rounds of 1, as printed, the factors are far from converged. Regularisation grows with the round, by a "
-        "rate that makes it equal after equally many local iterations.",
+        note=f"50 clients, k = 20, {STEPS} local iterations in all: {STEPS} rounds of 1, {STEPS // 10} of 10, "
+        f"{STEPS // 50} of 50. With 100 rounds of 1, as printed, the factors are far from converged. Regularisation "
+        "grows with the round, by a rate that makes it equal after equally many local iterations.",
         claims=[
             Claim(
                 "frequent",
@@ -692,8 +690,8 @@ FIGURES = [
         claims=[
             Claim(
                 "patient",
-                quote="our methods achieve a reasonably high F1*-score with respect to the ground-truth—even with infrequent "
-                "synchronizations—our competitors do not show similar results",
+                quote="our methods achieve a reasonably high F1*-score with respect to the ground-truth—even with "
+                "infrequent synchronizations—our competitors do not show similar results",
                 place="Appendix E.5, Figure 9",
                 tested="F1* with 50 local iterations is above 0.8, and above the best of the others.",
                 compare=patient,
@@ -736,8 +734,8 @@ FIGURES = [
             ),
             Claim(
                 "no-consensus",
-                quote="since clients of ELBMF and ZHANG diverge significantly, they often aggregate into a no-consensus 0-only "
-                "global model matrix, thus showing low accuracy",
+                quote="since clients of ELBMF and ZHANG diverge significantly, they often aggregate into a "
+                "no-consensus 0-only global model matrix, thus showing low accuracy",
                 place="section 4.2, Table 1",
                 tested="F1 of ELBMF and ZHANG is below 0.1 on most sets.",
                 compare=no_consensus,

@@ -64,8 +64,15 @@ def figure1():
                             (
                                 c,
                                 run(
-                                    "fnmf", d, 10, rounds, parties=c, local_iters=500 // rounds, seeds=SEEDS,
-                                    normalize="none", **o,
+                                    "fnmf",
+                                    d,
+                                    10,
+                                    rounds,
+                                    parties=c,
+                                    local_iters=500 // rounds,
+                                    seeds=SEEDS,
+                                    normalize="none",
+                                    **o,
                                 ),
                             )
                             for c, d in data.items()
@@ -92,8 +99,7 @@ def figure2():
             panels.append(Panel(f"{name}: {quantity}", curves, "clients", quantity, y=y, log="xy"))
     data = {a: generated("blocks", absent=a) for a in (0.0, 0.3, 0.6)}
     curves = [
-        Curve(m, points=[(a, method_run(m, d, 10, 100, 20, parties=10)) for a, d in data.items()])
-        for m in METHODS
+        Curve(m, points=[(a, method_run(m, d, 10, 100, 20, parties=10)) for a, d in data.items()]) for m in METHODS
     ]
     panels.append(
         Panel("differing clients", curves, "share of components that a client lacks", "sum of RMSD", y="rmsd")
@@ -155,7 +161,14 @@ SCHEDULES = ((50, 5), (25, 10))
 def cell(method, name, local, rounds, k=50):
     data, seeds, precision = SETS[name]
     return method_run(
-        method, data, k, local, rounds, seeds, parties=50, scale="max",
+        method,
+        data,
+        k,
+        local,
+        rounds,
+        seeds,
+        parties=50,
+        scale="max",
         **({"precision": precision} if precision != "f64" else {}),
     )
 
@@ -352,11 +365,11 @@ FIGURES = [
         data="synthetic blocks",
         minutes=5,
         panels=figure1,
-        note="The paper computes barycenters of permuted copies of one matrix, and each input of the realistic case is sampled. "
-        "Here the V_j are those that clients with 50 rows of one sampled matrix each find in 500 local steps, with noise 0.3 or "
-        "none: 1 round, so that the loss is that of one barycenter, and 10 rounds of 50 steps. Loss (4) takes the best "
-        "permutation for every method, so that it is comparable; a soft alignment has a lower loss with its own plan, "
-        "which blurs the components. `--normalize none`, as in the paper.",
+        note="The paper computes barycenters of permuted copies of one matrix, and each input of the realistic case "
+        "is sampled. Here the V_j are those that clients with 50 rows of one sampled matrix each find in 500 local "
+        "steps, with noise 0.3 or none: 1 round, so that the loss is that of one barycenter, and 10 rounds of 50 "
+        "steps. Loss (4) takes the best permutation for every method, so that it is comparable; a soft alignment has "
+        "a lower loss with its own plan, which blurs the components. `--normalize none`, as in the paper.",
         claims=[
             Claim(
                 "soft",
@@ -383,7 +396,8 @@ FIGURES = [
                 "fast",
                 quote="and FCM in speed, often by several orders of magnitude",
                 place="section 4, Figure 1",
-                tested="Seconds of a round at the server, 16 clients; tests only which one is faster. Timed beside other programs.",
+                tested="Seconds of a round at the server, 16 clients; tests only which one is faster. Timed beside "
+                "other programs.",
                 compare=slow,
             ),
         ],
@@ -403,7 +417,8 @@ FIGURES = [
                 "scale",
                 quote="Our FNMF variants often outperform the similarly-performing FEDPROX and FEDAVG",
                 place="section 4, Figure 2",
-                tested="Mean RMSD of the best FNMF against the better baseline, 4 to 64 clients, fixed and growing data.",
+                tested="Mean RMSD of the best FNMF against the better baseline, 4 to 64 clients, fixed and growing "
+                "data.",
                 compare=scale,
                 most=True,
             ),
@@ -431,8 +446,9 @@ FIGURES = [
         panels=figure3,
         note=BLOCKS_NOTE
         + " Inertia lengthens the local steps, and with them the drift of the averaging methods: with 10 "
-        "steps between rounds the reference values are met without inertia (`--inertia 0`). With independent starts FedProx is "
-        "pulled to a mean of random matrices in the first round; with a shared start (`--start shared`) it is not.",
+        "steps between rounds the reference values are met without inertia (`--inertia 0`). With independent starts "
+        "FedProx is pulled to a mean of random matrices in the first round; with a shared start (`--start shared`) it "
+        "is not.",
         claims=[
             Claim(
                 "subpar",
@@ -450,14 +466,16 @@ FIGURES = [
             ),
             Claim(
                 "drift",
-                quote="with an increasing number of rounds, we observe that FEDAVG and FEDPROX deteriorate significantly",
+                quote="with an increasing number of rounds, we observe that FEDAVG and FEDPROX deteriorate "
+                "significantly",
                 place="section 4, Figure 3",
                 tested="Sum of RMSD with 500 local steps between rounds against 10, and against FNMF-LAP.",
                 compare=drifts(tuple(BASELINES)),
             ),
             Claim(
                 "drift-shared",
-                quote="with an increasing number of rounds, we observe that FEDAVG and FEDPROX deteriorate significantly",
+                quote="with an increasing number of rounds, we observe that FEDAVG and FEDPROX deteriorate "
+                "significantly",
                 place="section 4, Figure 3",
                 tested="The same from a start that all parties share.",
                 compare=drifts(MANY),
@@ -479,8 +497,8 @@ FIGURES = [
         data="digits, mushroom, MNIST test, single cells; the paper's others if available",
         minutes=40,
         panels=table1,
-        note="k = 50: with it MNIST gives the paper's numbers, which names no k. 250 local steps in all, as 5 rounds of 50 or 10 "
-        "of 25; entries divided by the maximum. MNIST in f32.",
+        note="k = 50: with it MNIST gives the paper's numbers, which names no k. 250 local steps in all, as 5 rounds "
+        "of 50 or 10 of 25; entries divided by the maximum. MNIST in f32.",
         claims=[
             claim
             for local, rounds in SCHEDULES
@@ -495,10 +513,11 @@ FIGURES = [
                 ),
                 Claim(
                     f"once-{local}",
-                    quote="aggregated NMF algorithms, iPALM and MUR, are outperformed by federated methods FEDPROX, FEDAVG, and "
-                    "FNMF",
+                    quote="aggregated NMF algorithms, iPALM and MUR, are outperformed by federated methods FEDPROX, "
+                    "FEDAVG, and FNMF",
                     place="section 4, Table 1",
-                    tested=f"The better one of iPALM and MUR against each federated method, {rounds} rounds of {local} steps.",
+                    tested=f"The better one of iPALM and MUR against each federated method, {rounds} rounds of "
+                    f"{local} steps.",
                     compare=one_shot_loses((local, rounds)),
                 ),
             )
@@ -528,7 +547,8 @@ FIGURES = [
         claims=[
             Claim(
                 "central",
-                quote="FNMF with HALS steps is within 2 % of central HALS, FedAvg with the paper's steps at least 20 % above",
+                quote="FNMF with HALS steps is within 2 % of central HALS, FedAvg with the paper's steps at least 20 "
+                "% above",
                 place="",
                 tested="Relative error on MNIST's test images with k = 20, 50 and 100.",
                 compare=near_central,

@@ -120,8 +120,8 @@ FIGURES = [
         claims=[
             Claim(
                 "approximates",
-                quote="closely approximates the performance of the centralized algorithm in terms of both convergence rate "
-                "and steady-state NMSE",
+                quote="closely approximates the performance of the centralized algorithm in terms of both convergence "
+                "rate and steady-state NMSE",
                 place="section IV, Figure 1 (a)",
                 tested="NMSE within 5 % after 10 and 100 iterations, with each N_max.",
                 compare=approximates,
@@ -157,8 +157,8 @@ FIGURES = [
         data="digits; MIT-CBCL faces if available",
         minutes=3,
         panels=figure1b,
-        note="K = 49; digits are 64 x 1797, with an image per column, 30 ADMM iterations, --plain. The paper "
-        "uses g = 0.05 with mu = eta = 2 for its faces; on the digits the agents do not agree with these. Here mu and eta "
+        note="K = 49; digits are 64 x 1797, with an image per column, 30 ADMM iterations, --plain. The paper uses g = "
+        "0.05 with mu = eta = 2 for its faces; on the digits the agents do not agree with these. Here mu and eta "
         "follow the data (auto) and g = 0.5, for the centralised algorithm too. 49 components of 64 rows leave little "
         "error, and all curves still decrease at their end.",
         claims=[
@@ -166,7 +166,8 @@ FIGURES = [
                 "effective",
                 quote="The results [...] underscore the effectiveness of PPDNMF",
                 place="section IV, Figure 1 (b)",
-                tested="NMSE on the digits with N_max = 10^6 after 60 iterations, at most 5 % above the centralised one.",
+                tested="NMSE on the digits with N_max = 10^6 after 60 iterations, at most 5 % above the centralised "
+                "one.",
                 compare=effective(FINEST),
             ),
             Claim(

@@ -244,7 +244,8 @@ FIGURES = [
         data=NAMES,
         minutes=4,
         panels=over_time(False),
-        note=MODEL + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows. secure-hals is not in the paper.",
+        note=MODEL
+        + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows. secure-hals is not in the paper.",
         claims=[
             Claim(
                 "uv",
@@ -291,7 +292,8 @@ FIGURES = [
         data=NAMES,
         minutes=4,
         panels=over_time(True),
-        note=MODEL + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows. secure-hals is not in the paper.",
+        note=MODEL
+        + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows. secure-hals is not in the paper.",
         claims=[
             Claim(
                 "asyn-v",
@@ -304,7 +306,8 @@ FIGURES = [
                 "asyn",
                 quote="in imbalanced workload, asynchronous algorithms generally outperform synchronous algorithms",
                 place="section 5.3.2, Figure 7",
-                tested="The best asynchronous method against the best synchronous one when the first method ends, on most sets.",
+                tested="The best asynchronous method against the best synchronous one when the first method ends, on "
+                "most sets.",
                 compare=asyn_leads,
                 most=True,
             ),
@@ -328,7 +331,8 @@ FIGURES = [
         claims=[
             Claim(
                 "scales",
-                quote="All algorithms exhibit good scalability for all datasets (nearly a straight line), except for FACE",
+                quote="All algorithms exhibit good scalability for all datasets (nearly a straight line), except for "
+                "FACE",
                 place="section 5.3.3, Figure 8",
                 tested="16 nodes are more than four times as fast as 2, in the model, for most methods and sets.",
                 compare=scales,
@@ -356,8 +360,8 @@ FIGURES = [
                 "flat",
                 quote="asynchronous algorithms outperform synchronous algorithms with respect to scalability",
                 place="section 5.3.3, Figure 9",
-                tested="From 2 to 16 nodes synchronous methods gain less than a factor of two in the model, asynchronous ones "
-                "more.",
+                tested="From 2 to 16 nodes synchronous methods gain less than a factor of two in the model, "
+                "asynchronous ones more.",
                 compare=flat,
             )
         ],

@@ -56,8 +56,8 @@ SETS = {
         "UCI bag of words: KOS, 3430 x 6906, sparse",
         source="https://archive.ics.uci.edu/dataset/164/bag+of+words: docword.kos.txt.gz",
         prepare=(
-            "(echo '%%MatrixMarket matrix coordinate integer general'; gzip -dc docword.kos.txt.gz | head -3 | paste -sd' '; "
-            "gzip -dc docword.kos.txt.gz | tail -n +4) | gzip >kos_3430x6906.mtx.gz",
+            "(echo '%%MatrixMarket matrix coordinate integer general'; gzip -dc docword.kos.txt.gz | head -3 | paste "
+            "-sd' '; gzip -dc docword.kos.txt.gz | tail -n +4) | gzip >kos_3430x6906.mtx.gz",
         ),
         sha256="3c359132d0cf39e71a12b7e6588b08059c7728019ef705edb6872f28b8575560",
     ),
@@ -82,7 +82,8 @@ SETS = {
     "cifar": Set(
         "cifar/cifar10_50000x3072.npy",
         "CIFAR-10 train images, 50000 x 3072, one per row, bytes",
-        source="https://www.cs.toronto.edu/~kriz/cifar.html (Python version: the arrays `data` of the batches, stacked)",
+        source="https://www.cs.toronto.edu/~kriz/cifar.html (Python version: the arrays `data` of the batches, "
+        "stacked)",
     ),
     "cbcl": Set(
         "cbcl/cbcl_361x2429.npy",
@@ -103,9 +104,11 @@ SETS = {
     "rcv1": Set(
         "rcv1/rcv1.mtx.gz",
         "RCV1-v2 documents x terms, MatrixMarket, sparse",
-        source="Lewis et al., http://www.jmlr.org/papers/volume5/lewis04a/ (appendix B.13: lyrl2004_vectors_*.dat, weighted there)",
+        source="Lewis et al., http://www.jmlr.org/papers/volume5/lewis04a/ (appendix B.13: lyrl2004_vectors_*.dat, "
+        "weighted there)",
         prepare=(
-            "cat lyrl2004_vectors_*.dat | awk '{for (i = 2; i <= NF; i++) {split($i, e, \":\"); print NR, e[1], e[2]}}' >entries",
+            'cat lyrl2004_vectors_*.dat | awk \'{for (i = 2; i <= NF; i++) {split($i, e, ":"); print NR, e[1], '
+            "e[2]}}' >entries",
             "(echo '%%MatrixMarket matrix coordinate real general'; awk '$1 > m {m = $1} $2 > n {n = $2} "
             "END {print m, n, NR}' entries; cat entries) | gzip >rcv1.mtx.gz",
         ),
@@ -124,7 +127,7 @@ SETS = {
         (TRIPLES,),
         source="https://archive.org/download/nf_prize_dataset.tar",
         prepare=(
-            "for f in mv_*.txt; do awk -F, 'NR == 1 {sub(/:/, \"\"); m = $0; next} {print $1 \",\" m \",\" $2}' $f; done "
+            'for f in mv_*.txt; do awk -F, \'NR == 1 {sub(/:/, ""); m = $0; next} {print $1 "," m "," $2}\' $f; done '
             ">ratings.csv",
         ),
     ),
@@ -180,9 +183,13 @@ SETS = {
         True,
         source="arXiv dataset; counts of lemmatised words without stop words, of 1 per mille of the abstracts or more",
     ),
-    "goodreads-01": Set("goodreads/ratings.csv", "Goodreads, ratings of 3.5 or more", (TRIPLES, ("binarize", "3.5")), True),
+    "goodreads-01": Set(
+        "goodreads/ratings.csv", "Goodreads, ratings of 3.5 or more", (TRIPLES, ("binarize", "3.5")), True
+    ),
     "hpa-01": Set("hpa/hpa.mtx.gz", "HPA brain, genes that occur", (("binarize", "1"),), True),
-    "movielens-01": Set("movielens/ratings.csv", "MovieLens, ratings of 3.5 or more", (TRIPLES, ("binarize", "3.5")), True),
+    "movielens-01": Set(
+        "movielens/ratings.csv", "MovieLens, ratings of 3.5 or more", (TRIPLES, ("binarize", "3.5")), True
+    ),
     "netflix-01": Set("netflix/ratings.csv", "Netflix, ratings of 3.5 or more", (TRIPLES, ("binarize", "3.5")), True),
     "tcga-01": Set(
         "tcga/tcga-01.mtx",

@@ -18,12 +18,12 @@ from statistics import mean, stdev
 
 CONFIDENCE = 0.95
 RULE = (
-    f"Each claim is a list of comparisons, and each comparison has a pair of values for every seed. A comparison *holds* "
-    "if the interval of the mean difference lies on the claimed side of zero, *fails* if it lies on the other, and is "
-    "*undecided* otherwise or with fewer than two seeds. The intervals are Student's for paired differences; those of a "
-    f"claim hold together with a probability of {CONFIDENCE * 100:g} % (Bonferroni). A claim about all comparisons holds "
-    "if all hold and fails if one fails; a claim about most of them holds if more than half hold and fails if at least "
-    "half fail."
+    "Each claim is a list of comparisons, and each comparison has a pair of values for every seed. A comparison "
+    "*holds* if the interval of the mean difference lies on the claimed side of zero, *fails* if it lies on the "
+    "other, and is *undecided* otherwise or with fewer than two seeds. The intervals are Student's for paired "
+    f"differences; those of a claim hold together with a probability of {CONFIDENCE * 100:g} % (Bonferroni). A claim "
+    "about all comparisons holds if all hold and fails if one fails; a claim about most of them holds if more than "
+    "half hold and fails if at least half fail."
 )
 
 
@@ -130,7 +130,7 @@ def student_quantile(probability: float, freedom: int) -> float:
 
 
 def student_cdf(t: float, freedom: int) -> float:
-    """Returns Student's distribution function for t ≥ 0, by its finite series (Abramowitz and Stegun, 26.7.3, 26.7.4)."""
+    """Returns Student's distribution function for t ≥ 0, by its finite series (Abramowitz, Stegun, 26.7.3, 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
     cosine2 = math.cos(angle) ** 2
     odd = freedom % 2
