@@ -142,8 +142,9 @@ def paper_of(figure: Figure) -> str:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench/run claims", description=__doc__)
-    parser.parse_args(argv)
+    parser.add_argument("--out", default=PAGE, metavar="FILE", help="the page [bench/CLAIMS.md]")
+    out = Path(parser.parse_args(argv).out)
     copies = barycenters.FIGURE
-    PAGE.write_text(page({**figures(), copies.name: copies}))
-    print(PAGE.relative_to(ROOT))
+    out.write_text(page({**figures(), copies.name: copies}))
+    print(out)
     return 0

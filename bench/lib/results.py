@@ -95,12 +95,14 @@ class Results:
         """Returns the y at x, or at the last point before it."""
         return self.point(panel, curve, x).y
 
-    def compare(self, panel: str, greater: str, smaller: str, x=None, *, place="", slack=0.0) -> Comparison:
-        """Says that a curve is more than another one less `slack`, at x or at their ends."""
+    def compare(self, panel: str, greater: str, smaller: str, x=None, *, place="", slack=0.0, factor=1.0) -> Comparison:
+        """Says that `factor` times a curve is more than another one less `slack`, at x or at their ends."""
         a, b = self.point(panel, greater, x), self.point(panel, smaller, x)
         seeds = min((p.seeds for p in (a, b) if not p.seedless), default=1)
-        label = f"{place or panel}: {greater} − {smaller}" + (f" + {slack:g}" if slack else "")
-        return Comparison(label, a.repeated(seeds), tuple(v - slack for v in b.repeated(seeds)))
+        times = "" if factor == 1 else f"{factor:g} "
+        label = f"{place or panel}: {times}{greater} − {smaller}" + (f" + {slack:g}" if slack else "")
+        values = tuple(factor * v for v in a.repeated(seeds))
+        return Comparison(label, values, tuple(v - slack for v in b.repeated(seeds)))
 
     def above(self, panel: str, curve: str, level: float, x=None, *, place="") -> Comparison:
         """Says that a curve is above a fixed level, at x or at its end."""

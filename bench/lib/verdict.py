@@ -89,7 +89,21 @@ class Decision:
 
 
 def decide(comparisons: Sequence[Comparison], most: bool = False) -> Decision:
-    """Decides a claim about all of the comparisons, or about most of them, and returns the interval that decides it."""
+    """Decides a claim about all of the comparisons, or about most of them, and returns the interval that decides it.
+
+    >>> better = Comparison("b", (3.0, 3.1, 2.9), (1.0, 1.1, 1.0))
+    >>> worse = Comparison("w", (1.0, 1.1, 1.0), (3.0, 3.1, 2.9))
+    >>> noise = Comparison("n", (1.0, 2.0, 3.0), (1.1, 1.9, 3.0))
+    >>> decide([better]).verdict.value, decide([worse]).verdict.value, decide([better, noise]).verdict.value
+    ('holds', 'fails', 'undecided')
+    >>> found = decide([better, noise, worse])
+    >>> found.verdict.value, found.deciding.label, found.comparisons
+    ('fails', 'w', 3)
+    >>> decide([better, noise, better], most=True).verdict.value, decide([worse, better], most=True).verdict.value
+    ('holds', 'fails')
+    >>> decide([Comparison("one run", (3.0,), (1.0,))]).verdict.value
+    'undecided'
+    """
     if not comparisons:
         raise ValueError("a claim without comparisons")
     intervals = sorted((interval(c, len(comparisons)) for c in comparisons), key=Interval.strength)
@@ -116,7 +130,11 @@ def interval(comparison: Comparison, comparisons: int) -> Interval:
 
 @cache
 def student_quantile(probability: float, freedom: int) -> float:
-    """Returns the quantile of Student's distribution, for a probability above one half, by bisection."""
+    """Returns the quantile of Student's distribution, for a probability above one half, by bisection.
+
+    >>> [round(student_quantile(p, f), 4) for p, f in ((0.975, 1), (0.975, 2), (0.975, 9), (0.995, 9), (0.9995, 19))]
+    [12.7062, 4.3027, 2.2622, 3.2498, 3.8834]
+    """
     low, high = 0.0, 1.0
     while student_cdf(high, freedom) < probability:
         high *= 2
