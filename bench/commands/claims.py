@@ -79,7 +79,7 @@ def row(claim: Claim, figure: Figure, record: Record | None) -> tuple[str, str]:
     if record is None:
         verdict, decided, source = "undecided", "not yet run", "–"
     elif claim.name not in record.compared:
-        reason = "its data was not available" if record.compared else "recorded without values by seed"
+        reason = "not run, or without its data" if record.compared else "recorded without values by seed"
         verdict, decided, source = "undecided", reason, origin(record, figure)
     else:
         decision = decide(record.compared[claim.name], claim.most)

@@ -230,7 +230,8 @@ FIGURES = [
                 "best",
                 quote="DSANLS/S performs best in all 6 datasets",
                 place="section 5.2.1, Figure 2",
-                tested="Relative error against the best of the others when the first of them ends, on each set.",
+                tested="Relative error against the best of the others when the first of them ends, on each set of the "
+                "record.",
                 compare=leads,
             ),
             Claim(
@@ -244,7 +245,7 @@ FIGURES = [
                 "mu",
                 quote="MU converges relatively slowly and usually has a bad convergence result",
                 place="section 5.2.1, Figure 2",
-                tested="Relative error of MU against HALS on most sets.",
+                tested="Relative error of MU against HALS on most sets of the record.",
                 compare=slow_multiplicative,
                 most=True,
             ),
@@ -311,7 +312,7 @@ FIGURES = [
                 quote="our proximal coordinate descent approach (denoted as DSANLS-RCD) is faster than projected "
                 "gradient descent",
                 place="section 5.2.4, Figure 5",
-                tested="Relative error after the last iteration, with either sketch, on each set.",
+                tested="Relative error after the last iteration, with either sketch, on each set of the record.",
                 compare=solver,
             )
         ],
@@ -342,7 +343,7 @@ FIGURES = [
                 "grid",
                 quote="the best absolute mu of the paper's grid is better than the default",
                 place="",
-                tested="Relative error after the last iteration, on each set.",
+                tested="Relative error after the last iteration, on each set of the record.",
                 compare=grid_wins,
             )
         ],

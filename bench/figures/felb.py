@@ -228,7 +228,7 @@ def figure5():
 
 
 def figure6():
-    data = {c: tiles(500 * c, 0.1) for c in (4, 16)}
+    data = {c: tiles(500 * c, 0.1) for c in (2, 4)}
     return [
         Panel(
             f"{m}: {quantity}",
@@ -642,7 +642,7 @@ FIGURES = [
                 "or",
                 quote="both significantly outperform logical or",
                 place="Appendix E.3, Figures 6 and 7",
-                tested="RMSD with 16 clients, for each of four methods.",
+                tested="RMSD with 4 clients, for each of four methods.",
                 compare=worse_or,
             )
         ],
@@ -729,7 +729,8 @@ FIGURES = [
                 "ranked",
                 quote=RANKED,
                 place="section 4.2, Table 1",
-                tested="F1 of the better one of FELB and FELB-MU on each set, against the second of the others.",
+                tested="F1 of the better one of FELB and FELB-MU against the second of the others, on each set of the "
+                "record.",
                 compare=first_or_second,
             ),
             Claim(
@@ -737,7 +738,7 @@ FIGURES = [
                 quote="since clients of ELBMF and ZHANG diverge significantly, they often aggregate into a "
                 "no-consensus 0-only global model matrix, thus showing low accuracy",
                 place="section 4.2, Table 1",
-                tested="F1 of ELBMF and ZHANG is below 0.1 on most sets.",
+                tested="F1 of ELBMF and ZHANG is below 0.1 on most sets of the record.",
                 compare=no_consensus,
                 most=True,
             ),
@@ -763,7 +764,7 @@ FIGURES = [
                 "two-best",
                 quote="the FELBMU and FELB are the two best performing methods",
                 place="Appendix E.1, Table 3",
-                tested="RMSD of each of them against the best of the others, on each set.",
+                tested="RMSD of each of them against the best of the others, on each set of the record.",
                 compare=two_best,
             )
         ],

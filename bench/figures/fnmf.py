@@ -507,7 +507,8 @@ FIGURES = [
                     f"majority-{local}",
                     quote="Both FEDPROX and FEDAVG, however, are behind FNMF in the majority of cases",
                     place="section 4, Table 1",
-                    tested=f"The better one of FNMF-LAP and -LAP-rho on each set, {rounds} rounds of {local} steps.",
+                    tested=f"The better one of FNMF-LAP and -LAP-rho on each set of the record, {rounds} rounds of "
+                    f"{local} steps.",
                     compare=wins((local, rounds)),
                     most=True,
                 ),

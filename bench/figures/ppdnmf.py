@@ -2,7 +2,6 @@
 
 from lib.datasets import generated
 from lib.spec import Claim, Curve, Figure, Panel, Reference, run
-from lib.verdict import Comparison
 
 PAPER = "Lari, Arablouei, Werner, Privacy-Preserving Distributed Nonnegative Matrix Factorization"
 LEVELS = (10, 100, 1000, 1_000_000)
