@@ -46,11 +46,11 @@ def improves(quantity, case="realistic"):
     return compare
 
 
-def outdone(rival, quantity, servers, cases=("realistic",)):
+def outdone(baseline, quantity, servers, cases=("realistic",)):
     def compare(results):
         for case in cases:
             for server in servers:
-                yield results.compare(panel_name(case, quantity), rival, server, CLIENTS)
+                yield results.compare(panel_name(case, quantity), baseline, server, CLIENTS)
 
     return compare
 

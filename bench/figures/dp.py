@@ -6,7 +6,6 @@ from figures.felb import FELB, PAPER, tiles
 from figures.fnmf import PAPER as FNMF_PAPER
 from lib.datasets import generated
 from lib.spec import Claim, Curve, Figure, Panel, Reference, run
-from lib.verdict import Comparison
 
 PRINTED = (0.5, 1, 2, 5, 10)
 SEEDS = 10
@@ -134,10 +133,9 @@ def resilient(levels=LEVELS):
         for name in ("Gauss", "Laplace"):
             panel = f"{name}: sum of RMSD"
             for e in levels:
-                for rival in ("FedAvg", "FedProx"):
-                    own, other = results.point(panel, "FNMF", e).values, results.point(panel, rival, e).values
-                    label = f"{name}, epsilon {e}: 1.05 {rival} − FNMF"
-                    yield Comparison(label, tuple(1.05 * v for v in other), own)
+                for baseline in ("FedAvg", "FedProx"):
+                    place = f"{name}, epsilon {e}"
+                    yield results.compare(panel, baseline, "FNMF", e, place=place, factor=1.05)
 
     return compare
 

@@ -138,8 +138,8 @@ def shortest(results, panel):
 def leads(results):
     for panel in results.present():
         stop = shortest(results, panel)
-        rival = results.lowest(panel, [c for c in results[panel] if c != "DSANLS/S"], stop)
-        yield results.compare(panel, rival, "DSANLS/S", stop, place=f"{panel}, {stop:.2g} s")
+        baseline = results.lowest(panel, [c for c in results[panel] if c != "DSANLS/S"], stop)
+        yield results.compare(panel, baseline, "DSANLS/S", stop, place=f"{panel}, {stop:.2g} s")
 
 
 def slow_multiplicative(results):
@@ -170,8 +170,8 @@ def scales_linearly(results):
 
 def cheapest(results):
     for panel in results.present():
-        rival = results.highest(panel, [m for m in METHODS if m != "DSANLS/S"], 16)
-        yield results.compare(panel, "DSANLS/S", rival, 16, place=f"{panel}, 16 nodes")
+        baseline = results.highest(panel, [m for m in METHODS if m != "DSANLS/S"], 16)
+        yield results.compare(panel, "DSANLS/S", baseline, 16, place=f"{panel}, 16 nodes")
 
 
 def solver(results):

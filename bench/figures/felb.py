@@ -311,14 +311,14 @@ PAIR = tuple(FELB)
 CONSTANTS = ("all ones", "all zeros")
 
 
-def noisy(panel, noises, rivals=(*BASELINES, *CONSTANTS)):
+def noisy(panel, noises, baselines=(*BASELINES, *CONSTANTS)):
     """Compares FELB and FELB-MU with the best of the others at each level of noise."""
 
     def compare(results):
         for noise in noises:
-            rival = results.highest(panel, rivals, noise)
+            baseline = results.highest(panel, baselines, noise)
             for own in PAIR:
-                yield results.compare(panel, own, rival, noise, place=f"noise {noise}")
+                yield results.compare(panel, own, baseline, noise, place=f"noise {noise}")
 
     return compare
 
@@ -354,8 +354,8 @@ def crowds(name, points):
     def compare(results):
         panel = f"{name}: F1*"
         for x in points:
-            own, rival = results.highest(panel, PAIR, x), results.highest(panel, BASELINES, x)
-            yield results.compare(panel, own, rival, x, place=f"F1*, {x} clients")
+            own, baseline = results.highest(panel, PAIR, x), results.highest(panel, BASELINES, x)
+            yield results.compare(panel, own, baseline, x, place=f"F1*, {x} clients")
 
     return compare
 
@@ -372,9 +372,9 @@ def own_methods(results, panel):
 def first_or_second(results):
     """Compares the better one of FELB and FELB-MU with the second of the others."""
     for panel, name in real_panels(results, "F1"):
-        rivals = sorted((m for m in BASELINES if m in results[panel]), key=lambda m: results.last(panel, m))
+        baselines = sorted((m for m in BASELINES if m in results[panel]), key=lambda m: results.last(panel, m))
         own = results.highest(panel, own_methods(results, panel))
-        yield results.compare(panel, own, rivals[-2], place=name)
+        yield results.compare(panel, own, baselines[-2], place=name)
 
 
 def two_best(results):
@@ -434,10 +434,10 @@ def becomes_boolean(rounds):
 
 
 def patient(results):
-    rival = results.highest("F1*", BASELINES, 50)
+    baseline = results.highest("F1*", BASELINES, 50)
     for m in PAIR:
         yield results.above("F1*", m, 0.8, 50, place="50 local iterations")
-        yield results.compare("F1*", m, rival, 50, place="50 local iterations")
+        yield results.compare("F1*", m, baseline, 50, place="50 local iterations")
 
 
 def auto_wins(results):

@@ -242,9 +242,9 @@ def scale(results):
     for name in ("fixed data", "growing data"):
         panel = f"{name}: mean RMSD"
         for clients in (4, 16, 64):
-            rival = results.lowest(panel, BASELINES, clients)
+            baseline = results.lowest(panel, BASELINES, clients)
             yield results.compare(
-                panel, rival, results.lowest(panel, FNMF, clients), clients, place=f"{name}, {clients} clients"
+                panel, baseline, results.lowest(panel, FNMF, clients), clients, place=f"{name}, {clients} clients"
             )
 
 
@@ -256,18 +256,18 @@ def personal(results):
 CONVERGENCE, DRIFT = "100 local steps", f"{STEPS} local steps in all"
 
 
-def subpar(rivals):
+def subpar(baselines):
     def compare(results):
-        best = results.lowest(CONVERGENCE, rivals)
+        best = results.lowest(CONVERGENCE, baselines)
         for m in FNMF:
             yield results.compare(CONVERGENCE, best, m, place="sum of RMSD after 20 rounds")
 
     return compare
 
 
-def drifts(rivals):
+def drifts(baselines):
     def compare(results):
-        for m in rivals:
+        for m in baselines:
             low, high = results.point(DRIFT, m, 10), results.point(DRIFT, m, 500)
             yield Comparison(f"{m}: with 500 steps − with 10", high.values, low.values)
             yield results.compare(DRIFT, m, "FNMF-LAP", 500, place="500 steps")

@@ -165,8 +165,8 @@ def first_is(wanted, candidates=PAPER_METHODS, names=None):
         for panel in results.present():
             if names is None or panel in names:
                 stop = min(results[panel][c][-1].x for c in candidates)
-                rival = results.lowest(panel, [c for c in candidates if c not in wanted], stop)
-                yield results.compare(panel, rival, results.lowest(panel, wanted, stop), stop)
+                baseline = results.lowest(panel, [c for c in candidates if c not in wanted], stop)
+                yield results.compare(panel, baseline, results.lowest(panel, wanted, stop), stop)
 
     return compare
 
@@ -208,8 +208,8 @@ def scales(results):
 
 def fastest(results):
     for panel in results.present():
-        rival = results.highest(panel, [c for c in PAPER_METHODS if c != "Syn-SSD-UV"], 16)
-        yield results.compare(panel, "Syn-SSD-UV", rival, 16)
+        baseline = results.highest(panel, [c for c in PAPER_METHODS if c != "Syn-SSD-UV"], 16)
+        yield results.compare(panel, "Syn-SSD-UV", baseline, 16)
 
 
 def flat(results):
