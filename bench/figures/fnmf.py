@@ -497,7 +497,7 @@ FIGURES = [
         data="digits, mushroom, MNIST test, single cells; the paper's others if available",
         minutes=40,
         panels=table1,
-        note="k = 50: with it MNIST gives the paper's numbers, which names no k. 250 local steps in all, as 5 rounds "
+        note="k = 50; the paper names no k. 250 local steps in all, as 5 rounds "
         "of 50 or 10 of 25; entries divided by the maximum. MNIST in f32.",
         claims=[
             claim

@@ -92,6 +92,12 @@ def seeds(results: Results) -> str:
     return " or ".join(str(count) for count in sorted(counts))
 
 
+def short_name(panel: str, results: Results) -> str:
+    """Returns the set of an omitted panel, if all panels of the set are omitted, or the panel."""
+    name = panel.split(", ")[0]
+    return panel if any(other.split(", ")[0] == name for other in results.panels) else name
+
+
 def write_summary(path: Path, figure: Figure, panels, results: Results, compared: dict, setup: dict) -> None:
     lines = [f"# {figure.name}: {figure.title}", "", wrap(f"{figure.paper}."), "", "```sh"]
     lines += [figure.run_by(), "```", ""]
@@ -102,8 +108,9 @@ def write_summary(path: Path, figure: Figure, panels, results: Results, compared
         lines += ["", wrap(figure.note)]
     lines.append("")
     for reason in dict.fromkeys(results.missing.values()):
-        names = ", ".join(f"*{name}*" for name, other in results.missing.items() if other == reason)
-        lines += [wrap(f"Omitted: {names}. {reason}."), ""]
+        names = [name for name, other in results.missing.items() if other == reason]
+        shown = ", ".join(f"*{name}*" for name in dict.fromkeys(short_name(name, results) for name in names))
+        lines += [wrap(f"Omitted: {shown}. {reason}."), ""]
     if claims := verdicts(figure, compared, results):
         lines += ["## Claims", "", wrap("By the rule in [CLAIMS.md](../../../CLAIMS.md):"), "", *claims, ""]
     if compared := comparisons(figure, results):
