@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::cost::{Cost, Workload};
 use super::description::Description;
+use super::effect;
 use super::shared::dp::DpArgs;
 use super::shared::grid::GridArgs;
 use super::shared::init::InitArgs;
@@ -274,6 +275,7 @@ impl<M: Method> Entry for PhantomData<M> {
     }
 
     fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
+        effect::check(matches)?;
         let method = M::from_arg_matches(matches).map_err(|e| Error::input(e.render().to_string()))?;
         Method::groups(&method).check(M::DESCRIPTION)?;
         Method::check(&method)?;

@@ -1,7 +1,7 @@
 //! The methods, by how the data is split, and the registry that lists them.
 //!
 //! From below: [`description`], [`parameters`] and [`cost`] are vocabulary; [`algorithm`] is a factorisation in progress;
-//! [`shared`] is what several methods use; [`method`] is the type of a method's parameters; the families implement it, and
+//! [`shared`] is what several methods use, [`effect`] which of its options need another one; [`method`] is the type of a method's parameters; the families implement it, and
 //! [`registry`] imports them all.
 
 pub mod algorithm;
@@ -10,6 +10,7 @@ pub mod centralized;
 pub mod columns;
 pub mod cost;
 pub mod description;
+mod effect;
 pub mod method;
 pub mod network;
 pub mod parameters;

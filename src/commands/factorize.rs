@@ -266,8 +266,8 @@ impl RunArgs {
             && description.partition.is_private()
         {
             return Err(Error::input(format!(
-                "{option} {}: of the factors of {} one stays with each party, and AnnData has one file for all; use --output \
-                 with a name that ends in .h5 or .npz",
+                "{option} {}: {} works on data of parties, and AnnData is one file for all of it; use --output with a name that \
+                 ends in .h5 or .npz",
                 path.display(),
                 description.name
             )));

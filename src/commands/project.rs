@@ -20,6 +20,7 @@ use crate::driver::{metadata, missing};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::nls;
 use crate::output::attributes;
 use crate::output::matrices;
@@ -38,7 +39,7 @@ pub struct ProjectArgs {
     /// The new matrix: any input that a run takes, with the columns of the old one
     #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
-    /// Write the new U, and V as it was, to this file (.h5, .h5ad, .npz)
+    /// Write the new U, and V with its rows in the order of the new matrix's columns, to this file (.h5, .h5ad, .npz)
     #[arg(short = 'o', long, value_name = "F.h5")]
     pub output: Option<PathBuf>,
     /// Add both to this AnnData file, which keeps everything else; may be the input
@@ -105,6 +106,9 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if !provenance.note().is_empty() {
         progress.note(&provenance.note());
     }
+    if let Some(method) = provenance.method.filter(|method| method.measure == Measure::Divergence) {
+        progress.note(&format!("U is found by least squares, not by the divergence that {} minimises", method.name));
+    }
     if let Some(note) = provenance.regularization.note_on_u() {
         progress.note(&note);
     }
@@ -169,7 +173,11 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         } else {
             let output = destination.map_or_else(
                 || "U was not kept (no --output).".into(),
-                |to| format!("U, and V as it was, are in {}.", to.path.display()),
+                |to| {
+                    let sorted =
+                        if matches!(matched, Columns::Reordered(_)) { ", sorted like the new columns," } else { "" };
+                    format!("U and V{sorted} are in {}.", to.path.display())
+                },
             );
             print_line(&format!("relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
         }

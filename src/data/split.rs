@@ -52,8 +52,11 @@ impl PartySplit {
     /// Checks that it divides `total` items (`what`: rows or columns) among `parties`.
     ///
     /// # Errors
-    /// If counts are for another number of parties, or have another sum.
+    /// If counts are for another number of parties or have another sum, or if a single party shall have a part.
     pub fn check(&self, total: usize, parties: usize, what: &str) -> Result<()> {
+        if matches!(self, PartySplit::First(_)) && parties == 1 {
+            return Err(Error::input("a single party has all of the data; leave this out, or give more --parties"));
+        }
         let PartySplit::Counts(counts) = self else { return Ok(()) };
         if counts.len() != parties {
             return Err(Error::input(format!("{} counts for {parties} parties (--parties)", counts.len())));

@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::file_lock::FileLock;
 use super::settings::Settings;
 use crate::algorithms::shared::dp::BudgetPath;
 use crate::comm::{Communicator, Parties};
@@ -50,7 +50,6 @@ fn withdraw(path: &Path, run: &str, before: Option<Charge>, is_new: bool) -> Res
         Ok(())
     })?;
     if is_new && empty {
-        // The lock stays: another run may wait for it.
         let _ = std::fs::remove_file(path);
     }
     Ok(())
@@ -94,10 +93,7 @@ fn change(path: &Path, limit: &mut Option<f64>, f: impl FnOnce(&mut BudgetFile) 
     if limit.is_none() && !path.exists() {
         return Err(unknown());
     }
-    let guard = path.with_extension("lock");
-    let lock =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(guard).map_err(failed)?;
-    lock.lock().map_err(failed)?;
+    let _lock = FileLock::acquire(&path.with_extension("lock")).map_err(failed)?;
     let mut file = match std::fs::read_to_string(path) {
         Ok(text) => BudgetFile::parse(&text).map_err(at)?,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => BudgetFile::new(limit.ok_or_else(unknown)?),

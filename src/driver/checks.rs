@@ -9,6 +9,7 @@ use crate::comm::{CONTROL, Communicator};
 use crate::data::{Header, PartySplit, Statistics, Threshold};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
+use crate::output::party_files;
 use crate::output::targets;
 use crate::output::targets::{Content, Source, Target};
 use crate::output::view::file_of;
@@ -24,6 +25,7 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
     } else {
         files_with_parties(settings).into_iter().flatten().try_for_each(|target| target.check_party_files())
     };
+    checked = checked.and_then(|()| check_moved(settings));
     let mine = resuming;
     let resuming = comm.broadcast_value(CONTROL, resuming);
     if comm.has_owners() && mine != resuming && checked.is_ok() {
@@ -51,6 +53,25 @@ fn files_with_parties(settings: &Settings) -> [Option<Target<'_>>; 2] {
             content: Content::Checkpoint,
         }),
     ]
+}
+
+/// Refuses the name of an output of parties that was moved: it still refers to the parties' files. One that a killed run left
+/// looks the same, and `--resume` completes it.
+fn check_moved(settings: &Settings) -> Result<()> {
+    let Some(path) = settings.output.as_deref().filter(|path| !path.exists() && !settings.resume) else {
+        return Ok(());
+    };
+    if !settings.description().partition.is_private() {
+        return Ok(());
+    }
+    let own = party_files::beside(path).into_iter().find(|(file, name)| name.generation.is_none() && name.is_own(file));
+    let Some((file, _)) = own else { return Ok(()) };
+    Err(Error::input(format!(
+        "--output {}: is not there, but {} is, and an output that was moved needs it; choose another name, or remove the files \
+         of the parties",
+        path.display(),
+        file.display()
+    )))
 }
 
 /// Checks the files that the run writes against each other and against those that it reads.
@@ -87,9 +108,13 @@ pub(super) fn share(settings: &Settings, comm: &Communicator) -> Result<PartySpl
     text.map_err(Error::input).and_then(|text| PartySplit::parse(&text)).map_err(|e| e.at(split_name(settings)))
 }
 
-/// `--split FILE`, for messages.
+/// The option that divides the data, for messages.
 pub(super) fn split_name(settings: &Settings) -> String {
-    settings.split.as_ref().map_or_else(String::new, |path| format!("--split {}", path.display()))
+    match (&settings.split, settings.skew) {
+        (Some(path), _) => format!("--split {}", path.display()),
+        (None, Some(skew)) => format!("--skew {skew}"),
+        (None, None) => String::new(),
+    }
 }
 
 pub(super) fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {

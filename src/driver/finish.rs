@@ -217,7 +217,7 @@ fn json_summary(run: &Run, end: &Value) -> String {
 fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> String {
     let Run { settings, start, .. } = run;
     let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
-    let beside = if settings.description().partition.is_private() { " and the parties' files beside it" } else { "" };
+    let beside = if run.private_factor { " and the parties' files beside it" } else { "" };
     let output = settings.output.as_ref().map(|p| format!("{}{beside}", p.display()));
     let facts = summary::Facts {
         algo: settings.description().name,

@@ -11,6 +11,7 @@ mod budget;
 mod checkpoint;
 mod checks;
 mod evaluate;
+mod file_lock;
 mod finish;
 mod init_file;
 mod iterate;

@@ -47,6 +47,8 @@ pub struct Run {
     pub sample: Option<Sample>,
     /// Who owns which block.
     pub parties: Parties,
+    /// Whether a factor stays with the parties.
+    pub private_factor: bool,
 }
 
 /// The data of this rank, and how it was divided.
@@ -122,10 +124,11 @@ pub fn prepare<T: Precision>(
     let building = Instant::now();
     let mut algorithm = build(&settings, comm, divided, kernels, resuming)?;
     let building = building.elapsed().as_secs_f64();
+    let private_factor = hosted.is_some() && has_private_factor(&*algorithm, comm);
     let annotations = match public {
         Some(annotations) => annotations,
         // A method of parties may still give all factors to all of them.
-        None if settings.input.by_party() || has_private_factor(&*algorithm, comm) => annotate(hosted.as_deref())?,
+        None if settings.input.by_party() || private_factor => annotate(hosted.as_deref())?,
         None => annotate(None)?,
     };
     note_choices(&settings, &*algorithm, &mut progress);
@@ -181,7 +184,7 @@ pub fn prepare<T: Precision>(
             .with_fingerprints(fingerprints),
         view,
     };
-    Ok((Run { settings, start, annotations, sample, parties }, driver))
+    Ok((Run { settings, start, annotations, sample, parties, private_factor }, driver))
 }
 
 /// Tells what the settings imply that a user may not expect.

@@ -11,7 +11,7 @@ mod gather;
 pub mod h5;
 pub mod matrices;
 mod npz;
-mod party_files;
+pub mod party_files;
 mod plan;
 pub mod progress;
 mod sink;

@@ -138,7 +138,7 @@ impl Target<'_> {
     pub fn check_party_files(&self) -> Result<()> {
         let Some(path) = self.foreign_party_file() else { return Ok(()) };
         Err(Error::input(format!(
-            "{}: {} would be a party's file, but exists and is not one that fednmf wrote; remove it or choose another name",
+            "{}: {} has the name of a party's file of this output, but fednmf did not write it; remove it or choose another name",
             self.option,
             path.display()
         )))

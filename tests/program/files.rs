@@ -502,16 +502,19 @@ fn factors_that_all_parties_have_keep_all_names() {
 fn files_of_parties_go_only_with_the_output_that_they_belong_to() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let run = |algo: &str| {
-        fednmf(0, &format!("--algo {algo} -k 2 --max-iters 3 --input synthetic:planted,m=20,n=10,k=2 --output"))
-            .arg(at("o.h5"))
-            .ok()
-    };
+    let line =
+        |algo: &str| format!("--algo {algo} -k 2 --max-iters 3 --input synthetic:planted,m=20,n=10,k=2 --output");
+    let run = |algo: &str| fednmf(0, &line(algo)).arg(at("o.h5")).ok();
     run("fnmf --parties 2");
     fs::rename(at("o.h5"), at("kept.h5")).unwrap();
+    for ranks in [0, 2] {
+        let again = fednmf(ranks, &line("fnmf --parties 2 --seed 1")).arg(at("o.h5"));
+        again.refused(&["an output that was moved needs it"]);
+    }
+    assert!(!at("o.h5").exists());
     run("hals");
     assert!(at("o.party-00.h5").exists() && at("o.party-01.h5").exists());
-    run("fnmf --parties 2");
+    fs::rename(at("kept.h5"), at("o.h5")).unwrap();
     run("hals");
     assert!(!at("o.party-00.h5").exists() && !at("o.party-01.h5").exists(), "they belonged to what was replaced");
 }

@@ -119,7 +119,7 @@ fn files_of_parties_of_an_earlier_run_do_not_stay() {
     assert_eq!(names(dir.path()), ["o.h5", "x.party-04.h5"]);
     // An output that is no party's is not taken for one.
     fs::copy(at("o.h5"), at("o.party-01.h5")).unwrap();
-    run("fnmf --parties 3").refused(&["--output", "o.party-01.h5", "not one that fednmf wrote"]);
+    run("fnmf --parties 3").refused(&["--output", "o.party-01.h5", "fednmf did not write it"]);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_checkpoint_replaces_no_files_of_others() {
             .arg(at("c.h5"))
     };
     fs::write(at("c.party-00.g2.h5"), "my own, and older").unwrap();
-    run().refused(&["--checkpoint", "c.party-00.g2.h5", "not one that fednmf wrote"]);
+    run().refused(&["--checkpoint", "c.party-00.g2.h5", "fednmf did not write it"]);
     assert_eq!(names(dir.path()), ["c.party-00.g2.h5"]);
     fs::remove_file(at("c.party-00.g2.h5")).unwrap();
     run().ok();

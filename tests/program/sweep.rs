@@ -278,6 +278,11 @@ fn factors_of_a_sweep_have_the_names_of_the_matrix() {
         all["rel_error"].as_f64().unwrap()
     };
     assert!((error(&first) - error(&second)).abs() < 1e-12, "{first:?} {second:?}");
+    // Runs of the old names and a consensus of new ones would be one sweep of two tables.
+    let renamed = std::fs::read_to_string(at("same.csv")).unwrap().replace("r3,", "r99,");
+    std::fs::write(at("same.csv"), renamed).unwrap();
+    let again = fednmf(2, "sweep --k 2..3 --runs 2 --max-iters 20 --quiet --input").arg(at("same.csv"));
+    again.arg("--output").arg(at("sweep")).refused(&["another sweep", "other names of rows"]);
     // Without names on one side nothing can be matched, which is told.
     let text = std::fs::read_to_string(at("same.csv")).unwrap();
     let bare: String = text.lines().skip(1).map(|line| format!("{}\n", line.split_once(',').unwrap().1)).collect();

@@ -12,6 +12,9 @@ use crate::data::formats::text::TextBlocks;
 use crate::error::{Error, Result};
 use crate::output::progress::Progress;
 
+/// Whole numbers up to here are different floats.
+const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// Most values of a column: more are numbers, or names of the rows.
 const MOST_VALUES: usize = 1000;
 
@@ -64,6 +67,12 @@ pub fn prepare(
             prepared.rows[row].push((names.len() + place, 1.0));
         }
         names.extend(column.kind.labels(&column.name));
+    }
+    let empty = text.columns.iter().flatten().filter(|value| value.is_none()).count();
+    if empty > 0 {
+        let note =
+            format!("{path}: {empty} missing values (empty, NA, nan) have no column, so their rows have zeros there");
+        Progress::new(true, None).notes(&[note]);
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -132,9 +141,21 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
     Ok(text)
 }
 
+/// A value as it names its indicator: 1, 1.0 and 1e0 are one number. Codes such as 007, and whole numbers that a float cannot
+/// tell apart, stay as they are.
+fn canonical(value: &str) -> String {
+    let digits = value.trim_start_matches(['+', '-']);
+    let code = digits.starts_with('0') && digits[1..].starts_with(|c: char| c.is_ascii_digit());
+    match number(value.as_bytes()).filter(|x| x.abs() < MOST_EXACT) {
+        // The sum makes 0 of -0.
+        Some(x) if !code => format!("{}", x + 0.0),
+        _ => value.to_string(),
+    }
+}
+
 /// What a column is divided into.
 fn kind(name: &str, column: &[Option<String>], bins: Option<usize>) -> Result<Kind> {
-    let values: BTreeSet<&str> = column.iter().flatten().map(String::as_str).collect();
+    let values: BTreeSet<String> = column.iter().flatten().map(|value| canonical(value)).collect();
     let numbers: Option<Vec<f64>> = column.iter().flatten().map(|value| number(value.as_bytes())).collect();
     match (numbers, bins) {
         (Some(mut numbers), Some(bins)) if values.len() > bins => {
@@ -154,7 +175,7 @@ fn kind(name: &str, column: &[Option<String>], bins: Option<usize>) -> Result<Ki
                 "remove it, or use --index-col yes if it is the first and names the rows"
             }
         ))),
-        _ => Ok(Kind::Values(values.into_iter().map(str::to_string).collect())),
+        _ => Ok(Kind::Values(values.into_iter().collect())),
     }
 }
 
@@ -162,7 +183,10 @@ impl Kind {
     /// The indicator of a value, if there is one.
     fn place(&self, value: &str) -> Option<usize> {
         match self {
-            Kind::Values(values) => values.iter().position(|known| known == value),
+            Kind::Values(values) => {
+                let value = canonical(value);
+                values.iter().position(|known| canonical(known) == value)
+            }
             Kind::Cuts(cuts) => number(value.as_bytes()).map(|x| cuts.iter().filter(|cut| **cut < x).count()),
         }
     }
@@ -214,6 +238,19 @@ mod tests {
         assert!(
             prepare(&ragged, TableOptions::default(), None, None).unwrap_err().message.contains("row 1: has 1 fields")
         );
+    }
+
+    #[test]
+    fn a_number_has_one_column_however_it_is_written() {
+        let (_dir, path) = table("x,code\n1,007\n1.0,7\n2.50,07\n2.5,007\n");
+        let (made, rules) = prepare(&path, TableOptions::default(), None, None).unwrap();
+        assert_eq!(made.column_names.unwrap(), ["x=1", "x=2.5", "code=007", "code=07", "code=7"]);
+        assert_eq!(made.rows[1], vec![(0, 1.0), (4, 1.0)]);
+        let (_dir, other) = table("x,code\n25e-1,7\n");
+        let (made, _) = prepare(&other, TableOptions::default(), None, Some(rules)).unwrap();
+        assert_eq!(made.rows[0], vec![(1, 1.0), (4, 1.0)]);
+        assert_eq!(canonical("9007199254740993"), "9007199254740993");
+        assert_eq!(canonical("-0"), "0");
     }
 
     #[test]

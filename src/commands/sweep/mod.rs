@@ -79,7 +79,14 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
 
     // Tasks are dealt before any run starts: files that other jobs write meanwhile change nothing.
     let open = || -> Result<Vec<bool>> {
-        tasks.iter().map(|&task| sweep.done(task, checksum).map(|found| found.is_none())).collect()
+        let is_open = |&task| {
+            let done = sweep.done(task, checksum)?.is_some();
+            if done {
+                sweep.check_names(task)?;
+            }
+            Ok(!done)
+        };
+        tasks.iter().map(is_open).collect()
     };
     let open = comm.agree_on_error(if comm.is_root() { open() } else { Ok(Vec::new()) })?;
     let open = comm.broadcast_value(CONTROL, open);

@@ -151,6 +151,27 @@ impl Sweep<'_> {
         Ok(Some(stored.attributes().clone()))
     }
 
+    /// Checks that the file of a finished run has the names of the matrix, which the consensus gets. For rank 0, which knows them.
+    ///
+    /// # Errors
+    /// If it has others.
+    pub fn check_names(&self, task: Task) -> Result<()> {
+        let path = self.file(task);
+        let found = Stored::open(&path)?.names();
+        let others = |found: &Option<Vec<String>>, matrix: &Option<Vec<String>>| found.is_some() && found != matrix;
+        for (what, differ) in
+            [("rows", others(&found.rows, &self.names.rows)), ("columns", others(&found.columns, &self.names.columns))]
+        {
+            if differ {
+                return Err(Error::input(format!(
+                    "{}: belongs to another sweep: the matrix now has other names of {what}; give another directory with --output",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Performs one run and writes its file. Collective in the group.
     ///
     /// # Errors
