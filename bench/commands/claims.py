@@ -11,7 +11,7 @@ from pathlib import Path
 from commands import barycenters
 from commands.reproduce import figures
 from lib.program import ROOT
-from lib.report import wrap
+from lib.report import BUSY, wrap
 from lib.results import read_claims
 from lib.spec import Claim, Figure
 from lib.verdict import RULE, Comparison, decide
@@ -80,6 +80,8 @@ def row(claim: Claim, figure: Figure, record: Record | None) -> tuple[str, str]:
         verdict, decided, source = "undecided", "not yet run", "–"
     elif claim.name not in record.compared:
         reason = "not run, or without its data" if record.compared else "recorded without values by seed"
+        if claim.timed and record.compared:
+            reason = BUSY
         verdict, decided, source = "undecided", reason, origin(record, figure)
     else:
         decision = decide(record.compared[claim.name], claim.most)
@@ -131,7 +133,8 @@ NOTES = {
     "Decided by": "the comparison that decides, with its mean difference and interval; what the claim calls greater "
     "comes first, so that a positive difference is in favour of the claim.",
     "Tested as": "the parameters, where the paper leaves them open or needs data that is not available. The same words "
-    "are tested more than once if the answer depends on them.",
+    "are tested more than once if the answer depends on them. Verdicts on real data are about the sets that the record "
+    "has, which it names; few of them are the paper's.",
 }
 
 

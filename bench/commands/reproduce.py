@@ -54,10 +54,12 @@ def collect(figure: Figure, engine: Engine) -> tuple[list, Results]:
     return panels, results
 
 
-def compare(figure: Figure, results: Results) -> dict[str, list[Comparison]]:
-    """Returns the comparisons of each claim whose data is available."""
+def compare(figure: Figure, results: Results, busy: bool) -> dict[str, list[Comparison]]:
+    """Returns the comparisons of each claim whose data is available; on a busy machine none about measured time."""
     compared = {}
     for claim in figure.claims:
+        if busy and claim.timed:
+            continue
         try:
             found = list(claim.compare(results))
         except Missing:
@@ -69,7 +71,7 @@ def compare(figure: Figure, results: Results) -> dict[str, list[Comparison]]:
 
 def write(directory: Path, figure: Figure, panels: list, results: Results, setup: dict) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    compared = compare(figure, results)
+    compared = compare(figure, results, setup["busy"])
     write_csv(directory / "curves.csv", results)
     if compared:
         write_claims(directory / "claims.csv", compared)
@@ -89,7 +91,7 @@ def smoke(chosen: list[Figure], binary: Path) -> int:
                     for label, points in results[panel.name].items():
                         if len(points) < 2 and not panel.table and not isinstance(points[0].x, str):
                             raise RunFailed(f"{panel.name}, {label}: a curve of {len(points)} points")
-                setup = {"machine": "", "date": "", "version": "", "note": ""}
+                setup = {"machine": "", "date": "", "version": "", "note": "", "busy": False}
                 write(Path(folder, figure.name), figure, panels, results, setup)
                 seconds, runs = time.monotonic() - start, engine.started - started
                 print(f"ok      {figure.name:14} {runs:3} runs  {seconds:5.1f} s", flush=True)
@@ -124,7 +126,7 @@ def full(chosen: list[Figure], options) -> int:
             continue
         trace = next(iter(engine.known.values())).start
         version = f"{trace['version']} ({trace['git']})"
-        setup = {"machine": machine, "date": date, "version": version, "note": options.note}
+        setup = {"machine": machine, "date": date, "version": version, "note": options.note, "busy": options.busy}
         write(out / figure.name, figure, panels, results, setup)
         plot(figure, out / figure.name, SCRATCH)
         print(f"  {out / figure.name}  {time.monotonic() - start:.0f} s", flush=True)
@@ -162,6 +164,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", metavar="DIR", help="directory of the results [bench/runs/<date>-<machine>]")
     parser.add_argument("--machine", metavar="NAME", help="name of this machine in the results")
     parser.add_argument("--note", default="", metavar="TEXT", help="remark for the summary on how this was run")
+    parser.add_argument("--busy", action="store_true", help="other programs run here: decide no claim about time")
     parser.add_argument("--fresh", action="store_true", help="repeat cached runs")
     parser.add_argument("--finished", action="store_true", help="start no runs; omit panels whose runs are not cached")
     options = parser.parse_args(argv)

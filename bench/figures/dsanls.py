@@ -233,6 +233,7 @@ FIGURES = [
                 tested="Relative error against the best of the others when the first of them ends, on each set of the "
                 "record.",
                 compare=leads,
+                timed=True,
             ),
             Claim(
                 "early",
@@ -240,6 +241,7 @@ FIGURES = [
                 place="",
                 tested="Relative error at the third evaluation of HALS.",
                 compare=early,
+                timed=True,
             ),
             Claim(
                 "mu",
@@ -248,6 +250,7 @@ FIGURES = [
                 tested="Relative error of MU against HALS on most sets of the record.",
                 compare=slow_multiplicative,
                 most=True,
+                timed=True,
             ),
         ],
     ),
@@ -295,6 +298,7 @@ FIGURES = [
                 place="section 5.2.3, Figure 4",
                 tested="Relative error against the best of the others when the first of them ends, for each k.",
                 compare=leads,
+                timed=True,
             )
         ],
     ),

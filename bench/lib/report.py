@@ -10,6 +10,7 @@ from .results import Results
 from .spec import Figure, Missing
 from .verdict import Comparison, decide
 
+BUSY = "Times are compared on an idle machine only."
 SOURCES = {
     "prototype": "an independent single-process prototype of the algorithm, mean ± standard deviation over its seeds",
     "paper": "printed in the paper, measured on its data and machine",
@@ -40,7 +41,7 @@ def verdicts(figure: Figure, compared: dict[str, list[Comparison]], results: Res
             lines.append(wrap(f"- **{found.verdict.value}**: {what} {claim.tested} {deciding(found)}"))
         else:
             reasons = "; ".join(dict.fromkeys(results.missing.values()))
-            lines.append(wrap(f"- **not tested**: {what} {reasons}"))
+            lines.append(wrap(f"- **not tested**: {what} {BUSY if claim.timed else reasons}"))
     return lines
 
 

@@ -76,6 +76,7 @@ class Claim:
     tested: str  # what is compared, on which data
     compare: Callable[[Any], Iterable[Comparison]]
     most: bool = False  # holds if most comparisons do, instead of all
+    timed: bool = False  # about measured time: decided on an idle machine alone
 
 
 @dataclass
