@@ -15,7 +15,7 @@ fn main() {
         match content {
             Content::Matrix => drop(data::formats::hdf5::probe(&path, dataset.as_deref())),
             Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
-            Content::Names => drop(data::names::of_file(&path)),
+            Content::Names => [None, Some("raw/X")].into_iter().for_each(|of| drop(data::names::of_file(&path, of))),
         }
         return;
     }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::data::PARTY;
+use crate::data::{PARTY, highest_party};
 use crate::error::{Error, Result};
-use crate::privacy::{BudgetFile, PrivacyLoss};
+use crate::privacy::{BudgetFile, Charge, PrivacyLoss};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NoiseKind {
@@ -98,20 +98,11 @@ impl AccountArgs {
     /// What budget files say.
     fn kept(&self, path: &Path) -> Result<String> {
         let text = path.display().to_string();
-        let paths: Vec<String> = if text.contains(PARTY) {
-            let of = |party: usize| text.replace(PARTY, &party.to_string());
-            // The first is named even if it is missing, for the error.
-            (0..)
-                .map(of)
-                .enumerate()
-                .take_while(|(at, path)| *at == 0 || Path::new(path).exists())
-                .map(|(_, path)| path)
-                .collect()
-        } else {
-            vec![text]
-        };
+        // Of several files one that is missing is an error.
+        let last = if text.contains(PARTY) { highest_party(&text).unwrap_or(0) } else { 0 };
         let mut out = String::new();
-        for path in &paths {
+        for party in 0..=last {
+            let path = &text.replace(PARTY, &party.to_string());
             let at = |e: Error| e.at(format!("--budget {path}"));
             let read = std::fs::read_to_string(path).map_err(|e| {
                 at(Error::input(format!("cannot be read ({e}); name a file that a run with --budget wrote")))
@@ -172,21 +163,31 @@ fn budget_json(path: &str, budget: &BudgetFile) -> serde_json::Value {
     })
 }
 
+/// A sum without the last digits, which rounding fills.
+fn rounded(x: f64) -> f64 {
+    format!("{x:.12e}").parse().unwrap_or(x)
+}
+
 fn budget_table(path: &str, budget: &BudgetFile) -> String {
     let mut out = format!("{path}: a budget for all runs on its data\n\n");
     let width = budget.runs.iter().map(|run| run.method.len()).max().unwrap_or(0).max("method".len());
     let _ = writeln!(out, "{:16}  {:width$}  {:>12}  {:>10}  state", "run", "method", "epsilon", "delta");
     for run in &budget.runs {
         // A run that was killed, or still runs, has what it may spend.
-        let state = if run.ended { "ended" } else { "reserved" };
-        let (epsilon, delta) = (format!("{:.6}", run.epsilon), format!("{:e}", run.delta));
+        let state = match run {
+            Charge { killed: true, .. } => "killed: all that it reserved counts",
+            Charge { ended: true, .. } => "ended",
+            _ => "reserved",
+        };
+        let (epsilon, delta) = (format!("{:.6}", run.epsilon), format!("{:e}", rounded(run.delta)));
         let _ = writeln!(out, "{:16}  {:width$}  {epsilon:>12}  {delta:>10}  {state}", run.run, run.method);
     }
     let (epsilon, delta) = budget.spent();
     let _ = writeln!(
         out,
-        "\n{} run(s) have spent or reserved epsilon {epsilon:.6} together, delta {delta:e} (sum of epsilons: {:.6}).",
+        "\n{} run(s) have spent or reserved epsilon {epsilon:.6} together, delta {:e} (sum of epsilons: {:.6}).",
         budget.runs.len(),
+        rounded(delta),
         budget.simple().0
     );
     let _ = writeln!(

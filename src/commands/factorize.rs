@@ -215,6 +215,9 @@ impl RunArgs {
             }
         }
         let factor_scale = factor_scale(args.factor_scale, &*method)?;
+        if args.factor_scale.is_some() && args.output.is_none() && args.add_to.is_none() && args.report.is_none() {
+            return Err(Error::input("--factor-scale: is about the written factors; add --output, or leave it out"));
+        }
         positive("--threads", args.threads)?;
         if let Some(parties) = args.parties.filter(|parties| !(1..=MOST_PARTIES).contains(parties)) {
             return Err(Error::input(format!("--parties {parties}: must be from 1 to {MOST_PARTIES}")));

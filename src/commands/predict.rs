@@ -140,6 +140,8 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
     let tabs = [".tsv", ".tsv.gz"].iter().any(|end| path.ends_with(end));
     let first = FirstLines::read(&file, tabs)?;
     let mut blocks = TextBlocks::open(&file, first.offset(0).unwrap_or(0), 0, 1)?;
+    let notes: Vec<String> = first.note().into_iter().map(|note| format!("{path}: {note}")).collect();
+    Progress::new(true, None).notes(&notes);
     let mut out = String::new();
     let mut number = 0;
     while let Some((block, _)) = blocks.next_block()? {

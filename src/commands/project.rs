@@ -134,7 +134,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     progress.finish();
     let own = loaded.cuts.rows[comm.rank()].clone();
     let marks = match provenance.missing.marks() {
-        Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.rows,
+        Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.places.rows,
         None => Vec::new(),
     };
     let norm2 = loaded.statistics.norm2;

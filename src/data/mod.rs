@@ -34,7 +34,7 @@ pub use inspect::{Summary, inspect};
 pub use layout::{Cuts, Layout, Tile};
 pub use load::Loaded;
 pub use messages::{COUNTS, ENTRIES, HEADERS, LARGEST_ENTRY, MEMORY, NAMES, STATISTICS};
-pub use open::{Input, open};
+pub use open::{Input, highest_party, open};
 pub use spec::{InputSpec, PARTY, Scale, Source, Stack, Threshold};
 pub use split::PartySplit;
 pub use synthetic::{PlantedTiles, Synthetic};

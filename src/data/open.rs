@@ -12,7 +12,7 @@ use crate::data::formats::values::Values;
 use crate::data::header::Header;
 use crate::data::messages::HEADERS;
 use crate::data::names;
-use crate::data::spec::{InputSpec, PARTY, Source, Stack, party_path};
+use crate::data::spec::{InputSpec, PARTY, Source, Stack, party_path, party_paths};
 use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
 
@@ -121,6 +121,12 @@ fn party_files(
                     parties.count
                 )));
             };
+            let spellings = party_paths(pattern, party).count();
+            if spellings > 1 && pattern.contains(PARTY) {
+                return Err(Error::input(format!(
+                    "{pattern}: {spellings} files have the number {party}, with leading zeros and without; remove all but one"
+                )));
+            }
             let mut file = read_header(&path, dataset, spec.table, spec.private)?;
             if file.needs_counts() {
                 // What a party's numbers are is its own business.
@@ -134,7 +140,8 @@ fn party_files(
         if numbered && parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some()
         {
             return Err(Error::input(format!(
-                "{pattern}: there are more files than the {} parties; give their number (--parties)",
+                "{pattern}: there are more files than the {} parties (--parties, or one for each rank); give a party for each of them, or \
+                 move the others away",
                 parties.count
             )));
         }
@@ -183,11 +190,11 @@ fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Resul
     }
     let seen = if comm.is_root() { spec.files().len() } else { 0 };
     let count = comm.broadcast_value(HEADERS, seen).max(comm.size());
-    let beyond = if comm.is_root() { highest_party(pattern) } else { None };
-    let beyond = comm.broadcast_value(HEADERS, beyond);
-    match beyond.filter(|&last| last >= count) {
-        Some(last) => Err(Error::input(format!(
-            "{pattern}: there is a file for party {last}, but none for party {count}; number the files from 0 without gaps, or give \
+    let beyond = if comm.is_root() { highest_party(pattern).filter(|&last| last >= count) } else { None };
+    let beyond = beyond.and_then(|last| Some((last, (0..last).find(|&party| party_path(pattern, party).is_none())?)));
+    match comm.broadcast_value(HEADERS, beyond) {
+        Some((last, lacking)) => Err(Error::input(format!(
+            "{pattern}: there is a file for party {last}, but none for party {lacking}; number the files from 0 without gaps, or give \
              their number (--parties)"
         ))),
         None => Ok(count),
@@ -195,7 +202,7 @@ fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Resul
 }
 
 /// The largest number that stands for `{party}` in the name of an existing file.
-fn highest_party(pattern: &str) -> Option<usize> {
+pub fn highest_party(pattern: &str) -> Option<usize> {
     let path = Path::new(pattern);
     let name = path.file_name()?.to_str()?;
     let (before, after) = name.split_once(PARTY)?;

@@ -184,10 +184,16 @@ impl InputSpec {
 
 /// The `{party}` file of a party, whose number may have leading zeros.
 pub fn party_path(pattern: &str, party: usize) -> Option<String> {
-    [format!("{party}"), format!("{party:02}"), format!("{party:03}"), format!("{party:04}")]
-        .iter()
-        .map(|number| pattern.replace(PARTY, number))
-        .find(|path| Path::new(path).exists())
+    party_paths(pattern, party).next()
+}
+
+/// All files with the number of a party.
+pub fn party_paths(pattern: &str, party: usize) -> impl Iterator<Item = String> {
+    let mut paths = [format!("{party}"), format!("{party:02}"), format!("{party:03}"), format!("{party:04}")]
+        .map(|number| pattern.replace(PARTY, &number))
+        .to_vec();
+    paths.dedup();
+    paths.into_iter().filter(|path| Path::new(path).exists())
 }
 
 fn file(text: &str) -> Result<Source> {

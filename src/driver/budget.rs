@@ -29,7 +29,8 @@ pub fn reserve(settings: &Settings, comm: &Communicator, parties: Parties, relea
         let (is_new, mut before) = (!path.exists(), None);
         change(&path, &mut limit, |file| {
             let loss = Some(releases.reserved_loss());
-            let charge = Charge { run: run.clone(), method: name.into(), epsilon, delta, loss, ended: false };
+            let charge =
+                Charge { run: run.clone(), method: name.into(), epsilon, delta, loss, ended: false, killed: false };
             before = file.reserve(charge)?;
             Ok(())
         })?;

@@ -152,7 +152,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     let (fingerprints, parties) = (own_fingerprints(&settings, comm, &divided), divided.parties);
     let view = view.map(|file| view::Viewing::new(file, comm, &settings, divided.parties, &divided.loaded));
     let building = Instant::now();
-    let mut algorithm = build(&settings, comm, divided, kernels, resuming)?;
+    let (mut algorithm, marks) = build(&settings, comm, divided, kernels, resuming)?;
     let building = building.elapsed().as_secs_f64();
     let private_factor = hosted.is_some() && has_private_factor(&*algorithm, comm);
     let annotations = match public {
@@ -163,7 +163,11 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     };
     note_choices(&settings, &*algorithm, &mut progress);
     warn_unobserved(&*algorithm, &mut progress);
-    start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
+    let left_out = left_out(&settings, header.sparse, marks);
+    identity.extend(left_out.clone());
+    let mut parameters = parameters(&settings, &*algorithm, threshold, divisor);
+    parameters.extend(left_out);
+    start["params"] = parameters.into();
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
@@ -391,14 +395,14 @@ fn quantile_threshold<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Optio
     loaded.threshold.filter(|_| matches!(settings.input.binarize, Some(data::Threshold::Quantile(_))))
 }
 
-/// Builds the method. Collective.
+/// Builds the method; with the checksum of the marks of `--missing FILE`. Collective.
 fn build<T: Precision>(
     settings: &Settings,
     comm: &Communicator,
     divided: Divided<T>,
     kernel: ProductKernels,
     resuming: bool,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> Result<(Box<dyn Algorithm<T>>, Option<u64>)> {
     let Divided { loaded, parties, .. } = divided;
     let shape = (loaded.header.rows, loaded.header.cols);
     let groups = settings.method.groups();
@@ -411,7 +415,8 @@ fn build<T: Precision>(
     let initial = start
         .map(|path| Initial::open(path, shape, (settings.k, settings.input.transpose), &names, comm))
         .transpose()?;
-    let missing = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
+    let marks = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
+    let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
     let problem = Problem {
         missing,
         resuming,
@@ -425,7 +430,7 @@ fn build<T: Precision>(
         carry_on: settings.carry_on,
         comm: comm.clone(),
     };
-    comm.agree_on_error(T::build(&*settings.method, problem))
+    Ok((comm.agree_on_error(T::build(&*settings.method, problem))?, checksum))
 }
 
 /// What a resumed run must have in common with the run that wrote the checkpoint.
@@ -436,6 +441,16 @@ fn identity<T: Real>(settings: &Settings, header: &Header, divided: &Divided<T>)
     identity.insert("split".into(), divided.split.clone().into());
     identity.insert("checksum".into(), checksum(settings, &divided.loaded));
     identity
+}
+
+/// What decides beside the options which entries a run leaves out.
+fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.extend(marks.map(|marks| (missing::MARKS.to_string(), missing::checksum_text(marks).into())));
+    if settings.method.groups().missing.is_some_and(|group| group.holdout > 0.0) {
+        all.insert(missing::HELD_OUT_OF_SPARSE.into(), sparse.into());
+    }
+    all
 }
 
 /// A hash of the data; null for private data, of which even a hash tells something.

@@ -322,6 +322,26 @@ pub fn is_one(attributes: &Map<String, Value>) -> bool {
     attributes.get("encoding-type").is_some_and(|kind| kind == "anndata")
 }
 
+/// Whether an AnnData file has nothing but the factors, what is told of them, and the names of observations and variables.
+pub fn holds_factors_alone(file: &File) -> bool {
+    let own: [(&str, &[&str]); 8] = [
+        ("obs", &["_index"]),
+        ("var", &["_index"]),
+        ("obsm", &["X_nmf"]),
+        ("varm", &["NMF"]),
+        ("uns", &["nmf"]),
+        ("layers", &[]),
+        ("obsp", &[]),
+        ("varp", &[]),
+    ];
+    let known = |group: &String| {
+        let members = file.group(group).and_then(|group| group.member_names());
+        let own = own.iter().find(|(name, _)| name == group);
+        own.zip(members.ok()).is_some_and(|((_, own), members)| members.iter().all(|name| own.contains(&&**name)))
+    };
+    file.member_names().is_ok_and(|groups| groups.iter().all(known))
+}
+
 /// The contents of `uns/nmf`: what other formats have as root attributes.
 ///
 /// # Errors

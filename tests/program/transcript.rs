@@ -47,6 +47,23 @@ fn a_transcript_has_every_message_of_the_ledger_and_no_change_goes_unnoticed() {
     fednmf(0, "audit verify").arg(file("cut.jsonl")).refused(&["cut.jsonl", "line 5", "no signature"]);
 }
 
+/// What leaves with an output and a report is in the message table, also where ranks are one domain of trust.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn transcripts_of_runs_with_all_outputs_are_verified() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (algo, more) in [("hals", ""), ("kl-cd", ""), ("dsanls", ""), ("fnmf", "--parties 2")] {
+        let at = |end: &str| file(&format!("{algo}.{end}"));
+        let run = fednmf(2, &format!("--algo {algo} {more} -k 3 --max-iters 3 --input")).arg(data("digits.npy"));
+        let run = run.arg("--transcript").arg(at("jsonl")).arg("--output").arg(at("h5"));
+        run.arg("--report").arg(at("html")).arg("--checkpoint").arg(at("ckpt.h5")).ok();
+        for rank in 0..2 {
+            verified(&at(&format!("rank-0{rank}.jsonl")), &[]);
+        }
+    }
+}
+
 /// What is refused on one rank leaves nothing on another, and takes nothing away that was there before.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]

@@ -623,12 +623,13 @@ mod tests {
         };
         let claimed = plan.epsilon(RELEASES);
         let whole = audit(asked);
-        let by_mu = PrivacyLoss::Gaussian { mu: whole.mu }.epsilon(1, 1e-5);
-        assert!(whole.epsilon < claimed && by_mu < claimed, "{whole:?} {by_mu} {claimed}");
-        assert!(whole.epsilon > 0.15 * claimed && by_mu > 0.4 * claimed, "{whole:?} {by_mu} {claimed}");
+        let by_mu = |mu: f64| PrivacyLoss::Gaussian { mu }.epsilon(1, 1e-5);
+        assert!(whole.epsilon < claimed && by_mu(whole.mu) < claimed, "{whole:?} {claimed}");
+        assert!(whole.epsilon > 0.15 * claimed && by_mu(whole.mu) > 0.4 * claimed, "{whole:?} {claimed}");
         let broken =
             audit(NoiseRequest { epsilon: None, noise: Some(0.1 * plan.noise()), releases: u64::MAX, ..asked });
-        assert!(broken.epsilon > claimed && broken.mu > 2.0 * whole.mu, "{broken:?} {claimed}");
+        // So many runs prove no ε above 5, but μ.
+        assert!(by_mu(broken.mu) > claimed && broken.mu > 2.0 * whole.mu, "{broken:?} {claimed}");
     }
 
     #[test]

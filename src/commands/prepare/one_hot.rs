@@ -100,7 +100,9 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
     let skipped = usize::from(index);
     let of_index =
         if index { format!(", the first column, {}, as names of the rows", names[0]) } else { String::new() };
-    Progress::new(true, None).notes(&[format!("{}: the first line is taken as a header{of_index}", file.path)]);
+    let header = format!("the first line is taken as a header{of_index}");
+    let notes = [Some(header), first.note()].into_iter().flatten().map(|note| format!("{}: {note}", file.path));
+    Progress::new(true, None).notes(&notes.collect::<Vec<_>>());
     let mut text = Text {
         columns: vec![Vec::new(); names.len() - skipped],
         names: names[skipped..].to_vec(),

@@ -21,7 +21,7 @@ pub struct FirstLines {
     /// Positions and texts. The first two are whole; of the others there are at least the first fields.
     lines: Vec<(u64, Vec<u8>)>,
     /// How many comments are above the table.
-    pub comments: usize,
+    comments: usize,
 }
 
 impl FirstLines {
@@ -75,6 +75,12 @@ impl FirstLines {
             lines.splice(..0, comments.pop());
         }
         Ok(FirstLines { separator, lines, comments: comments.len() })
+    }
+
+    /// What was left out, for the user.
+    pub fn note(&self) -> Option<String> {
+        let count = self.comments;
+        (count > 0).then(|| format!("{count} line(s) above the table that begin with # are comments"))
     }
 
     /// The fields of each line.

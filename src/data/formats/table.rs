@@ -80,9 +80,7 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
             row.len()
         )));
     }
-    let comments = (lines.comments > 0)
-        .then(|| format!("{} line(s) above the table that begin with # are comments", lines.comments));
-    let notes: Vec<String> = [judged.note(&all[0], row), comments].into_iter().flatten().collect();
+    let notes: Vec<String> = [judged.note(&all[0], row), lines.note()].into_iter().flatten().collect();
     let (note, doubt) = ((!notes.is_empty()).then(|| notes.join("; ")), judged.doubt());
     Ok(Table { separator: lines.separator, labels: judged.labels, start, cols: columns, note, doubt })
 }
@@ -352,7 +350,11 @@ mod tests {
         let read = |text: &str| with_file(text, |file| names(file, false, AUTO)).unwrap();
         let list = |names: Option<Vec<String>>| names.map(|names| names.join("|"));
         for (text, columns, rows) in [
-            (",\"a \"\"x\"\"\",b\nr,1,2\n# no row\n\ns,3,4\n", Some("a \"x\"|b"), Some("r|s")),
+            ("# by hand\n,\"a \"\"x\"\"\",b\nr,1,2\n\ns,3,4\n", Some("a \"x\"|b"), Some("r|s")),
+            // Below the comments # is a character like others, and a line of names above the rows is their header.
+            ("well,a,b\n#1,1,2\n#2,3,4\n", Some("a|b"), Some("#1|#2")),
+            ("# 3 by 2\n#well,a,b\nx,1,2\ny,3,4\n", Some("a|b"), Some("x|y")),
+            ("#1,1,2\nx,1,2\ny,3,4\n", None, Some("x|y")),
             ("a b\nr 1 2\n", Some("a|b"), Some("r")),
             ("a,b\n7,2\n", Some("a|b"), None),
             ("r,1,2\ns,3,4\n", None, Some("r|s")),

@@ -186,6 +186,8 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
     if used > 3 {
         parts.push("the columns after user, item and value are not used");
     }
+    let comments = lines.note();
+    parts.extend(comments.as_deref());
     let note = (!parts.is_empty()).then(|| parts.join("; "));
     Ok(Triples { separator: lines.separator, labels: Labels { header, index_col }, start, width, note, keys: None })
 }

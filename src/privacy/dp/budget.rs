@@ -36,6 +36,10 @@ pub struct Charge {
     pub loss: Option<RunLoss>,
     /// Whether the run has ended, so that `epsilon` is what it spent and not what it may spend.
     pub ended: bool,
+    /// Whether the run was resumed after it ended without a word (a killed process). How much had left the parties is not known, so
+    /// that all that was reserved stays spent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub killed: bool,
 }
 
 /// The privacy loss of all releases of a run.
@@ -135,7 +139,8 @@ impl BudgetFile {
         }
         let place = self.runs.iter().position(|other| other.run == charge.run);
         let before = place.map(|place| self.runs.remove(place));
-        self.runs.push(charge);
+        let killed = before.as_ref().is_some_and(|before| before.killed || !before.ended);
+        self.runs.push(Charge { killed, ..charge });
         Ok(before)
     }
 
@@ -145,11 +150,13 @@ impl BudgetFile {
         self.runs.extend(before);
     }
 
-    /// Replaces what a run might have spent by what it spent.
+    /// Replaces what a run might have spent by what it spent, if all of its processes have told.
     pub fn settle(&mut self, run: &str, epsilon: f64, loss: RunLoss) {
         for charge in self.runs.iter_mut().filter(|charge| charge.run == run) {
-            charge.epsilon = epsilon;
-            charge.loss = Some(loss);
+            if !charge.killed {
+                charge.epsilon = epsilon;
+                charge.loss = Some(loss);
+            }
             charge.ended = true;
         }
     }
@@ -191,11 +198,32 @@ mod tests {
     use super::*;
 
     fn charge(run: &str, epsilon: f64, delta: f64, loss: Option<RunLoss>) -> Charge {
-        Charge { run: run.into(), method: "felb".into(), epsilon, delta, loss, ended: false }
+        Charge { run: run.into(), method: "felb".into(), epsilon, delta, loss, ended: false, killed: false }
     }
 
     fn gaussian_run(run: &str, epsilon: f64, delta: f64) -> Charge {
         charge(run, epsilon, delta, Some(RunLoss { loss: PrivacyLoss::gaussian(epsilon, delta, 1), grid: 0.0 }))
+    }
+
+    /// A killed process may have released all that was reserved, whatever the checkpoint remembers.
+    #[test]
+    fn a_run_that_was_killed_has_spent_what_it_reserved() {
+        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
+        let mut budget = BudgetFile::new(1.0);
+        budget.reserve(charge("run", 0.5, 1e-6, None)).unwrap();
+        budget.settle("run", 0.02, loss);
+        budget.reserve(charge("run", 0.5, 1e-6, None)).unwrap();
+        budget.settle("run", 0.03, loss);
+        assert_eq!(budget.simple().0, 0.03);
+        // The next process says nothing at its end.
+        budget.reserve(charge("run", 0.5, 1e-6, None)).unwrap();
+        let mut budget = BudgetFile::parse(&budget.text()).unwrap();
+        for _ in 0..2 {
+            budget.reserve(charge("run", 0.5, 1e-6, None)).unwrap();
+            budget.settle("run", 0.04, loss);
+            assert_eq!((budget.simple().0, budget.runs[0].ended), (0.5, true));
+            budget = BudgetFile::parse(&budget.text()).unwrap();
+        }
     }
 
     #[test]
@@ -207,7 +235,6 @@ mod tests {
         let refused = budget.reserve(charge("another", 1e-3, 1e-6, None)).unwrap_err();
         assert!(refused.message.contains("10 earlier run(s)"), "{refused}");
         // A resumed run has its place; one that spent less leaves the rest.
-        budget.reserve(charge("run 3", 0.1, 1e-6, None)).unwrap();
         assert!(budget.reserve(charge("run 3", 0.2, 1e-6, None)).is_err());
         let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
         budget.settle("run 3", 0.02, loss);

@@ -55,7 +55,10 @@ impl Method for KlCdArgs {
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         // What the factors say of an entry, then for each coordinate a ratio, slope, curvature and the new fit; about every second
         // step has its slope checked.
-        Ok(Some(super::cost(workload, ranks, 2.0 + 9.0 * self.inner_sweeps as f64)))
+        let mut cost = super::cost(workload, ranks, 2.0 + 9.0 * self.inner_sweeps as f64);
+        // What is known of the other factor at the nonzeros of a row.
+        cost.factors += (size_of::<f64>() * workload.m.max(workload.n) * workload.k) as f64;
+        Ok(Some(cost))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
