@@ -54,23 +54,20 @@ def newest(figure: Figure) -> Record | None:
     return max(found, key=lambda record: (record.date, record.directory.parent.name), default=None)
 
 
-def changes_since(record: Record, figure: Figure) -> int | None:
-    """Returns how many commits changed the methods of a figure since its record; `None` without the history."""
+def has_changed(record: Record, figure: Figure) -> bool:
+    """Returns whether the methods of a figure have changed since its record, as far as the history is here."""
     folders = SOURCES[figure.name.split("-")[0]]
     paths = [f"src/algorithms/{folder}" for folder in folders]
     command = ["git", "rev-list", "--count", f"{record.commit}..HEAD", "--", *paths]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return int(done.stdout) if done.returncode == 0 else None
+    return done.returncode == 0 and int(done.stdout) > 0
 
 
 def origin(record: Record, figure: Figure) -> str:
     """Returns the date and commit of a record, and whether the methods have changed since."""
     link = (record.directory / "summary.md").relative_to(PAGE.parent)
     text = f"[{record.date}]({link}), {record.commit[:7]}"
-    changes = changes_since(record, figure)
-    if changes is None:
-        return text
-    return text + (f"; methods changed since ({changes} commits)" if changes else "")
+    return text + ("; methods changed since" if has_changed(record, figure) else "")
 
 
 def row(claim: Claim, figure: Figure, record: Record | None) -> tuple[str, str]:

@@ -14,6 +14,7 @@ use super::{budget, kernels, metadata, missing, precision, report, view};
 use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
+use crate::algorithms::network::ppdnmf::GRAPH;
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::shared::sketched_step::StepArgs;
@@ -165,6 +166,8 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     warn_unobserved(&*algorithm, &mut progress);
     let left_out = left_out(&settings, header.sparse, marks);
     identity.extend(left_out.clone());
+    let graph = algorithm.decisions().into_iter().find(|(name, _)| *name == GRAPH);
+    identity.extend(graph.map(|(name, digest)| (name.to_string(), digest)));
     let mut parameters = parameters(&settings, &*algorithm, threshold, divisor);
     parameters.extend(left_out);
     start["params"] = parameters.into();

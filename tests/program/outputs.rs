@@ -225,5 +225,6 @@ fn components_are_written_by_weight_and_at_a_common_scale() {
         "fnmf",
         "parties",
     ]);
-    fednmf(2, &format!("{line} as-found --input")).arg(data("digits.npy")).ok();
+    let kept = fednmf(2, &format!("{line} as-found --input")).arg(data("digits.npy"));
+    kept.arg("--output").arg(file("parties.h5")).ok();
 }

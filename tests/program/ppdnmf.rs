@@ -195,6 +195,17 @@ fn impossible_options_are_refused() {
     fednmf(1, "--algo hals --topology ring").refused(&["--topology", "ppdnmf"]);
     std::fs::write(&file, "0 1\n2 3\n1 2\n").unwrap();
     fednmf(2, &format!("{line} --topology")).arg(&file).ok();
+    // A file of other edges is another run.
+    let checkpoint = dir.path().join("c.h5");
+    let resumed = |iterations: usize| {
+        let more = format!("--checkpoint {} --resume --max-iters {iterations} --topology", checkpoint.display());
+        fednmf(2, &format!("{line} {more}")).arg(&file)
+    };
+    resumed(2).ok();
+    std::fs::write(&file, "2 3\n# in another order\n0 1\n1 2\n").unwrap();
+    resumed(3).ok();
+    std::fs::write(&file, "0 1\n2 3\n0 3\n").unwrap();
+    resumed(4).refused(&["c.h5", "graph"]);
     // An entry outside the range ends the run, whichever rank it is on.
     let output = fednmf(3, &format!("{line} --x-range 0.1")).run();
     assert_eq!(output.code, Some(1), "{}", output.stderr);

@@ -58,6 +58,8 @@ fn a_pair_of_ambiguous_names_is_refused_on_any_line() {
     fednmf(0, "-k 1 --max-iters 5 --input").arg(at("x.csv")).arg("--output").arg(at("f.h5")).ok();
     for pairs in ["x,a\ny,b\n", "y,b\nx,a\n"] {
         std::fs::write(at("p.csv"), pairs).unwrap();
-        fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).refused(&["x is the name of several rows"]);
+        let asked = fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).run();
+        assert_eq!(asked.code, Some(2), "{asked:?}");
+        assert!(asked.stderr.contains("x is the name of several rows"), "{asked:?}");
     }
 }

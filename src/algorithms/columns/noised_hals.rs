@@ -282,7 +282,7 @@ pub fn term_of(columns: &Array2<f64>, u: &Array2<f64>, clip: Option<f64>) -> Vec
     let mut party = Party {
         index: 0,
         cols: 0..n,
-        block: Private::new(Block::Dense(columns.clone())),
+        block: Private::new(Block::Dense(columns.as_standard_layout().into_owned())),
         v: Private::new(Order::Components.zeros(n, k)),
         rhs: Order::Components.zeros(n, k),
     };

@@ -113,7 +113,7 @@ impl Sweep<'_> {
         let mut all = all.as_object().cloned().unwrap_or_default();
         all.extend(self.preparation());
         if self.left_out.holdout > 0.0 {
-            all.insert(HELD_OUT_OF_SPARSE.into(), self.sparse.into());
+            all.insert(HELD_OUT_OF_SPARSE.into(), u8::from(self.sparse).into());
         }
         all
     }

@@ -254,6 +254,9 @@ pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: 
     init::u(seed, &(0..m), 3.0 * init::scale(data.statistics.sum, (m, n), k), out);
 }
 
+/// The decision that names the edges, which a resumed run must have in common with the run that it continues.
+pub const GRAPH: &str = "graph";
+
 /// The graph of a topology; rank 0 alone reads the file. Collective.
 fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
     let listing = match topology {
@@ -293,6 +296,7 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         ("eta", penalties.eta.into()),
         ("g_max", penalties.g_max.into()),
         ("edges", graph.edges.len().into()),
+        (GRAPH, graph.digest().into()),
         ("diameter", graph.diameter.into()),
         ("slots", vault.as_ref().map_or(1, Vault::slots).into()),
     ];

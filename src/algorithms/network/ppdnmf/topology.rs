@@ -5,9 +5,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 
 use crate::algorithms::parameters::{self, Parsed};
 use crate::error::{Error, Result};
+use crate::privacy::transcript::hex;
 use crate::random::{Purpose, Stream};
 
 /// An undirected, connected graph without loops.
@@ -140,6 +142,15 @@ fn read(path: &Path, listing: &str, n: usize, pairs: &mut Vec<(usize, usize)>) -
 }
 
 impl Graph {
+    /// A digest of the edges.
+    pub fn digest(&self) -> String {
+        let mut edges = self.edges.clone();
+        edges.sort_unstable();
+        let mut hash = Sha256::new();
+        edges.iter().flat_map(|&(a, b)| [a as u64, b as u64]).for_each(|party| hash.update(party.to_le_bytes()));
+        hex(&hash.finalize()[..8])
+    }
+
     fn new(n: usize, pairs: Vec<(usize, usize)>) -> Result<Self> {
         let mut edges: Vec<(usize, usize)> =
             pairs.into_iter().filter(|(i, j)| i != j).map(|(i, j)| (i.min(j), i.max(j))).collect();
