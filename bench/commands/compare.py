@@ -49,6 +49,8 @@ METHODS = ["auto"]
 SMOKE_CASES = ["planted", "cells", "digits"]
 # After the first round, only programs within this factor of the fastest one are repeated.
 REPEATED = 2.5
+# How many times as long they run then, since the target may fall; and if none reached the target.
+LONGER, EXTENDED = 2, 4
 LOCAL = ("--binary", "--work", "--out", "--prefix")  # options that say nothing about a measurement
 
 
@@ -232,20 +234,18 @@ def iterations_within_budget(points, seconds, most):
     return int(min(most, max(TRIAL, seconds / max(pace, 1e-6))))
 
 
-def contenders(plans, histories):
-    """Returns the plans to repeat: fednmf, and the baselines that were close to the fastest one in the first round.
+def contenders(histories):
+    """Returns the keys of the baselines that were close to the fastest one in the first round, and whether any was.
 
     `histories` maps the key of an entry to its history. If no baseline reached the target, the two with the lowest
-    error are repeated.
+    error count as close.
     """
     target = TOLERANCE * min(error for points in histories.values() for _, _, error in points)
     others = {key: points for key, points in histories.items() if key[0] != OURS}
     times = {key: time[0] for key, points in others.items() if (time := reached(points, target))}
     if times:
-        kept = {key for key, seconds in times.items() if seconds <= REPEATED * min(times.values())}
-    else:
-        kept = sorted(others, key=lambda key: min(error for _, _, error in others[key]))[:2]
-    return [plan for plan in plans if plan[0].program == OURS or plan[0].key in kept]
+        return [key for key, seconds in times.items() if seconds <= REPEATED * min(times.values())], True
+    return sorted(others, key=lambda key: min(error for _, _, error in others[key]))[:2], False
 
 
 def measure(options, case, precision, ranks):
@@ -253,7 +253,7 @@ def measure(options, case, precision, ranks):
 
     Returns (entry, round, history) triples, (recovery, ARI) by entry and round, and the command lines.
     """
-    plans, trials, results, found, commands = [], {}, [], {}, []
+    plans, trials, results, found = [], {}, {}, {}
     seconds = options.budgets.get(case.name, options.budgets[""])
     for entry in entries(options, case, precision):
         if entry.stops_by_time:
@@ -265,20 +265,31 @@ def measure(options, case, precision, ranks):
         if len(points) > 1:
             iterations = iterations_within_budget(points, seconds, options.most)
         plans.append((entry, iterations))
-    for turn in range(options.rounds):
-        if turn == 1:
-            plans = contenders(plans, {entry.key: points for entry, _, points in results if points})
+
+    def run_all(turn):
         shift = turn * len(plans) // options.rounds
         for entry, iterations in plans[shift:] + plans[:shift]:
             if turn == 0 and iterations == TRIAL and entry in trials:
                 run = trials[entry]  # the trial has spent the seconds of a run, or has failed
             else:
                 run = entry.run(options, case, ranks, iterations, turn, seconds)
-            results.append((entry, turn, run.points))
+            results[entry, turn] = run
             found[case.name, ranks, entry.key, turn] = quality(case.known, run.factors)
-            if turn == 0:
-                commands.append(f"{case.name}, {ranks} ranks: {without_directories(run.command)}")
-    return results, found, commands
+
+    run_all(0)
+    commands = [f"{case.name}, {ranks} ranks: {without_directories(run.command)}" for run in results.values()]
+    if options.rounds > 1:
+        close, any_reached = contenders({entry.key: run.points for (entry, _), run in results.items() if run.points})
+        plans = [plan for plan in plans if plan[0].program == OURS or plan[0].key in close]
+        factor = LONGER if any_reached else EXTENDED
+        seconds *= factor
+        plans = [(entry, n if entry.program == OURS else factor * n) for entry, n in plans]
+        if not any_reached:
+            trials.clear()
+            run_all(0)
+        for turn in range(1, options.rounds):
+            run_all(turn)
+    return [(entry, turn, run.points) for (entry, turn), run in results.items()], found, commands
 
 
 def write_curves(file, results_by_case):
