@@ -40,17 +40,16 @@ from lib.baselines import (
     RcppMl,
     Sklearn,
 )
-from lib.comparison import OURS, TOLERANCE, reached, rows_of, summary, write_rows
+from lib.comparison import OURS, TOLERANCE, reached, read_rows, rows_of, summary, write_rows
 from lib.matrices import CASES, Case
 from lib.program import ROOT, add_binary_option, cpu_model, find_binary, machine_name, run_traced, thin
 from lib.quality import quality
 
 METHODS = ["auto"]
 SMOKE_CASES = ["planted", "cells", "digits"]
-# After the first round, only programs within this factor of the fastest one are repeated.
-REPEATED = 2.5
-# How many times as long they run then, since the target may fall; and if none reached the target.
-LONGER, EXTENDED = 2, 4
+# How many times as long the closest programs run from the second round on, since the target may fall; the same if none
+# reached the target.
+LONGER, EXTENDED = 1.5, 3
 LOCAL = ("--binary", "--work", "--out", "--prefix")  # options that say nothing about a measurement
 
 
@@ -113,6 +112,13 @@ def parse(argv):
     )
     add("--most", type=int, default=400, help="most iterations of a run [%(default)s]")
     add("--minutes", type=float, default=float("inf"), help="start no further matrix after that time [no limit]")
+    add(
+        "--repeat-within",
+        type=float,
+        default=1.5,
+        metavar="FACTOR",
+        help="repeat programs that took at most so many times as long as the fastest other program [%(default)s]",
+    )
     add("--timeout", type=float, default=600.0, help="time limit of a run in seconds [%(default)s]")
     add("--mpirun", default="mpirun --oversubscribe --bind-to core", help="launcher [%(default)s]")
     add("--prefix", default="", help="words before each command, such as nice")
@@ -123,6 +129,7 @@ def parse(argv):
         help="directory of the matrices, 3 GB [TMPDIR/fednmf-bench]",
     )
     add("--out", metavar="DIR", help="directory of the results [bench/runs/<date>-<machine>/compare]")
+    add("--append", action="store_true", help="keep the other matrices of a record in --out")
     add("--smoke", action="store_true", help="one round of few iterations")
     options = parser.parse_args(argv)
     options.cases = options.cases or (SMOKE_CASES if options.smoke else list(CASES))
@@ -234,7 +241,7 @@ def iterations_within_budget(points, seconds, most):
     return int(min(most, max(TRIAL, seconds / max(pace, 1e-6))))
 
 
-def contenders(histories):
+def contenders(histories, factor):
     """Returns the keys of the baselines that were close to the fastest one in the first round, and whether any was.
 
     `histories` maps the key of an entry to its history. If no baseline reached the target, the two with the lowest
@@ -244,7 +251,7 @@ def contenders(histories):
     others = {key: points for key, points in histories.items() if key[0] != OURS}
     times = {key: time[0] for key, points in others.items() if (time := reached(points, target))}
     if times:
-        return [key for key, seconds in times.items() if seconds <= REPEATED * min(times.values())], True
+        return [key for key, seconds in times.items() if seconds <= factor * min(times.values())], True
     return sorted(others, key=lambda key: min(error for _, _, error in others[key]))[:2], False
 
 
@@ -279,11 +286,12 @@ def measure(options, case, precision, ranks):
     run_all(0)
     commands = [f"{case.name}, {ranks} ranks: {without_directories(run.command)}" for run in results.values()]
     if options.rounds > 1:
-        close, any_reached = contenders({entry.key: run.points for (entry, _), run in results.items() if run.points})
+        histories = {entry.key: run.points for (entry, _), run in results.items() if run.points}
+        close, any_reached = contenders(histories, options.repeat_within)
         plans = [plan for plan in plans if plan[0].program == OURS or plan[0].key in close]
         factor = LONGER if any_reached else EXTENDED
         seconds *= factor
-        plans = [(entry, n if entry.program == OURS else factor * n) for entry, n in plans]
+        plans = [(entry, n if entry.program == OURS else int(factor * n)) for entry, n in plans]
         if not any_reached:
             trials.clear()
             run_all(0)
@@ -302,6 +310,20 @@ def write_curves(file, results_by_case):
                 writer.writerow([case, ranks, entry.program, entry.method, precision, turn, *measured])
 
 
+def earlier_record(out, cases):
+    """Returns what a record has of other matrices: rows, lines of curves, commands, command lines of runs."""
+
+    def others(name, separator):
+        with open(os.path.join(out, name), newline="") as file:
+            lines = file.read().splitlines(keepends=True)
+        return [line for line in lines if line.split(separator)[0] in set(CASES) - set(cases)]
+
+    rows = [row for row in read_rows(os.path.join(out, "results.csv")) if row.case not in cases]
+    with open(os.path.join(out, "summary.md")) as file:
+        commands = file.read().split("```sh\n")[1].split("\n```")[0].split("\n\n")
+    return rows, others("curves.csv", ","), commands, [line.rstrip("\n") for line in others("setup.txt", ",")]
+
+
 def main(argv):
     options, begin = parse(argv), time.monotonic()
     out = options.out or str(ROOT / "bench" / "runs" / f"{datetime.date.today()}-{machine_name()}" / "compare")
@@ -309,6 +331,11 @@ def main(argv):
     os.makedirs(options.work, exist_ok=True)
     setup, results_by_case, found = setup_lines(options), {}, {}
     head = [f"- {line}" for line in setup]
+    earlier, earlier_curves, earlier_commands, earlier_runs = [], [], [], []
+    if options.append:
+        earlier, earlier_curves, earlier_commands, earlier_runs = earlier_record(out, options.cases)
+    commands_given = [*earlier_commands, described_command(argv)]
+    setup += earlier_runs
     for precision in options.precision:
         for name in options.cases:
             if time.monotonic() - begin > 60 * options.minutes:
@@ -322,13 +349,14 @@ def main(argv):
                 found |= factors_found
                 setup += commands
             case.release()
-            rows = rows_of(results_by_case, found)
+            rows = earlier + rows_of(results_by_case, found)
             with open(os.path.join(out, "setup.txt"), "w") as file:
                 file.write("\n".join([*setup, ""]))
             with open(os.path.join(out, "curves.csv"), "w", newline="") as file:
                 write_curves(file, results_by_case)
+                file.writelines(earlier_curves)
             with open(os.path.join(out, "results.csv"), "w", newline="") as file:
                 write_rows(rows, file)
             with open(os.path.join(out, "summary.md"), "w") as file:
-                file.write(summary(described_command(argv), head, rows))
+                file.write(summary(commands_given, head, rows))
     print(os.path.join(out, "summary.md"))

@@ -13,8 +13,8 @@ EXPLANATION = (
     "Seconds are each program's own solver time with its start, without loading and evaluation. The target is 1.01 "
     "times the lowest error that any program reached on the matrix; the time to it is interpolated linearly between "
     "evaluations. The first round runs every program. The other rounds repeat fednmf and the programs that reached "
-    "the target in the first one within 2.5 times the time of the fastest other program, and give them twice as "
-    "long; if none reached it, the two with the lowest error, and give them four times as long, in the first round "
+    "the target in the first one almost as soon as the fastest other one (`--repeat-within`), and give them more "
+    "time; if none reached it, the two with the lowest error, and give them three times as long, in the first round "
     "too. Each program uses its own default start, with another seed in each round, except that DSANLS in C starts "
     "at the scale of the data (its own start ignores it and does worse). Programs without MPI run with as many "
     "threads as the others have ranks. PLANC, nmf-rs and RcppML compute in f64 only; nmf-rs, nmf-torch and pyDNMFk "
@@ -223,11 +223,11 @@ def middle(runs, name):
 
 def breakdown(runs):
     """Describes where the time to the target goes."""
-    iterations = middle(runs, "iterations_to_target")
-    return (
-        f"{runs[0].name} needs {short(middle(runs, 'to_target'))} s: start {short(middle(runs, 'start'))} s, "
-        f"{iterations:.0f} iterations of {short(middle(runs, 'pace'))} s"
-    )
+    iterations = round(middle(runs, "iterations_to_target"))
+    parts = [f"start {short(middle(runs, 'start'))} s"]
+    if iterations:
+        parts.append(f"{iterations} iteration{'s' * (iterations > 1)} of {short(middle(runs, 'pace'))} s")
+    return f"{runs[0].name} needs {short(middle(runs, 'to_target'))} s ({', '.join(parts)})"
 
 
 def block_summary(key, rows):
@@ -263,7 +263,7 @@ def block_summary(key, rows):
         lines += [wrap(f"No evaluation within the time limit of a run: {', '.join(failed)}."), ""]
     result = compare_with_baselines(rows)
     if result and result.baseline and result.reached:
-        lines += [f"{breakdown(result.ours)}; {breakdown(result.baseline)}. Ratio: {result.text()}.", ""]
+        lines += [wrap(f"{breakdown(result.ours)}; {breakdown(result.baseline)}. Ratio: {result.text()}."), ""]
     elif result:
         lines += [f"Ratio of `auto` to the fastest other program: {result.text()}.", ""]
     return lines
@@ -321,9 +321,10 @@ def tables(rows):
     return lines
 
 
-def summary(command, setup, rows):
-    """Returns summary.md."""
-    lines = ["# Comparison with other programs", "", "```sh", command, "```", "", *setup, "", wrap(EXPLANATION), ""]
+def summary(commands, setup, rows):
+    """Returns summary.md; `commands` are the command lines of the comparison, of several for several matrices."""
+    lines = ["# Comparison with other programs", "", "```sh", "\n\n".join(commands), "```", ""]
+    lines += [*setup, "", wrap(EXPLANATION), ""]
     lines += tables(rows)
     for key, block in blocks_of(rows).items():
         lines += block_summary(key, block)
@@ -352,6 +353,28 @@ def shortfalls(rows, factor=3.0):
     return lines
 
 
+def stopped_early(rows, factor=3.0):
+    """Returns a sentence for each case with programs that ended above the target before `factor` times `auto`'s time.
+
+    Their runs leave open whether they would have been slower than `factor` times `auto`.
+    """
+    lines = []
+    for (case, ranks, precision), block in blocks_of(rows).items():
+        result = compare_with_baselines(block)
+        if result is None or not result.reached:
+            continue
+        own, names = median(time(row) for row in result.ours), []
+        for (program, _), runs in groups_of(block).items():
+            longest = max((row.seconds for row in runs if row.seconds is not None), default=0.0)
+            if program != OURS and all(row.to_target is None for row in runs) and longest < factor * own:
+                names.append(
+                    f"{runs[0].name} ({short(longest / own, 2)})" if longest else f"{runs[0].name} (no result)"
+                )
+        if names:
+            lines.append(wrap(f"- {case}, {precision}, {ranks} rank{'s' * (ranks > 1)}: {', '.join(names)}"))
+    return lines
+
+
 def readme_lines(rows, path):
     """Returns the section of README.md: overview and shortfalls, with a link to the record at `path`."""
     count = max(row.round for row in rows) + 1
@@ -359,7 +382,7 @@ def readme_lines(rows, path):
         "",
         wrap(
             "Time to 1.01 times the lowest error that any program reached on the matrix, start included, loading and "
-            f"evaluation not; medians of {count} rounds in alternation, each program with its default start and another "
+            f"evaluation not; medians of {count} alternating rounds, each program with its default start and another "
             "seed in each round. A ratio is the time of the fastest other program divided by that of `auto`: median "
             f"and range over rounds ([setup, all programs and curves]({path}))."
         ),
@@ -368,4 +391,14 @@ def readme_lines(rows, path):
     ]
     if behind := shortfalls(rows):
         lines += ["Where `auto` is not three times as fast as every other program:", "", *behind, ""]
+    if early := stopped_early(rows):
+        lines += [
+            wrap(
+                "Runs that ended above the target within three times the time of `auto` leave open how long the "
+                "program needs (in brackets how many times as long as `auto` it ran):"
+            ),
+            "",
+            *early,
+            "",
+        ]
     return lines
