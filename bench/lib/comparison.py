@@ -316,7 +316,13 @@ def tables(rows):
     for precision in dict.fromkeys(row.precision for row in rows):
         lines += [f"Seconds to the target in {precision}:", "", *ratio_table(rows, precision), ""]
     if quality := quality_table(rows):
-        lines += ["Recovery of known components and agreement with known classes, medians of the runs in f64:", ""]
+        lines += [
+            wrap(
+                "Recovery of known components and agreement with known classes (ARI), medians over runs in f64, by the "
+                "last factors of a run, which may be unfinished:"
+            ),
+            "",
+        ]
         lines += [*quality, ""]
     return lines
 
