@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
+use fednmf::linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
 use fednmf::nls::{Penalty, Sweep, gradient_step, sweep};
 use ndarray::{Array2, Axis, ShapeBuilder};
 use rand::{Rng, RngExt, SeedableRng};
@@ -96,7 +96,7 @@ fn sparse_products<T: Real>(c: &mut Criterion) {
         let part = random::<T>(sample.len(), k, Order::Rows, rng);
         let (mut xb, mut xu) = (Order::Rows.zeros::<T>(rows, k), Order::Rows.zeros::<T>(cols, k));
         let flops = 2 * x.stored() * k;
-        for kernel in [SparseKernel::Native, SparseKernel::Mkl] {
+        for kernel in [ProductKernel::Native, ProductKernel::Mkl] {
             x.prepare(kernel, k).expect("MKL takes the matrix");
             measure::<T>(c, "csr mul", format!("k={k} {kernel:?}"), flops, || x.mul(&b.view(), &mut xb.view_mut()));
             measure::<T>(c, "csr tmul", format!("k={k} {kernel:?}"), flops, || x.tmul(&u.view(), &mut xu.view_mut()));

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use fednmf::algorithms::boolean::{Ones, proximal};
-use fednmf::linalg::{Block, Csr, Order, Real, SparseKernel, gemm, gram};
+use fednmf::linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
 use fednmf::nls::{Penalty, Sweep, sweep};
 use ndarray::{Array2, Axis};
 use rand::{RngExt, SeedableRng};
@@ -150,7 +150,7 @@ fn sparse<T: Real>(filter: &str, peak: f64) {
     let native = Block::Sparse(Csr::new(matrix.clone()));
     let mut mkl = Block::Sparse(Csr::new(matrix));
     for k in all {
-        mkl.prepare(SparseKernel::Mkl, k).expect("MKL takes the matrix");
+        mkl.prepare(ProductKernel::Mkl, k).expect("MKL takes the matrix");
         let (b, u) = (random::<T>(cols, k, Order::Rows), random::<T>(rows, k, Order::Rows));
         let [mut out, mut other] = [rows; 2].map(|rows| Order::Rows.zeros::<T>(rows, k));
         let [mut tout, mut tother] = [cols; 2].map(|rows| Order::Rows.zeros::<T>(rows, k));

@@ -5,3 +5,10 @@ pub fn name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
     name.map(|name| name.trim().to_string()).filter(|name| !name.is_empty())
 }
+
+/// The vendor of its processor as the processor names it (GenuineIntel, AuthenticAMD), where the system tells.
+pub fn processor_vendor() -> Option<String> {
+    let all = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = all.lines().find_map(|line| line.strip_prefix("vendor_id"))?;
+    Some(line.trim_start().strip_prefix(':')?.trim().to_string())
+}

@@ -15,7 +15,7 @@ use crate::driver::{Checkpointer, Driver, Trajectory, arrange};
 pub use crate::driver::{FactorScale, Limits, Observer};
 use crate::error::{Error, Result};
 pub use crate::linalg::with_threads;
-use crate::linalg::{Real, SparseKernel};
+use crate::linalg::{ProductKernel, Real};
 use crate::nls;
 pub use crate::nls::Penalty;
 use crate::output::progress::Progress;
@@ -110,7 +110,7 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
         data: loaded,
         k,
         seed,
-        kernel: SparseKernel::Native.into(),
+        kernel: ProductKernel::Native.into(),
         parties,
         max_iters: limits.max_iters,
         initial: initial.as_ref().map(|given| given as &dyn ReadRows<T>),

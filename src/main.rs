@@ -6,6 +6,7 @@ use fednmf::cli;
 use fednmf::comm::{self, Communicator};
 use fednmf::error::{EXIT_DONE, Error};
 use fednmf::hdf5_probe::{self, Content};
+use fednmf::warning::say;
 use fednmf::{data, output};
 
 fn main() {
@@ -14,7 +15,7 @@ fn main() {
         match content {
             Content::Matrix => drop(data::formats::hdf5::probe(&path, dataset.as_deref())),
             Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
-            Content::Names => drop(data::names::of_file(&path)),
+            Content::Names => [None, Some("raw/X")].into_iter().for_each(|of| drop(data::names::of_file(&path, of))),
         }
         return;
     }
@@ -27,7 +28,7 @@ fn main() {
         std::process::exit(match printed {
             Ok(()) => EXIT_DONE,
             Err(e) => {
-                eprintln!("fednmf: {e}");
+                say(&format!("fednmf: {e}"));
                 e.exit_code()
             }
         });
@@ -38,7 +39,7 @@ fn main() {
         Ok(comm) => comm,
         Err(e) => {
             if !e.everywhere || comm::launched_rank() == 0 {
-                eprintln!("fednmf: {e}");
+                say(&format!("fednmf: {e}"));
             }
             std::process::exit(e.exit_code());
         }
@@ -48,7 +49,7 @@ fn main() {
         Ok(code) => code,
         Err(e) => {
             if !e.everywhere || comm.is_root() {
-                eprintln!("fednmf: {e}");
+                say(&format!("fednmf: {e}"));
             }
             if !e.everywhere {
                 comm::end_job(e.exit_code());

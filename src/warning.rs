@@ -1,4 +1,6 @@
-//! Warnings to the user, on stderr.
+//! What is told on stderr. A stderr that cannot be written, such as a pipe whose reader has gone, ends no run.
+
+use std::io::Write as _;
 
 /// The line of a warning.
 pub fn line(text: &str) -> String {
@@ -7,5 +9,10 @@ pub fn line(text: &str) -> String {
 
 /// Prints a warning, whether the run is quiet or not. `Progress::warn` prints beside a progress bar.
 pub fn warn(text: &str) {
-    eprintln!("{}", line(text));
+    say(&line(text));
+}
+
+/// Prints a line.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

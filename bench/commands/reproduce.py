@@ -10,12 +10,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from lib import report
+from lib import datasets, report
 from lib.engine import Engine, RunFailed
 from lib.plot import plot
 from lib.program import ROOT, add_binary_option, find_binary, machine_name
-from lib.results import Results, evaluate, write_csv
+from lib.results import Results, evaluate, write_claims, write_csv
 from lib.spec import Figure, Missing
+from lib.verdict import Comparison
 
 FAMILIES = ["dsanls", "secure", "fnmf", "felb", "dp", "ppdnmf"]
 SCRATCH = ROOT / "target" / "reproduce"
@@ -53,10 +54,28 @@ def collect(figure: Figure, engine: Engine) -> tuple[list, Results]:
     return panels, results
 
 
+def compare(figure: Figure, results: Results, busy: bool) -> dict[str, list[Comparison]]:
+    """Returns the comparisons of each claim whose data is available; on a busy machine none about measured time."""
+    compared = {}
+    for claim in figure.claims:
+        if busy and claim.timed:
+            continue
+        try:
+            found = list(claim.compare(results))
+        except Missing:
+            continue
+        if found:
+            compared[claim.name] = found
+    return compared
+
+
 def write(directory: Path, figure: Figure, panels: list, results: Results, setup: dict) -> None:
     directory.mkdir(parents=True, exist_ok=True)
+    compared = compare(figure, results, setup["busy"])
     write_csv(directory / "curves.csv", results)
-    report.write_summary(directory / "summary.md", figure, panels, results, setup)
+    if compared:
+        write_claims(directory / "claims.csv", compared)
+    report.write_summary(directory / "summary.md", figure, panels, results, compared, setup)
 
 
 def smoke(chosen: list[Figure], binary: Path) -> int:
@@ -72,7 +91,7 @@ def smoke(chosen: list[Figure], binary: Path) -> int:
                     for label, points in results[panel.name].items():
                         if len(points) < 2 and not panel.table and not isinstance(points[0].x, str):
                             raise RunFailed(f"{panel.name}, {label}: a curve of {len(points)} points")
-                setup = {"machine": "", "date": "", "version": "", "note": ""}
+                setup = {"machine": "", "date": "", "version": "", "note": "", "busy": False}
                 write(Path(folder, figure.name), figure, panels, results, setup)
                 seconds, runs = time.monotonic() - start, engine.started - started
                 print(f"ok      {figure.name:14} {runs:3} runs  {seconds:5.1f} s", flush=True)
@@ -84,7 +103,13 @@ def smoke(chosen: list[Figure], binary: Path) -> int:
 
 def full(chosen: list[Figure], options) -> int:
     data = options.data or os.environ.get("FEDNMF_DATA")
-    engine = Engine(find_binary(options.binary), Path(data) if data else None, SCRATCH, fresh=options.fresh)
+    engine = Engine(
+        find_binary(options.binary),
+        Path(data) if data else None,
+        SCRATCH,
+        fresh=options.fresh,
+        finished=options.finished,
+    )
     machine, date = options.machine or machine_name(), time.strftime("%Y-%m-%d")
     out = Path(options.out) if options.out else ROOT / "bench" / "runs" / f"{date}-{machine}"
     failed = 0
@@ -101,7 +126,7 @@ def full(chosen: list[Figure], options) -> int:
             continue
         trace = next(iter(engine.known.values())).start
         version = f"{trace['version']} ({trace['git']})"
-        setup = {"machine": machine, "date": date, "version": version, "note": options.note}
+        setup = {"machine": machine, "date": date, "version": version, "note": options.note, "busy": options.busy}
         write(out / figure.name, figure, panels, results, setup)
         plot(figure, out / figure.name, SCRATCH)
         print(f"  {out / figure.name}  {time.monotonic() - start:.0f} s", flush=True)
@@ -130,16 +155,26 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--list", action="store_true", help="list the figures with paper, data and minutes")
     parser.add_argument("--smoke", action="store_true", help="run all figures small, on bundled data, without plots")
     parser.add_argument("--plot", nargs="+", metavar="DIR", help="plot the stored curves of these directories")
-    parser.add_argument("--data", metavar="DIR", help="directory of the public data sets [$FEDNMF_DATA]")
+    parser.add_argument("--sets", action="store_true", help="list the data sets: source, preparation, checksum")
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="directory of the public data sets (see --sets; nothing is downloaded) [$FEDNMF_DATA]",
+    )
     parser.add_argument("--out", metavar="DIR", help="directory of the results [bench/runs/<date>-<machine>]")
     parser.add_argument("--machine", metavar="NAME", help="name of this machine in the results")
     parser.add_argument("--note", default="", metavar="TEXT", help="remark for the summary on how this was run")
+    parser.add_argument("--busy", action="store_true", help="other programs run here: decide no claim about time")
     parser.add_argument("--fresh", action="store_true", help="repeat cached runs")
+    parser.add_argument("--finished", action="store_true", help="start no runs; omit panels whose runs are not cached")
     options = parser.parse_args(argv)
     known = figures()
     if options.list:
         for figure in known.values():
             print(f"{figure.name:18} {figure.title}\n{'':18} {figure.paper}; {figure.data}; {figure.minutes:g} min")
+        return 0
+    if options.sets:
+        print(datasets.describe())
         return 0
     if options.plot:
         return plot_stored(known, options.plot)

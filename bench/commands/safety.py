@@ -2,6 +2,7 @@
 
     attacks [BINARY [DATA]]       what one party can compute of the others' data, as a table
     columns [BINARY [DATA]]       methods for private columns: error, bytes, and what attacks recover, as a table
+    epsilon [BINARY [RUNS]]       a lower bound on the epsilon of whole runs with --dp, as a table
     fuzz [SECONDS [TARGET ...]]   fuzz each target for SECONDS [60]; needs cargo-fuzz and nightly Rust
     miri [TEST ...]               unit tests of the pure modules under Miri; needs nightly Rust with Miri
     soak [SECONDS [BINARY]]       long runs that watch memory, open files and MPI requests [600 s]
@@ -15,7 +16,7 @@ import subprocess
 
 from lib.program import ROOT
 
-CHECKS = ("attacks", "columns", "fuzz", "miri", "soak", "valgrind")
+CHECKS = ("attacks", "columns", "epsilon", "fuzz", "miri", "soak", "valgrind")
 
 
 def main(argv):

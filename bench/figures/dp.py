@@ -5,10 +5,10 @@ import math
 from figures.felb import FELB, PAPER, tiles
 from figures.fnmf import PAPER as FNMF_PAPER
 from lib.datasets import generated
-from lib.spec import Claim, Curve, Figure, Panel, Reference, findings, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, run
 
 PRINTED = (0.5, 1, 2, 5, 10)
-SEEDS = 3
+SEEDS = 10
 
 
 def noise(kind, epsilon):
@@ -83,23 +83,21 @@ REFERENCES = [
 ]
 
 
-@findings(prefix=f"F1* of FELB/FELB-MU at epsilon {', '.join(map(str, PRINTED))}: ")
-def robust(results):
+def most_robust(results):
     for how in MECHANISMS:
-        pairs = [(results.at("F1*", f"FELB, {how}", e), results.at("F1*", f"FELB-MU, {how}", e)) for e in PRINTED]
-        yield sum(b >= a - 0.02 for a, b in pairs) >= 4, f"{how}: " + ", ".join(f"{a:.3f}/{b:.3f}" for a, b in pairs)
+        for e in PRINTED:
+            yield results.compare("F1*", f"FELB-MU, {how}", f"FELB, {how}", e, place=f"{how}, epsilon {e}")
 
 
 def honest(results):
-    panel = "epsilon of the run"
-    parts = [f"{how} {results.at(panel, f'FELB, {how}', 5):.3g}" for how in MECHANISMS]
-    ok = all(results.at(panel, f"FELB, {how}", e) <= e for how in MECHANISMS for e in PRINTED)
-    return ok, "A printed epsilon of 5 costs, over the run and for a party's whole data: " + ", ".join(parts) + "."
+    for how in MECHANISMS:
+        for e in PRINTED:
+            yield results.below("epsilon of the run", f"FELB, {how}", e, e, place=f"{how}, epsilon {e}")
 
 
 LEVELS = (1, 10, 100, 1000)
 FEDERATED = {
-    "FNMF": dict(algo="fnmf"),
+    "FNMF": dict(algo="fnmf", normalize="none"),
     "FedAvg": dict(algo="fedavg"),
     "FedProx": dict(algo="fedprox"),
     "iPALM": dict(algo="ipalm"),
@@ -117,27 +115,35 @@ def fnmf4():
             rounds = dict(iters=1000) if algo == "ipalm" else dict(iters=20, local_iters=50)
             iters = rounds.pop("iters")
             points = [
-                (e, run(algo, data, 10, iters, parties=10, seeds=2, **rounds, **options, **noised(kind, e), clip=1e4))
+                (
+                    e,
+                    run(
+                        algo, data, 10, iters, parties=10, seeds=SEEDS, **rounds, **options, **noised(kind, e), clip=1e4
+                    ),
+                )
                 for e in LEVELS
             ]
             curves.append(Curve(m, points=points))
-        panels.append(
-            Panel(f"{name}: sum of RMSD", curves, "epsilon as printed", "sum of RMSD", y="rmsd_refit", log="xy")
-        )
+        panels.append(Panel(f"{name}: sum of RMSD", curves, "epsilon as printed", "sum of RMSD", y="rmsd", log="xy"))
     return panels
 
 
-@findings(prefix=f"At {'/'.join(map(str, LEVELS))}: ")
-def resilient(results):
-    for panel in results.present():
-        ends = {m: [results.at(panel, m, e) for e in LEVELS] for m in FEDERATED}
-        yield (
-            all(a <= 1.05 * min(ends["FedAvg"][i], ends["FedProx"][i]) for i, a in enumerate(ends["FNMF"])),
-            (
-                f"{panel.split(':')[0]}: "
-                + ", ".join(f"{m} " + "/".join(f"{x:.3g}" for x in e) for m, e in ends.items())
-            ),
-        )
+def resilient(levels=LEVELS):
+    def compare(results):
+        for name in ("Gauss", "Laplace"):
+            panel = f"{name}: sum of RMSD"
+            for e in levels:
+                for baseline in ("FedAvg", "FedProx"):
+                    place = f"{name}, epsilon {e}"
+                    yield results.compare(panel, baseline, "FNMF", e, place=place, factor=1.05)
+
+    return compare
+
+
+def earlier(results):
+    for name in ("Gauss", "Laplace"):
+        for e in LEVELS:
+            yield results.compare(f"{name}: sum of RMSD", "iPALM", "FNMF", e, place=f"{name}, epsilon {e}")
 
 
 BUDGETS = (1, 2, 4, 8, 16, 64)
@@ -159,14 +165,14 @@ def gain():
 
 
 def gained(results):
-    own, total, free = (
-        [results.at("F1*", c, e) for e in BUDGETS] for c in ("each party its own noise", "noise on the sum", "no noise")
-    )
-    ok = all(b >= a - 0.02 for a, b in zip(own, total)) and any(b > a + 0.2 for a, b in zip(own, total))
-    parts = ", ".join(f"{e}: {a:.3f} and {b:.3f}" for e, a, b in zip(BUDGETS, own, total))
-    return ok, f"F1* with per-party noise and with noise on the sum, at epsilon {parts}; without noise {free[0]:.3f}."
+    for e in BUDGETS:
+        place = f"F1*, epsilon {e}"
+        yield results.compare("F1*", "noise on the sum", "each party its own noise", e, place=place, slack=0.02)
+    # At some budget the gain is large.
+    yield results.compare("F1*", "noise on the sum", "each party its own noise", 4, place="F1*, epsilon 4", slack=-0.2)
 
 
+ON_PAR = "exhibits resilience at least on par with the differentially-private FEDPROX and FEDAVG"
 FIGURES = [
     Figure(
         "felb-fig4",
@@ -179,8 +185,22 @@ FIGURES = [
         "sensitivity 1 per entry, each message on its own. Clipped: noisy entries are clipped to [0, 1] "
         "before they are sent.",
         claims=[
-            Claim("FELB-MU is the most robust.", robust),
-            Claim("The printed epsilon is a guarantee for the run.", honest),
+            Claim(
+                "robust",
+                quote="both FELB and FELBMU exhibit similar performance across various noise models, while FELBMU is "
+                "most robust",
+                place="section 4.1.3, Figures 4, 10 and 11",
+                tested="F1* of FELB-MU against FELB at most of the printed epsilon, for all mechanisms.",
+                compare=most_robust,
+                most=True,
+            ),
+            Claim(
+                "guarantee",
+                quote="achieve accurate yet differentially-private reconstructions",
+                place="Figure 4",
+                tested="The epsilon of the whole run, for a party's whole data, is at most the printed one.",
+                compare=honest,
+            ),
         ],
         references=REFERENCES,
     ),
@@ -191,9 +211,33 @@ FIGURES = [
         data="synthetic blocks, 10 clients",
         minutes=4,
         panels=fnmf4,
-        note="The axis is the printed epsilon, as in felb-fig4. Components of FNMF have norm 1, so the same "
-        "noise is larger for them.",
-        claims=[Claim("FNMF is at least as resilient as FedAvg and FedProx.", resilient)],
+        note="The axis is the printed epsilon, as in felb-fig4. `--normalize none`, so that the same noise meets "
+        "components of the same norm in all methods. With --dp, U is refitted to the released V. At epsilon 1 the "
+        "noise is larger than the components; FedAvg, which averages without aligning, suffers least.",
+        claims=[
+            Claim(
+                "on-par",
+                quote=ON_PAR,
+                place="section 4, Figure 4",
+                tested="Sum of RMSD at most 5 % above that of FedAvg and of FedProx, at each epsilon.",
+                compare=resilient(),
+            ),
+            Claim(
+                "on-par-moderate",
+                quote=ON_PAR,
+                place="section 4, Figure 4",
+                tested="The same at epsilon 10, 100 and 1000 alone.",
+                compare=resilient(LEVELS[1:]),
+            ),
+            Claim(
+                "earlier",
+                quote="FNMF achieves low deviation, much earlier than iPALM",
+                place="section 4, Figure 4",
+                tested="Sum of RMSD against iPALM at most of the printed epsilon.",
+                compare=earlier,
+                most=True,
+            ),
+        ],
     ),
     Figure(
         "dp-gain",
@@ -204,6 +248,14 @@ FIGURES = [
         panels=gain,
         note=f"FELB-MU with --secure-sum and --dp, 200 parties of 20 rows, 8 rounds, delta 1e-5, {SEEDS} seeds. "
         "The unit of privacy is a party's whole data.",
-        claims=[Claim("At equal epsilon, noise on the sum costs less accuracy.", gained)],
+        claims=[
+            Claim(
+                "gain",
+                quote="at equal epsilon, noise on the sum costs less accuracy",
+                place="",
+                tested="F1* at each budget is at most 0.02 lower, and at epsilon 4 at least 0.2 higher.",
+                compare=gained,
+            )
+        ],
     ),
 ]

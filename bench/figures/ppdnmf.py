@@ -6,7 +6,7 @@ from lib.spec import Claim, Curve, Figure, Panel, Reference, run
 PAPER = "Lari, Arablouei, Werner, Privacy-Preserving Distributed Nonnegative Matrix Factorization"
 LEVELS = (10, 100, 1000, 1_000_000)
 SPECTRA = generated("spectra")
-OWN = dict(parties=10, mu_penalty=0.1, eta=1, admm_iters=30, seeds=5)
+OWN = dict(parties=10, mu_penalty=0.1, eta=1, admm_iters=30, seeds=10)
 AGENTS = dict(OWN, g_max=0.033, secret_seed=4, plain=True)
 
 
@@ -25,17 +25,19 @@ def figure1a():
 
 def figure1b():
     panels = []
-    for name, data, iters in (("digits", "digits", 200), ("CBCL faces", "cbcl", 60)):
-        own = dict(parties=10, mu_penalty=2, eta=2, transpose=name == "digits", scale="max", admm_iters=30)
-        agents = dict(own, secret_seed=4, plain=True)
-        curves = [Curve("centralised", run("admm", data, 49, iters, **own))]
-        for g, weight in ((0.05, 2), (0.5, 0.5)):
-            weights = dict(agents, g_max=g, mu_penalty=weight, eta=weight)
-            curves += [
-                Curve(f"{level(n)}, g = {g}", run("ppdnmf", data, 49, iters, quantization=n, **weights))
-                for n in LEVELS[::3]
-            ]
+    for name, data in (("digits", "digits"), ("CBCL faces", "cbcl")):
+        own = dict(parties=10, transpose=name == "digits", scale="max", admm_iters=30, seeds=10, every=10)
+        agents = dict(own, secret_seed=4, plain=True, g_max=0.5)
+        curves = [Curve("centralised", run("admm", data, 49, 60, **own))]
+        curves += [Curve(level(n), run("ppdnmf", data, 49, 60, quantization=n, **agents)) for n in (10, 1_000_000)]
         panels.append(Panel(name, curves, "iteration", "NMSE", y="nmse", log="y"))
+    # Quantisation has the unit of the factors: with entries up to 16 it is four times as fine for both.
+    own = dict(parties=10, transpose=True, admm_iters=30, seeds=10, every=10)
+    curves = [
+        Curve("centralised", run("admm", "digits", 49, 60, **own)),
+        Curve(level(10), run("ppdnmf", "digits", 49, 60, quantization=10, secret_seed=4, plain=True, **own)),
+    ]
+    panels.append(Panel("digits, 0 to 16", curves, "iteration", "NMSE", y="nmse", log="y"))
     return panels
 
 
@@ -67,31 +69,38 @@ def encrypted():
     return panels
 
 
-def reaches_centralised(panel):
-    def check(results):
-        goal = results.last(panel, "centralised")
-        levels = [c for c in results[panel] if c != "centralised"]
-        ends = {c: results.last(panel, c) for c in levels}
-        ok = abs(ends[levels[-1]] / goal - 1) < 0.05
-        return ok, f"centralised {goal:.4f}, " + ", ".join(f"{c} {e:.4f}" for c, e in ends.items()) + "."
-
-    return check
+FINEST = level(1_000_000)
 
 
-def finer(results):
-    own = {c: results.last("agents' disagreement", c) for c in results["agents' disagreement"]}
-    ok = own[level(10)] >= own[level(1_000_000)]
-    return ok, "largest disagreement " + ", ".join(f"{c} {e:.2g}" for c, e in own.items()) + "."
+def approximates(results):
+    for iteration in (10, 100):
+        for n in LEVELS:
+            yield from results.near(
+                "synthetic", level(n), "centralised", 0.05, iteration, place=f"iteration {iteration}"
+            )
+
+
+def finer_fits(results):
+    yield results.compare("synthetic", level(10), FINEST)
+
+
+def finer_agrees(results):
+    yield results.compare("agents' disagreement", level(10), FINEST)
+
+
+def effective(curve, panel="digits"):
+    def compare(results):
+        yield results.compare(panel, "centralised", curve, factor=1.05)
+
+    return compare
 
 
 def same(results):
     curves = results["NMSE"]
     # with one g per message other values of g are drawn
-    gap = max(abs(a.y - b.y) for c in curves if "one g" not in c for a, b in zip(curves["plain"], curves[c]))
-    keys = {c: results.last("seconds", c) for c in curves}
-    return gap == 0, f"largest difference of NMSE {gap:g}; seconds " + ", ".join(
-        f"{c} {s:.3g}" for c, s in keys.items()
-    ) + "."
+    for c in curves:
+        if c != "plain" and "one g" not in c:
+            yield from results.near("NMSE", c, "plain", 1e-12)
 
 
 NUMBERS = [
@@ -111,11 +120,31 @@ FIGURES = [
         data="30 x 200, 10 agents with 4 to 36 columns",
         minutes=2,
         panels=figure1a,
-        note="K = 5, mu = 0.1, eta = 1, g = 0.033, 30 ADMM iterations, 5 seeds; --plain, which reproduces an "
+        note="K = 5, mu = 0.1, eta = 1, g = 0.033, 30 ADMM iterations; --plain, which reproduces an "
         "encrypted run bit by bit (see ppdnmf-keys).",
         claims=[
-            Claim("PPDNMF reaches the error of the centralised algorithm.", reaches_centralised("synthetic")),
-            Claim("A finer quantisation comes closer.", finer),
+            Claim(
+                "approximates",
+                quote="closely approximates the performance of the centralized algorithm in terms of both convergence "
+                "rate and steady-state NMSE",
+                place="section IV, Figure 1 (a)",
+                tested="NMSE within 5 % after 10 and 100 iterations, with each N_max.",
+                compare=approximates,
+            ),
+            Claim(
+                "finer",
+                quote="a higher value of Nmax leads to a lower steady-state NMSE",
+                place="section IV, Figure 1 (a)",
+                tested="NMSE with N_max = 10 against 10^6.",
+                compare=finer_fits,
+            ),
+            Claim(
+                "finer-agree",
+                quote="a higher value of Nmax brings the agents closer to each other",
+                place="",
+                tested="The agents' largest disagreement with N_max = 10 against 10^6.",
+                compare=finer_agrees,
+            ),
         ],
         references=[
             Reference(f"NMSE, {c}, iteration {x}", v, sd, get=lambda r, c=c, x=x: r.at("synthetic", c, x))
@@ -133,11 +162,34 @@ FIGURES = [
         data="digits; MIT-CBCL faces if available",
         minutes=3,
         panels=figure1b,
-        note="K = 49; digits are 64 x 1797, with an image per column, 30 ADMM iterations, --plain. The paper "
-        "uses g = 0.05 with mu = eta = 2 for its faces. On the digits this g is too small for the agents to "
-        "reach consensus, so g = 0.5 with mu = eta = 0.5 is also run. 49 components of 64 rows leave little "
-        "error, and all curves still decrease at their end.",
-        claims=[Claim("PPDNMF reaches the error of the centralised algorithm.", reaches_centralised("digits"))],
+        note="K = 49; digits are 64 x 1797, with an image per column, 30 ADMM iterations, --plain. The paper uses g = "
+        "0.05 with mu = eta = 2 for its faces; on the digits the agents do not agree with these. Here mu and eta "
+        "follow the data (auto) and g = 0.5, and for the centralised algorithm mu and eta are the same. 49 components "
+        "of 64 rows leave little error, and all curves still decrease at their end.",
+        claims=[
+            Claim(
+                "effective",
+                quote="The results [...] underscore the effectiveness of PPDNMF",
+                place="section IV, Figure 1 (b)",
+                tested="NMSE on the digits with N_max = 10^6 after 60 iterations, at most 5 % above the centralised "
+                "one.",
+                compare=effective(FINEST),
+            ),
+            Claim(
+                "coarse",
+                quote="PPDNMF exhibits robust performance even with Nmax=10",
+                place="section IV, Figure 1 (b)",
+                tested="The same with N_max = 10; the digits are divided by 16.",
+                compare=effective(level(10)),
+            ),
+            Claim(
+                "coarse-raw",
+                quote="PPDNMF exhibits robust performance even with Nmax=10",
+                place="section IV, Figure 1 (b)",
+                tested="The same with digits from 0 to 16 and auto g: a unit in which N_max = 10 is less coarse.",
+                compare=effective(level(10), "digits, 0 to 16"),
+            ),
+        ],
     ),
     Figure(
         "ppdnmf-keys",
@@ -147,6 +199,14 @@ FIGURES = [
         minutes=2,
         panels=encrypted,
         note="As ppdnmf-fig1a, with 2 iterations of 3 ADMM steps. The seconds cover all ten agents on one core.",
-        claims=[Claim("Encryption does not change the result.", same)],
+        claims=[
+            Claim(
+                "same",
+                quote="encryption does not change the result",
+                place="",
+                tested="NMSE after 2 iterations, encrypted and plain.",
+                compare=same,
+            )
+        ],
     ),
 ]

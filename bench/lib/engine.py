@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import datasets
 from .program import ROOT, read_trace
-from .spec import Run
+from .spec import Missing, Run
 
 # With one rank Open MPI needs neither daemon nor network: it starts 25 times as fast.
 SINGLE_RANK = {"OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_btl": "self", "OMPI_MCA_pml": "ob1"}
@@ -45,8 +45,9 @@ class Job:
 
 
 class Engine:
-    def __init__(self, binary: Path, data: Path | None, scratch: Path, smoke=False, fresh=False):
+    def __init__(self, binary: Path, data: Path | None, scratch: Path, smoke=False, fresh=False, finished=False):
         self.binary, self.data, self.scratch, self.smoke, self.fresh = binary, data, scratch, smoke, fresh
+        self.finished = finished  # whether to start no runs, and take those that are finished
         self.started, self.known = 0, {}
         self.env = environment()
         stat = binary.stat()
@@ -54,16 +55,26 @@ class Engine:
         (scratch / "runs").mkdir(parents=True, exist_ok=True)
 
     def jobs(self, run: Run) -> list[Job]:
-        """Returns the run with each of its seeds."""
+        """Returns the run with each of its seeds, or with those that are finished if no runs are to be started."""
         if self.smoke:
             run = shrink(run)
-        return [self.job(run, seed) for seed in range(run.seeds)]
+        if not self.finished:
+            return [self.job(run, seed) for seed in range(run.seeds)]
+        done = [seed for seed in range(run.seeds) if self.trace(run, self.arguments(run, seed)).exists()]
+        if len(done) < min(run.seeds, 2):
+            raise Missing("Not run for this record")
+        return [self.job(run, seed) for seed in done]
+
+    def trace(self, run: Run, args: list[str]) -> Path:
+        """Returns the file of a run in the cache."""
+        key = hashlib.sha256("\0".join([self.build, str(run.ranks), *args]).encode()).hexdigest()[:24]
+        return self.scratch / "runs" / f"{key}.jsonl"
 
     def job(self, run: Run, seed: int) -> Job:
         args = self.arguments(run, seed)
-        key = hashlib.sha256("\0".join([self.build, str(run.ranks), *args]).encode()).hexdigest()[:24]
+        trace = self.trace(run, args)
+        key = trace.stem
         if key not in self.known:
-            trace = self.scratch / "runs" / f"{key}.jsonl"
             if self.fresh or self.smoke or not trace.exists():
                 self.execute(run, args, trace)
             events = read_trace(trace)
@@ -147,6 +158,7 @@ def shrink(run: Run) -> Run:
         parties=parties,
         ranks=min(run.ranks, 2),
         every=1,
+        seedless=run.seedless,
         options=tuple(sorted(options.items())),
     )
 

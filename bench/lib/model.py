@@ -21,6 +21,14 @@ def default_size(dimension: int, k: int) -> int:
     return min(dimension, max(dimension // 10, min(dimension // 2, 10 * k), 2 * k))
 
 
+def kept(dimension: int, k: int, size: str, which: int) -> int:
+    """Returns what a --sketch-size in shares (or auto) keeps of a dimension: of columns (0), or of rows (1)."""
+    if size == "auto":
+        return default_size(dimension, k)
+    share = size.split(",")[which]
+    return max(1, round(float(share.removesuffix("%")) / 100 * dimension))
+
+
 def network(bytes_per_node: float, nodes: int, exchanges: float) -> float:
     """Returns the seconds of a number of exchanges among nodes."""
     return exchanges * LATENCY * max(1.0, math.log2(nodes)) + bytes_per_node / BANDWIDTH
@@ -66,7 +74,16 @@ def pivoting(end: dict) -> float:
 
 @cache
 def step_seconds(
-    algo: str, m: int, n: int, k: int, density: float, parties: int, skew: float | None, sweeps: int, summed: int
+    algo: str,
+    m: int,
+    n: int,
+    k: int,
+    density: float,
+    parties: int,
+    skew: float | None,
+    sketch: str,
+    sweeps: int,
+    summed: int,
 ) -> tuple[float, ...]:
     """Returns the time of a local step of each party.
 
@@ -74,8 +91,8 @@ def step_seconds(
     """
     times = []
     for columns in party_columns(n, parties, skew):
-        rows = default_size(m, k) if algo in ("syn-ssd-u", "syn-ssd-uv") else m
-        seen = default_size(columns, k) if algo in ("syn-ssd-v", "syn-ssd-uv", "asyn-ssd-v") else columns
+        rows = kept(m, k, sketch, 1) if algo in ("syn-ssd-u", "syn-ssd-uv") else m
+        seen = kept(columns, k, sketch, 0) if algo in ("syn-ssd-v", "syn-ssd-uv", "asyn-ssd-v") else columns
         count = density * (rows * columns + m * seen) * k + 2 * (m + columns) * k * k * sweeps
         if summed < m:
             count = 2 * density * summed * columns * k + (m + columns) * k * k + (summed + columns) * k * k * sweeps
@@ -97,6 +114,7 @@ def local_work(job) -> tuple[tuple[float, ...], int]:
         start["nnz"] / (start["m"] * start["n"]),
         start["parties"],
         params.get("skew"),
+        params.get("sketch_size") or "auto",
         sweeps=local if secure else 1,
         summed=params["sketch_size_v"] if sketched else start["m"],
     )

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from .results import Results
 from .spec import Figure, Missing
+from .verdict import Comparison, decide
 
+BUSY = "Times are compared on an idle machine only."
 SOURCES = {
     "prototype": "an independent single-process prototype of the algorithm, mean ± standard deviation over its seeds",
     "paper": "printed in the paper, measured on its data and machine",
@@ -29,16 +31,24 @@ def cell(point) -> str:
     return number(point.y) + (f" ± {point.sd:.2g}" if point.seeds > 1 else "")
 
 
-def verdicts(figure: Figure, results: Results) -> list[str]:
-    """Returns each claim of the paper and whether it holds."""
+def verdicts(figure: Figure, compared: dict[str, list[Comparison]], results: Results) -> list[str]:
+    """Returns each claim, its verdict and the comparison that decides it."""
     lines = []
     for claim in figure.claims:
-        try:
-            holds, measured = claim.check(results)
-            lines.append(wrap(f"- **{'holds' if holds else 'does not hold'}**: {claim.text} Measured: {measured}"))
-        except Missing as missing:
-            lines.append(wrap(f"- **not checked**: {claim.text} ({missing})"))
+        what = f"“{claim.quote}” ({claim.place})" if claim.place else claim.quote
+        if claim.name in compared:
+            found = decide(compared[claim.name], claim.most)
+            lines.append(wrap(f"- **{found.verdict.value}**: {what} {claim.tested} {deciding(found)}"))
+        else:
+            reasons = "; ".join(dict.fromkeys(results.missing.values()))
+            lines.append(wrap(f"- **not tested**: {what} {BUSY if claim.timed else reasons}"))
     return lines
+
+
+def deciding(found) -> str:
+    """Returns the comparison that decides a claim, in a sentence."""
+    count = f" (one of {found.comparisons} comparisons)" if found.comparisons > 1 else ""
+    return f"Deciding: {found.deciding}{count}."
 
 
 def comparisons(figure: Figure, results: Results) -> list[str]:
@@ -83,9 +93,15 @@ def seeds(results: Results) -> str:
     return " or ".join(str(count) for count in sorted(counts))
 
 
-def write_summary(path: Path, figure: Figure, panels, results: Results, setup: dict) -> None:
+def short_name(panel: str, results: Results) -> str:
+    """Returns the set of an omitted panel, if all panels of the set are omitted, or the panel."""
+    name = panel.split(", ")[0]
+    return panel if any(other.split(", ")[0] == name for other in results.panels) else name
+
+
+def write_summary(path: Path, figure: Figure, panels, results: Results, compared: dict, setup: dict) -> None:
     lines = [f"# {figure.name}: {figure.title}", "", wrap(f"{figure.paper}."), "", "```sh"]
-    lines += [f"bench/run reproduce {figure.name} --data DIR", "```", ""]
+    lines += [figure.run_by(), "```", ""]
     lines += [f"- Machine: {setup['machine']}, {setup['date']}", f"- Version: fednmf {setup['version']}"]
     lines += [wrap(f"- Data: {figure.data}"), f"- Seeds: {seeds(results)}"]
     lines += [wrap(f"- {setup['note']}")] * bool(setup["note"])
@@ -93,10 +109,11 @@ def write_summary(path: Path, figure: Figure, panels, results: Results, setup: d
         lines += ["", wrap(figure.note)]
     lines.append("")
     for reason in dict.fromkeys(results.missing.values()):
-        names = ", ".join(f"*{name}*" for name, other in results.missing.items() if other == reason)
-        lines += [wrap(f"Omitted: {names}. {reason}."), ""]
-    if claims := verdicts(figure, results):
-        lines += ["## Claims", "", *claims, ""]
+        names = [name for name, other in results.missing.items() if other == reason]
+        shown = ", ".join(f"*{name}*" for name in dict.fromkeys(short_name(name, results) for name in names))
+        lines += [wrap(f"Omitted: {shown}. {reason}."), ""]
+    if claims := verdicts(figure, compared, results):
+        lines += ["## Claims", "", wrap("By the rule in [CLAIMS.md](../../../CLAIMS.md):"), "", *claims, ""]
     if compared := comparisons(figure, results):
         head = ["| quantity | measured | reference | within 3 sd | source |", "| --- | --- | --- | --- | --- |"]
         lines += ["## Reference values", "", *head, *compared, ""]

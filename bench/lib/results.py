@@ -4,26 +4,44 @@ from __future__ import annotations
 
 import csv
 import math
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from .engine import Engine, value
 from .program import thin
 from .spec import Curve, Missing, Panel
+from .verdict import Comparison
 
 
 @dataclass
 class Point:
+    """A point of a curve, with a value for every seed."""
+
     x: float | str
-    y: float
-    sd: float
-    seeds: int
+    values: tuple[float, ...]
+    seedless: bool = False
 
+    @property
+    def y(self) -> float:
+        return statistics.fmean(self.values)
 
-def mean_and_sd(values: list[float]) -> tuple[float, float]:
-    mean = sum(values) / len(values)
-    sd = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
-    return mean, sd
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def sd(self) -> float:
+        return statistics.stdev(self.values) if self.seeds > 1 else 0.0
+
+    @property
+    def seeds(self) -> int:
+        return len(self.values)
+
+    def repeated(self, seeds: int) -> tuple[float, ...]:
+        """Returns the values, those of a method that draws nothing once for each of the seeds."""
+        return self.values * seeds if self.seedless else self.values[:seeds]
 
 
 def evaluate(engine: Engine, panel: Panel, curve: Curve) -> list[Point]:
@@ -33,18 +51,18 @@ def evaluate(engine: Engine, panel: Panel, curve: Curve) -> list[Point]:
         points = []
         for at, run in curve.points:
             jobs = engine.jobs(run.but(every=run.iters) if run.every is None else run)
-            points.append(Point(at, *mean_and_sd([value(y, j.end, j) for j in jobs]), len(jobs)))
+            points.append(Point(at, tuple(value(y, j.end, j) for j in jobs), run.seedless))
         return points
 
     def final(jobs):
-        return mean_and_sd([value(y, j.end, j) for j in jobs])[0]
+        return statistics.fmean(value(y, j.end, j) for j in jobs)
 
     jobs = engine.jobs(curve.run) if curve.run else min((engine.jobs(r) for r in curve.best), key=final)
     points = []
     for events in zip(*(job.events for job in jobs)):
         pairs = list(zip(events, jobs))
-        at, _ = mean_and_sd([value(x, e, j) for e, j in pairs])
-        points.append(Point(at, *mean_and_sd([value(y, e, j) for e, j in pairs]), len(jobs)))
+        at = statistics.fmean(value(x, e, j) for e, j in pairs)
+        points.append(Point(at, tuple(value(y, e, j) for e, j in pairs), jobs[0].run.seedless))
     return points
 
 
@@ -60,16 +78,59 @@ class Results:
             raise Missing(self.missing[panel])
         return self.panels[panel]
 
+    def point(self, panel: str, curve: str, x=None) -> Point:
+        """Returns the point at x, or the last one before it; without x, the last one of the curve."""
+        points = self[panel][curve]
+        if x is None:
+            return points[-1]
+        if any(p.x == x for p in points):
+            return next(p for p in points if p.x == x)
+        return next((p for p in reversed(points) if p.x <= x), points[0])
+
     def last(self, panel: str, curve: str) -> float:
         """Returns the y at the end of a curve."""
-        return self[panel][curve][-1].y
+        return self.point(panel, curve).y
 
     def at(self, panel: str, curve: str, x) -> float:
         """Returns the y at x, or at the last point before it."""
-        points = self[panel][curve]
-        if any(p.x == x for p in points):
-            return next(p.y for p in points if p.x == x)
-        return next((p.y for p in reversed(points) if p.x <= x), points[0].y)
+        return self.point(panel, curve, x).y
+
+    def compare(self, panel: str, greater: str, smaller: str, x=None, *, place="", slack=0.0, factor=1.0) -> Comparison:
+        """Says that `factor` times a curve is more than another one less `slack`, at x or at their ends."""
+        a, b = self.point(panel, greater, x), self.point(panel, smaller, x)
+        seeds = min((p.seeds for p in (a, b) if not p.seedless), default=1)
+        times = "" if factor == 1 else f"{factor:g} "
+        label = f"{place or panel}: {times}{greater} − {smaller}" + (f" + {slack:g}" if slack else "")
+        values = tuple(factor * v for v in a.repeated(seeds))
+        return Comparison(label, values, tuple(v - slack for v in b.repeated(seeds)))
+
+    def above(self, panel: str, curve: str, level: float, x=None, *, place="") -> Comparison:
+        """Says that a curve is above a fixed level, at x or at its end."""
+        values = self.point(panel, curve, x).values
+        return Comparison(f"{place or panel}: {curve} − {level:g}", values, (level,) * len(values))
+
+    def below(self, panel: str, curve: str, level: float, x=None, *, place="") -> Comparison:
+        """Says that a curve is below a fixed level, at x or at its end."""
+        values = self.point(panel, curve, x).values
+        return Comparison(f"{place or panel}: {level:g} − {curve}", (level,) * len(values), values)
+
+    def near(self, panel: str, a: str, b: str, margin: float, x=None, *, place="") -> Iterable[Comparison]:
+        """Says that two curves differ by less than a share `margin` of the second one."""
+        first, second = self.point(panel, a, x), self.point(panel, b, x)
+        seeds = min((p.seeds for p in (first, second) if not p.seedless), default=1)
+        values, others = first.repeated(seeds), second.repeated(seeds)
+        where = place or panel
+        high, low = (tuple(f * o for o in others) for f in (1 + margin, 1 - margin))
+        yield Comparison(f"{where}: {1 + margin:g} {b} − {a}", high, values)
+        yield Comparison(f"{where}: {a} − {1 - margin:g} {b}", values, low)
+
+    def highest(self, panel: str, curves: Iterable[str], x=None) -> str:
+        """Returns the curve with the highest mean."""
+        return max((c for c in curves if c in self[panel]), key=lambda c: self.point(panel, c, x).y)
+
+    def lowest(self, panel: str, curves: Iterable[str], x=None) -> str:
+        """Returns the curve with the lowest mean."""
+        return min((c for c in curves if c in self[panel]), key=lambda c: self.point(panel, c, x).y)
 
     def reach(self, panel: str, curve: str, y: float) -> float:
         """Returns the x at which a curve falls to y, or infinity."""
@@ -93,6 +154,30 @@ def write_csv(path: Path, results: Results) -> None:
                 for p in thin(points):
                     sd = shorten(p.sd, 2) if p.seeds > 1 else ""
                     out.writerow([panel, label, shorten(p.x, 4), shorten(p.y, 4), sd])
+
+
+def write_claims(path: Path, compared: dict[str, list[Comparison]]) -> None:
+    """Writes the pairs of values that decide the claims, by the name of the claim."""
+    with open(path, "w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["claim", "comparison", "seed", "greater", "smaller"])
+        for claim, comparisons in compared.items():
+            for c in comparisons:
+                for seed, pair in enumerate(zip(c.greater, c.smaller)):
+                    out.writerow([claim, c.label, seed, *(shorten(v, 6) for v in pair)])
+
+
+def read_claims(path: Path) -> dict[str, list[Comparison]]:
+    """Returns the comparisons of each claim."""
+    values: dict = {}
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            pairs = values.setdefault(row["claim"], {}).setdefault(row["comparison"], [])
+            pairs.append((float(row["greater"]), float(row["smaller"])))
+    return {
+        claim: [Comparison(label, *map(tuple, zip(*pairs))) for label, pairs in own.items()]
+        for claim, own in values.items()
+    }
 
 
 def read_csv(path: Path) -> dict[str, dict[str, list[tuple[float | str, float, float]]]]:

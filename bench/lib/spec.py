@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from .verdict import Comparison
 
 # A column of the trace, or a function of an event (a dict) and the finished job it belongs to.
 Column = str | Callable[[dict, Any], float]
@@ -26,6 +28,7 @@ class Run:
     ranks: int = 1
     every: int | None = None  # --eval-every; None: about forty evaluations
     seeds: int = 1
+    seedless: bool = False  # nothing of it depends on the seed: one run stands for all seeds
     options: tuple = ()
 
     def but(self, **changes) -> Run:
@@ -65,22 +68,15 @@ class Panel:
 
 @dataclass
 class Claim:
-    """A claim of the paper, and a function of the results that returns whether it holds and what was measured."""
+    """A claim, and the comparisons that decide it by the rule of `verdict`."""
 
-    text: str
-    check: Callable[[Any], tuple[bool, str]]
-
-
-def findings(check=None, *, prefix: str = "", separator: str = "; "):
-    """Makes the check of a claim from a generator of (holds, finding); the claim holds if all of them do."""
-    if check is None:
-        return lambda check: findings(check, prefix=prefix, separator=separator)
-
-    def checked(results):
-        pairs = list(check(results))
-        return all(holds for holds, _ in pairs), prefix + separator.join(finding for _, finding in pairs) + "."
-
-    return checked
+    name: str  # among the claims of its figure
+    quote: str  # the wording of the paper, or what is claimed beyond the papers
+    place: str  # in the paper; empty for a claim beyond it
+    tested: str  # what is compared, on which data
+    compare: Callable[[Any], Iterable[Comparison]]
+    most: bool = False  # holds if most comparisons do, instead of all
+    timed: bool = False  # about measured time: decided on an idle machine alone
 
 
 @dataclass
@@ -90,7 +86,7 @@ class Reference:
     text: str
     value: float
     sd: float | None
-    get: Callable[[Any], float]
+    get: Callable[[Any], float]  # from the results
     source: str = "prototype"
 
 
@@ -105,3 +101,8 @@ class Figure:
     note: str = ""  # differences from the paper
     claims: list[Claim] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
+    command: str = ""  # if it is not that of `bench/run reproduce`
+
+    def run_by(self) -> str:
+        """Returns the command that runs the figure."""
+        return self.command or f"bench/run reproduce {self.name} --data DIR"

@@ -3,7 +3,7 @@
 use crate::comm::{Communicator, Interrupt, Parties, PartyCommunicator};
 use crate::data::Loaded;
 use crate::error::Result;
-use crate::linalg::{Real, SparseKernels};
+use crate::linalg::{ProductKernels, Real};
 use crate::privacy::Releases;
 use crate::state::{Piece, ReadRows, SavedState, State};
 
@@ -14,7 +14,7 @@ pub struct Problem<'a, T: Real> {
     pub k: usize,
     /// The public seed.
     pub seed: u64,
-    pub kernel: SparseKernels,
+    pub kernel: ProductKernels,
     /// Iterations that the run may have in all.
     pub max_iters: usize,
     /// Who owns which block, for the algorithms whose blocks are parties'.

@@ -3,7 +3,7 @@
 use crate::comm::{AGREEMENT, CONTROL, LARGEST, MessageTag, Payload};
 use crate::data;
 use crate::metrics::Measure;
-use crate::output::{CHECKPOINT, OUTPUT, summary};
+use crate::output::{CHECKPOINT, NORMS, OUTPUT, SAMPLE, summary};
 use crate::party_sum::{KEYS, masked};
 use crate::privacy::Protection;
 
@@ -152,6 +152,12 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
 ];
 
+/// What leaves a rank besides with the methods without parties, whose data is not private.
+pub static RANK_MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(NORMS, "largest entry and norm of each component", "once, with --output, --add-to or --report"),
+    MessageSpec::new(SAMPLE, "a few rows or columns of the matrix", "once, with --report"),
+];
+
 const OUTPUT_SHAPES: MessageTag = MessageTag::new(OUTPUT.kind, Payload::Control);
 const CHECKPOINT_SHAPES: MessageTag = MessageTag::new(CHECKPOINT.kind, Payload::Control);
 
@@ -209,6 +215,12 @@ pub struct Description {
 }
 
 impl Description {
+    /// The message table, with what leaves with every method.
+    pub fn all_messages(&self) -> impl Iterator<Item = &'static MessageSpec> {
+        let of_ranks = if self.partition.is_private() { &[] } else { RANK_MESSAGES };
+        COMMON_MESSAGES.iter().chain(of_ranks).chain(self.messages)
+    }
+
     /// What its `--dp` protects; `None` where it is not offered.
     pub fn protects(&self) -> Option<ProtectedUnit> {
         if let DifferentialPrivacy::Offered(unit) = self.dp { Some(unit) } else { None }
@@ -245,8 +257,7 @@ impl Description {
             Payload::Control => return "in the clear; independent of the entries".into(),
             _ => "in the clear",
         };
-        let masked =
-            COMMON_MESSAGES.iter().chain(self.messages).any(|w| w.kind == message.kind && w.payload == Payload::Masked);
+        let masked = self.all_messages().any(|w| w.kind == message.kind && w.payload == Payload::Masked);
         let noised = self.adds_noise_to(message);
         let more = [(masked, "masked with --secure-sum"), (noised, "noised with --dp")];
         let more: Vec<&str> = more.into_iter().filter_map(|(is, text)| is.then_some(text)).collect();

@@ -41,6 +41,8 @@ pub struct Groups<'a> {
     pub real_time: bool,
     /// Where the order of merges is to be written.
     pub record_order: Option<&'a Path>,
+    /// The order of merges that is repeated.
+    pub replay: Option<&'a Path>,
 }
 
 impl Groups<'_> {

@@ -65,7 +65,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
             let terminal = std::io::stdout().is_terminal();
             return Ok(Request::Text(if terminal { text.ansi().to_string() } else { text.to_string() }));
         }
-        Err(e) => return Err(explain(&e, entry)),
+        Err(e) => return Err(explain(&e, entry, subcommand(&words))),
     };
     let unexpected = |e: clap::Error| Error::input(e.render().to_string());
     let method = match matches.subcommand() {
@@ -102,6 +102,14 @@ fn entry_of(words: &[OsString]) -> Result<&'static dyn Entry> {
     })
 }
 
+/// The subcommand without options of a method that was typed.
+fn subcommand(words: &[OsString]) -> Option<String> {
+    let name = words.get(1)?.to_str()?;
+    let takes_method = ["estimate", "join"].contains(&name);
+    let known = Cli::command().get_subcommands().any(|command| command.get_name() == name);
+    (known && !takes_method).then(|| name.to_string())
+}
+
 /// Names that other programs give to what an option does here, and that option. Similar letters would suggest others.
 const MEANINGS: [(&[&str], &str); 13] = [
     (&["rank", "r", "dim", "dims", "latent", "factors", "components-number"], "the number of components is -k"),
@@ -129,7 +137,7 @@ const MEANINGS: [(&[&str], &str); 13] = [
 ];
 
 /// An error of the parser in our words.
-fn explain(e: &clap::Error, entry: &dyn Entry) -> Error {
+fn explain(e: &clap::Error, entry: &dyn Entry, subcommand: Option<String>) -> Error {
     let text = |kind| match e.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -148,6 +156,11 @@ fn explain(e: &clap::Error, entry: &dyn Entry) -> Error {
         }
         (ErrorKind::UnknownArgument, Some(option)) => {
             if let Some(foreign) = options::find(option.trim_start_matches('-')) {
+                if let Some(command) = subcommand {
+                    return Error::input(format!(
+                        "{option}: fednmf {command} does not take it; 'fednmf {command} --help' shows what it takes"
+                    ));
+                }
                 return foreign_option(&foreign, entry);
             }
             if let Some((_, meant)) = MEANINGS.iter().find(|(names, _)| names.contains(&option.trim_start_matches('-')))
@@ -318,6 +331,7 @@ mod tests {
         assert_eq!(message("fednmf --algo dsanls --mu-beta -1"), "--mu-beta -1: must be a number of at least 0");
         assert!(message("fednmf --algo hals --solver pcd").contains("dsanls"));
         assert!(message("fednmf --algo hals --epsilon 1").contains("one domain of trust"));
+        assert!(message("fednmf inspect --missing nan x.npy").contains("fednmf inspect does not take it"));
     }
 
     #[test]
@@ -349,6 +363,10 @@ mod tests {
             ("fednmf --algo syn-sd --delta 1e-6", "--delta: there is no noise without --dp"),
             ("fednmf --algo fnmf --dp-releases 3", "--dp-releases"),
             ("fednmf --l1-ratio 0.5", "--alpha-u"),
+            ("fednmf --algo fnmf --update hals --inertia 0.5", "--inertia"),
+            ("fednmf --algo secure-hals --update bpp --local-iters 3", "--local-iters"),
+            ("fednmf --algo vr-dsanls --epoch 1 --sketch-size 5", "--sketch-size"),
+            ("fednmf --factor-scale unit-u", "--output"),
             ("fednmf --algo asyn-sd --party-timeout 5", "--clock real"),
             ("fednmf --algo ppdnmf --plain --key-bits 2048", "--key-bits"),
             ("fednmf --algo dsanls --sketch-size 0", "--sketch-size"),

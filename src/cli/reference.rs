@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 
 use super::revealed::revealed;
 use super::{Cli, options};
-use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
+use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec, RANK_MESSAGES};
 use crate::algorithms::registry;
 use crate::commands::list::owner;
 
@@ -56,6 +56,8 @@ pub fn reference() -> String {
     out.push_str(&revealed());
     out.push_str("\n## What leaves a rank or a party\n\nWith every algorithm, while loading:\n\n");
     message_table(&mut out, None, COMMON_MESSAGES);
+    out.push_str("\nWith the algorithms without parties also:\n\n");
+    message_table(&mut out, None, RANK_MESSAGES);
     out.push_str("\nAnd with each of them:\n");
     let all = options::all();
     for m in registry::descriptions() {

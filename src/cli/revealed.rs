@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::algorithms::description::{Description, MessageSpec};
+use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
 use crate::algorithms::registry;
 use crate::comm::{LARGEST, Payload};
+use crate::data;
 
 /// Kinds of messages about the errors of a run.
 const EVALUATION: &str = "evaluation: ";
@@ -44,8 +45,11 @@ fn cells(method: &Description) -> Cells {
         let hidden = matches!(w.payload, Payload::Control | Payload::Ciphertext | Payload::Masked);
         !hidden && !w.kind.contains(PLAIN) && w.kind != LARGEST.kind
     };
-    let all = || method.messages.iter();
-    let masks: Vec<&MessageSpec> = all().filter(is(Payload::Masked)).collect();
+    let loading = COMMON_MESSAGES.iter().filter(|w| w.kind == data::STATISTICS.kind);
+    let all = || method.messages.iter().chain(loading.clone());
+    // Without masks of its own a method does not mask what it loads either.
+    let own = method.messages.iter().any(|w| w.payload == Payload::Masked);
+    let masks: Vec<&MessageSpec> = all().filter(is(Payload::Masked)).filter(|_| own).collect();
     let masked = |w: &&MessageSpec| !masks.is_empty() && !w.is_always_shown();
     let optional = registry::find(method.name)
         .is_some_and(|entry| entry.options().iter().any(|option| option.get_long() == Some("secure-sum")));
@@ -65,7 +69,7 @@ fn cells(method: &Description) -> Cells {
         ("in the clear: ", list(all().filter(clear).filter(|w| !masked(w)))),
     ];
     let noised = |w: &&MessageSpec| method.adds_noise_to(w);
-    let noise = list(all().filter(noised).filter(|w| !w.is_evaluation()));
+    let noise = list(method.messages.iter().filter(noised).filter(|w| !w.is_evaluation()));
     [
         list(all().filter(clear)),
         if masks.is_empty() { none() } else { sentence(&sums) },
@@ -73,11 +77,15 @@ fn cells(method: &Description) -> Cells {
     ]
 }
 
-/// The kinds of messages, those of evaluations last.
+/// The kinds of messages, those of evaluations and of loading last.
 fn list<'a>(messages: impl Iterator<Item = &'a MessageSpec>) -> String {
-    let (mut own, mut evaluation): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let (mut own, mut evaluation, mut loading) = (Vec::new(), Vec::new(), "");
     for w in messages {
         let (names, name) = match w.kind.strip_prefix(EVALUATION) {
+            _ if w.kind == data::STATISTICS.kind => {
+                loading = "while loading sum, norm and number of entries";
+                continue;
+            }
             Some(name) => (&mut evaluation, name),
             None => (&mut own, w.kind),
         };
@@ -87,7 +95,7 @@ fn list<'a>(messages: impl Iterator<Item = &'a MessageSpec>) -> String {
     }
     let evaluation =
         if evaluation.is_empty() { String::new() } else { format!("at evaluations {}", evaluation.join(", ")) };
-    sentence(&[("", own.join(", ")), ("", evaluation)])
+    sentence(&[("", own.join(", ")), ("", evaluation), ("", loading.into())])
 }
 
 fn sentence(parts: &[(&str, String)]) -> String {

@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::{CONTROL, Communicator, transport, watchdog};
 use crate::error::EXIT_FAILED;
+use crate::warning::say;
 
 /// Makes a panic on any rank end the job: unwinding past the end of MPI would leave the other ranks waiting.
 pub fn abort_on_panic() {
@@ -20,7 +21,7 @@ pub fn abort_on_panic() {
             payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("panic");
         let place = info.location().map_or_else(String::new, |l| format!(" ({}:{})", l.file(), l.line()));
-        eprintln!("fednmf: internal error: {text}{place}\nThis is a bug: please report it with the command line.");
+        say(&format!("fednmf: internal error: {text}{place}\nThis is a bug: please report it with the command line."));
         transport::abort(EXIT_FAILED);
     }));
 }

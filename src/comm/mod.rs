@@ -29,6 +29,7 @@ use std::time::Instant;
 use crate::error::{EXIT_INPUT, Error, ErrorKind, Result};
 use crate::linalg::{Element, flops};
 use crate::privacy::transcript::Transcript;
+use crate::warning::say;
 
 pub use self::transport::launched_rank;
 use self::transport::{Local, Transport};
@@ -227,7 +228,7 @@ impl Communicator {
         if let Some(consent) = &self.ledger.borrow().consent
             && let Err(why) = consent(tag)
         {
-            eprintln!("fednmf: {why}");
+            say(&format!("fednmf: {why}"));
             end_job(EXIT_INPUT);
         }
         if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::transport;
 use crate::error::EXIT_FAILED;
-use crate::warning::warn;
+use crate::warning::{say, warn};
 
 /// What a rank is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Watchdog {
                     Verdict::Fine => {}
                     Verdict::Warn => warn(&message(rank, limit / 2, &marks, Some(limit))),
                     Verdict::End => {
-                        eprintln!("fednmf: {}", message(rank, limit, &marks, None));
+                        say(&format!("fednmf: {}", message(rank, limit, &marks, None)));
                         end();
                     }
                 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::data::PARTY;
+use crate::data::{PARTY, highest_party};
 use crate::error::{Error, Result};
-use crate::privacy::{BudgetFile, PrivacyLoss};
+use crate::privacy::{BudgetFile, Charge, PrivacyLoss};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NoiseKind {
@@ -40,8 +40,8 @@ pub struct AccountArgs {
     /// Bits by which two messages may differ (xor): entries of V, or twice --clip
     #[arg(long, value_name = "N", default_value_t = 1)]
     bits: u64,
-    /// Print what a --budget file says instead: the runs, what they have spent or may still spend, the limit, and what is
-    /// left. With {party} in its name the files of all parties
+    /// Print what a --budget file says instead: the runs, what they have spent or may still spend, composed and as a plain
+    /// sum, the limit, and what is left. With {party} in its name the files of all parties
     #[arg(long, value_name = "F.json", conflicts_with_all = ["dp", "noise", "epsilon", "delta", "releases", "bits"])]
     budget: Option<PathBuf>,
     /// Print JSON
@@ -98,20 +98,11 @@ impl AccountArgs {
     /// What budget files say.
     fn kept(&self, path: &Path) -> Result<String> {
         let text = path.display().to_string();
-        let paths: Vec<String> = if text.contains(PARTY) {
-            let of = |party: usize| text.replace(PARTY, &party.to_string());
-            // The first is named even if it is missing, for the error.
-            (0..)
-                .map(of)
-                .enumerate()
-                .take_while(|(at, path)| *at == 0 || Path::new(path).exists())
-                .map(|(_, path)| path)
-                .collect()
-        } else {
-            vec![text]
-        };
+        // Of several files one that is missing is an error.
+        let last = if text.contains(PARTY) { highest_party(&text).unwrap_or(0) } else { 0 };
         let mut out = String::new();
-        for path in &paths {
+        for party in 0..=last {
+            let path = &text.replace(PARTY, &party.to_string());
             let at = |e: Error| e.at(format!("--budget {path}"));
             let read = std::fs::read_to_string(path).map_err(|e| {
                 at(Error::input(format!("cannot be read ({e}); name a file that a run with --budget wrote")))
@@ -167,8 +158,14 @@ impl AccountArgs {
 fn budget_json(path: &str, budget: &BudgetFile) -> serde_json::Value {
     let (epsilon, delta) = budget.spent();
     json!({
-        "budget": path, "limit": budget.limit, "epsilon": epsilon, "delta": delta, "left": budget.left(), "runs": budget.runs,
+        "budget": path, "limit": budget.limit, "epsilon": epsilon, "epsilon_simple": budget.simple().0, "delta": delta,
+        "left": budget.left(), "runs": budget.runs,
     })
+}
+
+/// A sum without the last digits, which rounding fills.
+fn rounded(x: f64) -> f64 {
+    format!("{x:.12e}").parse().unwrap_or(x)
 }
 
 fn budget_table(path: &str, budget: &BudgetFile) -> String {
@@ -177,14 +174,28 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
     let _ = writeln!(out, "{:16}  {:width$}  {:>12}  {:>10}  state", "run", "method", "epsilon", "delta");
     for run in &budget.runs {
         // A run that was killed, or still runs, has what it may spend.
-        let state = if run.ended { "ended" } else { "reserved" };
-        let (epsilon, delta) = (format!("{:.6}", run.epsilon), format!("{:e}", run.delta));
+        let state = match run {
+            Charge { killed: true, .. } => "killed: all that it reserved counts",
+            Charge { ended: true, .. } => "ended",
+            _ => "reserved",
+        };
+        let (epsilon, delta) = (format!("{:.6}", run.epsilon), format!("{:e}", rounded(run.delta)));
         let _ = writeln!(out, "{:16}  {:width$}  {epsilon:>12}  {delta:>10}  {state}", run.run, run.method);
     }
     let (epsilon, delta) = budget.spent();
-    let _ =
-        writeln!(out, "\n{} run(s) have spent or reserved epsilon {epsilon:.6}, delta {delta:e}.", budget.runs.len());
-    let _ = writeln!(out, "The limit is epsilon {}, of which {:.6} is left.", budget.limit, budget.left());
+    let _ = writeln!(
+        out,
+        "\n{} run(s) have spent or reserved epsilon {epsilon:.6} together, delta {:e} (sum of epsilons: {:.6}).",
+        budget.runs.len(),
+        rounded(delta),
+        budget.simple().0
+    );
+    let _ = writeln!(
+        out,
+        "The limit is epsilon {}, of which {:.6} is left; runs with Gaussian noise compose to less than their sum.",
+        budget.limit,
+        budget.left()
+    );
     out
 }
 

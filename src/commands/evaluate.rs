@@ -84,7 +84,12 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let u = comm.agree_on_error(u.rows(of_rows.as_deref(), rows.clone()))?;
     let v = comm.agree_on_error(v.rows(of_columns.as_deref(), 0..n))?;
     let marks = match provenance.missing.marks() {
-        Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.rows,
+        Some(file) => {
+            let marks = missing::read(file, (m, n), &names, &loaded.cuts, comm)?;
+            let checked = marks.check_order(file, [of_rows.is_some(), of_columns.is_some()]);
+            checked.and_then(|()| provenance.check_marks(file, marks.checksum)).map_err(Error::on_all_ranks)?;
+            marks.places.rows
+        }
         None => Vec::new(),
     };
     let mut marks: Vec<(usize, usize)> = marks.into_iter().map(|(i, j)| (i - rows.start, j)).collect();
@@ -92,6 +97,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let Some(block) = loaded.blocks.into_iter().next() else {
         return Err(Error::failed("a rank has no block"));
     };
+    provenance.check_form(&args.factors, matches!(block, Block::Sparse(_))).map_err(Error::on_all_ranks)?;
     if let Some((share, seed)) = provenance.holdout {
         let counted = Counted {
             shape: (m, n),

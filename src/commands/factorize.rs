@@ -12,9 +12,9 @@ use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{self, Missing, count};
 use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
 use crate::driver::FactorScale;
-use crate::driver::settings::{Every, Kernel, OnLostParty, Precision, SAMPLE_INPUT, Scale, Settings};
+use crate::driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings};
 use crate::error::{Error, Result};
-use crate::linalg::SparseKernel;
+use crate::linalg::ProductKernel;
 use crate::output::matrices::Format;
 use crate::units::parse_bytes;
 
@@ -90,17 +90,19 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
     pub seed: u64,
 
-    /// Arithmetic of the factorisation
-    #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64, help_heading = "Running")]
-    pub precision: Precision,
+    /// Arithmetic of the factorisation. auto: f32 for whole numbers and data in f32, f64 for all other data, the data of
+    /// parties, and tolerances that f32 does not resolve
+    #[arg(long, value_name = "P", value_enum, default_value_t = PrecisionChoice::F64, help_heading = "Running")]
+    pub precision: PrecisionChoice,
 
     /// Threads per rank (provide cores: mpirun --bind-to none, or srun --cpus-per-task)
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running")]
     pub threads: usize,
 
-    /// Kernels for sparse blocks: Intel MKL's, fednmf's own, or (auto) the faster ones as measured at the start
-    #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
-    pub sparse_kernel: Kernel,
+    /// Kernels for products with the data, dense or sparse: Intel MKL's, fednmf's own, or (auto) MKL's on processors by Intel
+    /// and fednmf's on others
+    #[arg(long, alias = "sparse-kernel", value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
+    pub kernel: Kernel,
 
     /// Write factors and provenance to this file: .h5 (HDF5), .h5ad (AnnData: obsm/X_nmf, varm/NMF) or .npz (NumPy)
     #[arg(short = 'o', long, value_name = "F.h5", help_heading = "Output")]
@@ -213,6 +215,9 @@ impl RunArgs {
             }
         }
         let factor_scale = factor_scale(args.factor_scale, &*method)?;
+        if args.factor_scale.is_some() && args.output.is_none() && args.add_to.is_none() && args.report.is_none() {
+            return Err(Error::input("--factor-scale: is about the written factors; add --output, or leave it out"));
+        }
         positive("--threads", args.threads)?;
         if let Some(parties) = args.parties.filter(|parties| !(1..=MOST_PARTIES).contains(parties)) {
             return Err(Error::input(format!("--parties {parties}: must be from 1 to {MOST_PARTIES}")));
@@ -286,6 +291,7 @@ impl RunArgs {
         input.masked = method.masks_sums();
         input.private |= description.partition.is_private();
         input.memory = args.memory;
+        input.ask_values = args.precision.given().is_none() && !input.private;
         input.stack = if description.partition == Partition::PartyColumns { Stack::Columns } else { Stack::Rows };
         Ok(Settings {
             method,
@@ -304,10 +310,11 @@ impl RunArgs {
             carry_on: args.on_lost_party == OnLostParty::Continue,
             eval_every: args.eval_every,
             seed: args.seed,
-            precision: args.precision,
-            kernel: match args.sparse_kernel {
-                Kernel::Mkl => Some(SparseKernel::Mkl),
-                Kernel::Native => Some(SparseKernel::Native),
+            precision: args.precision.given(),
+            precision_why: None,
+            kernel: match args.kernel {
+                Kernel::Mkl => Some(ProductKernel::Mkl),
+                Kernel::Native => Some(ProductKernel::Native),
                 Kernel::Auto => None,
             },
             threads: args.threads,

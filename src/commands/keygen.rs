@@ -15,6 +15,7 @@ use rcgen::{
 use super::serve::check_names;
 use crate::comm::Communicator;
 use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::stdout::print_line;
 
 /// Whom to make certificates for.
 #[derive(Debug, Args)]
@@ -50,11 +51,11 @@ pub fn keygen(args: &KeygenArgs, comm: &Communicator) -> Result<i32> {
     let (begin, end) = (now - Duration::from_secs(3600), now + Duration::from_secs(86_400 * args.days));
     make(&args.dir, &args.sites, &args.hub, begin, end).map_err(Error::on_all_ranks)?;
     let dir = args.dir.display();
-    println!(
+    print_line(&format!(
         "Certificates for {} days are in {dir}. For a try only: whoever has {dir} can be any site. Give each site its own \
          NAME.pem, NAME.key and ca.pem, and the hub hub.pem, hub.key and ca.pem.",
         args.days
-    );
+    ))?;
     Ok(EXIT_DONE)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::algorithms::description::{COMMON_MESSAGES, Description};
+use crate::algorithms::description::Description;
 use crate::algorithms::method::Entry;
 use crate::algorithms::registry;
 use crate::error::{Error, Result};
@@ -64,7 +64,7 @@ fn describe(entry: &dyn Entry) -> String {
         out.push('\n');
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
-    for w in COMMON_MESSAGES.iter().chain(m.messages) {
+    for w in m.all_messages() {
         let _ = writeln!(out, "  {} ({:?}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
     }
     if let Some([first, second]) = m.limits {
@@ -76,7 +76,7 @@ fn describe(entry: &dyn Entry) -> String {
 /// What leaves a party, as a table.
 pub(super) fn message_table(m: &Description) -> String {
     let mut rows = vec![["what", "payload", "shape", "how often", "protection"].map(String::from)];
-    rows.extend(COMMON_MESSAGES.iter().chain(m.messages).map(|w| {
+    rows.extend(m.all_messages().map(|w| {
         let payload = format!("{:?}", w.payload);
         [w.kind.into(), payload, w.shape.into(), w.when.into(), m.protection(w)]
     }));

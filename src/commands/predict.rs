@@ -55,6 +55,11 @@ impl Lookup {
         Lookup { what, count, places }
     }
 
+    /// Whether a field is the name of something, perhaps of several.
+    fn knows(&self, field: &[u8]) -> bool {
+        self.place(field).is_ok() || self.places.as_ref().is_some_and(|places| places.contains_key(&text_of(field)))
+    }
+
     /// The position of a field, or what is wrong with it.
     fn place(&self, field: &[u8]) -> std::result::Result<usize, String> {
         let (text, what) = (text_of(field), self.what);
@@ -135,6 +140,8 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
     let tabs = [".tsv", ".tsv.gz"].iter().any(|end| path.ends_with(end));
     let first = FirstLines::read(&file, tabs)?;
     let mut blocks = TextBlocks::open(&file, first.offset(0).unwrap_or(0), 0, 1)?;
+    let notes: Vec<String> = first.note().into_iter().map(|note| format!("{path}: {note}")).collect();
+    Progress::new(true, None).notes(&notes);
     let mut out = String::new();
     let mut number = 0;
     while let Some((block, _)) = blocks.next_block()? {
@@ -147,7 +154,7 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
             };
             let places = (rows.place(row), columns.place(column));
             if number == 1 {
-                let header = places.0.is_err() && places.1.is_err();
+                let header = !rows.knows(row) && !columns.knows(column);
                 let titles = if header { [text_of(row), text_of(column)] } else { ["row".into(), "column".into()] };
                 let _ = writeln!(out, "{},{},value", quoted(&titles[0]), quoted(&titles[1]));
                 if header {

@@ -64,7 +64,8 @@ pub struct ProjectArgs {
 
 /// Each row u of the new U is the exact solution of min ½‖x − V u‖² over u ≥ 0 for a row x of the new matrix, over its observed
 /// entries where some are missing, and with the penalty on U that the factors were made with, as an update of U by `bpp` would
-/// find it. The matrix is scaled as that of the factors.
+/// find it. For factors that a method made for the divergence it is the least divergence in its place. The matrix is scaled as
+/// that of the factors.
 /// Every rank solves its own rows; V is on all of them. Collective.
 ///
 /// # Errors
@@ -106,8 +107,9 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if !provenance.note().is_empty() {
         progress.note(&provenance.note());
     }
-    if let Some(method) = provenance.method.filter(|method| method.measure == Measure::Divergence) {
-        progress.note(&format!("U is found by least squares, not by the divergence that {} minimises", method.name));
+    let by_divergence = provenance.method.is_some_and(|method| method.measure == Measure::Divergence);
+    if by_divergence && provenance.missing != Missing::None {
+        progress.note("with --missing U is found by least squares, not by the divergence that the factors are for");
     }
     if let Some(note) = provenance.regularization.note_on_u() {
         progress.note(&note);
@@ -132,7 +134,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     progress.finish();
     let own = loaded.cuts.rows[comm.rank()].clone();
     let marks = match provenance.missing.marks() {
-        Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.rows,
+        Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.places.rows,
         None => Vec::new(),
     };
     let norm2 = loaded.statistics.norm2;
@@ -144,8 +146,15 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     }
     let n = columns;
     let penalty = provenance.regularization.penalties((m, n)).u;
+    let mut divergence = None;
     let (u, error) = if provenance.missing == Missing::None {
-        let u = nls::project(&block, &v.view(), penalty);
+        let u = if by_divergence {
+            let u = nls::kl::project(&block, &v.view(), penalty);
+            divergence = Some(metrics::kl_divergence(comm, &block, &u.view(), &v.view()));
+            u
+        } else {
+            nls::project(&block, &v.view(), penalty)
+        };
         let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
         (u, error)
     } else {
@@ -168,7 +177,10 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     }
     if comm.is_root() {
         if args.json {
-            let all = json!({"rel_error": error, "m": m, "n": n, "k": k, "output": destination.map(|to| to.path)});
+            let mut all = json!({"rel_error": error, "m": m, "n": n, "k": k, "output": destination.map(|to| to.path)});
+            if let Some(divergence) = divergence {
+                all["kl_divergence"] = divergence.into();
+            }
             print_line(&all.to_string())?;
         } else {
             let output = destination.map_or_else(
@@ -179,7 +191,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
                     format!("U and V{sorted} are in {}.", to.path.display())
                 },
             );
-            print_line(&format!("relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
+            let divergence = divergence.map_or_else(String::new, |x| format!("Kullback-Leibler divergence {x:.6e}, "));
+            print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
         }
     }
     Ok(EXIT_DONE)

@@ -10,6 +10,7 @@ use crate::algorithms::registry;
 use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::data::names::{Match, compare, unmatched};
 use crate::data::{InputSpec, Scale, Stack, Threshold};
+use crate::driver::missing::{HELD_OUT_OF_SPARSE, MARKS, checksum_text};
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
 use crate::warning::warn;
@@ -30,6 +31,10 @@ pub struct Provenance {
     stack: Stack,
     /// Whether the user said which entries are missing.
     pub own_missing: bool,
+    /// The checksum of the marks of `--missing FILE`, where it is known.
+    marks: Option<String>,
+    /// Whether the matrix was sparse, where entries were held out.
+    sparse: Option<bool>,
 }
 
 impl Provenance {
@@ -75,6 +80,8 @@ impl Provenance {
             transpose,
             stack,
             own_missing: false,
+            marks: parameter(MARKS).and_then(Value::as_str).map(str::to_string),
+            sparse: parameter(HELD_OUT_OF_SPARSE).map(|sparse| *sparse == true || *sparse == 1),
         })
     }
 
@@ -115,6 +122,37 @@ impl Provenance {
             )));
         }
         Ok(())
+    }
+
+    /// Checks that the file of marks is still that of the run, unless the user named it.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn check_marks(&self, file: &str, checksum: u64) -> Result<()> {
+        match &self.marks {
+            Some(marks) if !self.own_missing && *marks != checksum_text(checksum) => Err(Error::input(format!(
+                "{file}: marks other entries than in the run; say which ones are missing with --missing FILE"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that a matrix is stored as that of the run, by which the entries to hold out were drawn.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn check_form(&self, path: &Path, sparse: bool) -> Result<()> {
+        let form = |sparse: bool| if sparse { "sparse" } else { "dense" };
+        match self.sparse.filter(|_| self.holdout.is_some()) {
+            Some(was) if was != sparse => Err(Error::input(format!(
+                "{}: the run held out entries of a {} matrix, and of a {} one it would be others; give the matrix in the format \
+                 of the run",
+                path.display(),
+                form(was),
+                form(sparse)
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The largest entry by which the run divided its matrix; 1 where it did not.

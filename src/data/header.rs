@@ -1,6 +1,7 @@
 //! Shape and format of the input, known before its entries are read.
 
 use crate::data::formats::options::Labels;
+use crate::data::formats::values::Values;
 
 /// Shape and format of the input, after `--transpose`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -11,6 +12,8 @@ pub struct Header {
     pub sparse: bool,
     /// Number of stored entries, if the header declares it.
     pub stored: Option<u64>,
+    /// What the entries are; of several files what needs the most precision.
+    pub values: Values,
     /// `MatrixMarket coordinate real general`, `npy <f8, C order`, …
     pub format: String,
     /// Number of `{party}` files, if the input consists of such files.

@@ -7,6 +7,7 @@ use crate::comm::{Communicator, Parties};
 use crate::data::distribute::assemble::LocalBlock;
 use crate::data::distribute::statistics::Statistics;
 use crate::data::formats::reader::EntryPolicy;
+use crate::data::formats::values::Values;
 use crate::data::header::Header;
 use crate::data::layout::Layout;
 use crate::data::load::Loaded;
@@ -141,6 +142,7 @@ impl<T: Real> Loaded<T> {
             cols,
             sparse,
             stored: sparse.then_some(stored),
+            values: Values::Double,
             format: "in memory".to_string(),
             files: None,
             labels: None,

@@ -26,6 +26,7 @@ mod synthetic;
 
 pub use distribute::statistics::Statistics;
 pub use formats::options::{Labels, Presence, TableFormat, TableOptions};
+pub use formats::values::Values;
 pub use generate::generate;
 pub use header::Header;
 pub use in_memory::{Matrix, parties_in_memory};
@@ -33,7 +34,7 @@ pub use inspect::{Summary, inspect};
 pub use layout::{Cuts, Layout, Tile};
 pub use load::Loaded;
 pub use messages::{COUNTS, ENTRIES, HEADERS, LARGEST_ENTRY, MEMORY, NAMES, STATISTICS};
-pub use open::{Input, open};
+pub use open::{Input, highest_party, open};
 pub use spec::{InputSpec, PARTY, Scale, Source, Stack, Threshold};
 pub use split::PartySplit;
 pub use synthetic::{PlantedTiles, Synthetic};

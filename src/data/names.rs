@@ -65,7 +65,11 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
         // Of a table it is not known what its rows are: those of the matrix are the observations, transposed or not.
         Names { columns, rows, turned: spec.transpose }
     } else if hdf5_probe::run(Content::Names, path, None).is_ok() {
-        of_file(path)
+        let dataset = match &spec.source {
+            Source::File { dataset, .. } => dataset.as_deref(),
+            _ => None,
+        };
+        of_file(path, dataset)
     } else {
         Names::default()
     };
@@ -141,11 +145,12 @@ fn of_directory(path: &Path) -> Names {
     Names { rows: list(&["features", "genes"], 2), columns: list(&["barcodes"], 1), turned: true }
 }
 
-/// The names as they are stored in an HDF5 file.
-pub fn of_file(path: &str) -> Names {
+/// The names as they are stored in an HDF5 file, for one of its matrices (X if none is named).
+pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     let Ok(file) = hdf5::File::open(path) else { return Names::default() };
     let index = |group: &str| {
-        let group = file.link_exists(group).then(|| file.group(group).ok()).flatten()?;
+        let place = group.split('/').next().unwrap_or(group);
+        let group = (file.link_exists(place) && file.link_exists(group)).then(|| file.group(group).ok()).flatten()?;
         let named = group.attr("_index").ok();
         let name = named
             .and_then(|a| a.read_scalar::<VarLenUnicode>().ok())
@@ -172,7 +177,18 @@ pub fn of_file(path: &str) -> Names {
     };
     // 10x stores genes × cells.
     let turned = !file.link_exists("obs") && file.link_exists("matrix");
-    let (columns, rows) = (index("var").or_else(|| tenx("barcodes")), index("obs").or_else(|| tenx("features/name")));
+    // AnnData tells by the place of a matrix what its rows and columns are; raw has variables of its own.
+    let place = dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default());
+    let (rows, columns) = match place {
+        "raw" => (Some("obs"), Some("raw/var")),
+        "obsm" => (Some("obs"), None),
+        "varm" => (Some("var"), None),
+        "obsp" => (Some("obs"), Some("obs")),
+        "varp" => (Some("var"), Some("var")),
+        _ => (Some("obs"), Some("var")),
+    };
+    let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
+    let rows = rows.and_then(index).or_else(|| tenx("features/name"));
     Names { columns, rows, turned }
 }
 
@@ -222,6 +238,33 @@ mod tests {
         assert_eq!(compared("a a b", "a a b"), Match::Equal);
         assert!(matches!(compared("a a b", "b a a"), Match::Different(..)));
         assert_eq!(compare(None, Some(&list("a"))), Match::Equal);
+    }
+
+    /// Each matrix of an AnnData file has the names of its own place.
+    #[test]
+    fn names_are_those_of_the_matrix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.h5ad").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        for (frame, names) in [("obs", ["c1", "c2"]), ("var", ["g1", "g2"]), ("raw/var", ["h1", "h2"])] {
+            if frame == "raw/var" {
+                file.create_group("raw").unwrap();
+            }
+            let names: Vec<VarLenUnicode> = names.iter().map(|name| name.parse().unwrap()).collect();
+            file.create_group(frame).unwrap().new_dataset_builder().with_data(&names).create("_index").unwrap();
+        }
+        drop(file);
+        let first = |names: Option<Vec<String>>| names.map(|names| names[0].clone());
+        for (dataset, rows, columns) in [
+            (None, Some("c1"), Some("g1")),
+            (Some("layers/counts"), Some("c1"), Some("g1")),
+            (Some("raw/X"), Some("c1"), Some("h1")),
+            (Some("/varm/PCs"), Some("g1"), None),
+            (Some("obsp/distances"), Some("c1"), Some("c1")),
+        ] {
+            let found = of_file(&path, dataset);
+            assert_eq!((first(found.rows).as_deref(), first(found.columns).as_deref()), (rows, columns), "{dataset:?}");
+        }
     }
 
     #[test]

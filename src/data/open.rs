@@ -8,10 +8,11 @@ use crate::comm::{Communicator, Parties};
 use crate::data::distribute::files::PlacedFile;
 use crate::data::formats::detect::read_header;
 use crate::data::formats::file::MatrixFile;
+use crate::data::formats::values::Values;
 use crate::data::header::Header;
 use crate::data::messages::HEADERS;
 use crate::data::names;
-use crate::data::spec::{InputSpec, PARTY, Source, Stack, party_path};
+use crate::data::spec::{InputSpec, PARTY, Source, Stack, party_path, party_paths};
 use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
 
@@ -62,6 +63,7 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
                 cols,
                 sparse,
                 stored: None,
+                values: Values::Double,
                 format,
                 files: None,
                 labels: None,
@@ -89,7 +91,8 @@ fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Commu
     };
     if file.needs_counts() {
         let parts = if file.divisible() { comm.size() } else { 1 };
-        let count = if comm.rank() < parts { file.count(comm.rank(), parts).map(Some) } else { Ok(None) };
+        let count =
+            if comm.rank() < parts { file.count(comm.rank(), parts, spec.ask_values).map(Some) } else { Ok(None) };
         let counts = comm.all_gather_value(HEADERS, &comm.agree_on_error(count)?).into_iter().flatten().collect();
         file.set_counts(counts)?;
     }
@@ -118,9 +121,16 @@ fn party_files(
                     parties.count
                 )));
             };
+            let spellings = party_paths(pattern, party).count();
+            if spellings > 1 && pattern.contains(PARTY) {
+                return Err(Error::input(format!(
+                    "{pattern}: {spellings} files have the number {party}, with leading zeros and without; remove all but one"
+                )));
+            }
             let mut file = read_header(&path, dataset, spec.table, spec.private)?;
             if file.needs_counts() {
-                let count = file.count(0, 1)?;
+                // What a party's numbers are is its own business.
+                let count = file.count(0, 1, false)?;
                 file.set_counts(vec![count])?;
             }
             let names = shared_names(spec, &path);
@@ -130,7 +140,8 @@ fn party_files(
         if numbered && parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some()
         {
             return Err(Error::input(format!(
-                "{pattern}: there are more files than the {} parties; give their number (--parties)",
+                "{pattern}: there are more files than the {} parties (--parties, or one for each rank); give a party for each of them, or \
+                 move the others away",
                 parties.count
             )));
         }
@@ -179,11 +190,11 @@ fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Resul
     }
     let seen = if comm.is_root() { spec.files().len() } else { 0 };
     let count = comm.broadcast_value(HEADERS, seen).max(comm.size());
-    let beyond = if comm.is_root() { highest_party(pattern) } else { None };
-    let beyond = comm.broadcast_value(HEADERS, beyond);
-    match beyond.filter(|&last| last >= count) {
-        Some(last) => Err(Error::input(format!(
-            "{pattern}: there is a file for party {last}, but none for party {count}; number the files from 0 without gaps, or give \
+    let beyond = if comm.is_root() { highest_party(pattern).filter(|&last| last >= count) } else { None };
+    let beyond = beyond.and_then(|last| Some((last, (0..last).find(|&party| party_path(pattern, party).is_none())?)));
+    match comm.broadcast_value(HEADERS, beyond) {
+        Some((last, lacking)) => Err(Error::input(format!(
+            "{pattern}: there is a file for party {last}, but none for party {lacking}; number the files from 0 without gaps, or give \
              their number (--parties)"
         ))),
         None => Ok(count),
@@ -191,7 +202,7 @@ fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Resul
 }
 
 /// The largest number that stands for `{party}` in the name of an existing file.
-fn highest_party(pattern: &str) -> Option<usize> {
+pub fn highest_party(pattern: &str) -> Option<usize> {
     let path = Path::new(pattern);
     let name = path.file_name()?.to_str()?;
     let (before, after) = name.split_once(PARTY)?;
@@ -263,6 +274,7 @@ fn stack(spec: &InputSpec, files: Vec<(MatrixFile, Option<usize>)>) -> Result<(V
         cols,
         sparse: first.content.sparse(),
         stored,
+        values: placed.iter().map(|file| file.content.values).max().unwrap_or(Values::Double),
         format: first.content.format.clone(),
         files: count,
         labels: first.content.labels(),

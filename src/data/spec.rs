@@ -108,6 +108,8 @@ pub struct InputSpec {
     pub masked: bool,
     /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
     pub private: bool,
+    /// Whether it matters what the entries are: of a table in text that is found out only where it does.
+    pub ask_values: bool,
     /// Whether each rank has the file of its own party at this path, on a disk of its own.
     pub own_disk: bool,
 }
@@ -141,6 +143,7 @@ impl InputSpec {
             stack: Stack::Rows,
             masked: false,
             private,
+            ask_values: false,
             own_disk: false,
         })
     }
@@ -181,10 +184,16 @@ impl InputSpec {
 
 /// The `{party}` file of a party, whose number may have leading zeros.
 pub fn party_path(pattern: &str, party: usize) -> Option<String> {
-    [format!("{party}"), format!("{party:02}"), format!("{party:03}"), format!("{party:04}")]
-        .iter()
-        .map(|number| pattern.replace(PARTY, number))
-        .find(|path| Path::new(path).exists())
+    party_paths(pattern, party).next()
+}
+
+/// All files with the number of a party.
+pub fn party_paths(pattern: &str, party: usize) -> impl Iterator<Item = String> {
+    let mut paths = [format!("{party}"), format!("{party:02}"), format!("{party:03}"), format!("{party:04}")]
+        .map(|number| pattern.replace(PARTY, &number))
+        .to_vec();
+    paths.dedup();
+    paths.into_iter().filter(|path| Path::new(path).exists())
 }
 
 fn file(text: &str) -> Result<Source> {

@@ -6,12 +6,12 @@
 
 use std::cmp::Reverse;
 
-use crate::comm::{Communicator, MessageTag, Payload};
+use crate::comm::Communicator;
 use crate::linalg::Real;
+use crate::output::NORMS;
 use crate::state::{OwnedPiece, Owner, Piece};
 
 /// Norms of the components; never of parties' factors.
-const NORMS: MessageTag = MessageTag::new("norms of the components", Payload::Scalar);
 
 /// `--factor-scale`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

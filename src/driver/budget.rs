@@ -22,12 +22,16 @@ pub fn reserve(settings: &Settings, comm: &Communicator, parties: Parties, relea
     let mut limit = budget.limit;
     let (epsilon, delta) = releases.budget();
     let epsilon = epsilon.unwrap_or(f64::INFINITY);
+    let name = settings.description().name;
     let mut done = Vec::new();
     let reserved = files(budget.path, comm, parties).try_for_each(|(place, path)| {
         let run = releases.run(place);
         let (is_new, mut before) = (!path.exists(), None);
         change(&path, &mut limit, |file| {
-            before = file.reserve(&run, settings.description().name, epsilon, delta)?;
+            let loss = Some(releases.reserved_loss());
+            let charge =
+                Charge { run: run.clone(), method: name.into(), epsilon, delta, loss, ended: false, killed: false };
+            before = file.reserve(charge)?;
             Ok(())
         })?;
         done.push((path, run, before, is_new));
@@ -63,7 +67,7 @@ pub fn settle(settings: &Settings, comm: &Communicator, parties: Parties, releas
     let Some((budget, releases)) = budget_of(settings).zip(releases) else { return Ok(()) };
     let settled = files(budget.path, comm, parties).try_for_each(|(place, path)| {
         change(&path, &mut None, |file| {
-            file.settle(&releases.run(place), releases.spent());
+            file.settle(&releases.run(place), releases.spent(), releases.spent_loss());
             Ok(())
         })
     });

@@ -93,6 +93,8 @@ fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
     let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views).chain(transcripts);
     let mut inputs: Vec<Source> = settings.input.files().into_iter().map(|path| ("--input", path)).collect();
     inputs.extend(settings.split.clone().map(|path| ("--split", path)));
+    inputs.extend(groups.replay.map(|path| ("--replay", path.to_path_buf())));
+    inputs.extend(groups.dp.and_then(|dp| dp.budget_path()).map(|budget| ("--budget", budget.path.to_path_buf())));
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));
     inputs.extend(groups.missing.and_then(|group| group.missing.marks()).map(|path| ("--missing", path.into())));
     targets::check(&outputs.collect::<Vec<_>>(), &inputs)

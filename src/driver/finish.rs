@@ -1,5 +1,6 @@
 //! After the last iteration: factors, records, the end of the trace, report, summary and exit code.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -9,7 +10,7 @@ use super::checks::all_finite;
 use super::iterate::{Driver, Stop, Trajectory};
 use super::prepare::Run;
 use super::{budget, metadata, report, transcript};
-use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec, ProtectedUnit};
+use crate::algorithms::description::{Description, MessageSpec, ProtectedUnit};
 use crate::algorithms::shared::dp;
 use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
@@ -17,9 +18,12 @@ use crate::linalg::Real;
 use crate::metrics::Measure;
 use crate::output::stdout::print;
 use crate::output::summary::Profile;
+use crate::output::targets::ORDER_START;
 use crate::output::{attributes, matrices, summary};
 use crate::privacy::Protection;
 use crate::state::{OwnedPiece, Piece};
+use crate::unfinished;
+use crate::unfinished::Access;
 use crate::warning::warn;
 
 /// Writes the results of a run that `iterated` to its end, or the last good factors of one that failed; returns the exit
@@ -95,11 +99,13 @@ fn write_results<T: Real>(
     privacy: Option<&Value>,
 ) -> Result<()> {
     let (settings, algorithm) = (&run.settings, &driver.algorithm);
-    let about = || provenance(run, comm, &driver.trajectory, stop.name());
-    if let Some(path) = &settings.output {
-        let mut all = about();
+    let about = || {
+        let mut all = provenance(run, comm, &driver.trajectory, stop.name());
         all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
-        matrices::write_factors(comm, path, factors, &all, &run.annotations)?;
+        all
+    };
+    if let Some(path) = &settings.output {
+        matrices::write_factors(comm, path, factors, &about(), &run.annotations)?;
     }
     if let Some(view) = &driver.view {
         comm.agree_on_error(view.finish(about()))?;
@@ -113,7 +119,7 @@ fn write_results<T: Real>(
 /// The order of merges, a party on each line.
 fn write_order(path: &Path, order: &[usize]) -> Result<()> {
     let lines: String = order.iter().map(|party| format!("{party}\n")).collect();
-    std::fs::write(path, lines)
+    unfinished::replace(path, Access::Default, |out| write!(out, "{ORDER_START}{lines}"))
         .map_err(|e| Error::failed(format!("--record-order {}: cannot be written ({e})", path.display())))
 }
 
@@ -128,7 +134,7 @@ fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -
         true => format!("{}, in {evaluations} evaluation(s)", spec.kind),
         false => format!("{} ({}; {})", spec.kind, spec.shape, spec.when),
     };
-    COMMON_MESSAGES.iter().chain(description.messages).filter(leaves).map(words).collect()
+    description.all_messages().filter(leaves).map(words).collect()
 }
 
 /// The trace's end event.

@@ -118,7 +118,7 @@ fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations) -> Result
             )));
         }
     };
-    let there = names::of_file(&path.to_string_lossy());
+    let there = names::of_file(&path.to_string_lossy(), None);
     let (rows, columns) = if turned { (&there.columns, &there.rows) } else { (&there.rows, &there.columns) };
     for (what, ours, theirs) in [("row", &annotations.rows, rows), ("column", &annotations.columns, columns)] {
         let differs = match names::compare(ours.as_deref(), theirs.as_deref()) {

@@ -10,15 +10,51 @@ use crate::data::names::{Match, Names};
 use crate::data::{Cuts, InputSpec, Layout, NAMES, STATISTICS, names};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
+use crate::warning::warn;
 
 const PLACES: MessageTag = MessageTag::new("places of missing entries", Payload::Data);
+
+/// Parameters of a run beside its options: the checksum of the marks of `--missing FILE`, and where entries are held out, whether the
+/// matrix is sparse.
+pub const MARKS: &str = "missing_checksum";
+pub const HELD_OUT_OF_SPARSE: &str = "holdout_of_sparse";
+
+/// A checksum as it is stored.
+pub fn checksum_text(checksum: u64) -> String {
+    format!("{checksum:016x}")
+}
+
+/// What a file of marks says.
+pub struct Marks {
+    pub places: Places,
+    /// Of the marks, whatever the format of the file.
+    pub checksum: u64,
+    /// Whether rows, and columns, are matched with those of the data by their position, since the file has no names of them.
+    by_position: [bool; 2],
+}
+
+impl Marks {
+    /// Checks that a matrix in another order of rows or columns than that of its factors (`reordered`) has marks with names.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn check_order(&self, file: &str, reordered: [bool; 2]) -> Result<()> {
+        if self.by_position.iter().zip(reordered).any(|(by_position, reordered)| *by_position && reordered) {
+            return Err(Error::input(format!(
+                "--missing {file}: has no names, and the matrix is in another order than in the run; give the marks with names, or \
+                 the matrix in the order of the run"
+            )));
+        }
+        Ok(())
+    }
+}
 
 /// Positions of the nonzeros of the file, a matrix of the data's shape (m × n), in this rank's rows and columns. Where both
 /// have names, those of the data on rank 0, rows and columns are matched by these. Collective.
 ///
 /// # Errors
 /// The same on all ranks, if the file cannot be read, or has another shape or other names.
-pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm: &Communicator) -> Result<Places> {
+pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm: &Communicator) -> Result<Marks> {
     let at = |e: Error| e.at("--missing").on_all_ranks();
     let mut spec = InputSpec::parse(path).map_err(at)?;
     spec.allow_negative = true;
@@ -31,8 +67,8 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
              the same shape{hint}"
         ))));
     }
-    let places = if comm.is_root() { places(path, data, &names::of_input(&spec)) } else { Ok([None, None]) };
-    let [of_rows, of_cols] = comm.broadcast_value(NAMES, comm.agree_on_error(places).map_err(at)?);
+    let places = if comm.is_root() { places(path, data, &names::of_input(&spec)) } else { Ok(Default::default()) };
+    let ([of_rows, of_cols], by_position) = comm.broadcast_value(NAMES, comm.agree_on_error(places).map_err(at)?);
     let placed = |places: &Option<Vec<usize>>, i: usize| places.as_ref().map_or(i, |places| places[i]);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f32>(&plan, comm, &mut |_| ()).map_err(at)?;
@@ -62,7 +98,7 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
         let flat = comm.all_to_all(PLACES, &by_rank);
         flat.chunks_exact(2).map(|pair| (pair[0] as usize, pair[1] as usize)).collect()
     });
-    Ok(Places { rows, cols })
+    Ok(Marks { places: Places { rows, cols }, checksum: loaded.statistics.checksum, by_position })
 }
 
 /// What a user who takes NaN as missing should know if a matrix has none, from the block of this rank. Collective.
@@ -77,7 +113,15 @@ pub fn warning_without_nan<T: Real>(block: Option<&Block<T>>, comm: &Communicato
 }
 
 /// The rows and columns of the data that those of the file mark, where they are in another order.
-fn places(path: &str, data: &Names, marks: &Names) -> Result<[Option<Vec<usize>>; 2]> {
+type Order = [Option<Vec<usize>>; 2];
+
+/// That order, and whether rows and columns are matched by position.
+fn places(path: &str, data: &Names, marks: &Names) -> Result<(Order, [bool; 2])> {
+    for (what, data, marks) in [("row", &data.rows, &marks.rows), ("column", &data.columns, &marks.columns)] {
+        if marks.is_some() && data.is_none() {
+            warn(&format!("{path} has names of {what}s, the matrix has none: {what}s are matched by position"));
+        }
+    }
     let place = |what: &str, data: Option<&[String]>, marks: Option<&[String]>| match names::compare(marks, data) {
         Match::Equal => Ok(None),
         Match::Reordered(places) => Ok(Some(places)),
@@ -86,10 +130,11 @@ fn places(path: &str, data: &Names, marks: &Names) -> Result<[Option<Vec<usize>>
              {what}s"
         ))),
     };
-    Ok([
+    let order = [
         place("row", data.rows.as_deref(), marks.rows.as_deref())?,
         place("column", data.columns.as_deref(), marks.columns.as_deref())?,
-    ])
+    ];
+    Ok((order, [marks.rows.is_none(), marks.columns.is_none()]))
 }
 
 /// The rank whose part contains x. Parts ascend and may be empty.

@@ -1,6 +1,6 @@
 //! The driver: from checked settings to factors on disk.
 //!
-//! [`prepare`] loads the data, builds the method and resumes; [`iterate`] runs it, and between blocks of iterations
+//! [`prepare`] opens the data, of which [`precision`] may follow, loads them, builds the method and resumes; [`iterate`] runs it, and between blocks of iterations
 //! evaluates ([`evaluate`]) and saves ([`checkpoint`]); [`finish`] writes the results,
 //! with the components in order ([`arrange`]). Limits, evaluation, progress,
 //! trace, checkpoints and signals are handled here and nowhere else, so every method has them. `fednmf sweep` runs the
@@ -15,15 +15,17 @@ mod file_lock;
 mod finish;
 mod init_file;
 mod iterate;
-mod kernels;
+pub mod kernels;
 pub mod metadata;
 pub mod missing;
+pub mod precision;
 mod prepare;
 pub mod report;
 pub mod settings;
 mod transcript;
 pub mod view;
 
+use self::prepare::Opened;
 use self::settings::Settings;
 use crate::algorithms::method::Precision;
 use crate::comm::watchdog;
@@ -41,16 +43,13 @@ pub use iterate::{Driver, Limits, Observer, Trajectory};
 /// # Errors
 /// On wrong input (on all ranks alike), or if the run fails.
 pub fn run(settings: &Settings, comm: &Communicator) -> Result<i32> {
-    let done = match settings.precision {
-        settings::Precision::F64 => run_in::<f64>(settings, comm),
-        settings::Precision::F32 => run_in::<f32>(settings, comm),
-    };
+    let done = start(settings, comm);
     // A run that failed has not ended its record.
     comm.end_view();
     done
 }
 
-fn run_in<T: Precision>(settings: &Settings, comm: &Communicator) -> Result<i32> {
+fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
     let signals = Signals::catch().map_err(|e| Error::failed(format!("cannot catch signals: {e}")))?;
     watchdog::enter("opening the files");
     let _watchdog = Watchdog::start(comm.rank(), settings.stall_timeout)
@@ -59,8 +58,26 @@ fn run_in<T: Precision>(settings: &Settings, comm: &Communicator) -> Result<i32>
     // Before a transcript and its key are made.
     let resuming = comm.agree_on_error(checks::before_reading(settings, comm))?;
     let transcript = transcript::begin(settings, comm)?;
-    let prepared = prepare::prepare::<T>(settings, comm, signals, resuming);
-    let (run, mut driver) = match prepared {
+    let opened = match prepare::open(settings, comm, resuming) {
+        Ok(opened) => opened,
+        Err(e) => {
+            transcript.discard(comm);
+            return Err(e);
+        }
+    };
+    match opened.precision() {
+        settings::Precision::F64 => run_in::<f64>(opened, comm, signals, transcript),
+        settings::Precision::F32 => run_in::<f32>(opened, comm, signals, transcript),
+    }
+}
+
+fn run_in<T: Precision>(
+    opened: Opened,
+    comm: &Communicator,
+    signals: Signals,
+    transcript: transcript::Created,
+) -> Result<i32> {
+    let (run, mut driver) = match prepare::prepare::<T>(opened, comm, signals) {
         Ok(prepared) => prepared,
         Err(e) => {
             transcript.discard(comm);

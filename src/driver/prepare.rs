@@ -1,14 +1,16 @@
 //! Before the first iteration: check, load, build the method, resume, open the trace.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
 use super::checks::{check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
-use super::settings::{SAMPLE_INPUT, Settings};
-use super::{budget, kernels, metadata, missing, report, view};
+use super::settings::{self, SAMPLE_INPUT, Settings};
+use super::{budget, kernels, metadata, missing, precision, report, view};
 use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::Precision;
@@ -25,7 +27,7 @@ use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
 use crate::error::{Error, Result};
 use crate::linalg;
-use crate::linalg::{Real, SparseKernels};
+use crate::linalg::{ProductKernels, Real};
 use crate::output::attributes;
 use crate::output::checkpoint;
 use crate::output::checkpoint::Checkpoint;
@@ -33,7 +35,7 @@ use crate::output::matrices::Annotations;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::output::view::{ViewFile, file_of};
-use crate::report::Sample;
+use crate::report::{Lines, Sample};
 use crate::state::{Owner, ReadRows, SavedState};
 use crate::units::about;
 
@@ -70,16 +72,31 @@ impl<T: Real> Divided<T> {
     }
 }
 
-/// Prepares everything up to the first iteration; `resuming`: there is a checkpoint to go on from. Collective.
+/// A run whose input is open: its settings are complete.
+pub struct Opened {
+    settings: Settings,
+    precision: settings::Precision,
+    input: Input,
+    share: PartySplit,
+    resuming: bool,
+    view: Option<Rc<RefCell<ViewFile>>>,
+    lines: Option<Lines>,
+    progress: Progress,
+    loading: Instant,
+}
+
+impl Opened {
+    /// The precision of the run.
+    pub fn precision(&self) -> settings::Precision {
+        self.precision
+    }
+}
+
+/// Opens the input and completes the settings; `resuming`: there is a checkpoint to go on from. Collective.
 ///
 /// # Errors
-/// On wrong input (on all ranks alike), or if the run cannot start.
-pub fn prepare<T: Precision>(
-    settings: &Settings,
-    comm: &Communicator,
-    signals: Signals,
-    resuming: bool,
-) -> Result<(Run, Driver<T>)> {
+/// On wrong input, on all ranks alike.
+pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<Opened> {
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
     if let Some(path) = settings.checkpoint.as_ref().filter(|_| resuming) {
         checkpoint::go_back(path, comm)?;
@@ -100,11 +117,23 @@ pub fn prepare<T: Precision>(
     if let Some((_, display)) = &mut settings.report {
         display.show_images(header.image);
     }
+    let chosen = precision::choose(&settings, &header, resuming, comm);
+    (settings.precision, settings.precision_why) = (Some(chosen.precision), chosen.why);
     let lines = report::lines(&settings, &header).map_err(Error::on_all_ranks)?;
     let mut progress = Progress::quiet(comm.reports(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
     progress.warnings(&header.warnings);
+    Ok(Opened { precision: chosen.precision, settings, input, share, resuming, view, lines, progress, loading })
+}
+
+/// Prepares everything up to the first iteration. Collective.
+///
+/// # Errors
+/// On wrong input (on all ranks alike), or if the run cannot start.
+pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signals) -> Result<(Run, Driver<T>)> {
+    let Opened { settings, input, share, resuming, view, lines, mut progress, loading, .. } = opened;
+    let header = input.header().clone();
     let divided = load::<T>(&settings, comm, input, (share, resuming), loading, &mut progress)?;
 
     watchdog::enter("preparing");
@@ -115,14 +144,15 @@ pub fn prepare<T: Precision>(
     };
     let public = hosted.is_none().then(|| annotate(None)).transpose()?;
     let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
-    let kernels = kernels::choose(&settings, resuming, &divided.loaded.blocks, comm)?;
+    let kernels = kernels::choose(&settings, resuming, comm);
+    linalg::select_kernels(kernels);
     let mut identity = identity(&settings, &header, &divided);
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
     let (fingerprints, parties) = (own_fingerprints(&settings, comm, &divided), divided.parties);
     let view = view.map(|file| view::Viewing::new(file, comm, &settings, divided.parties, &divided.loaded));
     let building = Instant::now();
-    let mut algorithm = build(&settings, comm, divided, kernels, resuming)?;
+    let (mut algorithm, marks) = build(&settings, comm, divided, kernels, resuming)?;
     let building = building.elapsed().as_secs_f64();
     let private_factor = hosted.is_some() && has_private_factor(&*algorithm, comm);
     let annotations = match public {
@@ -133,7 +163,11 @@ pub fn prepare<T: Precision>(
     };
     note_choices(&settings, &*algorithm, &mut progress);
     warn_unobserved(&*algorithm, &mut progress);
-    start["params"] = parameters(&settings, &*algorithm, threshold, divisor).into();
+    let left_out = left_out(&settings, header.sparse, marks);
+    identity.extend(left_out.clone());
+    let mut parameters = parameters(&settings, &*algorithm, threshold, divisor);
+    parameters.extend(left_out);
+    start["params"] = parameters.into();
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
@@ -194,6 +228,12 @@ fn note_settings(settings: &Settings, progress: &mut Progress) {
     }
     if let Some(why) = settings.automatic {
         progress.note(&format!("--algo auto: {} ({why})", settings.description().name));
+    }
+    if let Some(why) = &settings.precision_why {
+        progress.note(&format!("--precision auto: {} ({why})", settings.precision_name()));
+    }
+    if let Some(warning) = settings.precision.and_then(|precision| precision::warning(settings, precision)) {
+        progress.warn(&warning);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if settings.threads > cores {
@@ -355,14 +395,14 @@ fn quantile_threshold<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Optio
     loaded.threshold.filter(|_| matches!(settings.input.binarize, Some(data::Threshold::Quantile(_))))
 }
 
-/// Builds the method. Collective.
+/// Builds the method; with the checksum of the marks of `--missing FILE`. Collective.
 fn build<T: Precision>(
     settings: &Settings,
     comm: &Communicator,
     divided: Divided<T>,
-    kernel: SparseKernels,
+    kernel: ProductKernels,
     resuming: bool,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> Result<(Box<dyn Algorithm<T>>, Option<u64>)> {
     let Divided { loaded, parties, .. } = divided;
     let shape = (loaded.header.rows, loaded.header.cols);
     let groups = settings.method.groups();
@@ -375,7 +415,8 @@ fn build<T: Precision>(
     let initial = start
         .map(|path| Initial::open(path, shape, (settings.k, settings.input.transpose), &names, comm))
         .transpose()?;
-    let missing = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
+    let marks = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
+    let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
     let problem = Problem {
         missing,
         resuming,
@@ -389,7 +430,7 @@ fn build<T: Precision>(
         carry_on: settings.carry_on,
         comm: comm.clone(),
     };
-    comm.agree_on_error(T::build(&*settings.method, problem))
+    Ok((comm.agree_on_error(T::build(&*settings.method, problem))?, checksum))
 }
 
 /// What a resumed run must have in common with the run that wrote the checkpoint.
@@ -400,6 +441,16 @@ fn identity<T: Real>(settings: &Settings, header: &Header, divided: &Divided<T>)
     identity.insert("split".into(), divided.split.clone().into());
     identity.insert("checksum".into(), checksum(settings, &divided.loaded));
     identity
+}
+
+/// What decides beside the options which entries a run leaves out.
+fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.extend(marks.map(|marks| (missing::MARKS.to_string(), missing::checksum_text(marks).into())));
+    if settings.method.groups().missing.is_some_and(|group| group.holdout > 0.0) {
+        all.insert(missing::HELD_OUT_OF_SPARSE.into(), sparse.into());
+    }
+    all
 }
 
 /// A hash of the data; null for private data, of which even a hash tells something.
@@ -423,7 +474,7 @@ fn start_event<T: Real>(
     settings: &Settings,
     comm: &Communicator,
     divided: &Divided<T>,
-    sparse_kernels: SparseKernels,
+    sparse_kernels: ProductKernels,
 ) -> Value {
     let Divided { loaded, parties, seconds, .. } = divided;
     json!({

@@ -6,19 +6,17 @@ use ndarray::Array2;
 use serde_json::Map;
 
 use super::settings::Settings;
-use crate::comm::{CONTROL, Communicator, MessageTag, Payload};
+use crate::comm::{CONTROL, Communicator};
 use crate::data::{Header, InputSpec, Layout, Loaded, names};
 use crate::error::Result;
 use crate::linalg::Real;
+use crate::output::SAMPLE;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
 use crate::output::trace::Trace;
 use crate::report;
 use crate::report::{Display, History, Lines, Run, Sample};
 use crate::state::{Owner, Piece};
-
-/// Sample lines of the matrix for the report; never of parties' data.
-const SAMPLE: MessageTag = MessageTag::new("rows for the report", Payload::Data);
 
 /// Whether the report of a run shows rows or columns of the matrix; `None` without a report.
 ///

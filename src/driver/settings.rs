@@ -11,7 +11,7 @@ use super::arrange::FactorScale;
 use crate::algorithms::description::Description;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
 use crate::data::{self, InputSpec, Threshold};
-use crate::linalg::SparseKernel;
+use crate::linalg::ProductKernel;
 use crate::metrics::Measure;
 use crate::report::Display;
 
@@ -19,12 +19,42 @@ use crate::report::Display;
 pub const SAMPLE_INPUT: &str = "synthetic:planted";
 
 /// Parameters that do not affect the result, by name: a resumed run may have others.
-const WITHOUT_EFFECT: [&str; 5] = ["grid", "measure", "record_order", "replay", "party_timeout"];
+const WITHOUT_EFFECT: [&str; 6] = ["budget_limit", "grid", "measure", "record_order", "replay", "party_timeout"];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// The arithmetic of a factorisation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
     F64,
     F32,
+}
+
+impl Precision {
+    /// As in `--precision`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F64 => "f64",
+            Precision::F32 => "f32",
+        }
+    }
+}
+
+/// What `--precision` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionChoice {
+    F64,
+    F32,
+    Auto,
+}
+
+impl PrecisionChoice {
+    /// The precision, unless the data decide it.
+    pub fn given(self) -> Option<Precision> {
+        match self {
+            PrecisionChoice::F64 => Some(Precision::F64),
+            PrecisionChoice::F32 => Some(Precision::F32),
+            PrecisionChoice::Auto => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,9 +108,12 @@ pub struct Settings {
     pub carry_on: bool,
     pub eval_every: usize,
     pub seed: u64,
-    pub precision: Precision,
-    /// None: measured.
-    pub kernel: Option<SparseKernel>,
+    /// None: that of the data.
+    pub precision: Option<Precision>,
+    /// Why `--precision auto` chose it; `None` where it was asked for.
+    pub precision_why: Option<String>,
+    /// None: by the processor.
+    pub kernel: Option<ProductKernel>,
     pub threads: usize,
     /// Order and scale of the components in the output.
     pub factor_scale: FactorScale,
@@ -163,22 +196,22 @@ impl Settings {
         all.insert("time_limit".into(), json!(self.time_limit));
         all.insert("eval_every".into(), self.eval_every.into());
         let kernel = match self.kernel {
-            Some(SparseKernel::Mkl) => "mkl",
-            Some(SparseKernel::Native) => "native",
+            Some(ProductKernel::Mkl) => "mkl",
+            Some(ProductKernel::Native) => "native",
             None => "auto",
         };
         all.insert("split".into(), json!(self.split));
         all.insert("factor_scale".into(), self.factor_scale.name().into());
         all.insert("threads".into(), self.threads.into());
+        all.insert("kernel".into(), kernel.into());
+        // The name of old.
         all.insert("sparse_kernel".into(), kernel.into());
+        all.extend(self.precision_why.clone().map(|why| ("precision_chosen_by_auto".into(), why.into())));
         all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));
         all
     }
 
     pub fn precision_name(&self) -> &'static str {
-        match self.precision {
-            Precision::F64 => "f64",
-            Precision::F32 => "f32",
-        }
+        self.precision.map_or("auto", Precision::name)
     }
 }

@@ -5,9 +5,10 @@ use std::ops::Range;
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 
 use super::bits::Bits;
-use super::csr::{Csr, SparseKernels};
+use super::csr::Csr;
 use super::dense::{self, Dense};
 use super::flops;
+use super::kernel::ProductKernels;
 use super::order::Order;
 use super::real::Real;
 use super::tall_skinny::RowSelection;
@@ -73,11 +74,12 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// Selects the kernels of a sparse block for products with k columns; other blocks need none.
+    /// Selects the kernels of a sparse block for products with k columns. Those of dense blocks are the same for all
+    /// ([`super::select_kernels`]), and Boolean ones have one kernel.
     ///
     /// # Errors
     /// If MKL refuses the block.
-    pub fn prepare(&mut self, kernels: impl Into<SparseKernels>, k: usize) -> Result<()> {
+    pub fn prepare(&mut self, kernels: impl Into<ProductKernels>, k: usize) -> Result<()> {
         match self {
             Block::Sparse(x) => x.prepare(kernels, k),
             _ => Ok(()),

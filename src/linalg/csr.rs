@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use sprs::CsMatI;
 
+use super::kernel::{ProductKernel, ProductKernels};
 use super::mkl::{Kernels, SparseMatrix};
-use super::order::Order;
 use super::real::Real;
 use super::threads::{even_part, over_parts, over_rows, threads};
 use super::{csr_kernels, flops};
@@ -18,38 +17,11 @@ use crate::error::Result;
 /// than one large call) and that row pointers fit 32 bits.
 const BLOCK_ROWS: usize = 4096;
 
-/// The largest number of nonzeros that the kernels are timed on.
-const SAMPLE_NONZEROS: usize = 1_000_000;
-
-/// The kernel of the products of a sparse block (`--sparse-kernel`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SparseKernel {
-    /// The inspector-executor routines of MKL, on row blocks.
-    Mkl,
-    /// Our own loops.
-    Native,
-}
-
-/// The kernel of each of the two products.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SparseKernels {
-    /// Of X·B.
-    pub mul: SparseKernel,
-    /// Of XᵀU.
-    pub tmul: SparseKernel,
-}
-
-impl From<SparseKernel> for SparseKernels {
-    fn from(kernel: SparseKernel) -> Self {
-        SparseKernels { mul: kernel, tmul: kernel }
-    }
-}
-
 /// A sparse block, rows × cols, with i32 column indices sorted in each row.
 pub struct Csr<T: Real> {
     matrix: CsMatI<T, i32, usize>,
     blocks: Vec<RowBlock<T>>,
-    kernels: SparseKernels,
+    kernels: ProductKernels,
     /// The partial transposed products of the threads, if there are several.
     partials: Mutex<Vec<Vec<T>>>,
 }
@@ -65,7 +37,7 @@ impl<T: Real> Csr<T> {
     /// A block of this CSR matrix; products are native until [`Csr::prepare`].
     pub fn new(matrix: CsMatI<T, i32, usize>) -> Self {
         assert!(matrix.is_csr(), "a block is stored by rows");
-        Csr { matrix, blocks: Vec::new(), kernels: SparseKernel::Native.into(), partials: Mutex::default() }
+        Csr { matrix, blocks: Vec::new(), kernels: ProductKernel::Native.into(), partials: Mutex::default() }
     }
 
     pub fn shape(&self) -> (usize, usize) {
@@ -99,12 +71,12 @@ impl<T: Real> Csr<T> {
     ///
     /// # Errors
     /// If MKL refuses the matrix.
-    pub fn prepare(&mut self, kernels: impl Into<SparseKernels>, k: usize) -> Result<()> {
+    pub fn prepare(&mut self, kernels: impl Into<ProductKernels>, k: usize) -> Result<()> {
         let (rows, cols) = self.shape();
         self.blocks.clear();
         // MKL refuses matrices without columns.
-        self.kernels = if cols == 0 { SparseKernel::Native.into() } else { kernels.into() };
-        if self.kernels == SparseKernel::Native.into() {
+        self.kernels = if cols == 0 { ProductKernel::Native.into() } else { kernels.into() };
+        if self.kernels == ProductKernel::Native.into() {
             return Ok(());
         }
         let indptr = self.matrix.indptr();
@@ -122,7 +94,7 @@ impl<T: Real> Csr<T> {
                 &self.matrix.data()[a..b],
             )?;
             for (transposed, kernel) in [(false, self.kernels.mul), (true, self.kernels.tmul)] {
-                if kernel == SparseKernel::Mkl {
+                if kernel == ProductKernel::Mkl {
                     handle.optimize(transposed, k, 1000);
                 }
             }
@@ -132,39 +104,12 @@ impl<T: Real> Csr<T> {
         Ok(())
     }
 
-    /// Seconds of X·B and of XᵀU with k columns on the first rows of the block (about a million nonzeros), each the better
-    /// of two calls.
-    ///
-    /// # Errors
-    /// If MKL refuses the matrix.
-    pub fn time_sample(&self, kernel: SparseKernel, k: usize) -> Result<[f64; 2]> {
-        let starts = self.matrix.indptr();
-        let rows = starts.raw_storage().partition_point(|&at| at <= SAMPLE_NONZEROS).saturating_sub(1).max(1);
-        let rows = rows.min(self.shape().0);
-        let (first, end) = (starts.raw_storage()[..=rows].to_vec(), starts.raw_storage()[rows]);
-        let (indices, values) = (self.matrix.indices()[..end].to_vec(), self.matrix.data()[..end].to_vec());
-        let mut sample = Csr::new(CsMatI::new((rows, self.shape().1), first, indices, values));
-        sample.prepare(kernel, k)?;
-        let (b, mut xb) = (Order::Rows.zeros(self.shape().1, k), Order::Rows.zeros(rows, k));
-        let (u, mut xu) = (Order::Rows.zeros(rows, k), Order::Rows.zeros(self.shape().1, k));
-        let mut best = [f64::INFINITY; 2];
-        for _ in 0..2 {
-            let start = Instant::now();
-            sample.mul(&b.view(), &mut xb.view_mut());
-            let between = Instant::now();
-            sample.tmul(&u.view(), &mut xu.view_mut());
-            let times = [between - start, between.elapsed()];
-            best.iter_mut().zip(times).for_each(|(best, t)| *best = best.min(t.as_secs_f64()));
-        }
-        Ok(best)
-    }
-
     /// out = X·B for B cols × k and out rows × k, both in row order.
     pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         let k = b.ncols();
         flops::count(2 * self.matrix.nnz() * k);
         match self.kernels.mul {
-            SparseKernel::Mkl => {
+            ProductKernel::Mkl => {
                 let x = contiguous(b);
                 let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).zip(&self.blocks));
                 over_parts(threads(), &|_| {
@@ -175,7 +120,7 @@ impl<T: Real> Csr<T> {
                     }
                 });
             }
-            SparseKernel::Native => over_rows(out, &|first, mut out| {
+            ProductKernel::Native => over_rows(out, &|first, mut out| {
                 csr_kernels::mul(&self.matrix, first, contiguous(b), k, contiguous_mut(&mut out));
             }),
         }
@@ -185,13 +130,13 @@ impl<T: Real> Csr<T> {
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         flops::count(2 * self.matrix.nnz() * u.ncols());
         match self.kernels.tmul {
-            SparseKernel::Mkl => self.partial_sums(self.blocks.len(), out, |blocks, y| {
+            ProductKernel::Mkl => self.partial_sums(self.blocks.len(), out, |blocks, y| {
                 for block in &self.blocks[blocks] {
                     let part = u.slice(s![block.rows.clone(), ..]);
                     T::sparse_mm(&block.handle, true, contiguous(&part), u.ncols(), T::one(), y);
                 }
             }),
-            SparseKernel::Native => self.partial_sums(self.shape().0, out, |rows, y| {
+            ProductKernel::Native => self.partial_sums(self.shape().0, out, |rows, y| {
                 let part = u.slice(s![rows.clone(), ..]);
                 csr_kernels::rows_tmul(&self.matrix, rows, contiguous(&part), u.ncols(), y);
             }),

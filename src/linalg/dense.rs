@@ -1,7 +1,10 @@
 //! Products of dense blocks with tall-skinny factors, in parallel over rows of the result, and Gram matrices.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
+use super::kernel::{ProductKernel, ProductKernels};
 use super::mkl::gemm;
 use super::real::Real;
 use super::simd::Lanes;
@@ -31,11 +34,34 @@ pub fn gram<T: Real>(f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
     });
 }
 
+/// Whether X·B and XᵀU are MKL's in this process: an array has no place for it, unlike a sparse block.
+static BY_MKL: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
+
+/// Selects the kernels of the products with all rows of a dense block, for this process. Products with selected rows are
+/// always our own: MKL would need a copy of the rows.
+pub fn select_kernels(kernels: ProductKernels) {
+    for (by_mkl, kernel) in BY_MKL.iter().zip([kernels.mul, kernels.tmul]) {
+        by_mkl.store(kernel == ProductKernel::Mkl, Ordering::Relaxed);
+    }
+}
+
+/// The kernel of X·B (0) or of XᵀU (1).
+fn selected(product: usize) -> ProductKernel {
+    if BY_MKL[product].load(Ordering::Relaxed) { ProductKernel::Mkl } else { ProductKernel::Native }
+}
+
 /// out = X·B for X rows × cols in row order, B cols × k and out rows × k.
 pub fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+    mul_by(selected(0), x, b, out);
+}
+
+fn mul_by<T: Real>(kernel: ProductKernel, x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
     over_rows(out, &|first, mut out| {
         let x = x.slice(s![first..first + out.nrows(), ..]);
-        tall_skinny::mul(&x, b, &mut out);
+        match kernel {
+            ProductKernel::Mkl => gemm(T::one(), &x, b, T::zero(), &mut out),
+            ProductKernel::Native => tall_skinny::mul(&x, b, &mut out),
+        }
     });
 }
 
@@ -67,8 +93,51 @@ pub(super) fn rows_tmul<T: Real>(
     add: bool,
     out: &mut ArrayViewMut2<T>,
 ) {
+    tmul_by(selected(1), x, rows, u, add, out);
+}
+
+fn tmul_by<T: Real>(
+    kernel: ProductKernel,
+    x: &ArrayView2<T>,
+    rows: RowSelection,
+    u: &ArrayView2<T>,
+    add: bool,
+    out: &mut ArrayViewMut2<T>,
+) {
+    let beta = if add { T::one() } else { T::zero() };
     over_rows(out, &|first, mut out| {
         let x = x.slice(s![.., first..first + out.nrows()]);
-        tall_skinny::tmul(&x, rows, u, add, &mut out);
+        match (kernel, rows) {
+            (ProductKernel::Mkl, RowSelection::All) => gemm(T::one(), &x.t(), u, beta, &mut out),
+            _ => tall_skinny::tmul(&x, rows, u, add, &mut out),
+        }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linalg::Order;
+
+    #[test]
+    fn both_kernels_compute_the_same_products() {
+        let value = |i: usize, j: usize| ((7 * i + 3 * j) % 11) as f64 - 2.0;
+        let x = Array2::from_shape_fn((37, 23), |(i, j)| value(i, j));
+        for order in [Order::Components, Order::Rows] {
+            let (mut b, mut u) = (order.zeros(23, 5), order.zeros(37, 5));
+            b.indexed_iter_mut().for_each(|((i, j), b)| *b = value(i + 1, j));
+            u.indexed_iter_mut().for_each(|((i, j), u)| *u = value(i, j + 2));
+            let [native, mkl] = [ProductKernel::Native, ProductKernel::Mkl].map(|kernel| {
+                let (mut xb, mut xu) = (order.zeros(37, 5), order.zeros(23, 5));
+                mul_by(kernel, &x.view(), &b.view(), &mut xb.view_mut());
+                // Added to what is there.
+                xu.fill(1.0);
+                tmul_by(kernel, &x.view(), RowSelection::All, &u.view(), true, &mut xu.view_mut());
+                (xb, xu)
+            });
+            // The products of small whole numbers are exact.
+            assert_eq!(native, mkl);
+            assert_eq!(mkl, (x.dot(&b), x.t().dot(&u) + 1.0));
+        }
+    }
 }

@@ -4,7 +4,7 @@ use ndarray::{Array2, ArrayView2, s};
 use proptest::prelude::*;
 use sprs::CsMatI;
 
-use super::{Bits, Block, Csr, Order, Real, SparseKernel, gram, squares};
+use super::{Bits, Block, Csr, Order, ProductKernel, Real, gram, squares};
 use crate::linalg::simd::with_each_arch;
 use crate::random::{Purpose, Stream, uniform_factor};
 
@@ -52,7 +52,7 @@ fn block<T: Real>(kind: BlockKind, seed: u64, rows: usize, cols: usize, k: usize
                 indptr.push(indices.len());
             }
             let mut csr = Csr::new(CsMatI::new((rows, cols), indptr, indices, data));
-            csr.prepare(if kind == BlockKind::Mkl { SparseKernel::Mkl } else { SparseKernel::Native }, k).unwrap();
+            csr.prepare(if kind == BlockKind::Mkl { ProductKernel::Mkl } else { ProductKernel::Native }, k).unwrap();
             Block::Sparse(csr)
         }
     };

@@ -6,6 +6,7 @@
 
 mod bpp;
 mod coordinate_descent;
+pub mod kl;
 mod mu;
 mod penalty;
 mod pgd;

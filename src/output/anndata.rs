@@ -287,15 +287,16 @@ pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
     let open = || File::open(path).and_then(|file| about(&file).map(|about| (file, about)));
     let (file, about) = open()
         .map_err(|e| Error::input(format!("{shown}: cannot be opened as an AnnData file ({e}); check the name")))?;
-    let has_factors = [OBS, VAR].iter().any(|place| exists(&file, place));
+    let foreign =
+        [OBS, VAR, ABOUT].into_iter().find(|place| exists(&file, place)).filter(|_| !about.contains_key("git"));
     let [Some(observations), Some(variables)] = ["obs", "var"].map(|frame| length_of(&file, frame)) else {
         return Err(Error::input(format!(
             "{shown}: is no AnnData file: it lacks obs or var; use --output for a file of its own"
         )));
     };
-    if has_factors && !about.contains_key("git") {
+    if let Some(place) = foreign {
         return Err(Error::input(format!(
-            "{shown}: has an obsm/X_nmf or varm/NMF that fednmf did not write; rename it, or use --output for a file of its own"
+            "{shown}: has {place}, which fednmf did not write; rename it, or use --output for a file of its own"
         )));
     }
     Ok((observations, variables))
@@ -319,6 +320,26 @@ fn length_of(file: &File, frame: &str) -> Option<usize> {
 /// Whether root attributes are those of an AnnData file.
 pub fn is_one(attributes: &Map<String, Value>) -> bool {
     attributes.get("encoding-type").is_some_and(|kind| kind == "anndata")
+}
+
+/// Whether an AnnData file has nothing but the factors, what is told of them, and the names of observations and variables.
+pub fn holds_factors_alone(file: &File) -> bool {
+    let own: [(&str, &[&str]); 8] = [
+        ("obs", &["_index"]),
+        ("var", &["_index"]),
+        ("obsm", &["X_nmf"]),
+        ("varm", &["NMF"]),
+        ("uns", &["nmf"]),
+        ("layers", &[]),
+        ("obsp", &[]),
+        ("varp", &[]),
+    ];
+    let known = |group: &String| {
+        let members = file.group(group).and_then(|group| group.member_names());
+        let own = own.iter().find(|(name, _)| name == group);
+        own.zip(members.ok()).is_some_and(|((_, own), members)| members.iter().all(|name| own.contains(&&**name)))
+    };
+    file.member_names().is_ok_and(|groups| groups.iter().all(known))
 }
 
 /// The contents of `uns/nmf`: what other formats have as root attributes.

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::metrics::Measure;
 use crate::warning;
+use crate::warning::say;
 
 /// The shortest time between two lines of a log.
 const SPARSE: Duration = Duration::from_secs(2);
@@ -100,7 +101,7 @@ impl Progress {
         match &self.to {
             To::Nothing => {}
             To::Terminal(bar) => bar.println(text),
-            To::Log { .. } => eprintln!("{text}"),
+            To::Log { .. } => say(text),
         }
     }
 
@@ -138,7 +139,7 @@ impl Progress {
 
 fn print(line: Option<String>) {
     if let Some(line) = line {
-        eprintln!("{line}");
+        say(&line);
     }
 }
 

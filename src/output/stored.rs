@@ -128,7 +128,7 @@ impl Stored {
     pub fn names(&self) -> Names {
         match &self.source {
             Source::AnnData(_) => {
-                let Names { rows, columns, turned } = names::of_file(&self.path.to_string_lossy());
+                let Names { rows, columns, turned } = names::of_file(&self.path.to_string_lossy(), None);
                 let turned_over = anndata::find(&self.attributes, "U") == anndata::find(&Map::new(), "V");
                 let (rows, columns, turned) =
                     if turned_over { (columns, rows, !turned) } else { (rows, columns, turned) };
@@ -161,10 +161,21 @@ impl Stored {
         Some(lists.collect::<Option<Vec<_>>>()?.concat())
     }
 
-    /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it.
+    /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it, or an output to
+    /// which something was added.
     pub fn is_output(&self) -> bool {
-        let has_data = matches!(&self.source, Source::AnnData(file) if file.link_exists("X"));
-        !has_data && ["version", "git"].iter().all(|name| self.attributes.contains_key(*name))
+        let all_own = match &self.source {
+            Source::AnnData(file) => anndata::holds_factors_alone(file),
+            Source::Hdf5(file) => {
+                let is_own = |name: &String| {
+                    let attributes = file.dataset(name).and_then(|dataset| dataset.attr_names());
+                    attributes.is_ok_and(|names| names.iter().any(|name| name == checksum::SUMS))
+                };
+                file.member_names().is_ok_and(|names| names.iter().all(is_own))
+            }
+            Source::Npz(_) => true,
+        };
+        all_own && ["version", "git"].iter().all(|name| self.attributes.contains_key(*name))
     }
 
     /// Rows and columns of a matrix in the shared file.

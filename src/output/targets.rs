@@ -18,6 +18,9 @@ use crate::unfinished::directory;
 /// The first bytes of a report, by which it is recognised.
 pub const REPORT_START: &str = "<!DOCTYPE html>\n<!-- A report of fednmf -->\n";
 
+/// The first line of an order of merges, by which it is recognised.
+pub const ORDER_START: &str = "# order of merges, a party on each line\n";
+
 /// What a command writes to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
@@ -192,16 +195,11 @@ fn foreign(path: &Path, content: Content) -> Option<&'static str> {
         Content::Trace => (begins_with(path, b"{\"event\":\"start\""), "a trace"),
         Content::Report => (begins_with(path, REPORT_START.as_bytes()), "a report"),
         Content::View => (RecordedView::open(path).is_ok(), "a view"),
-        Content::Order => (is_order(path), "an order of merges"),
+        Content::Order => (begins_with(path, ORDER_START.as_bytes()), "an order of merges"),
         // What a transcript finds in its place it refuses itself.
         Content::AddedFactors | Content::Checkpoint | Content::Transcript => (true, ""),
     };
     (!own).then_some(kind)
-}
-
-fn is_order(path: &Path) -> bool {
-    let digits = |text: String| text.bytes().all(|b| b.is_ascii_digit() || b == b'\n');
-    fs::read_to_string(path).is_ok_and(digits)
 }
 
 fn begins_with(path: &Path, bytes: &[u8]) -> bool {

@@ -22,6 +22,9 @@ pub use self::resilient::{ANSWERS, ROUND_KEYS, SEALED_SHARES};
 /// The message before the first masked sum.
 pub const KEYS: MessageTag = MessageTag::new("public keys", Payload::Control);
 
+/// What a party contributes to a sum of factors, in a recorded view.
+pub const SUMMED: &str = "V as it was summed";
+
 /// The tag of a sum when it is masked.
 pub const fn masked(tag: MessageTag) -> MessageTag {
     MessageTag::new(tag.kind, Payload::Masked)

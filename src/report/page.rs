@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::charts;
-use crate::algorithms::description::COMMON_MESSAGES;
 use crate::algorithms::registry;
 use crate::metrics::Measure;
 use crate::output::targets::REPORT_START;
@@ -320,8 +319,7 @@ fn wire(body: &mut String, history: &History) {
          received by all parties, MPI bytes cross the boundary of a rank.</p>",
         escape(&history.name)
     );
-    let lines = method.map_or(&[][..], |m| m.messages).iter().chain(COMMON_MESSAGES);
-    let lines: Vec<_> = lines.collect();
+    let lines: Vec<_> = method.into_iter().flat_map(|m| m.all_messages()).collect();
     let rows = end["wire"].as_array().into_iter().flatten().map(|row| {
         let known = lines.iter().find(|w| row["purpose"] == w.kind);
         let count = |key: &str| bytes(row[key].as_u64().unwrap_or(0));

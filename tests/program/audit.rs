@@ -168,6 +168,27 @@ fn members_of_small_data_are_told_from_others_and_of_noised_data_not() {
     assert!(clear > 0.7 && noised < clear - 0.15, "{clear} {noised}");
 }
 
+/// With --secure-sum all parties but one have that one's V: the sum less their own parts.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn colluding_parties_find_members_better_than_one() {
+    let dir = tempdir().unwrap();
+    let (few, others) = (npy(dir.path(), "few.npy", 0..36), npy(dir.path(), "others.npy", 200..600));
+    let others = others.display().to_string();
+    for (algo, more) in [("fedavg", ""), ("felb", "--binarize 0.5")] {
+        let line = format!("--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --input");
+        let view = |rank: usize| dir.path().join(format!("{algo}.rank-0{rank}.npz"));
+        fednmf(3, &line).arg(&few).arg("--record-view").arg(dir.path().join(format!("{algo}.npz"))).ok();
+        let auc = |told: &Value, name: &str| finding(told, name)["auc"].as_f64().unwrap();
+        let one = attack(&view(0), &["--candidates", &others]);
+        let second = view(1).display().to_string();
+        let two = attack(&view(0), &[&second, "--candidates", &others]);
+        assert_eq!(two["hidden_parties"], serde_json::json!([2]));
+        let (shared, pooled) = (auc(&one, "membership"), auc(&two, "membership, pooled"));
+        assert!(pooled > shared && pooled > 0.7, "{algo}: {pooled} by two, {shared} by one: {two}");
+    }
+}
+
 #[test]
 fn no_sum_is_repeated_without_a_lost_party() {
     let dir = tempdir().unwrap();

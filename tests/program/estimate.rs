@@ -149,9 +149,10 @@ fn boolean_rounds_send_what_was_predicted() {
 
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
-fn kl_mu_sends_what_was_predicted() {
+fn methods_for_the_divergence_send_what_was_predicted() {
     for (ranks, sparse) in [(1, false), (2, true), (3, false), (4, true)] {
         compare("kl-mu", "", sparse, ranks, false);
+        compare("kl-cd", "", sparse, ranks, false);
     }
 }
 

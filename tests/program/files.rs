@@ -280,6 +280,7 @@ fn factors_meet_a_matrix_as_they_were_made() {
         ("--algo hals --missing zero-unobserved", "rel_error"),
         ("--algo elbmf --parties 1 --binarize q0.8", "f1"),
         ("--algo kl-mu", "kl_divergence"),
+        ("--algo kl-cd", "kl_divergence"),
     ]
     .into_iter()
     .enumerate()
@@ -531,4 +532,97 @@ fn a_checkpoint_beyond_the_last_iteration_is_warned_of() {
     assert!(first.code == Some(0) && !first.stderr.contains("--max-iters 20"), "{}", first.stderr);
     let second = run(10);
     assert!(second.stderr.contains("--max-iters 10: the checkpoint is of iteration 20"), "{}", second.stderr);
+}
+
+/// A run ends as it would where nobody reads what it tells on the way.
+#[test]
+fn a_stderr_that_cannot_be_written_ends_no_run() {
+    let dir = tempdir().unwrap();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fednmf"));
+    command.args("-i synthetic:planted,m=40,n=30,k=3 -k 3 --max-iters 20 --eval-every 1 -o".split(' '));
+    let done = command.arg(dir.path().join("o.h5")).stderr(full).output().unwrap();
+    assert_eq!(done.status.code(), Some(0));
+    assert!(dir.path().join("o.h5").exists() && !done.stdout.is_empty());
+}
+
+/// What a user added to an output is the user's.
+#[test]
+fn an_output_that_holds_more_is_not_replaced() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |name: &str| {
+        let run = fednmf(0, "-i synthetic:planted,m=40,n=30,k=3 -k 3 --max-iters 5 -o");
+        run.arg(at(name))
+    };
+    for name in ["o.h5", "o.h5ad"] {
+        run(name).ok();
+        run(name).ok();
+        let file = hdf5::File::open_rw(at(name)).unwrap();
+        let group = if name == "o.h5" { file.as_group().unwrap() } else { file.group("obs").unwrap() };
+        group.new_dataset::<f64>().shape(3).create("mine").unwrap();
+        drop((group, file));
+        run(name).refused(&[name, "not replaced"]);
+    }
+}
+
+/// Factors are added beside what is there: a group of the user's under their name is not replaced.
+#[test]
+fn a_foreign_group_is_not_replaced_by_added_factors() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("a.h5ad");
+    let run =
+        |option: &str| fednmf(0, &format!("-i synthetic:planted,m=40,n=30,k=3 -k 3 --max-iters 5 {option}")).arg(&file);
+    run("-o").ok();
+    let open = hdf5::File::open_rw(&file).unwrap();
+    for factor in ["obsm/X_nmf", "varm/NMF", "uns/nmf"] {
+        open.unlink(factor).unwrap();
+    }
+    open.create_group("uns/nmf").unwrap().new_dataset::<f64>().create("my_params").unwrap();
+    drop(open);
+    run("--add-to").refused(&["uns/nmf", "did not write"]);
+}
+
+/// A list of whole numbers may be anything; the order of merges begins with a line that says what it is.
+#[test]
+fn an_order_of_merges_replaces_no_other_list() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |words: &str, name: &str| {
+        let line = format!("--algo asyn-sd --parties 2 -i synthetic:planted,m=40,n=30,k=3 -k 3 --max-iters 4 {words}");
+        fednmf(0, &line).arg(at(name))
+    };
+    fs::write(at("labels.txt"), "3\n14\n15\n").unwrap();
+    run("--record-order", "labels.txt").refused(&["labels.txt", "an order of merges"]);
+    run("--record-order", "order.txt").ok();
+    run("--record-order", "order.txt").ok();
+    let before = fs::read_to_string(at("order.txt")).unwrap();
+    let line = format!("--replay {} --record-order", at("order.txt").display());
+    run(&line, "order.txt").refused(&["order.txt", "--replay"]);
+    run("--replay", "order.txt").ok();
+    assert_eq!(fs::read_to_string(at("order.txt")).unwrap(), before);
+}
+
+#[test]
+fn files_of_parties_and_their_budgets_have_no_gaps() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for party in 1..=3 {
+        fs::write(at(&format!("y-{party}.csv")), "1,2,3\n4,5,6\n").unwrap();
+        fs::write(at(&format!("b-{party}.json")), r#"{"fednmf_budget": 1, "limit": 2, "runs": []}"#).unwrap();
+    }
+    let parties = fednmf(0, "--algo fnmf -k 1 --max-iters 1 --input").arg(at("y-{party}.csv"));
+    parties.refused(&["a file for party 3, but none for party 0"]);
+    fednmf(0, "account --budget").arg(at("b-{party}.json")).refused(&["b-0.json", "cannot be read"]);
+    fs::write(at("b-0.json"), r#"{"fednmf_budget": 1, "limit": 2, "runs": []}"#).unwrap();
+    let told = fednmf(0, "account --budget").arg(at("b-{party}.json")).run();
+    assert_eq!((told.code, told.stdout.matches("a budget for all runs").count()), (Some(0), 4), "{told:?}");
+    fs::remove_file(at("b-2.json")).unwrap();
+    fednmf(0, "account --budget").arg(at("b-{party}.json")).refused(&["b-2.json"]);
+}
+
+#[test]
+fn a_quantile_above_all_entries_is_refused_as_such() {
+    let line = "--binarize q0.999 -i synthetic:planted,m=10,n=10,k=2 -k 1 --algo felb --parties 1";
+    fednmf(0, line).refused(&["q0.999", "less than one"]);
 }

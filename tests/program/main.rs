@@ -52,6 +52,8 @@ mod outputs;
 #[cfg(feature = "mpi")]
 mod ppdnmf;
 #[cfg(feature = "mpi")]
+mod precision;
+#[cfg(feature = "mpi")]
 mod regularization;
 #[cfg(feature = "mpi")]
 mod report;

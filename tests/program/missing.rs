@@ -209,3 +209,65 @@ fn options_that_exclude_missing_entries_are_refused() {
     write_npy(&missing, &Array2::ones((20, 12)));
     fednmf(2, "--algo hals --input").arg(&path).arg("--missing").arg(&missing).refused(&["observed"]);
 }
+
+/// Marks that changed, and another form of the matrix, would leave out other entries than the run did.
+#[test]
+fn other_entries_are_not_left_out_in_the_name_of_the_run() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x = data(12, 9, 0.0);
+    write_npy(&at("x.npy"), &x);
+    let entries: Vec<_> = x.indexed_iter().map(|((i, j), v)| (i, j, *v)).collect();
+    write_mtx(&at("x.mtx"), (12, 9), &entries);
+    let mask = |places: &[(usize, usize)]| {
+        let mut mask = Array2::zeros((12, 9));
+        places.iter().for_each(|place| mask[*place] = 1.0);
+        write_npy(&at("mask.npy"), &mask);
+    };
+    let run = |options: &str, name: &str| {
+        let line = format!("--algo hals -k 2 {options} --output {} --input", at("f.h5").display());
+        fednmf(0, &line).arg(at(name))
+    };
+    let evaluate = |name: &str| fednmf(0, "evaluate").arg(at("f.h5")).arg("--input").arg(at(name));
+    let marked = |iterations: usize| {
+        let checkpoint = at("c.h5");
+        let (mask, checkpoint) = (at("mask.npy"), checkpoint.display().to_string());
+        let options =
+            format!("--missing {} --checkpoint {checkpoint} --resume --max-iters {iterations}", mask.display());
+        run(&options, "x.npy")
+    };
+    mask(&[(0, 0), (3, 4), (7, 7)]);
+    marked(10).ok();
+    assert_eq!(evaluate("x.npy").run().code, Some(0));
+    mask(&[(0, 0), (3, 4), (8, 2)]);
+    evaluate("x.npy").refused(&["mask.npy", "other entries", "--missing FILE"]);
+    assert_eq!(evaluate("x.npy").arg("--missing").arg(at("mask.npy")).run().code, Some(0));
+    marked(20).refused(&["c.h5", "missing_checksum"]);
+    mask(&[(0, 0), (3, 4), (7, 7)]);
+    marked(20).ok();
+
+    run("--holdout 0.2 --max-iters 10", "x.npy").ok();
+    assert_eq!(evaluate("x.npy").run().code, Some(0));
+    evaluate("x.mtx").refused(&["f.h5", "dense matrix", "sparse"]);
+}
+
+/// Marks without names are those of positions, which another order of the matrix changes.
+#[test]
+fn marks_by_position_do_not_follow_a_matrix_in_another_order() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let table = |rows: &[usize]| {
+        let line = |i: &usize| format!("r{i},{},{},{}\n", 1 + i * 7 % 5, 2 + i * 3 % 4, 1 + i * i % 6);
+        format!("name,a,b,c\n{}", rows.iter().map(line).collect::<String>())
+    };
+    std::fs::write(at("x.csv"), table(&[0, 1, 2, 3, 4, 5])).unwrap();
+    std::fs::write(at("turned.csv"), table(&[5, 4, 3, 2, 1, 0])).unwrap();
+    let mut mask = Array2::zeros((6, 3));
+    mask[[1, 2]] = 1.0;
+    write_npy(&at("mask.npy"), &mask);
+    let line = format!("--algo hals -k 1 --max-iters 5 --missing {} --output", at("mask.npy").display());
+    fednmf(0, &line).arg(at("f.h5")).arg("--input").arg(at("x.csv")).ok();
+    let evaluate = |name: &str| fednmf(0, "evaluate").arg(at("f.h5")).arg("--input").arg(at(name));
+    assert_eq!(evaluate("x.csv").run().code, Some(0));
+    evaluate("turned.csv").refused(&["mask.npy", "has no names", "another order"]);
+}

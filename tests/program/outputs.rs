@@ -193,7 +193,7 @@ fn the_error_on_the_digits_is_that_of_scikit_learn() {
 fn components_are_written_by_weight_and_at_a_common_scale() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
-    for algo in ["hals", "dsanls", "kl-mu"] {
+    for algo in ["hals", "dsanls", "kl-mu", "kl-cd"] {
         let run = |ranks, words: &str, out: &str| {
             let iterations = if words.contains("--max-iters") { "" } else { "--max-iters 20" };
             let line = format!("--algo {algo} -k 5 --seed 3 {iterations} {words} --input");

@@ -48,3 +48,16 @@ fn boolean_factors_predict_zeros_and_ones() {
     assert_eq!(found.len(), 300);
     assert!(found.iter().all(|x| *x == 0.0 || *x == 1.0) && found.contains(&1.0), "{found:?}");
 }
+
+/// A first pair whose names are known, even if each belongs to several rows or columns, is no header.
+#[test]
+fn a_pair_of_ambiguous_names_is_refused_on_any_line() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("x.csv"), "name,a,a,b\nx,1,2,3\nx,4,5,6\ny,7,8,9\n").unwrap();
+    fednmf(0, "-k 1 --max-iters 5 --input").arg(at("x.csv")).arg("--output").arg(at("f.h5")).ok();
+    for pairs in ["x,a\ny,b\n", "y,b\nx,a\n"] {
+        std::fs::write(at("p.csv"), pairs).unwrap();
+        fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).refused(&["x is the name of several rows"]);
+    }
+}

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use crate::common::{data, distance, events, factor, fednmf, matrix};
-use fednmf::algorithms::description::COMMON_MESSAGES;
 use fednmf::algorithms::registry;
 use ndarray::Array2;
 use serde_json::Value;
@@ -197,7 +196,7 @@ fn contradictory_options_are_refused_with_a_reason() {
 fn message_tables_and_limits_are_listed() {
     for method in registry::descriptions() {
         let table = fednmf(0, &format!("list --wire {}", method.name)).run().stdout;
-        assert_eq!(table.lines().count(), 1 + COMMON_MESSAGES.len() + method.messages.len(), "{table}");
+        assert_eq!(table.lines().count(), 1 + method.all_messages().count(), "{table}");
         assert!(method.messages.iter().all(|w| table.contains(w.kind) && table.contains(w.when)), "{table}");
         let text = fednmf(0, &format!("list {}", method.name)).run().stdout;
         let last: Vec<&str> = text.trim_end().lines().rev().take(2).collect();

@@ -14,7 +14,7 @@ use fednmf::comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, e
 use fednmf::data;
 use fednmf::data::{InputSpec, Layout, PartySplit, Statistics, Threshold};
 use fednmf::error::Error;
-use fednmf::linalg::{Block, SparseKernel};
+use fednmf::linalg::{Block, ProductKernel};
 use fednmf::privacy::Declared;
 use ndarray::Array2;
 
@@ -255,7 +255,7 @@ fn allocations(comm: &Communicator) {
                 data,
                 k: 8,
                 seed: 1,
-                kernel: SparseKernel::Native.into(),
+                kernel: ProductKernel::Native.into(),
                 max_iters: 8,
                 parties,
                 carry_on: false,
@@ -289,7 +289,7 @@ fn sketched_work(comm: &Communicator) {
         let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
         let configured = configure(entry, &["--sketch-size", &format!("{d_u},{d_v}")]);
         let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
-        let kernel = SparseKernel::Native.into();
+        let kernel = ProductKernel::Native.into();
         let problem = Problem {
             data,
             k,

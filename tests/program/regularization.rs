@@ -126,6 +126,7 @@ fn huge_weights_give_zeros_and_no_nan() {
                 "--algo bpp --extrapolation restart",
                 "--algo mu",
                 "--algo kl-mu",
+                "--algo kl-cd",
                 "--algo dsanls",
                 "--algo dsanls --solver pgd",
                 "--algo vr-dsanls",

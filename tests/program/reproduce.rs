@@ -40,3 +40,31 @@ fn the_comparison_in_the_readme_equals_its_record() {
     let out = bench("run").args(["readme", "--check"]).output().expect("python3 is on the PATH");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
+
+/// The examples in the rule's own text: what holds, what fails, and what a single run cannot decide.
+#[test]
+fn verdicts_follow_the_rule() {
+    let rule = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/lib/verdict.py");
+    let out = Command::new("python3").args(["-m", "doctest"]).arg(rule).output().expect("python3 is on the PATH");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+}
+
+/// The page of claims has a line for every claim, with one of the three verdicts, and links to records that exist.
+#[test]
+fn the_page_of_claims_is_made_from_the_records() {
+    let scratch = tempfile::tempdir().unwrap();
+    let page = scratch.path().join("claims.md");
+    let out = bench("run").args(["claims", "--out"]).arg(&page).output().expect("python3 is on the PATH");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = std::fs::read_to_string(&page).unwrap();
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| **")).collect();
+    assert!(rows.len() > 50, "{} claims", rows.len());
+    let verdicts = ["| **holds**", "| **fails**", "| **undecided**"];
+    assert!(rows.iter().all(|row| verdicts.iter().any(|verdict| row.starts_with(verdict))), "{text}");
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench");
+    for row in rows {
+        let Some((_, link)) = row.split_once("](") else { continue };
+        let path = link.split_once(')').map(|(path, _)| path).unwrap();
+        assert!(bench.join(path).exists(), "{row}");
+    }
+}

@@ -189,7 +189,7 @@ fn threads_change_nothing_but_rounding() {
     let methods: Vec<_> = registry::descriptions().filter(|m| !m.partition.is_private()).collect();
     let asked = |threads: usize| -> Vec<String> {
         let words = |method: &str, input: &str, kernel: &str| {
-            format!("--algo {method} --input {input} -k 5 --max-iters 10 --sparse-kernel {kernel} --threads {threads}")
+            format!("--algo {method} --input {input} -k 5 --max-iters 10 --kernel {kernel} --threads {threads}")
         };
         let of = |m: &str| inputs().into_iter().flat_map(|i| ["native", "mkl"].map(|k| words(m, &i, k))).collect();
         methods.iter().flat_map(|m| -> Vec<String> { of(m.name) }).collect()

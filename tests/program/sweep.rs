@@ -157,6 +157,7 @@ fn every_centralised_method_can_be_swept() {
     for (algo, next) in [
         ("bpp", "fednmf --algo bpp "),
         ("kl-mu", "fednmf --algo kl-mu "),
+        ("kl-cd", "fednmf --algo kl-cd "),
         ("auto", "fednmf --input"),
         ("mu", "fednmf --algo mu "),
         ("dsanls", "fednmf --algo dsanls "),
@@ -166,17 +167,17 @@ fn every_centralised_method_can_be_swept() {
         let points = found["points"].as_array().unwrap();
         let held = matches!(algo, "auto" | "mu");
         assert!(points.iter().all(|p| p["heldout"].is_null() != held), "{algo}: {found:#}");
-        assert!(points.iter().all(|p| p["divergence"].is_null() != (algo == "kl-mu")), "{algo}: {found:#}");
+        assert!(points.iter().all(|p| p["divergence"].is_null() != algo.starts_with("kl-")), "{algo}: {found:#}");
         let k = found["recommended"].as_u64().unwrap_or_else(|| panic!("{algo}: {found:#}"));
         assert!(algo == "dsanls" || k == 4, "{algo}: {found:#}");
         assert!(found["next_command"].as_str().unwrap().starts_with(next), "{algo}: {found:#}");
         let from_consensus = found["next_command"].as_str().unwrap().contains("--init");
         assert_eq!(from_consensus, !matches!(algo, "mu" | "kl-mu"), "{found:#}");
-        if k == 4 && algo != "dsanls" && algo != "kl-mu" {
+        if k == 4 && algo != "dsanls" && !algo.starts_with("kl-") {
             check_consensus(&found, 4, &out);
         }
     }
-    for algo in ["bpp", "kl-mu", "dsanls"] {
+    for algo in ["bpp", "kl-mu", "kl-cd", "dsanls"] {
         let line = format!("sweep --k 2..3 --input {BLOCKS} --algo {algo} --output {}", dir.path().join("x").display());
         fednmf(2, &format!("{line} --holdout 0.1")).refused(&["--holdout 0.1", algo, "hals"]);
         fednmf(2, &format!("{line} --missing nan")).refused(&["--missing", algo, "hals"]);

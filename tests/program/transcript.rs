@@ -47,6 +47,23 @@ fn a_transcript_has_every_message_of_the_ledger_and_no_change_goes_unnoticed() {
     fednmf(0, "audit verify").arg(file("cut.jsonl")).refused(&["cut.jsonl", "line 5", "no signature"]);
 }
 
+/// What leaves with an output and a report is in the message table, also where ranks are one domain of trust.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn transcripts_of_runs_with_all_outputs_are_verified() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (algo, more) in [("hals", ""), ("kl-cd", ""), ("dsanls", ""), ("fnmf", "--parties 2")] {
+        let at = |end: &str| file(&format!("{algo}.{end}"));
+        let run = fednmf(2, &format!("--algo {algo} {more} -k 3 --max-iters 3 --input")).arg(data("digits.npy"));
+        let run = run.arg("--transcript").arg(at("jsonl")).arg("--output").arg(at("h5"));
+        run.arg("--report").arg(at("html")).arg("--checkpoint").arg(at("ckpt.h5")).ok();
+        for rank in 0..2 {
+            verified(&at(&format!("rank-0{rank}.jsonl")), &[]);
+        }
+    }
+}
+
 /// What is refused on one rank leaves nothing on another, and takes nothing away that was there before.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
@@ -89,7 +106,7 @@ fn runs_on_the_same_data_share_a_budget() {
         fednmf(2, &line).arg("--input").arg(data("digits.npy")).arg("--budget").arg(file("b{party}.json"))
     };
     run("2", "").refused(&["b0.json", "--budget-limit"]);
-    run("2", "--budget-limit 5").arg("--transcript").arg(file("t.jsonl")).ok();
+    run("2", "--budget-limit 3.2").arg("--transcript").arg(file("t.jsonl")).ok();
     let budget = |party: usize| -> Value {
         serde_json::from_str(&std::fs::read_to_string(file(&format!("b{party}.json"))).unwrap()).unwrap()
     };
@@ -100,20 +117,27 @@ fn runs_on_the_same_data_share_a_budget() {
     }
     verified(&file("t.rank-00.jsonl"), &[Path::new("--budget"), &file("b0.json")]);
     run("2", "").ok();
-    run("2", "").refused(&["2 earlier run(s)", "epsilon of 5", "is left"]);
+    run("2", "").refused(&["2 earlier run(s)", "epsilon of 3.2", "is left"]);
     assert_eq!(budget(1)["runs"].as_array().unwrap().len(), 2);
-    run("0.5", "--budget-limit 9").refused(&["its limit is 5"]);
+    run("0.5", "--budget-limit 9").refused(&["its limit is 3.2"]);
     // What is not in the budget is noticed.
-    std::fs::write(file("empty.json"), r#"{"fednmf_budget": 1, "limit": 5, "runs": []}"#).unwrap();
+    std::fs::write(file("empty.json"), r#"{"fednmf_budget": 1, "limit": 3.2, "runs": []}"#).unwrap();
     let other = fednmf(0, "audit verify").arg(file("t.rank-00.jsonl")).arg("--budget").arg(file("empty.json")).run();
     assert!(other.code == Some(1) && other.stderr.contains("not in the budget"), "{}", other.stderr);
     let told = fednmf(0, "account").arg("--budget").arg(file("b{party}.json")).run().stdout;
-    let spent = budget(0)["runs"][0]["epsilon"].as_f64().unwrap() + budget(0)["runs"][1]["epsilon"].as_f64().unwrap();
+    let simple = budget(0)["runs"][0]["epsilon"].as_f64().unwrap() + budget(0)["runs"][1]["epsilon"].as_f64().unwrap();
     assert_eq!(told.matches("2 run(s)").count(), 3, "{told}");
-    assert!(told.contains(&format!("{:.6} is left", 5.0 - spent)) && told.contains("felb-mu  "), "{told}");
+    assert!(told.contains(&format!("sum of epsilons: {simple:.6}")) && told.contains("felb-mu  "), "{told}");
     let told = fednmf(0, "account --json").arg("--budget").arg(file("b1.json")).run().stdout;
     let told: Value = serde_json::from_str(&told).unwrap();
-    assert!((told["left"].as_f64().unwrap() - (5.0 - spent)).abs() < 1e-9 && told["limit"] == 5.0, "{told}");
+    // Two equal Gaussian runs have √2 of the noise-to-signal ratio of one, so three of them fit where a sum allows two.
+    let mu: f64 = (0..2).map(|at| told["runs"][at]["loss"]["loss"]["gaussian"]["mu"].as_f64().unwrap().powi(2)).sum();
+    let account = format!("account --json --noise {} --delta 2e-5", mu.sqrt().recip());
+    let closed: Value = serde_json::from_str(&fednmf(0, &account).run().stdout).unwrap();
+    let (composed, closed) = (told["epsilon"].as_f64().unwrap(), closed["epsilon"].as_f64().unwrap());
+    assert!((composed - closed).abs() < 1e-4 && composed < 0.8 * simple, "{composed} {closed} {simple}");
+    assert!((told["epsilon_simple"].as_f64().unwrap() - simple).abs() < 1e-9, "{told}");
+    assert!((told["left"].as_f64().unwrap() - (3.2 - composed)).abs() < 1e-9 && told["limit"] == 3.2, "{told}");
     fednmf(0, "account").arg("--budget").arg(file("none.json")).refused(&["none.json", "cannot be read"]);
     fednmf(0, "account --noise 1").arg("--budget").arg(file("b1.json")).refused(&["--budget", "--noise"]);
     fednmf(0, "--algo fnmf").arg("--budget").arg(file("x.json")).refused(&["--budget", "--dp and --epsilon"]);
@@ -137,13 +161,13 @@ fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
     };
     let budget = |more: &str, name: &str| run(more, name).arg("--budget").arg(file("b.json"));
     // A limit is set once; the first run spends so little that it does not matter.
-    budget("1 --epsilon 0.01 --budget-limit 2.5", "first.h5").ok();
+    budget("1 --epsilon 0.01 --budget-limit 2.05", "first.h5").ok();
     budget("1 --epsilon 2", "a.h5").ok();
     let first = left();
     assert!(first > 1.0, "one release of four spent only its part: {first} is left");
     // The same run without the file, or with another one.
     run("4 --epsilon 2 --resume", "a.h5").refused(&["budget was"]);
-    run("4 --epsilon 2 --budget-limit 2.5 --resume", "a.h5")
+    run("4 --epsilon 2 --budget-limit 2.05 --resume", "a.h5")
         .arg("--budget")
         .arg(file("other.json"))
         .refused(&["another run", "budget was"]);

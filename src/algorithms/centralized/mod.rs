@@ -4,6 +4,6 @@ pub mod auto;
 pub mod bpp;
 pub mod dsanls;
 pub mod hals;
-pub mod kl_mu;
+pub mod kl;
 pub mod mu;
 pub mod vr_dsanls;

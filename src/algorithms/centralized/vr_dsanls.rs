@@ -718,7 +718,7 @@ mod tests {
     use crate::algorithms::method::defaults;
     use crate::comm::Parties;
     use crate::data::{self, InputSpec, Layout};
-    use crate::linalg::SparseKernel;
+    use crate::linalg::ProductKernel;
     use crate::sketch::{make, stream};
 
     /// A run on one rank after two exact iterations and a sampled one.
@@ -734,7 +734,7 @@ mod tests {
             data,
             k: 3,
             seed: 1,
-            kernel: SparseKernel::Native.into(),
+            kernel: ProductKernel::Native.into(),
             max_iters: 9,
             parties: Parties { count: 1, ranks: 1 },
             carry_on: false,

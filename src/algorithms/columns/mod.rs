@@ -13,7 +13,7 @@
 pub mod asyn;
 pub mod dsanls_secure;
 mod local;
-mod noised_hals;
+pub mod noised_hals;
 mod row_subsample;
 pub mod secure_hals;
 pub mod syn;
@@ -30,7 +30,7 @@ use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::data::Loaded;
 use crate::error::Result;
-use crate::linalg::{Block, Order, Real, SparseKernels, gram};
+use crate::linalg::{Block, Order, ProductKernels, Real, gram};
 use crate::metrics;
 use crate::nls::{Penalty, Pivoting};
 use crate::party_sum::{PartySum, masked};
@@ -97,7 +97,7 @@ fn start_u<T: Real>(facts: &Facts, seed: u64) -> Array2<T> {
 fn parties<T: Real>(
     data: Loaded<T>,
     facts: &Facts,
-    kernel: SparseKernels,
+    kernel: ProductKernels,
     seed: u64,
     hosted: Range<usize>,
 ) -> Result<Vec<Party<T>>> {

@@ -37,17 +37,14 @@ use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::Result;
-use crate::linalg::{Cholesky, Real, gram};
+use crate::linalg::{Block, Cholesky, Order, Real, gram};
 use crate::nls::Penalty;
-use crate::party_sum::{PartySum, masked};
-use crate::privacy::{Bound, ColumnBound, Releases};
+use crate::party_sum::{PartySum, SUMMED, masked};
+use crate::privacy::{Bound, ColumnBound, Private, Releases};
 use crate::state::{Piece, SavedState, State};
 
 /// R and the triangle of G, of all parties.
 pub const RELEASE: MessageTag = MessageTag::new("sums of r v' and v v'", Payload::Product);
-
-/// V with the weights of the columns, in a recorded view.
-pub const WEIGHTED: &str = "V as it was summed";
 
 /// What a party knows and sends.
 struct NoisedParty<T: Real> {
@@ -245,6 +242,64 @@ fn shift(g: &Array2<f64>, step: f64) -> f64 {
     shift
 }
 
+/// R (m × k) and G (k × k) of a release.
+pub fn unpacked<T: Real>(release: &[f64], order: Order, (m, k): (usize, usize)) -> (Array2<T>, Array2<f64>) {
+    let (residuals, triangle) = release.split_at(m * k);
+    let mut g = Array2::<f64>::zeros((k, k));
+    for (x, (a, b)) in triangle.iter().zip(triangle_of(k)) {
+        g[[a, b]] = x / triangle_weight(a, b);
+        g[[b, a]] = g[[a, b]];
+    }
+    let mut r = order.zeros(m, k);
+    entries_mut(&mut r).iter_mut().zip(residuals).for_each(|(r, x)| *r = T::from_f64(*x));
+    (r, g)
+}
+
+/// U's update for R and G with noise of this standard deviation. A multiple of I is added to G, and as much of U to the
+/// right-hand side: it holds U back where G is as small as its noise, and leaves the minimum where it is.
+fn step<T: Real>(update: &mut FactorUpdate, u: &mut Array2<T>, mut r: Array2<T>, mut g: Array2<f64>, noise: f64) {
+    let k = g.nrows();
+    let largest = g.diag().iter().fold(0.0, |a: f64, x| a.max(*x));
+    // A fourth of the spectral norm that the noise of G has.
+    let step = (0.5 * noise * (k as f64).sqrt()).max(1e-12 * largest).max(1e-100);
+    let shift = shift(&g, step) + step;
+    g.diag_mut().mapv_inplace(|x| x + shift);
+    let g: Array2<T> = g.mapv(T::from_f64);
+    for (mut r, u) in r.rows_mut().into_iter().zip(u.rows()) {
+        for (a, r) in r.iter_mut().enumerate() {
+            let fitted: f64 = u.iter().zip(g.column(a)).map(|(u, g)| u.as_f64() * g.as_f64()).sum();
+            *r = T::from_f64(r.as_f64() + fitted);
+        }
+    }
+    update.apply(u, &r, &g, Penalty::NONE);
+    to_unit_columns(u);
+}
+
+/// The message of columns (m × n) with the exact V for U, as a party computes it: what an adversary subtracts who knows them.
+pub fn term_of(columns: &Array2<f64>, u: &Array2<f64>, clip: Option<f64>) -> Vec<f64> {
+    let ((m, n), k) = (columns.dim(), u.ncols());
+    let bound = ColumnBound { norm: clip.unwrap_or(1.0), all: clip.is_none(), columns: n, rounding: 0.0 };
+    let mut party = Party {
+        index: 0,
+        cols: 0..n,
+        block: Private::new(Block::Dense(columns.clone())),
+        v: Private::new(Order::Components.zeros(n, k)),
+        rhs: Order::Components.zeros(n, k),
+    };
+    let g = u.t().dot(u);
+    party.rhs.assign(&columns.t().dot(u));
+    FactorUpdate::new(true, 1, k).apply(&mut party.v, &party.rhs, &g, Penalty::NONE);
+    let mut member = NoisedParty {
+        norms2: party.block.column_norms2(),
+        message: vec![0.0; release_length(m, k)],
+        weighted: Order::Components.zeros(n, k),
+        product: Order::Components.zeros(m, k),
+        party,
+    };
+    member.term(&u.view(), &g.view(), bound);
+    member.message
+}
+
 impl<T: Real> NoisedHals<T> {
     /// V of all parties, fitted to U; returns UᵀU.
     fn fit(&mut self) -> Array2<T> {
@@ -296,50 +351,21 @@ impl<T: Real> NoisedHals<T> {
         });
         self.show_weighted();
         let (sum, noise) = self.release()?;
-        let Facts { m, k, order, .. } = self.facts;
-        let (residuals, triangle) = sum.split_at(m * k);
-        let mut g = Array2::<f64>::zeros((k, k));
-        for (x, (a, b)) in triangle.iter().zip(triangle_of(k)) {
-            g[[a, b]] = x / triangle_weight(a, b);
-            g[[b, a]] = g[[a, b]];
-        }
-        let mut r = order.zeros(m, k);
-        entries_mut(&mut r).iter_mut().zip(residuals).for_each(|(r, x)| *r = T::from_f64(*x));
+        self.comm.opened(masked(RELEASE), None, &sum);
+        let (r, g) = unpacked(&sum, self.facts.order, self.u.dim());
         self.show_product(&r, &g);
-        self.step(r, g, noise);
+        let NoisedHals { comm, update, u, .. } = self;
+        comm.work("update", || step(update, u, r, g, noise));
         self.refitted.forget();
         self.iteration += 1;
         Ok(())
-    }
-
-    /// U's update for R and G with noise of this standard deviation. A multiple of I is added to G, and as much of U to the
-    /// right-hand side: it holds U back where G is as small as its noise, and leaves the minimum where it is.
-    fn step(&mut self, mut r: Array2<T>, mut g: Array2<f64>, noise: f64) {
-        let NoisedHals { comm, update, u, .. } = self;
-        let k = g.nrows();
-        let largest = g.diag().iter().fold(0.0, |a: f64, x| a.max(*x));
-        // A fourth of the spectral norm that the noise of G has.
-        let step = (0.5 * noise * (k as f64).sqrt()).max(1e-12 * largest).max(1e-100);
-        let shift = shift(&g, step) + step;
-        g.diag_mut().mapv_inplace(|x| x + shift);
-        let g: Array2<T> = g.mapv(T::from_f64);
-        comm.work("update", || {
-            for (mut r, u) in r.rows_mut().into_iter().zip(u.rows()) {
-                for (a, r) in r.iter_mut().enumerate() {
-                    let fitted: f64 = u.iter().zip(g.column(a)).map(|(u, g)| u.as_f64() * g.as_f64()).sum();
-                    *r = T::from_f64(r.as_f64() + fitted);
-                }
-            }
-            update.apply(u, &r, &g, Penalty::NONE);
-            to_unit_columns(u);
-        });
     }
 
     /// Tells a recorded view what a party knows of its own term.
     fn show_weighted(&self) {
         for NoisedParty { party, weighted, .. } in &self.members {
             let by_rows = weighted.as_standard_layout();
-            self.comm.knows(WEIGHTED, Some(party.index), weighted.dim(), by_rows.as_slice().unwrap_or_default());
+            self.comm.knows(SUMMED, Some(party.index), weighted.dim(), by_rows.as_slice().unwrap_or_default());
         }
     }
 
@@ -411,8 +437,8 @@ impl<T: Real> Algorithm<T> for NoisedHals<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linalg::{Block, Order};
-    use crate::privacy::Private;
+    use crate::privacy::adversary::distinguishing::lower_bound;
+    use crate::privacy::{Mechanism, NoisePlan, NoiseRequest, PrivacyLoss};
     use crate::random::{Cursor, Purpose, Stream};
 
     const SHAPE: (usize, usize, usize) = (12, 7, 4);
@@ -523,6 +549,87 @@ mod tests {
         // The norm of the triangle is that of G/√2.
         let norm = triangle.iter().map(|x| x * x).sum::<f64>();
         assert!((norm - 0.5 * g.iter().map(|x| x * x).sum::<f64>()).abs() < 1e-12 * norm);
+    }
+
+    /// The score of a run: how much likelier its releases are with the second data set than with the first, both known. `which`
+    /// is the one that the run has, column 0 of the first of three parties the one that differs.
+    fn score(sets: [&Array2<f64>; 2], which: usize, asked: NoiseRequest, seed: u64) -> f64 {
+        let ((m, n), k, parties) = (sets[0].dim(), 2, 3);
+        let bound = ColumnBound { norm: 1.0, all: true, columns: n, rounding: 1e-9 };
+        let plan = NoisePlan::new(asked, Bound::Columns(bound), release_length(m, k), Some(parties)).unwrap();
+        let keys = (0..parties).map(|party| std::array::from_fn(|i| (seed >> (8 * (i % 8))) as u8 ^ party as u8));
+        let mut releases = Releases::new(plan, keys.collect());
+        let mut u = Array2::from_shape_fn((m, k), |(i, a)| f64::from(u8::from(i % k == a)));
+        to_unit_columns(&mut u);
+        let mut update = FactorUpdate::new(true, 1, k);
+        let (mut words, mut total) = (vec![0u64; release_length(m, k)], 0.0);
+        while !releases.is_spent() && releases.done() < RELEASES {
+            releases.open().unwrap();
+            let cut = |set: &Array2<f64>, party: usize| {
+                set.slice(ndarray::s![.., party * n / parties..(party + 1) * n / parties]).to_owned()
+            };
+            let [first, second] = sets.map(|set| term_of(&cut(set, 0), &u, None));
+            let mut sum = vec![0u64; words.len()];
+            let mut others = vec![0.0; words.len()];
+            for party in 0..parties {
+                let term = term_of(&cut(sets[which], party), &u, None);
+                releases.release_words(party, Some(&term), None, &mut words);
+                sum.iter_mut().zip(&words).for_each(|(s, w)| *s = s.wrapping_add(*w));
+                if party > 0 {
+                    others.iter_mut().zip(&term).for_each(|(x, t)| *x += t);
+                }
+            }
+            let sum: Vec<f64> = sum.into_iter().map(|word| releases.decode(word)).collect();
+            for (i, x) in sum.iter().enumerate() {
+                total += (second[i] - first[i]) * (x - others[i] - 0.5 * (first[i] + second[i]));
+            }
+            let (r, g) = unpacked(&sum, Order::Components, (m, k));
+            step(&mut update, &mut u, r, g, releases.plan().noise());
+        }
+        total
+    }
+
+    /// Releases and columns of an audited run.
+    const RELEASES: u64 = 4;
+    const COLUMNS: usize = 60;
+
+    /// An audit of whole runs by their likelihood ratio, the best attack of whoever knows all but which of two columns is in the
+    /// data. The same audit detects a tenth of the noise.
+    #[test]
+    fn an_audit_of_whole_runs_stays_below_epsilon_and_detects_too_little_noise() {
+        // Column 0 is a multiple of either component; the others hold the components where they are.
+        let set = |which: usize| {
+            Array2::from_shape_fn((4, COLUMNS), |(i, j)| {
+                let component = if j == 0 { which } else { j % 2 };
+                f64::from(u8::from(i % 2 == component))
+            })
+        };
+        let (first, second) = (set(0), set(1));
+        let asked = NoiseRequest {
+            mechanism: Mechanism::Gaussian,
+            epsilon: Some(8.0),
+            delta: 1e-5,
+            noise: None,
+            classic: false,
+            releases: RELEASES,
+        };
+        let bound = ColumnBound { norm: 1.0, all: true, columns: COLUMNS, rounding: 1e-9 };
+        let plan = NoisePlan::new(asked, Bound::Columns(bound), release_length(4, 2), Some(3)).unwrap();
+        let audit = |asked: NoiseRequest| {
+            let scores = |which: usize| -> Vec<f64> {
+                (0..3000).map(|run| score([&first, &second], which, asked, 1 + 2 * run + which as u64)).collect()
+            };
+            lower_bound(&scores(1), &scores(0), 1e-5, 1e-4)
+        };
+        let claimed = plan.epsilon(RELEASES);
+        let whole = audit(asked);
+        let by_mu = |mu: f64| PrivacyLoss::Gaussian { mu }.epsilon(1, 1e-5);
+        assert!(whole.epsilon < claimed && by_mu(whole.mu) < claimed, "{whole:?} {claimed}");
+        assert!(whole.epsilon > 0.15 * claimed && by_mu(whole.mu) > 0.4 * claimed, "{whole:?} {claimed}");
+        let broken =
+            audit(NoiseRequest { epsilon: None, noise: Some(0.1 * plan.noise()), releases: u64::MAX, ..asked });
+        // So many runs prove no ε above 5, but μ.
+        assert!(by_mu(broken.mu) > claimed && broken.mu > 2.0 * whole.mu, "{broken:?} {claimed}");
     }
 
     #[test]

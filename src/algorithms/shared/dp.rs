@@ -42,7 +42,8 @@ const ANY: f64 = f64::INFINITY;
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct DpArgs {
     /// Differential privacy of what a party releases; see --dp-unit for what it protects. With --secure-sum only the sum is
-    /// noised, by shares
+    /// noised, by shares. Noise is a whole number of steps of a grid that releases are rounded to before, drawn without
+    /// floating-point arithmetic, so that no rounding tells of what is behind the noise
     #[arg(long, value_name = "NOISE", value_enum, default_value_t = Noise::None)]
     pub dp: Noise,
     /// What --dp protects, in the place of any other: the whole data of a party, or a column. auto: the one that the method
@@ -73,8 +74,8 @@ pub struct DpArgs {
     /// secure-hals, or 1 where parties exchange once
     #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
     pub dp_releases: Auto<usize>,
-    /// A file that remembers what all runs on this data have spent; a run that would exceed its limit is refused. With
-    /// {party} in its name each party has one, beside its data
+    /// A file that remembers what all runs on this data have spent; a run that would exceed its limit is refused. Runs with
+    /// Gaussian noise compose to less than the sum of their epsilons. With {party} in its name each party has one, beside its data
     #[arg(long, value_name = "F.json|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
     pub budget: OrNone<PathBuf>,
     /// What all runs on this data may spend together, for a new --budget file

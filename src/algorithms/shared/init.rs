@@ -115,8 +115,8 @@ impl Start {
     /// The start that was asked for, or the one that pays. It depends on sizes and counts alone.
     pub fn choose(init: &Init, sizes: &Sizes, sparse: bool) -> Start {
         let Sizes { m, n, entries, k } = *sizes;
-        let columns = |effort: Effort| effort.columns(k, (m, n)) as f64;
-        let (rows, k, l) = ((m + n) as f64, k as f64, columns(BASIS));
+        let (rows, l) = ((m + n) as f64, BASIS.columns(k, (m, n)) as f64);
+        let k = k as f64;
         let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
         let square = (1 + compressed::SWEEPS) as f64 * k;
         let whole = 4.0 * entries * k + 2.0 * rows * k * square;
@@ -130,17 +130,31 @@ impl Start {
             Init::BySize => {
                 let compressed = iterations >= MOST;
                 let effort = if compressed { BASIS } else { CHEAP };
-                let l = columns(effort);
-                let products = (2 * effort.passes + 1) as f64 * 2.0 * entries * l;
-                if 2.0 * k > m.min(n) as f64 || products + 6.0 * rows * l * l > WORTH * whole {
+                let vectors = Start::Nndsvd { effort, filled: false };
+                if 2.0 * k > m.min(n) as f64 || vectors.flops(sizes, sparse) > WORTH * whole {
                     Start::Random
                 } else if compressed {
                     Start::Compressed { effort, iterations: MOST }
                 } else {
-                    Start::Nndsvd { effort, filled: false }
+                    vectors
                 }
             }
         }
+    }
+
+    /// What all ranks together compute for the start, in flops on dense data.
+    pub fn flops(self, sizes: &Sizes, sparse: bool) -> f64 {
+        let (effort, iterations) = match self {
+            Start::Random | Start::Given => return 0.0,
+            Start::Nndsvd { effort, .. } => (effort, 0),
+            Start::Compressed { effort, iterations } => (effort, iterations),
+        };
+        let Sizes { m, n, entries, k } = *sizes;
+        let (rows, l, k) = ((m + n) as f64, effort.columns(k, (m, n)) as f64, k as f64);
+        let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
+        let products = (2 * effort.passes + 1) as f64 * 2.0 * entries * l;
+        let square = (1 + compressed::SWEEPS) as f64 * k;
+        products + 6.0 * rows * l * l + iterations as f64 * rows * k * (4.0 * l + 2.0 * square)
     }
 
     /// The most memory in bytes that a rank allocates at a time to compute the start for an m × n matrix: it owns so many

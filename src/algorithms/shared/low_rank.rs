@@ -13,7 +13,7 @@ use crate::algorithms::shared::grid::Grid;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data::Cuts;
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Order, Real, SparseKernels, gemm, gram};
+use crate::linalg::{Block, Order, ProductKernels, Real, gemm, gram};
 use crate::random::{Purpose, Stream};
 
 /// What an approximation takes.
@@ -47,7 +47,7 @@ pub struct Task<'a> {
     /// The sum of M's entries, and ‖M‖_F².
     pub sum: f64,
     pub norm2: f64,
-    pub kernel: SparseKernels,
+    pub kernel: ProductKernels,
     pub seed: u64,
 }
 

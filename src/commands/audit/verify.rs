@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::algorithms::description::{COMMON_MESSAGES, Description};
+use crate::algorithms::description::Description;
 use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::error::{EXIT_DONE, Error, Result};
@@ -87,7 +87,7 @@ fn by_message(verified: &Verified) -> Result<Sums> {
         .description();
     let mut sums = Sums::new();
     for sent in &verified.sent {
-        let mut table = COMMON_MESSAGES.iter().chain(method.messages);
+        let mut table = method.all_messages();
         let allowed = table.any(|w| {
             w.kind == sent.kind && format!("{:?}", w.payload) == sent.payload && method.allows(w, &sent.protection)
         });

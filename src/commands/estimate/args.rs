@@ -9,9 +9,11 @@ use super::{Matrix, Question};
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{GridShape, whole_number};
 use crate::data::InputSpec;
-use crate::driver::settings::{Kernel, Precision};
+use crate::driver::kernels;
+use crate::driver::settings::{Kernel, PrecisionChoice};
 use crate::error::{Error, Result};
-use crate::linalg::SparseKernel;
+use crate::host;
+use crate::linalg::ProductKernel;
 
 /// The arguments of `fednmf estimate`.
 #[derive(Debug, Args)]
@@ -43,15 +45,15 @@ pub struct EstimateArgs {
     /// Number of parties [default: one for each of --ranks]
     #[arg(long, value_name = "N", value_parser = whole_number)]
     parties: Option<usize>,
-    /// As for a run
-    #[arg(long, value_name = "P", value_enum, default_value_t = Precision::F64)]
-    precision: Precision,
+    /// As for a run; auto without --input: f64
+    #[arg(long, value_name = "P", value_enum, default_value_t = PrecisionChoice::F64)]
+    precision: PrecisionChoice,
     /// As for a run
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     threads: usize,
     /// As for a run
-    #[arg(long, value_name = "K", value_enum, default_value_t = Kernel::Native)]
-    sparse_kernel: Kernel,
+    #[arg(long, alias = "sparse-kernel", value_name = "K", value_enum, default_value_t = Kernel::Native)]
+    kernel: Kernel,
     /// Iterations, for the time in the batch script and for --trace
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number)]
     max_iters: usize,
@@ -110,13 +112,13 @@ impl EstimateArgs {
             k: self.components,
             ranks: self.ranks,
             parties: self.parties,
-            narrow: self.precision == Precision::F32,
+            precision: self.precision.given(),
             threads: self.threads,
             max_iters: self.max_iters,
-            kernel: match self.sparse_kernel {
-                Kernel::Mkl => SparseKernel::Mkl,
-                // What a measurement would take nearly always.
-                Kernel::Native | Kernel::Auto => SparseKernel::Native,
+            kernel: match self.kernel {
+                Kernel::Mkl => ProductKernel::Mkl,
+                Kernel::Native => ProductKernel::Native,
+                Kernel::Auto => kernels::suited(host::processor_vendor().as_deref()),
             },
             latency: self.latency,
             bandwidth: self.bandwidth,
@@ -128,7 +130,9 @@ impl EstimateArgs {
 
     fn matrix(&self) -> Result<Matrix> {
         if let Some(input) = &self.input {
-            return Ok(Matrix::Input(InputSpec::parse(input)?));
+            let mut input = InputSpec::parse(input)?;
+            input.ask_values = self.precision.given().is_none() && !input.private;
+            return Ok(Matrix::Input(input));
         }
         let (Some(m), Some(n)) = (self.rows, self.cols) else {
             return Err(Error::input("which matrix? Give -m and -n (and --nnz or --density), or --input"));

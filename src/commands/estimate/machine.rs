@@ -12,7 +12,7 @@ use sprs::CsMatI;
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Csr, Order, Real, SparseKernel, flops, gemm, gram};
+use crate::linalg::{Block, Csr, Order, ProductKernel, Real, flops, gemm, gram};
 use crate::nls::{Penalty, Pivoting, Sweep, multiply, sweep};
 use crate::random::{Purpose, Stream};
 use crate::sketch;
@@ -127,7 +127,7 @@ pub struct Stored {
     /// Share of the entries that are stored; `None` for dense blocks.
     pub density: Option<f64>,
     pub k: usize,
-    pub kernel: SparseKernel,
+    pub kernel: ProductKernel,
 }
 
 impl Stored {

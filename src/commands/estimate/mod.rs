@@ -23,10 +23,12 @@ use crate::algorithms::registry;
 use crate::algorithms::shared::grid;
 use crate::comm::{Communicator, Parties};
 use crate::data;
-use crate::data::{InputSpec, PartySplit};
+use crate::data::{Input, InputSpec, PartySplit};
+use crate::driver::precision;
+use crate::driver::settings::Precision;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg;
-use crate::linalg::{Block, Real, SparseKernel};
+use crate::linalg::{Block, ProductKernel, Real};
 use crate::output::stdout::print;
 
 /// What is asked, checked as far as can be without data.
@@ -38,10 +40,11 @@ pub struct Question {
     /// Ranks to tell the costs for; by default as many as are recommended.
     pub ranks: Option<usize>,
     pub parties: Option<usize>,
-    pub narrow: bool,
+    /// None: that of the data.
+    pub precision: Option<Precision>,
     pub threads: usize,
     pub max_iters: usize,
-    pub kernel: SparseKernel,
+    pub kernel: ProductKernel,
     /// Seconds and bytes a second between ranks, instead of what is measured.
     pub latency: Option<f64>,
     pub bandwidth: Option<f64>,
@@ -106,12 +109,31 @@ pub(crate) fn with_formula() -> Vec<&'static str> {
 /// When a parameter does not fit the shape, or the matrix or the rates cannot be read.
 pub fn estimate(question: &Question, comm: &Communicator) -> Result<i32> {
     comm.agree_on_error(linalg::start_threads(question.threads))?;
-    if question.narrow { answer::<f32>(question, comm) } else { answer::<f64>(question, comm) }
+    linalg::select_kernels(question.kernel.into());
+    let base = resident();
+    let matrix = match &question.matrix {
+        Matrix::Input(spec) => Opened::Input(Box::new(data::open(spec, comm)?)),
+        &Matrix::Shape(m, n, stored) => Opened::Shape(m, n, stored),
+    };
+    let private = question.method.description().partition.is_private();
+    let of_data = || match &matrix {
+        Opened::Input(input) if !private && !input.spec().by_party() => precision::suited(input.header().values),
+        _ => Precision::F64,
+    };
+    match question.precision.unwrap_or_else(of_data) {
+        Precision::F32 => answer::<f32>(question, matrix, base, comm),
+        Precision::F64 => answer::<f64>(question, matrix, base, comm),
+    }
 }
 
-fn answer<T: Real>(question: &Question, comm: &Communicator) -> Result<i32> {
-    let base = resident();
-    let (job, blocks) = job::<T>(question, comm)?;
+/// The matrix that is asked about, its header read.
+enum Opened {
+    Shape(usize, usize, Option<f64>),
+    Input(Box<Input>),
+}
+
+fn answer<T: Real>(question: &Question, matrix: Opened, base: f64, comm: &Communicator) -> Result<i32> {
+    let (job, blocks) = job::<T>(question, matrix, comm)?;
     let given = comm.agree_on_error(question.rates.as_deref().map(Rates::read).transpose())?;
     // Rates come from the ranks that are here; a grid that was asked for is for others.
     let here = job.cost(question.ranks.unwrap_or(comm.size())).map_err(Error::on_all_ranks)?;
@@ -156,16 +178,15 @@ fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, 
 }
 
 /// The job, and this rank's blocks where a matrix was given.
-fn job<T: Real>(question: &Question, comm: &Communicator) -> Result<(Job, Vec<Block<T>>)> {
+fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Result<(Job, Vec<Block<T>>)> {
     let Question { k, parties, .. } = question;
     let settle = |m, n, sparse| match question.method.choose(Some(MatrixShape { m, n, k: *k, sparse })) {
         Some(choice) => (choice.method, true),
         None => (question.method.clone(), false),
     };
-    let (m, n, stored, (method, automatic), files, blocks) = match &question.matrix {
-        Matrix::Shape(m, n, stored) => (*m, *n, *stored, settle(*m, *n, stored.is_some()), None, Vec::new()),
-        Matrix::Input(spec) => {
-            let input = data::open(spec, comm)?;
+    let (m, n, stored, (method, automatic), files, blocks) = match matrix {
+        Opened::Shape(m, n, stored) => (m, n, stored, settle(m, n, stored.is_some()), None, Vec::new()),
+        Opened::Input(input) => {
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
             let settled = settle(m, n, sparse);
             let files = input.header().files;

@@ -21,6 +21,7 @@ use crate::driver;
 use crate::driver::settings::{Every, Settings};
 use crate::error::{Error, Result};
 use crate::output::attributes;
+use crate::warning::say;
 
 /// Where the hub is, who this is, and what it agrees to; then the options of a run.
 #[derive(Debug, Args)]
@@ -81,7 +82,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     }
     policy.check(&settings)?;
     if !settings.quiet {
-        eprintln!("What leaves this site with --algo {}:\n{}", description.name, list::message_table(description));
+        say(&format!("What leaves this site with --algo {}:\n{}", description.name, list::message_table(description)));
     }
     let sites = Rc::new(Sites::join(Config {
         hub: args.hub,
@@ -113,7 +114,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
 fn take_part(settings: &mut Settings, sites: &Sites, comm: &Communicator) -> Result<i32> {
     if !settings.quiet {
         let name = &sites.names()[comm.rank()];
-        eprintln!("site {name} is party {} of {}: {}", comm.rank(), comm.size(), sites.names().join(", "));
+        say(&format!("site {name} is party {} of {}: {}", comm.rank(), comm.size(), sites.names().join(", ")));
     }
     same_options(settings, sites.names(), comm)?;
     if let Some(parties) = settings.parties.filter(|parties| *parties != comm.size()) {

@@ -100,7 +100,9 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
     let skipped = usize::from(index);
     let of_index =
         if index { format!(", the first column, {}, as names of the rows", names[0]) } else { String::new() };
-    Progress::new(true, None).notes(&[format!("{}: the first line is taken as a header{of_index}", file.path)]);
+    let header = format!("the first line is taken as a header{of_index}");
+    let notes = [Some(header), first.note()].into_iter().flatten().map(|note| format!("{}: {note}", file.path));
+    Progress::new(true, None).notes(&notes.collect::<Vec<_>>());
     let mut text = Text {
         columns: vec![Vec::new(); names.len() - skipped],
         names: names[skipped..].to_vec(),
@@ -141,21 +143,27 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
     Ok(text)
 }
 
-/// A value as it names its indicator: 1, 1.0 and 1e0 are one number. Codes such as 007, and whole numbers that a float cannot
-/// tell apart, stay as they are.
-fn canonical(value: &str) -> String {
-    let digits = value.trim_start_matches(['+', '-']);
+/// Whether a value is a number and nothing else: no code such as 007 or 1E3, and no whole number that a float cannot tell apart from
+/// its neighbours.
+fn is_plain(value: &str) -> bool {
+    let digits = value.strip_prefix('-').unwrap_or(value);
     let code = digits.starts_with('0') && digits[1..].starts_with(|c: char| c.is_ascii_digit());
-    match number(value.as_bytes()).filter(|x| x.abs() < MOST_EXACT) {
-        // The sum makes 0 of -0.
-        Some(x) if !code => format!("{}", x + 0.0),
-        _ => value.to_string(),
-    }
+    let decimal = digits.bytes().all(|c| c.is_ascii_digit() || c == b'.');
+    !code && decimal && number(value.as_bytes()).is_some_and(|x| x.abs() < MOST_EXACT)
+}
+
+/// A number as it names its indicator, the same for 1, 1.0 and 1.00.
+fn canonical(value: &str) -> String {
+    // The sum makes 0 of -0.
+    number(value.as_bytes()).map_or_else(|| value.to_string(), |x| format!("{}", x + 0.0))
 }
 
 /// What a column is divided into.
 fn kind(name: &str, column: &[Option<String>], bins: Option<usize>) -> Result<Kind> {
-    let values: BTreeSet<String> = column.iter().flatten().map(|value| canonical(value)).collect();
+    let mut values: BTreeSet<String> = column.iter().flatten().cloned().collect();
+    if values.iter().all(|value| is_plain(value)) {
+        values = values.iter().map(|value| canonical(value)).collect();
+    }
     let numbers: Option<Vec<f64>> = column.iter().flatten().map(|value| number(value.as_bytes())).collect();
     match (numbers, bins) {
         (Some(mut numbers), Some(bins)) if values.len() > bins => {
@@ -184,8 +192,9 @@ impl Kind {
     fn place(&self, value: &str) -> Option<usize> {
         match self {
             Kind::Values(values) => {
-                let value = canonical(value);
-                values.iter().position(|known| canonical(known) == value)
+                let numbers = || is_plain(value) && values.iter().all(|known| is_plain(known));
+                let same = |known: &String| known == value || numbers() && canonical(known) == canonical(value);
+                values.iter().position(same)
             }
             Kind::Cuts(cuts) => number(value.as_bytes()).map(|x| cuts.iter().filter(|cut| **cut < x).count()),
         }
@@ -242,15 +251,15 @@ mod tests {
 
     #[test]
     fn a_number_has_one_column_however_it_is_written() {
-        let (_dir, path) = table("x,code\n1,007\n1.0,7\n2.50,07\n2.5,007\n");
+        let (_dir, path) = table("x,code,well\n1,007,1E3\n1.0,7,1000\n2.50,07,1D3\n2.5,007,1E3\n");
         let (made, rules) = prepare(&path, TableOptions::default(), None, None).unwrap();
-        assert_eq!(made.column_names.unwrap(), ["x=1", "x=2.5", "code=007", "code=07", "code=7"]);
-        assert_eq!(made.rows[1], vec![(0, 1.0), (4, 1.0)]);
-        let (_dir, other) = table("x,code\n25e-1,7\n");
+        let names = ["x=1", "x=2.5", "code=007", "code=07", "code=7", "well=1000", "well=1D3", "well=1E3"];
+        assert_eq!(made.column_names.unwrap(), names);
+        assert_eq!(made.rows[1], vec![(0, 1.0), (4, 1.0), (5, 1.0)]);
+        let (_dir, other) = table("x,code,well\n2.500,7,1E3\n");
         let (made, _) = prepare(&other, TableOptions::default(), None, Some(rules)).unwrap();
-        assert_eq!(made.rows[0], vec![(1, 1.0), (4, 1.0)]);
-        assert_eq!(canonical("9007199254740993"), "9007199254740993");
-        assert_eq!(canonical("-0"), "0");
+        assert_eq!(made.rows[0], vec![(1, 1.0), (4, 1.0), (7, 1.0)]);
+        assert!(!is_plain("9007199254740993") && is_plain("-0") && canonical("-0") == "0");
     }
 
     #[test]

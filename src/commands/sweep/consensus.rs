@@ -14,7 +14,7 @@ use crate::comm::{Communicator, MessageTag, Payload, even_part};
 use crate::data::{Layout, Loaded};
 use crate::driver::by_weight;
 use crate::error::Result;
-use crate::linalg::{Block, SparseKernel, gram};
+use crate::linalg::{Block, ProductKernel, gram};
 use crate::nls::Pivoting;
 use crate::output::{attributes, matrices};
 use crate::state::Piece;
@@ -158,7 +158,7 @@ fn gram_of(v: &Array2<f64>) -> Array2<f64> {
 fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Result<Fit> {
     let k = v.ncols();
     let mut block = loaded.blocks[0].copy();
-    block.prepare(SparseKernel::Native, k)?;
+    block.prepare(ProductKernel::Native, k)?;
     let [_, of_v] = grid::own_rows(group, &loaded.cuts);
     let mut grid = Grid::new(group, block, &loaded.cuts, k);
     grid.v.own.assign(&v.slice(s![of_v, ..]));
@@ -180,7 +180,7 @@ fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group:
         let (squared, count) = fit_observed(&block, missing, v, &g, &mut u);
         return Ok(Fit { first: rows.start, u, squared, count });
     }
-    block.prepare(SparseKernel::Native, k)?;
+    block.prepare(ProductKernel::Native, k)?;
     let order = block.order();
     let (mut operand, mut rhs) = (order.zeros(v.nrows(), k), order.zeros(rows.len(), k));
     operand.assign(v);

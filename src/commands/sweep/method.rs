@@ -7,7 +7,8 @@ use crate::algorithms::centralized::auto::AutoArgs;
 use crate::algorithms::centralized::bpp::BppArgs;
 use crate::algorithms::centralized::dsanls::DsanlsArgs;
 use crate::algorithms::centralized::hals::HalsArgs;
-use crate::algorithms::centralized::kl_mu::KlMuArgs;
+use crate::algorithms::centralized::kl::cd::KlCdArgs;
+use crate::algorithms::centralized::kl::mu::KlMuArgs;
 use crate::algorithms::centralized::mu::MuArgs;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape, defaults};
 use crate::algorithms::parameters::{Auto, Missing};
@@ -26,6 +27,8 @@ pub enum SweepMethod {
     Bpp,
     #[value(alias = "mu-kl")]
     KlMu,
+    #[value(alias = "cd-kl")]
+    KlCd,
     #[value(alias = "sanls")]
     Dsanls,
 }
@@ -42,6 +45,7 @@ impl SweepMethod {
             SweepMethod::Auto => "auto",
             SweepMethod::Bpp => "bpp",
             SweepMethod::KlMu => "kl-mu",
+            SweepMethod::KlCd => "kl-cd",
             SweepMethod::Dsanls => "dsanls",
         }
     }
@@ -97,6 +101,7 @@ impl SweepMethod {
             SweepMethod::Auto => Arc::new(AutoArgs { exact, ..defaults::<AutoArgs>() }),
             SweepMethod::Bpp => Arc::new(BppArgs { exact, ..defaults::<BppArgs>() }),
             SweepMethod::KlMu => Arc::new(defaults::<KlMuArgs>()),
+            SweepMethod::KlCd => Arc::new(defaults::<KlCdArgs>()),
             SweepMethod::Dsanls => Arc::new(defaults::<DsanlsArgs>()),
         };
         let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse })) {
@@ -119,7 +124,7 @@ mod tests {
         for method in [SweepMethod::Hals, SweepMethod::Mu, SweepMethod::Auto] {
             assert_eq!((share(method, None), share(method, Some(0.2))), (Ok(HELD_OUT), Ok(0.2)));
         }
-        for method in [SweepMethod::Bpp, SweepMethod::KlMu, SweepMethod::Dsanls] {
+        for method in [SweepMethod::Bpp, SweepMethod::KlMu, SweepMethod::KlCd, SweepMethod::Dsanls] {
             assert_eq!((share(method, None), share(method, Some(0.0))), (Ok(0.0), Ok(0.0)));
             let refused = share(method, Some(0.2)).unwrap_err();
             assert!(refused.message.contains("--holdout 0.2") && refused.message.contains(method.name()), "{refused}");

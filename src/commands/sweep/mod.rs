@@ -159,6 +159,7 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
+    sweep.sparse = sparse;
     if let Some(k) = sweep.ks.iter().find(|&&k| k > m.min(n)) {
         return Err(Error::input(format!(
             "--k: {k} components are more than the {m} x {n} matrix has rows or columns"

@@ -16,10 +16,11 @@ use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::{Communicator, Parties};
 use crate::data::names::Names;
 use crate::data::{self, InputSpec, Loaded};
+use crate::driver::missing::HELD_OUT_OF_SPARSE;
 use crate::driver::settings::Scale;
 use crate::driver::{Checkpointer, Driver, FactorScale, Limits, Trajectory, arrange};
 use crate::error::{Error, Result};
-use crate::linalg::SparseKernel;
+use crate::linalg::ProductKernel;
 use crate::metrics::Measure;
 use crate::output::matrices;
 use crate::output::matrices::Annotations;
@@ -46,6 +47,8 @@ pub struct Sweep<'a> {
     /// The method of each k, as soon as the shape of the matrix is known.
     pub methods: BTreeMap<usize, Arc<dyn ConfiguredMethod>>,
     pub input: InputSpec,
+    /// Whether the matrix is sparse, by which the entries to hold out are drawn.
+    pub sparse: bool,
     /// The names of the matrix, on rank 0 of each group.
     pub names: Names,
     pub ks: Vec<usize>,
@@ -79,6 +82,7 @@ impl Sweep<'_> {
             methods: BTreeMap::new(),
             input,
             names: Names::default(),
+            sparse: false,
             ks: numbers(&args.components)?,
         })
     }
@@ -108,6 +112,9 @@ impl Sweep<'_> {
         });
         let mut all = all.as_object().cloned().unwrap_or_default();
         all.extend(self.preparation());
+        if self.left_out.holdout > 0.0 {
+            all.insert(HELD_OUT_OF_SPARSE.into(), self.sparse.into());
+        }
         all
     }
 
@@ -181,7 +188,7 @@ impl Sweep<'_> {
             data: loaded.copy(),
             k: task.k,
             seed: self.args.seed + task.run as u64,
-            kernel: SparseKernel::Native.into(),
+            kernel: ProductKernel::Native.into(),
             parties: Parties { count: group.size(), ranks: group.size() },
             max_iters: self.args.max_iters,
             initial: None,

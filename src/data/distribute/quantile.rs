@@ -40,6 +40,12 @@ pub fn upper_quantile<I: Iterator<Item = f64>>(
         above = reach - counts[digit];
         prefix = prefix << DIGIT | digit as u64;
     }
+    if most == 0 {
+        return Err(Error::input(format!(
+            "--binarize q{q}: {:.4} % of the entries are less than one; give a lower quantile, or a threshold",
+            100.0 * (1.0 - q),
+        )));
+    }
     if above == 0 {
         return Err(Error::input(format!(
             "--binarize q{q}: more than {most} entries are equal to the largest, {}, so there is no upper {:.4} %; give \

@@ -11,6 +11,7 @@ use crate::data::formats::io::{InputFile, io_error, open, read_full};
 use crate::data::formats::limits::{check_shape, unpacked_bytes};
 use crate::data::formats::options::{Names, TableFormat, TableOptions};
 use crate::data::formats::raw::RawArray;
+use crate::data::formats::values::Values;
 use crate::data::formats::{hdf5, idx, mtx, npy, npz, table, triples};
 use crate::error::{Error, Result};
 
@@ -205,33 +206,43 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
         return Err(wrong("unpack it first (gunzip): parts of it cannot be read while it is compressed"));
     }
     let mut image = None;
+    let mut values = Values::Double;
     let (shape, stored, mut description, encoding): Description = match format {
         Format::Market => {
             let market = mtx::header(&file, size)?;
             let shape = (market.rows, market.cols);
+            if market.whole {
+                values = Values::Whole;
+            }
             (shape, Some(market.entries), market.banner.clone(), Encoding::Market(market))
         }
         Format::Npy => {
             let header = npy::header(&mut file.stream()?).map_err(|e| file.error(e))?;
             image = image_of(&header.shape);
+            values = header.raw.number.values();
             raw_array(&file, size, "npy", header.raw, &header.shape)?
         }
         Format::Idx => {
             let (raw, dims) = idx::header(&mut file.stream()?).map_err(|e| file.error(e))?;
             image = image_of(&dims);
+            values = raw.number.values();
             raw_array(&file, size, "idx", raw, &dims)?
         }
         Format::Npz => {
             let (matrix, arrays) = npz::header(path, size)?;
             let format = format!("npz {}", matrix.name());
+            values = arrays.values();
             ((matrix.rows, matrix.cols), Some(matrix.entries), format, Encoding::Npz(matrix, arrays))
         }
         Format::Hdf5 => match hdf5::header(path, dataset)? {
-            Hdf5Matrix::Dense(rows, cols, name, number) => {
-                let format = format!("HDF5 dataset {name}, {number}");
-                ((rows, cols), Some(rows as u64 * cols as u64), format, Encoding::Hdf5Dataset(name))
+            Hdf5Matrix::Dense(rows, cols, name, number, raw) => {
+                let format = format!("HDF5 dataset {name}, {}", number.name);
+                values = number.values;
+                let encoding = raw.map_or_else(|| Encoding::Hdf5Dataset(name), Encoding::Raw);
+                ((rows, cols), Some(rows as u64 * cols as u64), format, encoding)
             }
-            Hdf5Matrix::Sparse(matrix, name, writer) => {
+            Hdf5Matrix::Sparse(matrix, name, writer, number) => {
+                values = number.values;
                 let format = format!("HDF5 {} group {name} ({writer})", matrix.name());
                 ((matrix.rows, matrix.cols), Some(matrix.entries), format, Encoding::Hdf5Group(matrix, name))
             }
@@ -245,12 +256,14 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
             ((0, table.cols), None, format, Encoding::Table(table))
         }
         Format::Triples { tabs } => {
-            let triples::Header { triples, shape, entries } = triples::header(&file, tabs, options)?;
+            let triples::Header { triples, shape, entries, values: found } = triples::header(&file, tabs, options)?;
+            values = found;
             let format = format!("triples, {}", FirstLines::format(triples.separator));
             (shape, Some(entries), format, Encoding::Triples(triples))
         }
         Format::Fimi => {
             let encoding = Encoding::Transactions(Transactions::EMPTY);
+            values = Values::Whole;
             ((0, 0), None, "FIMI transactions".to_string(), encoding)
         }
     };
@@ -259,6 +272,7 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
     }
     let mut found = MatrixFile::new(file, shape, stored, description, encoding);
     found.image = image;
+    found.values = values;
     Ok(found)
 }
 

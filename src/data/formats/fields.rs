@@ -1,6 +1,5 @@
 //! Lines and fields of tables in text, and what a field can be: a number, the mark of a missing value, or a name.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::data::formats::io::InputFile;
@@ -15,12 +14,14 @@ const KEPT: usize = 1 << 12;
 /// Some programs begin a text in UTF-8 with this mark.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The first lines of a table, usually at most twenty, that are neither blank nor comments.
+/// The first lines of a table, usually at most twenty, without blank ones and the comments (`#`) above it.
 pub struct FirstLines {
     /// The byte between fields; a blank stands for any run of blanks.
     pub separator: u8,
     /// Positions and texts. The first two are whole; of the others there are at least the first fields.
     lines: Vec<(u64, Vec<u8>)>,
+    /// How many comments are above the table.
+    comments: usize,
 }
 
 impl FirstLines {
@@ -39,6 +40,7 @@ impl FirstLines {
     pub fn read_many(file: &InputFile, tabs: bool, look: usize) -> Result<Self> {
         let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
         let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut comments = Vec::new();
         'all: while let Some((text, offset)) = blocks.next_block()? {
             if offset == 0 && (text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])) {
                 return Err(file.error("is UTF-16 text; save it as UTF-8"));
@@ -48,6 +50,10 @@ impl FirstLines {
             }
             let mut at = if offset == 0 && text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
             while let Some(line) = next_line(text, &mut at) {
+                if lines.is_empty() && text[line.start] == b'#' {
+                    comments.push((offset + line.start as u64 + 1, text[line.start + 1..line.end].to_vec()));
+                    continue;
+                }
                 let most = if lines.len() < 2 { usize::MAX } else { KEPT };
                 lines.push((offset + line.start as u64, text[line].iter().copied().take(most).collect()));
                 if lines.len() == look {
@@ -59,7 +65,22 @@ impl FirstLines {
             return Err(file.error("holds no line with numbers"));
         };
         let separator = if tabs { b'\t' } else { guess_separator(first) };
-        Ok(FirstLines { separator, lines })
+        // `# gene,a,b` above the rows is a header.
+        let width = fields(first, separator).count();
+        let is_header = |(_, line): &(u64, Vec<u8>)| {
+            let names: Vec<&[u8]> = fields(line, separator).collect();
+            width > 1 && names.len() == width && names.iter().any(|name| is_name(name))
+        };
+        if comments.last().is_some_and(is_header) {
+            lines.splice(..0, comments.pop());
+        }
+        Ok(FirstLines { separator, lines, comments: comments.len() })
+    }
+
+    /// What was left out, for the user.
+    pub fn note(&self) -> Option<String> {
+        let count = self.comments;
+        (count > 0).then(|| format!("{count} line(s) above the table that begin with # are comments"))
     }
 
     /// The fields of each line.
@@ -99,7 +120,7 @@ fn guess_separator(line: &[u8]) -> u8 {
     if count(best) == 1 && count(b' ') > 1 { b' ' } else { best }
 }
 
-/// The next line at or after `at` that is neither blank nor a comment (`#`), without its line end.
+/// The next line at or after `at` that is not blank, without its line end.
 pub fn next_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
     loop {
         if *at >= text.len() {
@@ -110,7 +131,7 @@ pub fn next_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
         *at = end + 1;
         let end = if text[..end].ends_with(b"\r") && end > start { end - 1 } else { end };
         let line = &text[start..end];
-        if line.first() != Some(&b'#') && !line.trim_ascii().is_empty() {
+        if !line.trim_ascii().is_empty() {
             return Some(start..end);
         }
     }
@@ -160,6 +181,11 @@ pub fn number(field: &[u8]) -> Option<f64> {
 /// Whether a field marks a missing value, as pandas, R and spreadsheets write it.
 pub fn is_missing(field: &[u8]) -> bool {
     field.is_empty() || [&b"na"[..], b"nan", b"null", b"n/a"].iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// Whether a field is written as a whole number, or missing.
+pub fn is_whole(field: &[u8]) -> bool {
+    field.iter().all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-')) || is_missing(field)
 }
 
 /// Whether a field can only be a name.
@@ -244,10 +270,14 @@ pub fn rises<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
     fields.into_iter().all(|field| number(field).is_some_and(|x| x > std::mem::replace(&mut before, x)))
 }
 
-/// A name for the user: a doubled quotation mark stands for one.
+/// A name for the user: a doubled quotation mark stands for one. What is not UTF-8 is read as Latin-1, so that different names
+/// stay different.
 pub fn text_of(field: &[u8]) -> String {
-    let text = String::from_utf8_lossy(field);
-    if text.contains("\"\"") { text.replace("\"\"", "\"") } else { Cow::into_owned(text) }
+    let text = match std::str::from_utf8(field) {
+        Ok(text) => text.to_string(),
+        Err(_) => field.iter().map(|&byte| char::from(byte)).collect(),
+    };
+    if text.contains("\"\"") { text.replace("\"\"", "\"") } else { text }
 }
 
 #[cfg(test)]
@@ -262,6 +292,8 @@ mod tests {
         for (text, value) in [("0", 0), ("-3", -3), ("120", 120)] {
             assert_eq!(integer(text.as_bytes()), Some(value));
         }
+        assert!(["0", "-3", "+12", "007", "", "NA"].iter().all(|text| is_whole(text.as_bytes())));
+        assert!(["1.0", "2e3", ".5", "inf", "a"].iter().all(|text| !is_whole(text.as_bytes())));
         // The name 007 is not 7.
         assert!(
             ["007", "+5", "-0", "1.0", "", "-", "99999999999999999999"].iter().all(|t| integer(t.as_bytes()).is_none())

@@ -17,6 +17,7 @@ use crate::data::formats::refusal::Refusal;
 use crate::data::formats::table::{Table, TableReader};
 use crate::data::formats::text::{TextBlocks, error_at};
 use crate::data::formats::triples::{Triples, TriplesReader};
+use crate::data::formats::values::Values;
 use crate::data::formats::{fields, fimi, hdf5, mtx, npz, triples};
 use crate::error::{Error, Result};
 use crate::linalg::{Real, even_part};
@@ -34,6 +35,8 @@ pub struct MatrixFile {
     pub format: String,
     /// Height and width, if each row is an image: an array of three dimensions.
     pub image: Option<(usize, usize)>,
+    /// What the entries are; those of a table in text count as [`Values::Double`] until it was counted with its values.
+    pub values: Values,
     encoding: Encoding,
     /// The counts of all parts of a text, where it had to be counted.
     counts: Vec<PartCount>,
@@ -57,15 +60,17 @@ pub enum Encoding {
 /// What one part of a text contains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PartCount {
-    /// Lines of a MatrixMarket array, or rows of a table.
+    /// Lines of a MatrixMarket array.
     Lines(u64),
+    /// Rows of a table, and what its numbers are, where that was asked.
+    Rows(u64, Option<Values>),
     Transactions(Transactions),
 }
 
 impl PartCount {
     fn lines(&self) -> u64 {
         match self {
-            PartCount::Lines(lines) => *lines,
+            PartCount::Lines(lines) | PartCount::Rows(lines, _) => *lines,
             PartCount::Transactions(counts) => counts.rows,
         }
     }
@@ -80,7 +85,8 @@ impl MatrixFile {
         format: String,
         encoding: Encoding,
     ) -> Self {
-        MatrixFile { file, rows, cols, stored, format, image: None, encoding, counts: Vec::new() }
+        let (image, values) = (None, Values::Double);
+        MatrixFile { file, rows, cols, stored, format, image, values, encoding, counts: Vec::new() }
     }
 
     /// The path for messages.
@@ -177,13 +183,14 @@ impl MatrixFile {
         TextBlocks::open(&self.file, start, part, parts)
     }
 
-    /// Counts one part of a text.
+    /// Counts one part of a text; of a table with its `values`, if they matter.
     ///
     /// # Errors
     /// If it cannot be read, or is not the text it should be.
-    pub fn count(&self, part: usize, parts: usize) -> Result<PartCount> {
+    pub fn count(&self, part: usize, parts: usize, values: bool) -> Result<PartCount> {
         let mut blocks = self.blocks(part, parts)?;
         let (mut lines, mut transactions) = (0, Transactions::EMPTY);
+        let mut found = values.then_some(Values::Whole);
         while let Some((text, offset)) = blocks.next_block()? {
             if matches!(self.encoding, Encoding::Transactions(_)) {
                 let more = Transactions::count(text).map_err(|e| self.text_error(offset, e))?;
@@ -191,8 +198,12 @@ impl MatrixFile {
             } else {
                 lines += self.count_lines(text);
             }
+            if let (Encoding::Table(table), Some(Values::Whole)) = (&self.encoding, found) {
+                found = Some(table.values(text));
+            }
         }
         Ok(match self.encoding {
+            Encoding::Table(_) => PartCount::Rows(lines, found),
             Encoding::Transactions(_) => PartCount::Transactions(transactions),
             _ => PartCount::Lines(lines),
         })
@@ -222,6 +233,9 @@ impl MatrixFile {
             Encoding::Table(table) => {
                 self.rows = lines as usize;
                 self.stored = Some(lines * table.cols as u64);
+                let known = |count: &PartCount| if let PartCount::Rows(_, values) = count { *values } else { None };
+                let all: Option<Vec<Values>> = counts.iter().map(known).collect();
+                self.values = all.and_then(|all| all.into_iter().max()).unwrap_or(Values::Double);
             }
             Encoding::Transactions(all) => {
                 for count in &counts {

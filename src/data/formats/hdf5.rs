@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use hdf5::dataset::Layout;
 use hdf5::filters::Filter;
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, LocationType};
@@ -12,7 +13,9 @@ use crate::data::formats::compressed::{Compressed, CompressedArrays};
 use crate::data::formats::hdf5_real;
 use crate::data::formats::io;
 use crate::data::formats::limits::{check_shape, unpacked_bytes};
+use crate::data::formats::raw::{NumberType, RawArray};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
+use crate::data::formats::values::Values;
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
@@ -30,12 +33,22 @@ pub fn is_hdf5_name(path: &str) -> bool {
 /// Memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several times.
 const CHUNK_CACHE: usize = 64 << 20;
 
+/// The name of the type that HDF5 does not convert to numbers.
+const BOOLEAN: &str = "bool";
+
 /// A matrix in an HDF5 file.
 pub enum Hdf5Matrix {
-    /// A dataset: rows, columns, its name and number type.
-    Dense(usize, usize, String, String),
-    /// A group: the matrix, its name and the program that writes such groups.
-    Sparse(Compressed, String, &'static str),
+    /// A dataset: rows, columns, its name and number type, and its place in the file if it can be read there.
+    Dense(usize, usize, String, Numbers, Option<RawArray>),
+    /// A group: the matrix, its name, the program that writes such groups, and the number type of its data.
+    Sparse(Compressed, String, &'static str, Numbers),
+}
+
+/// The number type of a dataset.
+pub struct Numbers {
+    /// For messages: u8, f64, …
+    pub name: String,
+    pub values: Values,
 }
 
 fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
@@ -67,8 +80,8 @@ const PROBED_AT_ONCE: usize = 4 << 20;
 /// As [`header`], or if numbers cannot be read.
 pub fn probe(path: &str, dataset: Option<&str>) -> Result<()> {
     let names = match find(path, dataset)? {
-        Hdf5Matrix::Dense(_, _, name, _) => vec![name],
-        Hdf5Matrix::Sparse(_, name, _) => ["indptr", "indices", "data"].map(|array| format!("{name}/{array}")).into(),
+        Hdf5Matrix::Dense(_, _, name, ..) => vec![name],
+        Hdf5Matrix::Sparse(_, name, ..) => ["indptr", "indices", "data"].map(|array| format!("{name}/{array}")).into(),
     };
     let file = open(path)?;
     for name in names {
@@ -163,16 +176,20 @@ fn contents(file: &File) -> String {
 }
 
 /// The number type of a dataset.
-fn number_type(path: &str, name: &str, data: &Dataset) -> Result<String> {
+fn number_type(path: &str, name: &str, data: &Dataset) -> Result<Numbers> {
     let described = data.dtype().and_then(|t| t.to_descriptor());
-    match described {
-        Ok(TypeDescriptor::Integer(size)) => Ok(format!("i{}", 8 * size as usize)),
-        Ok(TypeDescriptor::Unsigned(size)) => Ok(format!("u{}", 8 * size as usize)),
-        Ok(TypeDescriptor::Float(size)) => Ok(format!("f{}", 8 * size as usize)),
-        Ok(TypeDescriptor::Boolean) => Ok("bool".into()),
-        Ok(other) => Err(wrong(path, format!("{name} holds {other}, not numbers"))),
-        Err(_) => Err(wrong(path, format!("{name} holds something other than numbers"))),
-    }
+    let (name, values) = match described {
+        Ok(TypeDescriptor::Integer(size)) => (format!("i{}", 8 * size as usize), Values::Whole),
+        Ok(TypeDescriptor::Unsigned(size)) => (format!("u{}", 8 * size as usize), Values::Whole),
+        Ok(TypeDescriptor::Float(size)) => {
+            let bytes = size as usize;
+            (format!("f{}", 8 * bytes), if bytes <= size_of::<f32>() { Values::Single } else { Values::Double })
+        }
+        Ok(TypeDescriptor::Boolean) => (BOOLEAN.into(), Values::Whole),
+        Ok(other) => return Err(wrong(path, format!("{name} holds {other}, not numbers"))),
+        Err(_) => return Err(wrong(path, format!("{name} holds something other than numbers"))),
+    };
+    Ok(Numbers { name, values })
 }
 
 /// Refuses a dataset that promises more than the file can hold.
@@ -198,7 +215,32 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
         ref shape => return Err(wrong(path, format!("{name} has {} dimensions; a matrix has two", shape.len()))),
     };
     check_shape(rows, cols, None).map_err(|what| wrong(path, format!("{name}: {what}")))?;
-    Ok(Hdf5Matrix::Dense(rows, cols, name, number))
+    let end = |raw: &RawArray| raw.start.checked_add(rows as u64 * cols as u64 * raw.number.size() as u64);
+    let raw = in_place(&data).filter(|raw| end(raw).is_some_and(|end| end <= file.size()));
+    Ok(Hdf5Matrix::Dense(rows, cols, name, number, raw))
+}
+
+/// The place of a dataset whose numbers stand in the file one after the other, as this machine has them: they are read as those
+/// of a .npy file, which saves the copies of the library. `None` where it has to convert, unpack or put together.
+fn in_place(data: &Dataset) -> Option<RawArray> {
+    let stored = data.dtype().ok()?;
+    let known = [
+        (stored.is::<bool>(), NumberType::Bool),
+        (stored.is::<i8>(), NumberType::I8),
+        (stored.is::<i16>(), NumberType::I16),
+        (stored.is::<i32>(), NumberType::I32),
+        (stored.is::<i64>(), NumberType::I64),
+        (stored.is::<u8>(), NumberType::U8),
+        (stored.is::<u16>(), NumberType::U16),
+        (stored.is::<u32>(), NumberType::U32),
+        (stored.is::<u64>(), NumberType::U64),
+        (stored.is::<f32>(), NumberType::F32),
+        (stored.is::<f64>(), NumberType::F64),
+    ];
+    let number = known.into_iter().find_map(|(same, number)| same.then_some(number))?;
+    // A dataset in chunks, in other files or not yet written has no offset.
+    let start = data.offset().filter(|_| data.layout() == Layout::Contiguous && data.filters().is_empty())?;
+    Some(RawArray { number, big_endian: cfg!(target_endian = "big"), by_columns: false, start })
 }
 
 /// A text attribute.
@@ -224,9 +266,11 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         .or_else(|| group.dataset("shape").ok()?.read_raw::<f64>().ok());
     let shape = shape.ok_or_else(|| wrong(path, format!("{name} does not declare its shape")))?;
     let mut length = [0; 3];
+    let mut numbers = Numbers { name: String::new(), values: Values::Double };
     for (length, array) in length.iter_mut().zip(["indptr", "indices", "data"]) {
         let data = group.dataset(array).map_err(|e| library(path, &format!("{name}/{array} cannot be opened"), &e))?;
-        number_type(path, &format!("{name}/{array}"), &data)?;
+        // That of the values comes last.
+        numbers = number_type(path, &format!("{name}/{array}"), &data)?;
         check_size(path, &format!("{name}/{array}"), &data)?;
         if data.ndim() != 1 {
             return Err(wrong(path, format!("{name}/{array} has {} dimensions instead of one", data.ndim())));
@@ -255,7 +299,7 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == length[0] as f64), "10x"),
     };
     let matrix = Compressed::new(&shape, by_columns, length).map_err(|what| wrong(path, format!("{name} {what}")))?;
-    Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer))
+    Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer, numbers))
 }
 
 /// The `indptr` of a sparse group, and a reader of its other arrays.
@@ -314,7 +358,7 @@ impl<'a> DatasetReader<'a> {
     /// If it cannot be opened, or holds no numbers.
     pub fn open(path: &'a str, name: &str, policy: EntryPolicy) -> Result<Self> {
         let data = open(path)?.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
-        let boolean = number_type(path, name, &data)? == "bool";
+        let boolean = number_type(path, name, &data)?.name == BOOLEAN;
         Ok(DatasetReader { path, data, boolean, policy })
     }
 
@@ -360,5 +404,56 @@ impl<T: Real> DenseReader<T> for DatasetReader<'_> {
             }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::formats::io::InputFile;
+    use crate::data::formats::raw::RawReader;
+    use ndarray::Array2;
+
+    /// The matrix as the library reads it, and as it stands in the file, if it can be read there.
+    fn read(path: &str, name: &str) -> (Vec<f64>, Option<Vec<f64>>) {
+        let policy = EntryPolicy { allow_negative: true, allow_nan: false };
+        let Hdf5Matrix::Dense(rows, cols, name, _, raw) = find(path, Some(name)).unwrap() else { panic!("{name}") };
+        let (mut by_library, mut in_file) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
+        DatasetReader::open(path, &name, policy).unwrap().fill(0..rows, 0..cols, &mut by_library).unwrap();
+        let file = InputFile { path: path.to_string(), gz: false, private: false };
+        let in_file = raw.map(|raw| {
+            RawReader::open(&file, &raw, cols, policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
+            in_file
+        });
+        (by_library, in_file)
+    }
+
+    #[test]
+    fn a_contiguous_dataset_is_read_in_its_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let all = Array2::from_shape_fn((7, 5), |(i, j)| (3 * i + 2 * j) as f64 % 11.0);
+        {
+            let file = File::create(path).unwrap();
+            let new = || file.new_dataset_builder();
+            new().with_data(&all).create("f64").unwrap();
+            new().with_data(&all.mapv(|x| x as f32)).create("f32").unwrap();
+            new().with_data(&all.mapv(|x| x as u8)).create("u8").unwrap();
+            new().with_data(&all.mapv(|x| -(x as i16))).create("i16").unwrap();
+            new().with_data(&all.mapv(|x| x as u64)).create("u64").unwrap();
+            new().with_data(&all.mapv(|x| x > 5.0)).create("bool").unwrap();
+            new().with_data(&all.column(0).to_owned()).create("column").unwrap();
+            new().chunk((2, 5)).with_data(&all).create("chunks").unwrap();
+            new().chunk((7, 5)).deflate(3).with_data(&all).create("packed").unwrap();
+            new().empty::<f64>().shape((7, 5)).create("unwritten").unwrap();
+        }
+        for name in ["f64", "f32", "u8", "i16", "u64", "bool", "column"] {
+            let (by_library, in_file) = read(path, name);
+            assert_eq!(in_file, Some(by_library), "{name}");
+        }
+        for name in ["chunks", "packed", "unwritten"] {
+            assert_eq!(read(path, name).1, None, "{name}");
+        }
+        assert_eq!(read(path, "chunks").0, read(path, "f64").0);
     }
 }

@@ -100,6 +100,8 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         // R leaves out the name of the index column.
         Presence::Auto if leaves_out_index => return Found::Yes,
         Presence::Auto if heads_names(first[0]) && has_names(below) => return Found::Yes,
+        // A word above numbers, as user_name above 1, 2, 7.
+        Presence::Auto if is_name(first[0]) && are_numbers(below) => return Found::Yes,
         Presence::Auto => {}
     }
     // pandas numbers the columns of a table without names.
@@ -108,7 +110,12 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     let count = labels.len() as i64;
     let Some(from) = counts(labels.iter().copied()).filter(|_| count > 1) else {
         let likely = look_like_labels(labels, below, skipped);
-        return if likely { Found::Doubtful("rise, as years or times do") } else { Found::No };
+        let codes = skipped == 1 && options.index_col == Presence::Auto && are_codes(labels, below);
+        return match () {
+            () if likely => Found::Doubtful("rise, as years or times do"),
+            () if codes => Found::Doubtful("are different whole numbers above all others, as codes are"),
+            () => Found::No,
+        };
     };
     let next_counts_on = below.first().is_some_and(|row| {
         let row = row.get(skipped..).unwrap_or_default();
@@ -130,6 +137,19 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
 fn has_names(rows: &[Vec<&[u8]>]) -> bool {
     let mut column = rows.iter().map(|row| row.first().copied().unwrap_or_default());
     column.find(|field| !is_missing(field)).is_some_and(is_name)
+}
+
+/// Whether the first column holds numbers.
+fn are_numbers(rows: &[Vec<&[u8]>]) -> bool {
+    let mut column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(|field| !is_missing(field));
+    column.next().is_some_and(|first| number(first).is_some()) && column.all(|field| number(field).is_some())
+}
+
+/// Whether fields are different whole numbers, larger than all numbers of the rows below.
+fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
+    let codes: BTreeSet<i64> = fields.iter().filter_map(|field| integer(field)).collect();
+    let largest = below.iter().flatten().filter_map(|field| number(field)).fold(0.0, f64::max);
+    fields.len() > 1 && codes.len() == fields.len() && codes.first().is_some_and(|&least| least as f64 > largest)
 }
 
 /// Whether the numbers of the first line may name the columns, as times and masses do, which rise, and years. Those of no other
@@ -290,7 +310,7 @@ mod tests {
             assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
             // The name alone makes a header of it.
             let text = format!("{name},2001\n17,5\n4,6\n");
-            assert_eq!(found(&text, AUTO).1, index || name == "x", "{text:?}");
+            assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
         }
     }
 
@@ -299,8 +319,12 @@ mod tests {
         for text in ["gene,2019,2020\ng1,5,6\ng2,7,8\n", "Sample_ID,0.5,24\na,5,6\nb,7,2\n"] {
             assert_eq!(found(text, AUTO), (true, true, 2), "{text:?}");
         }
+        for text in ["userId,10,20,47\n1,4.0,2,3\n3,1,5,1\n7,2,2.5,4\n", "player,10,20\n7,1,1\n3,4,5\n"] {
+            assert!(found(text, AUTO).0, "{text:?}");
+        }
         for text in [
             "year,2019,2020\ng1,5,6\ng2,7,2\ng3,1,1\n",
+            "miRNA,101,103,102\nlet7,4,2,3\nmir21,9,9,1\nmir5,0,0,1\n",
             "2019,2020,2021\n5,6,1\n7,2,9\n",
             "0.5,1.5,2.5,4,8\n5,6,1,0,0\n7,2,9,9,9\n",
         ] {

@@ -4,7 +4,7 @@
 //! parses numbers, [`fields`] takes the lines of tables apart, [`options`] holds what the user says about them, [`labels`] finds their
 //! headers and index columns, [`like_triples`] recognises triples among them, [`limits`] refuses headers that the file cannot
 //! honour, [`refusal`] says why without showing what is private, and [`reader`] holds what all formats share: the traits by
-//! which entries are handed over, and which entries are accepted. Above these stands one module per format.
+//! which entries are handed over, and which entries are accepted; [`values`] tells what they are. Above these stands one module per format.
 //! A dense format implements [`reader::DenseReader`]; a format whose entries come with their positions passes them to a
 //! [`reader::EntrySink`]. [`file`] lists the formats; [`detect`] finds out which one a file has.
 //!
@@ -33,3 +33,4 @@ pub mod refusal;
 pub mod table;
 pub mod text;
 pub mod triples;
+pub mod values;

@@ -24,6 +24,8 @@ pub struct Market {
     pub coordinate: bool,
     pub pattern: bool,
     pub symmetric: bool,
+    /// Whether the declared field has whole numbers only.
+    pub whole: bool,
     /// Position of the entries in the (uncompressed) text.
     pub start: u64,
     /// The banner without its first word.
@@ -96,6 +98,7 @@ fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, Refu
     let coordinate = word(2) == "coordinate";
     let pattern = word(3) == "pattern";
     let symmetric = word(4) == "symmetric";
+    let whole = matches!(word(3), "integer" | "unsigned-integer" | "pattern");
     if pattern && !coordinate {
         return Err("an array cannot be a pattern".into());
     }
@@ -121,7 +124,8 @@ fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, Refu
         return Err(format!("symmetric, but {rows} × {cols}").into());
     }
     let banner = format!("MatrixMarket {} {} {}", word(2), word(3), word(4));
-    Ok(Market { rows: rows as usize, cols: cols as usize, entries, coordinate, pattern, symmetric, start: 0, banner })
+    let (rows, cols) = (rows as usize, cols as usize);
+    Ok(Market { rows, cols, entries, coordinate, pattern, symmetric, whole, start: 0, banner })
 }
 
 /// Refuses a header that promises more than the `left` bytes after it can hold.

@@ -13,6 +13,7 @@ use crate::data::formats::io::{Section, io_error, open, read_full, skip};
 use crate::data::formats::limits::unpacked_bytes;
 use crate::data::formats::npy;
 use crate::data::formats::raw::RawArray;
+use crate::data::formats::values::Values;
 use crate::error::{Error, Result};
 
 /// Where the arrays are in the archive.
@@ -159,6 +160,11 @@ fn inflate(member: &Member, path: &str) -> Result<Box<dyn Read>> {
 }
 
 impl Arrays {
+    /// What the entries are.
+    pub fn values(&self) -> Values {
+        self.data.raw.number.values()
+    }
+
     /// Whether any part can be read on its own: the long arrays are not compressed.
     pub fn divisible(&self) -> bool {
         self.data.plain.is_some() && self.indices.plain.is_some()

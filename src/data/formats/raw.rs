@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::formats::io::{InputFile, open, read_full, skip};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
+use crate::data::formats::values::Values;
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -55,6 +56,23 @@ impl NumberType {
             NumberType::F16 => "f16",
             NumberType::F32 => "f32",
             NumberType::F64 => "f64",
+        }
+    }
+
+    /// What numbers of this type are.
+    pub fn values(self) -> Values {
+        match self {
+            NumberType::Bool
+            | NumberType::I8
+            | NumberType::I16
+            | NumberType::I32
+            | NumberType::I64
+            | NumberType::U8
+            | NumberType::U16
+            | NumberType::U32
+            | NumberType::U64 => Values::Whole,
+            NumberType::F16 | NumberType::F32 => Values::Single,
+            NumberType::F64 => Values::Double,
         }
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::formats::fields::{FirstLines, fields, is_missing, next_line, number, text_of};
+use crate::data::formats::fields::{FirstLines, fields, is_missing, is_whole, next_line, number, text_of};
 use crate::data::formats::io::InputFile;
 use crate::data::formats::labels::Judgement;
 use crate::data::formats::like_triples;
@@ -12,6 +12,7 @@ use crate::data::formats::options::{Labels, Names, Presence, TableFormat, TableO
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::data::formats::refusal::Refusal;
 use crate::data::formats::text::{LineCursor, TextBlocks};
+use crate::data::formats::values::Values;
 use crate::error::Result;
 use crate::linalg::Real;
 
@@ -79,7 +80,8 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
             row.len()
         )));
     }
-    let (note, doubt) = (judged.note(&all[0], row), judged.doubt());
+    let notes: Vec<String> = [judged.note(&all[0], row), lines.note()].into_iter().flatten().collect();
+    let (note, doubt) = ((!notes.is_empty()).then(|| notes.join("; ")), judged.doubt());
     Ok(Table { separator: lines.separator, labels: judged.labels, start, cols: columns, note, doubt })
 }
 
@@ -126,6 +128,18 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
 }
 
 impl Table {
+    /// What the numbers in these lines are.
+    pub fn values(&self, text: &[u8]) -> Values {
+        let mut at = 0;
+        while let Some(line) = next_line(text, &mut at) {
+            let mut numbers = fields(&text[line], self.separator).skip(usize::from(self.labels.index_col));
+            if !numbers.all(is_whole) {
+                return Values::Double;
+            }
+        }
+        Values::Whole
+    }
+
     /// Parses row `row` into `out`.
     fn parse<T: Real>(
         &self,
@@ -336,7 +350,11 @@ mod tests {
         let read = |text: &str| with_file(text, |file| names(file, false, AUTO)).unwrap();
         let list = |names: Option<Vec<String>>| names.map(|names| names.join("|"));
         for (text, columns, rows) in [
-            (",\"a \"\"x\"\"\",b\nr,1,2\n# no row\n\ns,3,4\n", Some("a \"x\"|b"), Some("r|s")),
+            ("# by hand\n,\"a \"\"x\"\"\",b\nr,1,2\n\ns,3,4\n", Some("a \"x\"|b"), Some("r|s")),
+            // Below the comments # is a character like others, and a line of names above the rows is their header.
+            ("well,a,b\n#1,1,2\n#2,3,4\n", Some("a|b"), Some("#1|#2")),
+            ("# 3 by 2\n#well,a,b\nx,1,2\ny,3,4\n", Some("a|b"), Some("x|y")),
+            ("#1,1,2\nx,1,2\ny,3,4\n", None, Some("x|y")),
             ("a b\nr 1 2\n", Some("a|b"), Some("r")),
             ("a,b\n7,2\n", Some("a|b"), None),
             ("r,1,2\ns,3,4\n", None, Some("r|s")),

@@ -17,6 +17,7 @@ use crate::data::formats::options::{Labels, Names, Presence, TableOptions};
 use crate::data::formats::reader::EntrySink;
 use crate::data::formats::refusal::Refusal;
 use crate::data::formats::text::{TextBlocks, error_at};
+use crate::data::formats::values::Values;
 use crate::error::Result;
 
 /// How the triples are written.
@@ -83,6 +84,8 @@ pub struct Header {
     pub triples: Triples,
     pub shape: (usize, usize),
     pub entries: u64,
+    /// What the values are.
+    pub values: Values,
 }
 
 /// Reads the whole file to find users and items; `tabs` fixes the separator.
@@ -92,13 +95,16 @@ pub struct Header {
 pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Header> {
     let mut triples = layout(file, tabs, options)?;
     let mut keys = Keys { users: Index::default(), items: Index::default() };
-    let mut entries = 0;
+    let (mut entries, mut values) = (0, Values::Whole);
     let mut blocks = TextBlocks::open(file, triples.start, 0, 1)?;
     while let Some((text, offset)) = blocks.next_block()? {
-        triples.each(file, text, offset, |_, user, item, _| {
+        triples.each(file, text, offset, |_, user, item, value| {
             keys.users.insert(user);
             keys.items.insert(item);
             entries += 1;
+            if value.is_finite() && value.fract() != 0.0 {
+                values = Values::Double;
+            }
             Ok(())
         })?;
     }
@@ -107,7 +113,7 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Hea
     keys.users.sort();
     keys.items.sort();
     triples.keys = Some(Arc::new(keys));
-    Ok(Header { triples, shape, entries })
+    Ok(Header { triples, shape, entries, values })
 }
 
 /// The names of items (columns) and users (rows).
@@ -180,6 +186,8 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
     if used > 3 {
         parts.push("the columns after user, item and value are not used");
     }
+    let comments = lines.note();
+    parts.extend(comments.as_deref());
     let note = (!parts.is_empty()).then(|| parts.join("; "));
     Ok(Triples { separator: lines.separator, labels: Labels { header, index_col }, start, width, note, keys: None })
 }
@@ -319,7 +327,7 @@ mod tests {
             private: false,
         };
         let done = (|| {
-            let Header { triples, shape, entries } = header(&file, false, options)?;
+            let Header { triples, shape, entries, .. } = header(&file, false, options)?;
             let mut found = Vec::new();
             let mut reader = TriplesReader::open(&file, &triples)?;
             while let Some(chunk) = reader.next_chunk()? {

@@ -24,7 +24,7 @@ pub struct Prior {
 }
 
 /// X with X (A + λI) = B for symmetric A.
-fn divide(b: &Array2<f64>, a: &Array2<f64>, ridge: f64) -> Option<Array2<f64>> {
+pub fn divide(b: &Array2<f64>, a: &Array2<f64>, ridge: f64) -> Option<Array2<f64>> {
     let n = a.nrows();
     let mut cholesky = Cholesky::default();
     if !cholesky.factorise(n, 0.0, |i, j| a[[i, j]] + if i == j { ridge } else { 0.0 }) {

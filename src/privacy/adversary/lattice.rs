@@ -5,7 +5,8 @@
 //! Elimination writes e unknowns as a − D x with the free unknowns x; that a and D x differ by a whole number is a lattice
 //! problem in the free unknowns and a few of the others (Lagarias, Odlyzko 1985; Kannan 1987), which is the same for all rows of
 //! the data. The basis is reduced once by LLL (Lenstra, Lenstra, Lovász 1982, with floating-point Gram-Schmidt), and each row is
-//! the nearest lattice point to a target (Babai 1986, then a short enumeration).
+//! the nearest lattice point to a target (Babai 1986, then a short enumeration). If rows are left, the basis is reduced by blocks
+//! (BKZ; Schnorr, Euchner 1994) and they are tried again.
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
@@ -39,6 +40,12 @@ pub const LARGEST: usize = 180;
 const SLACK: f64 = 2.0;
 /// The condition of Lovász.
 const DELTA: f64 = 0.99;
+/// Largest dimension of a lattice that is reduced by blocks where LLL was not enough, the sizes of blocks, and passes.
+const LARGEST_BY_BLOCKS: usize = 100;
+const BLOCKS: [usize; 2] = [10, 20];
+const TOURS: usize = 8;
+/// Combinations that are tried for a block.
+const MOST_NODES: usize = 200_000;
 /// Points that are tried for a row after the first.
 const ENUMERATED: usize = 20_000;
 
@@ -137,12 +144,22 @@ impl System {
         if dimension > LARGEST {
             return Outcome::TooLarge { dimension };
         }
-        let lattice = (used > 0).then(|| {
+        let mut lattice = (used > 0).then(|| {
             let wanted = dimension as f64 * (each + 1.6) / used as f64 + 2.0;
             Lattice::new(&self.coefficients.slice(s![..used, ..]), wanted.min(precise).floor())
         });
-        let rows = rows.iter().map(|&row| self.row(lattice.as_ref(), prior, row)).collect();
-        Outcome::Found { dimension, rows }
+        let mut found: Vec<_> = rows.iter().map(|&row| self.row(lattice.as_ref(), prior, row)).collect();
+        let missing = |found: &[Option<Vec<f64>>]| found.iter().any(Option::is_none);
+        for block in BLOCKS {
+            let Some(reduced) = lattice.as_mut().filter(|_| missing(&found) && dimension <= LARGEST_BY_BLOCKS) else {
+                break;
+            };
+            reduced.basis.bkz(block, TOURS);
+            for (found, &row) in found.iter_mut().zip(rows).filter(|(found, _)| found.is_none()) {
+                *found = self.row(lattice.as_ref(), prior, row);
+            }
+        }
+        Outcome::Found { dimension, rows: found }
     }
 
     fn row(&self, lattice: Option<&Lattice>, prior: Prior, row: usize) -> Option<Vec<f64>> {
@@ -258,25 +275,113 @@ impl Basis {
     fn reduced(rows: Vec<Vec<i64>>) -> Basis {
         let (n, width) = (rows.len(), rows.first().map_or(0, Vec::len));
         let mut basis = Basis { rows, star: vec![vec![0.0; width]; n], norm2: vec![0.0; n], mu: vec![vec![0.0; n]; n] };
-        if n > 0 {
-            basis.reduce_size(0);
+        basis.lll(0, n);
+        basis
+    }
+
+    /// LLL on the vectors before `to`, of which those before `from` are reduced.
+    fn lll(&mut self, from: usize, to: usize) {
+        if from == 0 && to > 0 {
+            self.reduce_size(0);
         }
-        let mut k = 1;
-        while k < n {
-            basis.reduce_size(k);
-            let mu = basis.mu[k][k - 1];
-            if basis.norm2[k] >= (DELTA - mu * mu) * basis.norm2[k - 1] {
+        let mut k = from.max(1);
+        while k < to {
+            self.reduce_size(k);
+            let mu = self.mu[k][k - 1];
+            if self.norm2[k] >= (DELTA - mu * mu) * self.norm2[k - 1] {
                 k += 1;
                 continue;
             }
-            basis.rows.swap(k, k - 1);
+            self.rows.swap(k, k - 1);
             k -= 1;
             if k == 0 {
-                basis.reduce_size(0);
+                self.reduce_size(0);
                 k = 1;
             }
         }
-        basis
+    }
+
+    /// Block Korkine-Zolotarev reduction (Schnorr, Euchner 1994): the first vector of each block of `block` vectors becomes the
+    /// shortest one of its projected lattice, in at most `tours` passes.
+    fn bkz(&mut self, block: usize, tours: usize) {
+        let n = self.rows.len();
+        for _ in 0..tours {
+            // Vectors before `fresh` have a valid Gram-Schmidt vector.
+            let (mut fresh, mut changed) = (n, false);
+            for k in 0..n.saturating_sub(1) {
+                let end = (k + block).min(n);
+                (fresh..end).for_each(|row| self.reduce_size(row));
+                fresh = fresh.max(end);
+                if let Some(combination) = self.shortest(k, end) {
+                    self.insert(k, combination);
+                    self.lll(k, end);
+                    (fresh, changed) = (end, true);
+                }
+            }
+            if !changed {
+                return;
+            }
+            self.lll(fresh, n);
+        }
+    }
+
+    /// The combination of the vectors `k..end` whose projection is the shortest, if it is shorter than vector k by more than
+    /// LLL would gain; by enumeration.
+    fn shortest(&self, k: usize, end: usize) -> Option<Vec<i64>> {
+        let d = end - k;
+        let (mut at, mut centre, mut step) = (vec![0.0f64; d], vec![0.0; d], vec![0.0; d]);
+        let mut distance = vec![0.0; d + 1];
+        let (mut best, mut bound) = (None, DELTA * self.norm2[k]);
+        let (mut level, mut last) = (0, 0);
+        at[0] = 1.0;
+        for _ in 0..MOST_NODES {
+            let gap = at[level] - centre[level];
+            distance[level] = distance[level + 1] + gap * gap * self.norm2[k + level];
+            if distance[level] < bound && level > 0 {
+                level -= 1;
+                centre[level] = -(level + 1..d).map(|i| self.mu[k + i][k + level] * at[i]).sum::<f64>();
+                at[level] = centre[level].round();
+                step[level] = 1.0;
+                continue;
+            }
+            if distance[level] < bound {
+                bound = distance[0];
+                best = Some(at.iter().map(|&x| x as i64).collect());
+            }
+            level += 1;
+            if level == d {
+                break;
+            }
+            // One of a vector and its negative is enough.
+            if level >= last {
+                last = level;
+                at[level] += 1.0;
+            } else {
+                at[level] += if at[level] > centre[level] { -step[level] } else { step[level] };
+                step[level] += 1.0;
+            }
+        }
+        best
+    }
+
+    /// Makes a combination of the vectors from k on the vector k of the same lattice: Euclid's algorithm on the coefficients,
+    /// whose greatest common divisor is 1.
+    fn insert(&mut self, k: usize, mut combination: Vec<i64>) {
+        loop {
+            let nonzero = || (0..combination.len()).filter(|&i| combination[i] != 0);
+            let Some(small) = nonzero().min_by_key(|&i| combination[i].abs()) else { return };
+            let Some(large) = nonzero().filter(|&i| i != small).max_by_key(|&i| combination[i].abs()) else {
+                if combination[small] < 0 {
+                    self.rows[k + small].iter_mut().for_each(|x| *x = -*x);
+                }
+                self.rows[k..=k + small].rotate_right(1);
+                return;
+            };
+            let times = combination[large] / combination[small];
+            combination[large] -= times * combination[small];
+            let added = self.rows[k + large].clone();
+            self.rows[k + small].iter_mut().zip(added).for_each(|(x, y)| *x += times * y);
+        }
     }
 
     /// Subtracts multiples of earlier vectors from vector k until no smaller one is left, and computes its Gram-Schmidt vector.
@@ -404,6 +509,36 @@ mod tests {
     fn zeros_and_ones_are_found_from_few_equations() {
         assert_eq!(found((20, 36, 5), 1.0, 0.0).0, 20);
         assert_eq!(found((20, 80, 10), 1.0, 0.0).0, 20);
+    }
+
+    /// LLL alone finds 14 of the first and none of the second.
+    #[test]
+    fn blocks_find_rows_that_lll_does_not() {
+        let right = |size, high| found(size, high, 0.0).0;
+        assert!(right((20, 38, 5), 16.0) > 17, "{}", right((20, 38, 5), 16.0));
+        assert!(right((20, 60, 8), 16.0) > 0);
+    }
+
+    #[test]
+    fn blocks_reduce_a_lattice_and_stay_in_it() {
+        let (n, mut next) = (24, numbers(3));
+        // The volume of this lattice is 2^20 − 3.
+        let modulus = (1i64 << 20) - 3;
+        let row = |i: usize| (0..n).map(|j| if i == j { 1 + (modulus - 1) * i64::from(i == 0) } else { 0 }).collect();
+        let mut rows: Vec<Vec<i64>> = (0..n).map(row).collect();
+        rows.iter_mut().skip(1).for_each(|row| row[0] = (next() * modulus as f64) as i64);
+        let multipliers: Vec<i64> = rows.iter().map(|row| row[0]).collect();
+        let mut basis = Basis::reduced(rows);
+        let before = basis.norm2[0];
+        basis.bkz(12, 10);
+        let volume: f64 = basis.norm2.iter().map(|x| 0.5 * x.log2()).sum();
+        assert!((volume - (modulus as f64).log2()).abs() < 1e-6, "{volume}");
+        for row in &basis.rows {
+            let sum: i128 = (1..n).map(|j| i128::from(row[j]) * i128::from(multipliers[j])).sum();
+            assert_eq!((i128::from(row[0]) - sum) % i128::from(modulus), 0);
+        }
+        // The first vector is the shortest of its block, and no longer than Hermite's bound for the block says.
+        assert!(basis.norm2[0] <= before && basis.shortest(0, 12).is_none());
     }
 
     #[test]

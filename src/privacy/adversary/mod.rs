@@ -7,10 +7,14 @@
 //! - [`neighbour`]: a neighbour's factor from differences under weights, and its products from the steps of a round.
 //! - [`differencing`]: two sums over sets of parties that differ by one.
 //! - [`membership`]: whether a row was among those that a factor was fitted to.
+//! - [`noised`]: columns from sums under noise of known variance.
+//! - [`distinguishing`]: a lower bound on ε from runs on neighbouring data.
 
 pub mod differencing;
+pub mod distinguishing;
 pub mod dynamics;
 pub mod lattice;
 pub mod linear;
 pub mod membership;
 pub mod neighbour;
+pub mod noised;

@@ -1,9 +1,12 @@
 //! Composition of releases: (ε, δ) of a run from the privacy loss of one release, and back.
 
+use serde::{Deserialize, Serialize};
+
 use super::gaussian;
 
-/// The privacy loss of one release.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The privacy loss of one release, or of several together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PrivacyLoss {
     /// Gaussian noise with μ = sensitivity / standard deviation.
     Gaussian { mu: f64 },
@@ -23,6 +26,25 @@ impl PrivacyLoss {
                 (count * epsilon).min(from_renyi(|alpha| count * renyi(epsilon, alpha), delta))
             }
         }
+    }
+
+    /// The loss of `releases` releases together.
+    #[must_use]
+    pub fn composed(self, releases: u64) -> PrivacyLoss {
+        let releases = releases as f64;
+        match self {
+            PrivacyLoss::Gaussian { mu } => PrivacyLoss::Gaussian { mu: mu * releases.sqrt() },
+            PrivacyLoss::Pure { epsilon, pieces } => PrivacyLoss::Pure { epsilon, pieces: pieces * releases },
+        }
+    }
+
+    /// Whether its numbers are such that a mechanism can have them.
+    pub fn is_valid(self) -> bool {
+        let numbers = match self {
+            PrivacyLoss::Gaussian { mu } => [mu, 0.0],
+            PrivacyLoss::Pure { epsilon, pieces } => [epsilon, pieces],
+        };
+        numbers.into_iter().all(|x| x.is_finite() && x >= 0.0)
     }
 
     /// The loss that a release with Gaussian noise may have so that `releases` of them stay within (ε, δ).
@@ -46,6 +68,29 @@ impl PrivacyLoss {
         }
         low
     }
+}
+
+/// The smallest proven ε at this δ of mechanisms of all kinds one after the other: Gaussian ones by their exact trade-off,
+/// pure ones by the sum of their Rényi divergences, each kind at its own share of δ.
+pub fn composition(losses: impl Iterator<Item = (PrivacyLoss, f64)>) -> f64 {
+    let (mut mu2, mut gaussian_delta) = (0.0, 0.0);
+    let (mut pure, mut pure_delta, mut simple) = (Vec::new(), 0.0, 0.0);
+    for (loss, delta) in losses {
+        match loss {
+            PrivacyLoss::Gaussian { mu } => {
+                mu2 += mu * mu;
+                gaussian_delta += delta;
+            }
+            PrivacyLoss::Pure { epsilon, pieces } => {
+                pure.push((epsilon, pieces));
+                pure_delta += delta;
+                simple += loss.epsilon(1, delta);
+            }
+        }
+    }
+    let renyi = |alpha: f64| pure.iter().map(|&(epsilon, pieces)| pieces * renyi(epsilon, alpha)).sum();
+    let pure = if pure.is_empty() { 0.0 } else { from_renyi(renyi, pure_delta).min(simple) };
+    gaussian::epsilon(mu2.sqrt(), gaussian_delta) + pure
 }
 
 /// The largest Rényi divergence of order α of an ε-private mechanism (Bun and Steinke, Concentrated Differential Privacy,
@@ -142,6 +187,72 @@ mod tests {
         let bound = PrivacyLoss::Pure { epsilon: each, pieces: bits.into() }.epsilon(1, 1e-5);
         let exact = gaussian::smallest(|e| delta(e) <= 1e-5);
         assert!(bound >= exact && bound < 1.15 * exact, "{bound} {exact}");
+    }
+
+    /// The privacy loss ln p/q of discrete mechanisms as a distribution on a grid, rounded up, and its convolutions: ε of
+    /// their composition by the definition of δ (Koskela, Jälkö, Honkela, AISTATS 2020).
+    fn by_convolution(mechanisms: &[Vec<(f64, f64)>], delta: f64) -> f64 {
+        const STEP: f64 = 1e-3;
+        let mut total: std::collections::BTreeMap<i64, f64> = [(0, 1.0)].into();
+        for each in mechanisms {
+            let mut next = std::collections::BTreeMap::new();
+            for (&at, p) in &total {
+                for &(loss, q) in each {
+                    *next.entry(at + (loss / STEP).ceil() as i64).or_insert(0.0) += p * q;
+                }
+            }
+            total = next;
+        }
+        let delta_of = |epsilon: f64| -> f64 {
+            total.iter().map(|(&at, p)| p * -(epsilon - at as f64 * STEP).min(0.0).exp_m1()).sum()
+        };
+        gaussian::smallest(|epsilon| delta_of(epsilon) <= delta)
+    }
+
+    /// Losses ln p/q and probabilities of N(μ, 1) against N(0, 1), in slices.
+    fn gaussian_losses(mu: f64) -> Vec<(f64, f64)> {
+        let phi = |x: f64| 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2);
+        let slice = |i: i32| (f64::from(i) * 0.02, f64::from(i + 1) * 0.02);
+        let slices = (-350..350).map(slice);
+        // The loss of the upper end of a slice is the largest in it.
+        slices.map(|(low, high)| (mu * high + 0.5 * mu * mu, phi(high) - phi(low))).collect()
+    }
+
+    #[test]
+    fn mechanisms_of_several_kinds_compose_within_little_of_the_numerical_reference() {
+        let bit = |epsilon: f64| {
+            let p = 1.0 / (1.0 + epsilon.exp());
+            vec![(epsilon, 1.0 - p), (-epsilon, p)]
+        };
+        let delta = 1e-4;
+        // Gaussian releases alone are exact; the closed form is μ = √Σμ².
+        let mus = [0.3, 0.5, 0.4];
+        let found = composition(mus.iter().map(|&mu| (PrivacyLoss::Gaussian { mu }, delta / 3.0)));
+        let reference = by_convolution(&mus.map(gaussian_losses), delta);
+        assert!((found - gaussian::epsilon(0.5f64.sqrt(), delta)).abs() < 1e-9);
+        assert!(found <= reference && reference < 1.03 * found, "{found} {reference}");
+        // Pure ones by Rényi divergences.
+        let each = [0.2, 0.3, 0.1];
+        let losses = each.iter().map(|&epsilon| (PrivacyLoss::Pure { epsilon, pieces: 20.0 }, delta / 3.0));
+        let found = composition(losses);
+        let all: Vec<_> = each.iter().flat_map(|&epsilon| vec![bit(epsilon); 20]).collect();
+        let reference = by_convolution(&all, delta);
+        assert!(found >= reference - 0.06 && found < 1.2 * reference, "{found} {reference}");
+        // Both together: never below the truth.
+        let both = composition(
+            [
+                (PrivacyLoss::Gaussian { mu: 0.5 }, delta / 2.0),
+                (PrivacyLoss::Pure { epsilon: 0.3, pieces: 20.0 }, delta / 2.0),
+            ]
+            .into_iter(),
+        );
+        let mut all = vec![bit(0.3); 20];
+        all.push(gaussian_losses(0.5));
+        let reference = by_convolution(&all, delta);
+        assert!(both >= reference - 0.05 && both < 1.8 * reference, "{both} {reference}");
+        // Without δ, pure losses add up.
+        let none = composition([0.1, 0.2].map(|epsilon| (PrivacyLoss::Pure { epsilon, pieces: 1.0 }, 0.0)).into_iter());
+        assert!((none - 0.3).abs() < 1e-12 && composition(std::iter::empty()) == 0.0);
     }
 
     #[test]

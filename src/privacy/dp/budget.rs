@@ -1,8 +1,14 @@
-//! The privacy budget of data over all runs on it: what a `--budget` file keeps. By basic composition, epsilons and deltas
-//! of runs add up (Dwork and Roth, The Algorithmic Foundations of Differential Privacy, 2014, theorem 3.16).
+//! The privacy budget of data over all runs on it: what a `--budget` file keeps.
+//!
+//! A run is kept with the loss of its mechanism, so that runs compose as the releases of one run do: Gaussian noise by
+//! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi divergences.
+//! Runs that files of version 1 keep have an epsilon alone; it is added (Dwork and Roth, The Algorithmic Foundations of
+//! Differential Privacy, 2014, theorem 3.16). Deltas add up in both cases.
 
 use serde::{Deserialize, Serialize};
 
+use super::accounting::{PrivacyLoss, composition};
+use super::gaussian;
 use crate::error::{Error, Result};
 
 /// What all runs on some data may spend together, and what they have spent.
@@ -11,7 +17,7 @@ use crate::error::{Error, Result};
 pub struct BudgetFile {
     /// Version of this format.
     pub fednmf_budget: u32,
-    /// Largest sum of the epsilons of all runs.
+    /// Largest epsilon of all runs together.
     pub limit: f64,
     pub runs: Vec<Charge>,
 }
@@ -25,13 +31,37 @@ pub struct Charge {
     pub method: String,
     pub epsilon: f64,
     pub delta: f64,
+    /// The loss that `epsilon` follows from; `None` in entries of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<RunLoss>,
     /// Whether the run has ended, so that `epsilon` is what it spent and not what it may spend.
     pub ended: bool,
+    /// Whether the run was resumed after it ended without a word (a killed process). How much had left the parties is not known, so
+    /// that all that was reserved stays spent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub killed: bool,
+}
+
+/// The privacy loss of all releases of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunLoss {
+    /// Of the mechanism with continuous noise.
+    pub loss: PrivacyLoss,
+    /// What the grid of the noise adds to ε.
+    pub grid: f64,
+}
+
+impl RunLoss {
+    /// The ε of the run alone.
+    fn epsilon(&self, delta: f64) -> f64 {
+        self.loss.epsilon(1, delta) + self.grid
+    }
 }
 
 /// The version that is written.
-const VERSION: u32 = 1;
-/// Sums that exceed a limit by no more than this share of it are rounded ones.
+const VERSION: u32 = 2;
+/// Numbers that differ by no more than this share are the same but for rounding.
 const ROUNDING: f64 = 1e-9;
 
 impl BudgetFile {
@@ -39,21 +69,34 @@ impl BudgetFile {
         BudgetFile { fednmf_budget: VERSION, limit, runs: Vec::new() }
     }
 
+    /// Reads a file of version 1 or 2.
+    ///
     /// # Errors
-    /// If the text is no budget.
+    /// If the text is no budget, or an entry contradicts itself.
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = |why: String| {
             Error::input(format!("is no privacy budget ({why}); name a file that an earlier run wrote, or a new one"))
         };
         let budget: BudgetFile = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
         let numbers = budget.runs.iter().flat_map(|run| [run.epsilon, run.delta]).chain([budget.limit]);
-        if budget.fednmf_budget != VERSION {
+        if !(1..=VERSION).contains(&budget.fednmf_budget) {
             return Err(wrong(format!("version {}", budget.fednmf_budget)));
         }
         if numbers.into_iter().any(|x| !(x.is_finite() && x >= 0.0)) {
             return Err(wrong("a negative number".into()));
         }
-        Ok(budget)
+        for Charge { run, epsilon, delta, loss, .. } in &budget.runs {
+            let Some(RunLoss { loss: of, grid }) = loss else { continue };
+            if budget.fednmf_budget == 1 || !of.is_valid() || !(grid.is_finite() && *grid >= 0.0) {
+                return Err(wrong(format!("the loss of run {run}")));
+            }
+            // An epsilon that the loss exceeds was changed, or the loss was.
+            let own = RunLoss { loss: *of, grid: *grid }.epsilon(*delta);
+            if own > epsilon * (1.0 + 1e-6) + 1e-12 {
+                return Err(wrong(format!("the loss of run {run} is an epsilon of {own}, not {epsilon}")));
+            }
+        }
+        Ok(BudgetFile { fednmf_budget: VERSION, ..budget })
     }
 
     /// As JSON for people and programs.
@@ -61,12 +104,17 @@ impl BudgetFile {
         serde_json::to_string_pretty(self).expect("plain data") + "\n"
     }
 
-    /// Epsilon and delta of all runs together.
-    pub fn spent(&self) -> (f64, f64) {
+    /// Sums of the epsilons and of the deltas of all runs.
+    pub fn simple(&self) -> (f64, f64) {
         self.runs.iter().fold((0.0, 0.0), |(epsilon, delta), run| (epsilon + run.epsilon, delta + run.delta))
     }
 
-    /// The epsilon that further runs may spend.
+    /// Epsilon and delta of all runs together: the delta is the sum, and the epsilon that of their composition.
+    pub fn spent(&self) -> (f64, f64) {
+        (composed(self.runs.iter()), self.simple().1)
+    }
+
+    /// The epsilon that further runs may spend, whatever their noise.
     pub fn left(&self) -> f64 {
         (self.limit - self.spent().0).max(0.0)
     }
@@ -76,21 +124,23 @@ impl BudgetFile {
     ///
     /// # Errors
     /// If all runs together would exceed the limit.
-    pub fn reserve(&mut self, run: &str, method: &str, epsilon: f64, delta: f64) -> Result<Option<Charge>> {
-        let others =
-            self.runs.iter().filter(|other| other.run != run).map(|other| other.epsilon).fold(0.0, |sum, x| sum + x);
-        if others + epsilon > self.limit * (1.0 + ROUNDING) {
-            let left = (self.limit - others).max(0.0);
+    pub fn reserve(&mut self, charge: Charge) -> Result<Option<Charge>> {
+        let others = || self.runs.iter().filter(|other| other.run != charge.run);
+        if composed(others().chain([&charge])) > self.limit * (1.0 + ROUNDING) {
             return Err(Error::input(format!(
-                "{} earlier run(s) on this data may spend {others} of an epsilon of {}, and this one asks for {epsilon}; \
-                 {left} is left for --epsilon",
-                self.runs.iter().filter(|other| other.run != run).count(),
+                "{} earlier run(s) on this data may spend {} of an epsilon of {}, and this one asks for {}; \
+                 {} is left for --epsilon",
+                others().count(),
+                composed(others()),
                 self.limit,
+                charge.epsilon,
+                left_for(&others().collect::<Vec<_>>(), &charge, self.limit),
             )));
         }
-        let place = self.runs.iter().position(|other| other.run == run);
+        let place = self.runs.iter().position(|other| other.run == charge.run);
         let before = place.map(|place| self.runs.remove(place));
-        self.runs.push(Charge { run: run.into(), method: method.into(), epsilon, delta, ended: false });
+        let killed = before.as_ref().is_some_and(|before| before.killed || !before.ended);
+        self.runs.push(Charge { killed, ..charge });
         Ok(before)
     }
 
@@ -100,51 +150,169 @@ impl BudgetFile {
         self.runs.extend(before);
     }
 
-    /// Replaces what a run might have spent by what it spent.
-    pub fn settle(&mut self, run: &str, epsilon: f64) {
+    /// Replaces what a run might have spent by what it spent, if all of its processes have told.
+    pub fn settle(&mut self, run: &str, epsilon: f64, loss: RunLoss) {
         for charge in self.runs.iter_mut().filter(|charge| charge.run == run) {
-            charge.epsilon = epsilon;
+            if !charge.killed {
+                charge.epsilon = epsilon;
+                charge.loss = Some(loss);
+            }
             charge.ended = true;
         }
     }
+}
+
+/// The ε of runs together, at the sum of their deltas. An entry without a loss counts with its epsilon.
+fn composed<'a>(runs: impl Iterator<Item = &'a Charge>) -> f64 {
+    let (mut added, mut simple, mut losses) = (0.0, 0.0, Vec::new());
+    for run in runs {
+        simple += run.epsilon;
+        match run.loss {
+            Some(RunLoss { loss, grid }) => {
+                added += grid;
+                losses.push((loss, run.delta));
+            }
+            None => added += run.epsilon,
+        }
+    }
+    // The sum is a bound as well.
+    (added + composition(losses.into_iter())).min(simple)
+}
+
+/// The largest epsilon that a run like `charge` may ask for after `others`.
+fn left_for(others: &[&Charge], charge: &Charge, limit: f64) -> f64 {
+    let fits = |epsilon: f64| {
+        let loss = match charge.loss {
+            Some(RunLoss { loss: PrivacyLoss::Gaussian { .. }, grid }) => {
+                Some(RunLoss { loss: PrivacyLoss::gaussian(epsilon, charge.delta, 1), grid })
+            }
+            _ => None,
+        };
+        composed(others.iter().copied().chain([&Charge { epsilon, loss, ..charge.clone() }])) <= limit
+    };
+    if !fits(0.0) { 0.0 } else { 1.0 / gaussian::smallest(|inverse| inverse > 0.0 && fits(1.0 / inverse)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn charge(run: &str, epsilon: f64, delta: f64, loss: Option<RunLoss>) -> Charge {
+        Charge { run: run.into(), method: "felb".into(), epsilon, delta, loss, ended: false, killed: false }
+    }
+
+    fn gaussian_run(run: &str, epsilon: f64, delta: f64) -> Charge {
+        charge(run, epsilon, delta, Some(RunLoss { loss: PrivacyLoss::gaussian(epsilon, delta, 1), grid: 0.0 }))
+    }
+
+    /// A killed process may have released all that was reserved, whatever the checkpoint remembers.
     #[test]
-    fn runs_add_up_to_the_limit_and_no_further() {
+    fn a_run_that_was_killed_has_spent_what_it_reserved() {
+        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
+        let mut budget = BudgetFile::new(1.0);
+        budget.reserve(charge("run", 0.5, 1e-6, None)).unwrap();
+        budget.settle("run", 0.02, loss);
+        budget.reserve(charge("run", 0.5, 1e-6, None)).unwrap();
+        budget.settle("run", 0.03, loss);
+        assert_eq!(budget.simple().0, 0.03);
+        // The next process says nothing at its end.
+        budget.reserve(charge("run", 0.5, 1e-6, None)).unwrap();
+        let mut budget = BudgetFile::parse(&budget.text()).unwrap();
+        for _ in 0..2 {
+            budget.reserve(charge("run", 0.5, 1e-6, None)).unwrap();
+            budget.settle("run", 0.04, loss);
+            assert_eq!((budget.simple().0, budget.runs[0].ended), (0.5, true));
+            budget = BudgetFile::parse(&budget.text()).unwrap();
+        }
+    }
+
+    #[test]
+    fn runs_without_a_loss_add_up_to_the_limit_and_no_further() {
         let mut budget = BudgetFile::new(1.0);
         for run in 0..10 {
-            budget.reserve(&format!("run {run}"), "felb", 0.1, 1e-6).unwrap();
+            budget.reserve(charge(&format!("run {run}"), 0.1, 1e-6, None)).unwrap();
         }
-        let refused = budget.reserve("another", "felb", 1e-3, 1e-6).unwrap_err();
+        let refused = budget.reserve(charge("another", 1e-3, 1e-6, None)).unwrap_err();
         assert!(refused.message.contains("10 earlier run(s)"), "{refused}");
         // A resumed run has its place; one that spent less leaves the rest.
-        budget.reserve("run 3", "felb", 0.1, 1e-6).unwrap();
-        assert!(budget.reserve("run 3", "felb", 0.2, 1e-6).is_err());
-        budget.settle("run 3", 0.02);
-        budget.reserve("another", "felb", 0.08, 1e-6).unwrap();
+        assert!(budget.reserve(charge("run 3", 0.2, 1e-6, None)).is_err());
+        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
+        budget.settle("run 3", 0.02, loss);
+        budget.reserve(charge("another", 0.08, 1e-6, None)).unwrap();
         let spent = budget.clone();
-        assert_eq!(budget.reserve("another", "felb", 0.07, 1e-6).unwrap().map(|charge| charge.epsilon), Some(0.08));
+        let again = budget.reserve(charge("another", 0.07, 1e-6, None)).unwrap();
+        assert_eq!(again.map(|charge| charge.epsilon), Some(0.08));
         budget.withdraw("another", spent.runs.last().cloned());
         assert_eq!(budget, spent);
         let (epsilon, delta) = budget.spent();
-        assert!((epsilon - 1.0).abs() < 1e-12 && (delta - 1.1e-5).abs() < 1e-18, "{epsilon} {delta}");
+        assert!((epsilon - 1.0).abs() < 1e-4 && (delta - 1.1e-5).abs() < 1e-18, "{epsilon} {delta}");
         assert_eq!(BudgetFile::parse(&budget.text()).unwrap(), budget);
+    }
+
+    /// n equal Gaussian runs have √n of the μ of one, and the sum of their deltas.
+    #[test]
+    fn gaussian_runs_compose_by_the_closed_form() {
+        let mut budget = BudgetFile::new(4.0);
+        let (epsilon, delta) = (1.0, 1e-6);
+        let mu = gaussian::mu(epsilon, delta);
+        let mut count = 0;
+        while budget.reserve(gaussian_run(&format!("run {count}"), epsilon, delta)).is_ok() {
+            count += 1;
+            let (found, sum) = budget.spent();
+            let n = f64::from(count);
+            assert!((found - gaussian::epsilon(mu * n.sqrt(), n * delta)).abs() < 1e-9 && found <= n * epsilon + 1e-9);
+            assert!((sum - n * delta).abs() < 1e-18 && (budget.simple().0 - n).abs() < 1e-9);
+        }
+        // The sum allows four.
+        assert!(count > 8 && budget.left() < 1.0, "{count}");
+        // The refusal says what is left, and that fits.
+        let refused = budget.reserve(gaussian_run("more", 3.0, delta)).unwrap_err().message;
+        let left: f64 = refused.split("; ").last().unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(left > budget.left(), "{refused}");
+        assert!(budget.clone().reserve(gaussian_run("more", left * 1.001, delta)).is_err());
+        budget.reserve(gaussian_run("more", left * 0.999, delta)).unwrap();
+    }
+
+    #[test]
+    fn runs_of_older_files_count_with_their_epsilon() {
+        let old = r#"{"fednmf_budget": 1, "limit": 3, "runs": [
+            {"run": "a", "method": "felb", "epsilon": 1.5, "delta": 1e-6, "ended": true}]}"#;
+        let mut budget = BudgetFile::parse(old).unwrap();
+        assert_eq!(budget.spent(), (1.5, 1e-6));
+        budget.reserve(gaussian_run("b", 1.0, 1e-6)).unwrap();
+        assert!((budget.spent().0 - 2.5).abs() < 1e-9);
+        assert!(budget.reserve(gaussian_run("c", 1.5, 1e-6)).is_err());
+        let text = budget.text();
+        assert!(text.contains("\"fednmf_budget\": 2"), "{text}");
+        assert_eq!(BudgetFile::parse(&text).unwrap(), budget);
     }
 
     #[test]
     fn what_is_no_budget_is_refused() {
+        let run = |version: u32, epsilon: &str, loss: &str| {
+            format!(
+                "{{\"fednmf_budget\": {version}, \"limit\": 9, \"runs\": [{{\"run\": \"a\", \"method\": \"felb\", \
+                 \"epsilon\": {epsilon}, \"delta\": 1e-6, \"loss\": {loss}, \"ended\": true}}]}}"
+            )
+        };
+        let loss = |mu: &str| format!("{{\"loss\": {{\"gaussian\": {{\"mu\": {mu}}}}}, \"grid\": 0}}");
+        assert!(BudgetFile::parse(&run(2, "1", &loss("0.1"))).is_ok());
         for text in [
-            "",
-            "{}",
-            "[1]",
-            "{\"fednmf_budget\": 2, \"limit\": 1, \"runs\": []}",
-            "{\"fednmf_budget\": 1, \"limit\": -1, \"runs\": []}",
+            String::new(),
+            "{}".into(),
+            "[1]".into(),
+            "{\"fednmf_budget\": 3, \"limit\": 1, \"runs\": []}".into(),
+            "{\"fednmf_budget\": 1, \"limit\": -1, \"runs\": []}".into(),
+            run(1, "1", &loss("0.1")),
+            run(2, "1", &loss("-0.1")),
+            run(2, "1", &loss("1e999")),
+            // More than the epsilon beside it.
+            run(2, "0.1", &loss("0.5")),
+            run(2, "1", "{\"loss\": {\"other\": {\"mu\": 0.1}}, \"grid\": 0}"),
+            run(2, "1", "{\"loss\": {\"gaussian\": {\"mu\": 0.1}}}"),
+            run(2, "1", "{\"loss\": {\"gaussian\": {\"mu\": 0.1, \"sigma\": 1}}, \"grid\": 0}"),
         ] {
-            assert!(BudgetFile::parse(text).is_err_and(|e| e.message.contains("no privacy budget")), "{text}");
+            assert!(BudgetFile::parse(&text).is_err_and(|e| e.message.contains("no privacy budget")), "{text}");
         }
     }
 }

@@ -12,7 +12,7 @@ mod releases;
 mod sampler;
 
 pub use accounting::PrivacyLoss;
-pub use budget::{BudgetFile, Charge};
+pub use budget::{BudgetFile, Charge, RunLoss};
 pub use noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan, NoiseRequest};
 pub use releases::Releases;
 pub use sampler::NOISE_KEY;

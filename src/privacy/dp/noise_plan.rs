@@ -13,6 +13,7 @@ use libm::ldexp;
 use serde_json::{Value, json};
 
 use super::accounting::PrivacyLoss;
+use super::budget::RunLoss;
 use super::gaussian;
 use super::sampler::{LARGEST_SCALE, NoiseSampler};
 use crate::error::{Error, Result};
@@ -259,13 +260,22 @@ impl NoisePlan {
         if releases == 0 {
             return 0.0;
         }
-        let epsilon = self.loss.epsilon(releases, self.request.delta);
-        if self.request.mechanism != Mechanism::Gaussian {
-            return epsilon;
+        self.loss.epsilon(releases, self.request.delta) + self.grid_loss(releases)
+    }
+
+    /// What the grid adds to the ε of so many releases; see [`NoisePlan::epsilon`].
+    fn grid_loss(&self, releases: u64) -> f64 {
+        if self.request.mechanism != Mechanism::Gaussian || releases == 0 {
+            return 0.0;
         }
         let entries = releases as f64 * self.length as f64;
-        let far = 2.0 * (epsilon + 60.0 + entries.ln());
-        epsilon + 2.0 * entries * far / (24.0 * (self.scale as f64).powi(2))
+        let far = 2.0 * (self.loss.epsilon(releases, self.request.delta) + 60.0 + entries.ln());
+        2.0 * entries * far / (24.0 * (self.scale as f64).powi(2))
+    }
+
+    /// The loss of `releases` releases in the form in which further runs compose with it.
+    pub(super) fn run_loss(&self, releases: u64) -> RunLoss {
+        RunLoss { loss: self.loss.composed(releases), grid: self.grid_loss(releases) }
     }
 
     /// Draws the noise of one party for an entry, in steps of the grid.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::budget::RunLoss;
 use super::noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan};
 use super::sampler::{NOISE_KEY, NoiseSampler};
 use crate::error::{Error, Result};
@@ -47,6 +48,16 @@ impl Releases {
     /// The budget of the run: the epsilon that it may spend, if it is limited, and delta.
     pub fn budget(&self) -> (Option<f64>, f64) {
         self.plan.budget()
+    }
+
+    /// The loss of all releases that the run may make.
+    pub fn reserved_loss(&self) -> RunLoss {
+        self.plan.run_loss(self.plan.releases())
+    }
+
+    /// The loss of its releases so far.
+    pub fn spent_loss(&self) -> RunLoss {
+        self.plan.run_loss(self.done)
     }
 
     /// The epsilon that it has spent.

@@ -5,6 +5,7 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::releases::Clipping;
 use super::{Bound, ColumnBound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, Releases, gaussian};
+use crate::privacy::adversary::distinguishing::lower_bound;
 use crate::random::secret_rng;
 
 /// Probability that a correct mechanism fails a test.
@@ -121,6 +122,52 @@ fn a_release_is_private_and_one_with_less_noise_is_not() {
         assert!(!violates(1.0, 1e-5, &a, &b), "{mechanism:?} {bound:?}");
         let [a, b] = found(0.4 * plan.noise());
         assert!(violates(1.0, 1e-5, &a, &b), "{mechanism:?} {bound:?}: less noise is not detected");
+    }
+}
+
+/// An empirical lower bound on ε shows something at a loose ε, stays below the claimed one, and is above it where the noise is
+/// a tenth of what it should be.
+#[test]
+fn an_audit_stays_below_epsilon_and_detects_too_little_noise() {
+    const LOOSE: f64 = 4.0;
+    for (mechanism, bound) in CASES {
+        let plan = NoisePlan::new(request(mechanism, LOOSE, 1), bound, 6, None).unwrap();
+        let pair = neighbours(mechanism, bound, 6);
+        let audit = |noise: f64| {
+            let request = unlimited(noise, request(mechanism, LOOSE, 1));
+            let mut releases = releases(NoisePlan::new(request, bound, 6, None).unwrap(), 1);
+            let [a, b] = [0, 1].map(|which| samples(&mut releases, &pair, which));
+            lower_bound(&b, &a, 1e-5, ERROR_RATE).epsilon
+        };
+        let (whole, tenth) = (audit(plan.noise()), audit(0.1 * plan.noise()));
+        assert!(whole < LOOSE && whole > 0.25 * LOOSE, "{mechanism:?} {bound:?}: {whole}");
+        assert!(tenth > LOOSE, "{mechanism:?} {bound:?}: {tenth}");
+    }
+}
+
+/// Whatever the message, a release is a whole number of steps, so that its last bits tell nothing of the message (Mironov, On
+/// Significance of the Least Significant Bits for Differential Privacy, CCS 2012), in either precision and also around a
+/// reference.
+#[test]
+fn releases_lie_on_the_grid_whatever_the_message() {
+    for bound in [Bound::Box, Bound::Units(2), Bound::Ball(0.3), Bound::Columns(COLUMNS)] {
+        let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1000), bound, 6, None).unwrap();
+        let mut all = releases(plan, 1);
+        let grid = plan.grid();
+        for offset in [0.0, 1.0 / 3.0, 0.1 + 1e-13] {
+            all.open().unwrap();
+            let mut message = [0.1, 0.7, 0.2, 1e-9, 0.3, 0.5].map(|x: f64| x * (1.0 + offset) / 3.0);
+            all.release(0, &mut message, None);
+            assert!(message.iter().all(|x| x / grid == (x / grid).round()), "{bound:?}: {message:?}");
+            let mut single = [0.1f32, 0.7, 0.2, 1e-9, 0.3, 0.5].map(|x| x * (1.0 + offset as f32) / 3.0);
+            let mut words = [0; 6];
+            all.open().unwrap();
+            // The same noise: what is sent in single precision is its whole number of steps, rounded afterwards.
+            all.release_words(0, Some(&single), None, &mut words);
+            all.release(0, &mut single, None);
+            let rounded = words.map(|word| all.decode(word) as f32);
+            assert_eq!(single, rounded, "{bound:?}");
+        }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
-use crate::party_sum::{KEYS, PartySum, masked};
+use crate::party_sum::{KEYS, PartySum, SUMMED, masked};
 use crate::privacy::{Bound, Mechanism, Releases};
 use crate::state::{Owner, Piece, SavedState, State};
 
@@ -340,7 +340,10 @@ fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
 impl<T: Real> Felb<T> {
     /// V̂ ← Σ V_i, the release of a round.
     fn sum(&mut self) -> Result<()> {
-        let Felb { comm, parties, party_sum, releases, clamp, v, shared, .. } = self;
+        let Felb { comm, clients, parties, party_sum, releases, clamp, v, shared, .. } = self;
+        for (client, v) in clients.iter().zip(&*v) {
+            comm.knows(SUMMED, Some(client.party), v.dim(), slice(v));
+        }
         if let Some(releases) = releases {
             releases.open()?;
             if party_sum.is_masked() && releases.plan().mechanism() != Mechanism::Xor {

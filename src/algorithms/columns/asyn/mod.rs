@@ -113,6 +113,7 @@ impl AsynArgs {
             step: Some(&self.local.step),
             real_time: self.clock.clock == Clock::Real,
             record_order: self.clock.record_order.as_ref().map(PathBuf::as_path),
+            replay: self.clock.replay.as_ref().map(PathBuf::as_path),
             regularization: Some(&self.local.regularization),
             ..Groups::default()
         }

@@ -435,6 +435,7 @@ impl<T: Real> Federated<T> {
                 server.align_to_mean(client.party, &mut work.aligner);
             }
         }
+        server.show(comm);
         let mut releases = releases.as_mut().filter(|_| trained);
         if let Some(releases) = &mut releases {
             releases.open()?;

@@ -18,6 +18,7 @@ use super::tls::{Identity, Stream, explain, is_for};
 use crate::error::{EXIT_DONE, EXIT_FAILED, Error, Result};
 use crate::privacy::transcript::hex;
 use crate::random::secret_rng;
+use crate::warning;
 
 /// Bytes that may wait for one site; whoever sends more waits.
 const MOST_QUEUED: usize = 64 << 20;
@@ -158,7 +159,7 @@ pub struct Hub {
 }
 
 fn say(text: &str) {
-    eprintln!("fednmf hub: {}", printable(text));
+    warning::say(&format!("fednmf hub: {}", printable(text)));
 }
 
 impl Hub {

@@ -17,7 +17,7 @@ use super::proxy::{Address, connect};
 use super::seal::{Channel, Own, channels};
 use super::tls::{Identity, Refusal, Stream, explain};
 use crate::error::{EXIT_FAILED, Error, Result};
-use crate::warning::warn;
+use crate::warning::{say, warn};
 
 /// How a site takes part.
 #[derive(Debug, Clone)]
@@ -206,7 +206,7 @@ fn enter(
                 Control::Ping => tell(Control::Pong)?,
                 Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => {
                     if config.tells && sites != missing {
-                        eprintln!("waiting for {}", list(&sites));
+                        say(&format!("waiting for {}", list(&sites)));
                     }
                     missing = sites;
                 }
@@ -252,7 +252,7 @@ impl Link {
                         )));
                     }
                     if config.tells && told != why {
-                        eprintln!("--hub {}: {why}; trying again", config.hub);
+                        say(&format!("--hub {}: {why}; trying again", config.hub));
                     }
                     told = why;
                     std::thread::sleep(Duration::from_millis(300));
@@ -421,7 +421,7 @@ impl Link {
         loop {
             match enter(&self.config, &self.identity, &self.own, Some(&known), until) {
                 Ok(Entered { stream, decoder, .. }) => {
-                    eprintln!("fednmf: connected to the hub {} again", self.config.hub);
+                    say(&format!("fednmf: connected to the hub {} again", self.config.hub));
                     return (stream, decoder);
                 }
                 Err(Trouble::Final(e)) => fail(&format!("--hub {}: {e}", self.config.hub)),
@@ -588,7 +588,7 @@ pub fn fail(text: &str) -> ! {
             std::thread::park();
         }
     }
-    eprintln!("fednmf: {text}");
+    say(&format!("fednmf: {text}"));
     if let Some(link) = CURRENT.get() {
         link.abort(EXIT_FAILED);
     }

@@ -4,6 +4,7 @@ mod asked;
 mod dsanls_secure;
 mod finding;
 mod losses;
+mod noised_sums;
 mod ppdnmf;
 mod report;
 mod rows;
@@ -80,7 +81,11 @@ fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
         return Ok(Vec::new());
     }
     let mut findings = match seen.algorithm() {
-        "secure-hals" => secure_hals::attacks(seen, asked)?,
+        "secure-hals" => {
+            let mut all = secure_hals::attacks(seen, asked)?;
+            all.extend(noised_sums::attacks(seen, asked)?);
+            all
+        }
         "dsanls-secure" => dsanls_secure::attacks(seen, asked)?,
         "ppdnmf" => ppdnmf::attacks(seen, asked)?,
         _ => Vec::new(),

@@ -8,9 +8,13 @@ use super::seen::Seen;
 use super::truth;
 use crate::comm::Knowledge;
 use crate::error::{Error, Result};
+use crate::party_sum::SUMMED;
 use crate::privacy::adversary::membership::{auc, misfits};
 
-/// Membership inference by the last shared V.
+/// The sum of the Boolean methods.
+const SUM_V: &str = "sum V_i";
+
+/// Membership inference by the last shared V, and by what is left of it without the own parties' part.
 pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     if seen.by_columns {
         return Ok(Vec::new());
@@ -39,10 +43,49 @@ pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
         asked.truth.matrix.iter().flat_map(|m| m.rows().into_iter().map(bits).collect::<Vec<_>>()).collect();
     let fresh: Vec<usize> = (0..others.nrows()).filter(|&i| !known.contains(&bits(others.row(i)))).collect();
     let others = others.select(ndarray::Axis(0), &fresh);
-    let mut found = found.note(format!("{} members, {} other rows", members.nrows(), others.nrows()));
-    found.of = "members";
-    found.auc = auc(&misfits(&members.view(), &v.view()), &misfits(&others.view(), &v.view()));
-    Ok(vec![found])
+    let told = |found: Finding, v: &Array2<f64>| {
+        let mut found = found.note(format!("{} members, {} other rows", members.nrows(), others.nrows()));
+        found.of = "members";
+        found.auc = auc(&misfits(&members.view(), &v.view()), &misfits(&others.view(), &v.view()));
+        found
+    };
+    let mut findings = vec![told(found, &v)];
+    if let Some(rest) = without_own(seen, &v)? {
+        let (own, hidden) = (seen.own.len(), seen.hidden_parties().len());
+        let assumed = format!("what is left of the sum without the part of {own} party(ies): that of {hidden}");
+        findings.push(told(Finding::new("membership, pooled", assumed), &rest));
+    }
+    Ok(findings)
+}
+
+/// The mean V of the hidden parties (n × k): the last sum less what the own parties added to it, where V is a plain mean.
+fn without_own(seen: &Seen, shared: &Array2<f64>) -> Result<Option<Array2<f64>>> {
+    let (view, shape) = (&seen.views[0], shared.dim());
+    let is_boolean = seen.algorithm().starts_with("felb");
+    let plain = seen.param("barycenter").is_null() || seen.param("barycenter") == "mean";
+    let all_take_part = seen.param("participation").as_f64().unwrap_or(1.0) >= 1.0;
+    if seen.is_all() || !plain || !all_take_part {
+        return Ok(None);
+    }
+    let with_rows = |party: &usize| !seen.cuts[*party].is_empty();
+    let mut sum = if is_boolean {
+        let Some(&at) = seen.sums(SUM_V).last() else { return Ok(None) };
+        view.values(at)?.into_shape_with_order(shape).ok()
+    } else {
+        Some(shared * (0..seen.cuts.len()).filter(with_rows).count() as f64)
+    };
+    for party in seen.own.iter().filter(|party| with_rows(party)) {
+        let mut own = None;
+        for view in &seen.views {
+            let last = view.of_kind(Knowledge::Own, SUMMED).filter(|&at| view.records[at].to == Some(*party)).last();
+            own = own.or(last.map(|at| view.values(at)).transpose()?);
+        }
+        // Components are rows of what fnmf and its baselines send.
+        let own = own.map(|own| if is_boolean { own } else { own.reversed_axes() });
+        sum = sum.zip(own).filter(|(sum, own)| sum.dim() == own.dim()).map(|(sum, own)| sum - own);
+    }
+    let hidden = seen.hidden_parties().iter().filter(|party| with_rows(party)).count();
+    Ok(sum.filter(|_| hidden > 0).map(|sum| sum.mapv(|x| (x / hidden as f64).max(0.0))))
 }
 
 fn bits(row: ndarray::ArrayView1<'_, f64>) -> Vec<u64> {

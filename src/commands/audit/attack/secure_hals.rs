@@ -10,12 +10,11 @@ use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::nls::{Pivoting, Sweep, sweep};
+use crate::party_sum::SUMMED;
 use crate::privacy::adversary::dynamics::{self, Step};
 use crate::privacy::adversary::lattice::{Outcome, System};
 use crate::privacy::adversary::linear::Recovery;
 
-/// V with the weights that its columns have under --dp.
-const WEIGHTED: &str = "V as it was summed";
 const PRODUCT: &str = "sum of M_r V_r";
 /// Most hidden columns, and rounds of fitting, for the fit of the iterations.
 const MOST_COLUMNS: usize = 400;
@@ -34,7 +33,7 @@ pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     // The own terms of a sum are V of the iteration before it.
     let own = |iteration: usize| {
         move |party: usize, data: &Array2<f64>| {
-            for kind in [WEIGHTED, "V_beyond", "V"] {
+            for kind in [SUMMED, "V_beyond", "V"] {
                 if let Some(v) = seen.known(kind, Some(party), iteration)? {
                     return Ok(Some(data.dot(&v)));
                 }

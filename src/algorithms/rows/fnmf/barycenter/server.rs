@@ -6,6 +6,7 @@ use crate::algorithms::rows::fnmf::align::{Aligner, How};
 use crate::comm::{Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use crate::error::Result;
 use crate::linalg::Real;
+use crate::party_sum::SUMMED;
 use crate::privacy::Declared;
 
 /// A party hands V_j to the server.
@@ -97,6 +98,13 @@ impl<T: Real> Server<T> {
             (0..self.k).filter(|&l| own(l)).for_each(|l| upload.values.row_mut(l).fill(T::zero()));
         }
         taken
+    }
+
+    /// Tells a recorded view what the hosted parties handed over.
+    pub fn show(&self, comm: &PartyCommunicator) {
+        for upload in self.uploads.iter().filter(|u| u.active) {
+            comm.knows(SUMMED, Some(upload.party), upload.values.dim(), upload.values.as_slice().unwrap_or_default());
+        }
     }
 
     /// Σ_j ½‖V̄ − P_j V_j‖² over what was taken, with P_j by the server's alignment. Collective.

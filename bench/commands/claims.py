@@ -1,0 +1,153 @@
+"""Write CLAIMS.md: each claim of the papers, its verdict, and the interval that decides it, from the stored records."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from commands import barycenters
+from commands.reproduce import figures
+from lib.program import ROOT
+from lib.report import BUSY, wrap
+from lib.results import read_claims
+from lib.spec import Claim, Figure
+from lib.verdict import RULE, Comparison, decide
+
+PAGE = ROOT / "bench" / "CLAIMS.md"
+RECORDS = ROOT / "bench" / "runs"
+# Where the methods of a figure are; a commit there makes a record older than its method.
+SOURCES = {
+    "dsanls": ("centralized", "columns"),
+    "secure": ("columns",),
+    "fnmf": ("rows",),
+    "felb": ("boolean",),
+    "dp": ("boolean",),
+    "ppdnmf": ("network",),
+}
+BEYOND = "Claims of this project"
+
+
+@dataclass
+class Record:
+    """A stored run of a figure."""
+
+    directory: Path
+    date: str
+    commit: str
+    compared: dict[str, list[Comparison]]
+
+
+def newest(figure: Figure) -> Record | None:
+    """Returns the newest record of a figure, by the date in its summary."""
+    found = []
+    for summary in RECORDS.glob(f"*/{figure.name}/summary.md"):
+        text = summary.read_text()
+        date = re.search(r"^- Machine: .*, (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
+        commit = re.search(r"^- Version: fednmf \S+ \((\w+)", text, re.MULTILINE)
+        if date and commit:
+            values = summary.with_name("claims.csv")
+            compared = read_claims(values) if values.exists() else {}
+            found.append(Record(summary.parent, date[1], commit[1], compared))
+    return max(found, key=lambda record: (record.date, record.directory.parent.name), default=None)
+
+
+def changes_since(record: Record, figure: Figure) -> int | None:
+    """Returns how many commits changed the methods of a figure since its record; `None` without the history."""
+    folders = SOURCES[figure.name.split("-")[0]]
+    paths = [f"src/algorithms/{folder}" for folder in folders]
+    command = ["git", "rev-list", "--count", f"{record.commit}..HEAD", "--", *paths]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return int(done.stdout) if done.returncode == 0 else None
+
+
+def origin(record: Record, figure: Figure) -> str:
+    """Returns the date and commit of a record, and whether the methods have changed since."""
+    link = (record.directory / "summary.md").relative_to(PAGE.parent)
+    text = f"[{record.date}]({link}), {record.commit[:7]}"
+    changes = changes_since(record, figure)
+    if changes is None:
+        return text
+    return text + (f"; methods changed since ({changes} commits)" if changes else "")
+
+
+def row(claim: Claim, figure: Figure, record: Record | None) -> tuple[str, str]:
+    """Returns the verdict on a claim, and its line of the table."""
+    command = f"`{figure.run_by()}`"
+    if record is None:
+        verdict, decided, source = "undecided", "not yet run", "–"
+    elif claim.name not in record.compared:
+        reason = "not run, or without its data" if record.compared else "recorded without values by seed"
+        if claim.timed and record.compared:
+            reason = BUSY
+        verdict, decided, source = "undecided", reason, origin(record, figure)
+    else:
+        decision = decide(record.compared[claim.name], claim.most)
+        verdict = decision.verdict.value
+        others = f"; weakest of {decision.comparisons}" if decision.comparisons > 1 else ""
+        decided, source = f"{decision.deciding}{others}", origin(record, figure)
+    quote = f"“{claim.quote}”, {claim.place}" if claim.place else claim.quote
+    cells = (f"**{verdict}**", quote, claim.tested, decided, f"{source}; {command}")
+    return verdict, "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def group(claim: Claim, figure: Figure, papers: list[str]) -> str:
+    """Returns the paper that makes a claim, or BEYOND."""
+    return next((paper for paper in papers if claim.place and figure.paper.startswith(paper)), BEYOND)
+
+
+def page(known: dict[str, Figure]) -> str:
+    papers = list(dict.fromkeys(paper_of(figure) for figure in known.values() if ", " in figure.paper))
+    tables: dict[str, list[str]] = {paper: [] for paper in [*papers, BEYOND]}
+    counts: dict[str, dict[str, int]] = {name: {} for name in tables}
+    for figure in known.values():
+        record = newest(figure)
+        for claim in figure.claims:
+            name = group(claim, figure, papers)
+            verdict, line = row(claim, figure, record)
+            tables[name].append(line)
+            counts[name][verdict] = counts[name].get(verdict, 0) + 1
+    lines = [
+        "# Claims",
+        "",
+        wrap("Made by `bench/run claims` from the records in [runs](runs), which hold the values."),
+    ]
+    lines += ["", wrap(RULE), ""]
+    lines += [wrap(f"*{key}*: {meaning}") + "\n" for key, meaning in NOTES.items()]
+    lines += ["| | holds | fails | undecided |", "| --- | --- | --- | --- |"]
+    for name, found in counts.items():
+        if tables[name]:
+            numbers = " | ".join(str(found.get(v, 0)) for v in ("holds", "fails", "undecided"))
+            lines.append(f"| {name} | {numbers} |")
+    for name, rows in tables.items():
+        if rows:
+            head = "| verdict | claim | tested as | decided by | record and command |"
+            lines += ["", f"## {name}", "", head, "| --- " * 5 + "|", *rows]
+    return "\n".join(lines) + "\n"
+
+
+NOTES = {
+    "Undecided": "includes claims whose only record is a single run, and those that were not run.",
+    "Decided by": "the comparison that decides, with its mean difference and interval; what the claim calls greater "
+    "comes first, so that a positive difference is in favour of the claim.",
+    "Tested as": "the parameters, where the paper leaves them open or needs data that is not available. The same words "
+    "are tested more than once if the answer depends on them. Verdicts on real data are about the sets that the record "
+    "has, which it names; few of them are the paper's.",
+}
+
+
+def paper_of(figure: Figure) -> str:
+    """Returns the paper of a figure without the figure or section."""
+    return re.sub(r", (Figures?|Tables?|section) .*$", "", figure.paper)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench/run claims", description=__doc__)
+    parser.add_argument("--out", default=PAGE, metavar="FILE", help="the page [bench/CLAIMS.md]")
+    out = Path(parser.parse_args(argv).out)
+    copies = barycenters.FIGURE
+    out.write_text(page({**figures(), copies.name: copies}))
+    print(out)
+    return 0

@@ -1,0 +1,217 @@
+//! Factorisations for the generalised Kullback-Leibler divergence: counts rather than measurements,
+//! min Σ m log(m / (u·v)) − m + u·v and the penalties on U and V.
+//!
+//! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]. The other factor is gathered whole for
+//! each half of an iteration, U then V with the new U; the methods differ in the update of a row.
+
+pub mod cd;
+pub mod mu;
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use ndarray::{Array2, ArrayViewMut2};
+
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Workload};
+use crate::algorithms::description::MessageSpec;
+use crate::algorithms::shared::init;
+use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
+use crate::algorithms::{Algorithm, Measures, Problem};
+use crate::comm::{Communicator, MessageTag, Parts, Payload};
+use crate::error::Result;
+use crate::linalg::{Block, Order, Real, over_rows};
+use crate::metrics;
+use crate::nls::Penalty;
+use crate::nls::kl::{Fixed, KlUpdate, column_sums};
+use crate::state::{Owner, Piece, SavedState};
+
+const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
+const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
+
+const MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation"),
+    MessageSpec::new(GATHER_U, "m x k", "each iteration"),
+    MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+    MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
+    regularization::MESSAGES,
+];
+
+/// What an iteration costs, with so many flops for each nonzero and component.
+fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
+    let Workload { m, n, k, word, stored, .. } = *workload;
+    let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
+    let (of_u, of_v) = (workload.part(rows, n), workload.part(m, cols));
+    let mut cost = Cost::default();
+    let entry = flops * k as f64;
+    cost.add(Kernel::Other, entry * (of_u + of_v), 2.0 * entry * stored);
+    for (kind, length) in [(GATHER_V.kind, n), (GATHER_U.kind, m)] {
+        cost.messages.extend(Message::shared_out(kind, Pattern::AllGather, (1, ranks), length * k, word));
+    }
+    cost.data = workload.block(rows, of_u) + workload.block(cols, of_v);
+    cost.factors = workload.bytes((rows + cols + m + n) * k);
+    cost.about = Some("the flops are those of the printed formulas; no kernel counts them");
+    cost
+}
+
+/// One factor on one rank, and the data of its rows.
+struct KlSide<T: Real> {
+    /// Own rows × all of the other factor's.
+    block: Block<T>,
+    own: Array2<T>,
+    rows: Range<usize>,
+    parts: Parts,
+    whole: Array2<T>,
+    tag: MessageTag,
+}
+
+/// A factorisation whose rows `R` updates.
+struct Kl<T: Real, R> {
+    comm: Communicator,
+    u: KlSide<T>,
+    v: KlSide<T>,
+    /// The sums of the columns of the factor that is fixed.
+    sums: Vec<f64>,
+    updates: Updates<R>,
+    penalties: Penalties,
+    norm2: f64,
+    /// Whether the start was read from a file.
+    given: bool,
+    iteration: usize,
+}
+
+/// The factorisation. Collective.
+///
+/// # Errors
+/// If the given start cannot be read.
+fn build<T: Real, R: KlUpdate<T> + Sync>(
+    problem: Problem<'_, T>,
+    regularization: &RegularizationArgs,
+    update: R,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, comm, initial, .. } = problem;
+    let (m, n) = (data.header.rows, data.header.cols);
+    let mut blocks = data.blocks.into_iter();
+    let mut side = |cuts: &[Range<usize>], total: usize, tag: MessageTag| {
+        let rows = cuts[comm.rank()].clone();
+        let zeros = |rows: usize| Order::Rows.zeros(rows, k);
+        let block = blocks.next().expect("the plan gives a row block and a column block").transposed();
+        KlSide { block, own: zeros(rows.len()), whole: zeros(total), parts: Parts::new(cuts, k), rows, tag }
+    };
+    let mut u = side(&data.cuts.rows, m, GATHER_U);
+    let mut v = side(&data.cuts.cols, n, GATHER_V);
+    match initial {
+        Some(given) => {
+            comm.agree_on_error(init::given(given, [&u.rows, &v.rows], [u.own.view_mut(), v.own.view_mut()]))?;
+        }
+        None => {
+            let scale = init::scale(data.statistics.sum, (m, n), k);
+            init::u(seed, &u.rows, scale, u.own.view_mut());
+            init::v(seed, &v.rows, scale, v.own.view_mut());
+        }
+    }
+    Ok(Box::new(Kl {
+        comm,
+        u,
+        v,
+        sums: vec![0.0; k],
+        updates: Updates { first: update, idle: Mutex::default() },
+        penalties: regularization.penalties((m, n)),
+        norm2: data.statistics.norm2,
+        given: initial.is_some(),
+        iteration: 0,
+    }))
+}
+
+/// The updates of the threads of a rank, with the memory of each.
+struct Updates<R> {
+    first: R,
+    idle: Mutex<Vec<R>>,
+}
+
+impl<R: Clone> Updates<R> {
+    fn take(&self) -> R {
+        self.idle.lock().ok().and_then(|mut idle| idle.pop()).unwrap_or_else(|| self.first.clone())
+    }
+
+    fn give_back(&self, update: R) {
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.push(update);
+        }
+    }
+}
+
+impl<T: Real> KlSide<T> {
+    fn gather(&mut self, comm: &Communicator) {
+        let (own, whole) = (self.own.as_slice(), self.whole.as_slice_mut());
+        comm.all_gather(self.tag, own.expect("made in row order"), &self.parts, whole.expect("made in row order"));
+    }
+
+    /// Updates this factor's rows, for y = the other factor, whole.
+    fn update<R: KlUpdate<T> + Sync>(
+        &mut self,
+        y: &Array2<T>,
+        sums: &mut [f64],
+        updates: &Updates<R>,
+        penalty: Penalty,
+    ) {
+        let rows = y.as_slice().expect("made in row order");
+        column_sums(rows, sums);
+        let (block, y) = (&self.block, Fixed { rows, sums });
+        over_rows(&mut self.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
+            let mut update = updates.take();
+            for (i, mut row) in rows.rows_mut().into_iter().enumerate() {
+                update.update((block, first + i), y, row.as_slice_mut().expect("made in row order"), penalty);
+            }
+            updates.give_back(update);
+        });
+    }
+}
+
+impl<T: Real, R: KlUpdate<T> + Sync> Algorithm<T> for Kl<T, R> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            let Kl { comm, u, v, sums, updates, penalties, .. } = self;
+            v.gather(comm);
+            comm.work("update", || u.update(&v.whole, sums, updates, penalties.u));
+            u.gather(comm);
+            comm.work("update", || v.update(&u.whole, sums, updates, penalties.v));
+            self.iteration += 1;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    /// The relative error as of every method, and the divergence, infinite where a nonzero entry cannot be reached.
+    fn measure(&mut self) -> Result<Measures> {
+        let Kl { comm, u, v, norm2, penalties, .. } = self;
+        v.gather(comm);
+        let block = std::iter::once((&u.block, u.own.view(), v.whole.view()));
+        let error = metrics::relative_error(comm, *norm2, block);
+        let divergence = metrics::kl_divergence(comm, &u.block, &u.own.view(), &v.whole.view());
+        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
+        let mut found = vec![("rel_error", error), ("kl_divergence", divergence)];
+        found.extend(penalties.objective(divergence, penalty));
+        Ok(found)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let piece = |name, side: &'_ KlSide<T>| (name, side.whole.nrows(), side.rows.start);
+        let [(u, m, i), (v, n, j)] = [piece("U", &self.u), piece("V", &self.v)];
+        vec![Piece::shared(u, m, i, self.u.own.view()), Piece::shared(v, n, j, self.v.own.view())]
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
+            saved.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        if self.given { Vec::new() } else { init::Start::Random.decisions() }
+    }
+}

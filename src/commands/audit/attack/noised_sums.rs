@@ -1,0 +1,159 @@
+//! `secure-hals --dp`: columns from all noised sums, with the variance of the noise known.
+
+use ndarray::{Array1, Array2, ArrayView2, Axis, Zip};
+
+use super::asked::Asked;
+use super::finding::{Finding, distance};
+use super::seen::Seen;
+use crate::algorithms::columns::noised_hals::{RELEASE, term_of, unpacked};
+use crate::error::Result;
+use crate::linalg::Order;
+use crate::nls::Pivoting;
+use crate::privacy::adversary::dynamics::matched;
+use crate::privacy::adversary::noised::{self, NoisedStep, Prior};
+use crate::random::{Purpose, Stream};
+
+/// Most hidden columns that are estimated together, and one by one.
+const MOST_TOGETHER: usize = 400;
+const MOST_ALONE: usize = 20;
+/// An entry within this share of the largest one counts as found.
+const TOLERANCE: f64 = 1e-2;
+
+/// A release as matrices: R and G, and what was public before it.
+struct Release {
+    u: Array2<f64>,
+    r: Array2<f64>,
+    g: Array2<f64>,
+}
+
+impl Release {
+    /// Without the terms of columns that are known.
+    fn without(&self, columns: &Array2<f64>, clip: Option<f64>) -> Release {
+        let (r, g) = unpacked::<f64>(&term_of(columns, &self.u, clip), Order::Components, self.u.dim());
+        Release { u: self.u.clone(), r: &self.r - &r, g: &self.g - &g }
+    }
+
+    fn step(&self, noise: f64) -> NoisedStep {
+        NoisedStep { u: self.u.clone(), product: &self.r + &self.u.dot(&self.g), noise }
+    }
+}
+
+/// All hidden columns from all releases, and single ones where all others are known, as differential privacy assumes.
+///
+/// # Errors
+/// When the view cannot be read.
+pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
+    let privacy = seen.about("privacy");
+    let (Some(noise), false) = (privacy["noise"].as_f64(), seen.is_all()) else { return Ok(Vec::new()) };
+    let masked = privacy["noise_on"] == "the sum of all parties";
+    let noise = if masked { noise } else { noise * (seen.cuts.len() as f64).sqrt() };
+    let clip = seen.param("clip").as_f64();
+    let order = if seen.about("entries_by_rows").as_bool().unwrap_or(false) { Order::Rows } else { Order::Components };
+    let own = seen.own.iter().map(|&party| seen.own_data(party)).collect::<Result<Vec<_>>>()?;
+    let mut releases = Vec::new();
+    for at in seen.sums(RELEASE.kind) {
+        let Some(u) = seen.known("U", None, seen.views[0].records[at].iteration)? else { continue };
+        let values = seen.views[0].values(at)?;
+        let (r, g) = unpacked::<f64>(values.as_slice().unwrap_or_default(), order, (seen.m, seen.k));
+        let all = Release { u, r, g };
+        releases.push(own.iter().fold(all, |release, columns| release.without(columns, clip)));
+    }
+    let own: Vec<_> = own.iter().map(|columns| scaled(columns, clip)).collect();
+    let own = ndarray::concatenate(Axis(1), &own.iter().map(|columns| columns.view()).collect::<Vec<_>>());
+    let (Ok(own), false) = (own, releases.is_empty()) else { return Ok(Vec::new()) };
+    let truth = asked.truth.hidden(seen);
+    let prior = prior(&own, clip.unwrap_or(1.0));
+    let mut findings = vec![together(seen, &releases, noise, &prior, truth.as_ref().map(|t| scaled(t, clip)))];
+    findings.extend(truth.map(|truth| alone(&releases, noise, &prior, &truth, clip)));
+    Ok(findings)
+}
+
+/// Columns as they count in a release: at norm 1, or those that are longer at that of --clip.
+fn scaled(columns: &Array2<f64>, clip: Option<f64>) -> Array2<f64> {
+    let mut all = columns.clone();
+    for mut column in all.columns_mut() {
+        let norm = column.dot(&column).sqrt();
+        let factor = clip.map_or(1.0 / norm, |clip| (clip / norm).min(1.0));
+        column *= if norm > 0.0 { factor } else { 0.0 };
+    }
+    all
+}
+
+/// What the own columns tell of others: their mean, and how far they are from it.
+fn prior(own: &Array2<f64>, high: f64) -> Prior {
+    let mean = own.mean_axis(Axis(1)).unwrap_or_else(|| Array1::zeros(own.nrows()));
+    let off = own - &mean.view().insert_axis(Axis(1));
+    let variance = off.iter().map(|x| x * x).sum::<f64>() / off.len().max(1) as f64;
+    Prior { low: 0.0, high, variance: variance.max(1e-12), mean }
+}
+
+/// V for columns and U, as a party computes it.
+fn fit(columns: &ArrayView2<f64>, u: &ArrayView2<f64>) -> Array2<f64> {
+    let mut v = Array2::zeros((columns.ncols(), u.ncols()));
+    Pivoting::new(u.ncols()).solve(&mut v.view_mut(), &columns.t().dot(u).view(), &u.t().dot(u).view());
+    v
+}
+
+/// The prior's mean for each of n columns.
+fn means(prior: &Prior, n: usize) -> Array2<f64> {
+    Array2::from_shape_fn((prior.mean.len(), n), |(i, _)| prior.mean[i])
+}
+
+fn together(seen: &Seen, releases: &[Release], noise: f64, prior: &Prior, truth: Option<Array2<f64>>) -> Finding {
+    let n = seen.hidden().len();
+    let found = Finding::new("noised sums", "the noise's variance; mean and variance of the own columns");
+    if n > MOST_TOGETHER {
+        return found.note(format!("{n} hidden columns: not tried"));
+    }
+    // Equal guesses would stay equal.
+    let mut draws = Stream::new(seen.seed ^ 0x5eed, Purpose::Probe, 0).at(0);
+    let spread = prior.variance.sqrt();
+    let first = means(prior, n).mapv(|x| (x + spread * draws.normal()).clamp(prior.low, prior.high));
+    let steps: Vec<NoisedStep> = releases.iter().map(|release| release.step(noise)).collect();
+    let Some(estimate) = noised::columns(&steps, &first, prior, fit) else { return found.note("no solution") };
+    let found = found.note(format!("{} releases, noise {noise:.3}; columns in the best order", releases.len()));
+    let Some(truth) = truth else { return found };
+    let mut found = found.compared(&matched(&estimate, &truth).view(), &truth.view(), TOLERANCE);
+    found.baseline = Some(distance(&means(prior, n).view(), &truth.view()));
+    found
+}
+
+fn alone(releases: &[Release], noise: f64, prior: &Prior, truth: &Array2<f64>, clip: Option<f64>) -> Finding {
+    let counted = scaled(truth, clip);
+    let n = truth.ncols().min(MOST_ALONE);
+    let rest: Vec<Release> = releases.iter().map(|release| release.without(truth, clip)).collect();
+    let mut estimates = Array2::zeros((truth.nrows(), n));
+    for (j, mut estimate) in estimates.columns_mut().into_iter().enumerate() {
+        let own = truth.column(j).to_owned().insert_axis(Axis(1));
+        // The release has this column's own term again.
+        let steps: Vec<NoisedStep> = rest
+            .iter()
+            .map(|release| {
+                let (r, g) = unpacked::<f64>(&term_of(&own, &release.u, clip), Order::Components, release.u.dim());
+                Release { u: release.u.clone(), r: &release.r + &r, g: &release.g + &g }.step(noise)
+            })
+            .collect();
+        estimate.assign(&noised::column(&steps, prior, fit));
+    }
+    let columns = counted.slice(ndarray::s![.., ..n]);
+    let mut found = Finding::new("noised sums, one column", "all other columns; the noise's variance");
+    found = found.compared(&estimates.t(), &columns.t(), TOLERANCE);
+    found.of = "columns";
+    found.baseline = Some(distance(&means(prior, n).view(), &columns));
+    let mut correlation = 0.0;
+    let guess = means(prior, 1);
+    for (estimate, column) in estimates.columns().into_iter().zip(columns.columns()) {
+        // Of what the prior does not tell.
+        let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
+        Zip::from(estimate).and(column).and(guess.column(0)).for_each(|a, b, g| {
+            ab += (a - g) * (b - g);
+            aa += (a - g) * (a - g);
+            bb += (b - g) * (b - g);
+        });
+        correlation += ab / (aa * bb).sqrt().max(f64::MIN_POSITIVE) / n as f64;
+    }
+    found.note(format!(
+        "{} releases, noise {noise:.3}; mean correlation {correlation:.2} beyond the prior",
+        releases.len()
+    ))
+}

@@ -1,0 +1,14 @@
+//! What the entries of an input are, as far as it decides which precision holds them.
+
+use serde::{Deserialize, Serialize};
+
+/// The kind of the entries, in the order of the precision that they need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Values {
+    /// Whole numbers: counts, pixels, patterns. f32 holds those up to 2²⁴ exactly, and larger ones to 24 bits.
+    Whole,
+    /// Numbers in f32 or f16.
+    Single,
+    /// Numbers in f64, or in text with decimals.
+    Double,
+}

@@ -1,0 +1,219 @@
+//! `--precision auto`: the type of the data decides, alike on all ranks, and costs no accuracy.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::common::{data, events, factor, fednmf, npy, number, session};
+
+/// Writes a file of these bytes, and returns its path.
+fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// A small .npy of numbers of a type, from their bytes.
+fn numbers(dir: &Path, name: &str, descr: &str, bytes: Vec<u8>) -> PathBuf {
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (6, 5), }}");
+    while (header.len() + 11) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut all = b"\x93NUMPY\x01\x00".to_vec();
+    all.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+    all.extend(header.as_bytes());
+    all.extend(bytes);
+    write(dir, name, all)
+}
+
+/// A table of 6 × 5 numbers, with a name at the head of each row, written with this many decimals.
+fn table(decimals: usize) -> String {
+    let row = |i: usize| {
+        let fields: Vec<String> = (0..5).map(|j| format!("{:.decimals$}", ((3 * i + 2 * j) % 7) as f64)).collect();
+        format!("gene.{i},{}\n", fields.join(","))
+    };
+    ",a,b,c,d,e\n".to_string() + &(0..6).map(row).collect::<String>()
+}
+
+/// A sparse matrix of counts in MatrixMarket form, with heavy tails in its rows and columns.
+fn counts(dir: &Path) -> PathBuf {
+    let mut entries = Vec::new();
+    for i in 1..=400usize {
+        for j in 1..=250usize {
+            let mixed = (i * 7919 + j * 104_729 + i * j * 31) % 1009;
+            if mixed * i * j < 120_000 {
+                entries.push(format!("{i} {j} {}\n", 1 + mixed % 9 + 40 / (1 + i.min(j) / 3)));
+            }
+        }
+    }
+    let head = format!("%%MatrixMarket matrix coordinate integer general\n400 250 {}\n", entries.len());
+    write(dir, "counts.mtx", head + &entries.concat())
+}
+
+fn chosen(summary: &Value) -> (&str, &str) {
+    (summary["precision"].as_str().unwrap(), summary["params"]["precision_chosen_by_auto"].as_str().unwrap_or(""))
+}
+
+#[test]
+fn the_type_of_the_data_decides_on_any_number_of_ranks() {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    let values: Vec<u32> = (0..30).map(|i| 1 + i * i % 11).collect();
+    let market =
+        |field: &str| format!("%%MatrixMarket matrix coordinate {field} general\n3 3 3\n1 1 2\n2 2 3\n3 3 4\n");
+    let hdf5 = |name: &str| {
+        let path = dir.join(name);
+        let file = hdf5::File::create(&path).unwrap();
+        let all = ndarray::Array2::from_shape_fn((6, 5), |(i, j)| f64::from(values[5 * i + j]));
+        match name {
+            "u16.h5" => drop(file.new_dataset_builder().with_data(&all.mapv(|x| x as u16)).create("m").unwrap()),
+            "f32.h5" => drop(file.new_dataset_builder().with_data(&all.mapv(|x| x as f32)).create("m").unwrap()),
+            _ => drop(file.new_dataset_builder().with_data(&all).create("m").unwrap()),
+        }
+        path
+    };
+    let cases = [
+        (npy(dir, "u8.npy", 0..50), "f32", "whole"),
+        (
+            numbers(dir, "i64.npy", "<i8", values.iter().flat_map(|x| u64::from(*x).to_le_bytes()).collect()),
+            "f32",
+            "whole",
+        ),
+        (numbers(dir, "f32.npy", "<f4", values.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect()), "f32", "f32"),
+        (
+            numbers(dir, "f64.npy", "<f8", values.iter().flat_map(|x| f64::from(*x).to_le_bytes()).collect()),
+            "f64",
+            "f64",
+        ),
+        (write(dir, "whole.csv", table(0)), "f32", "whole"),
+        (write(dir, "decimal.csv", table(2)), "f64", "f64"),
+        // One number with a fraction, in the last row.
+        (write(dir, "one.csv", table(0) + "gene.6,1,2,3,4,0.5\n"), "f64", "f64"),
+        (write(dir, "integer.mtx", market("integer")), "f32", "whole"),
+        (write(dir, "real.mtx", market("real")), "f64", "f64"),
+        (write(dir, "sets.dat", "1 2\n2 3\n1 3\n"), "f32", "whole"),
+        (hdf5("u16.h5"), "f32", "whole"),
+        (hdf5("f32.h5"), "f32", "f32"),
+        (hdf5("f64.h5"), "f64", "f64"),
+    ];
+    let asked: Vec<String> = cases
+        .iter()
+        .map(|(path, ..)| format!("--algo hals --precision auto -k 2 --max-iters 2 --input {}", path.display()))
+        .collect();
+    for ranks in [1, 3] {
+        for (summary, (path, precision, why)) in session::ok(ranks, &asked).iter().zip(&cases) {
+            let (found, reason) = chosen(summary);
+            assert!(found == *precision && reason.contains(why), "{} on {ranks}: {found}, {reason}", path.display());
+        }
+    }
+    let triples = |name: &str, value: &str| {
+        let path = write(dir, name, format!("user,item,value\n1,7,{value}\n2,8,3\n5,7,1\n5,9,2\n"));
+        let line = "--algo hals --format triples --precision auto -k 2 --max-iters 2 --input";
+        fednmf(1, line).arg(&path).ok()["precision"].clone()
+    };
+    assert_eq!([triples("whole.tsv.csv", "4"), triples("half.csv", "2.5")], ["f32", "f64"]);
+    let generated = fednmf(1, "--precision auto -k 3 --max-iters 2 --input synthetic:planted,m=30,n=20,k=3").ok();
+    assert_eq!(generated["precision"], "f64");
+    // Without a choice there is nothing to tell.
+    let asked = fednmf(1, "--precision f32 -k 3 --max-iters 2 --input synthetic:planted,m=30,n=20,k=3").ok();
+    assert_eq!(chosen(&asked), ("f32", ""));
+}
+
+#[test]
+fn tolerances_and_parties_take_f64() {
+    let dir = tempdir().unwrap();
+    let digits = data("digits.npy").display().to_string();
+    let run = |words: &str| fednmf(2, &format!("--precision auto -k 4 --max-iters 3 --eval-every 1 {words}")).ok();
+    for (words, precision, why) in [
+        ("--algo hals --tol 1e-4", "f32", "whole"),
+        ("--algo hals --tol 1e-9", "f64", "--tol"),
+        ("--algo hals --target-error 0.2", "f32", "whole"),
+        ("--algo hals --target-error 1e-6", "f64", "--target-error"),
+        ("--algo fnmf --parties 3", "f64", "parties"),
+    ] {
+        let summary = run(&format!("{words} --input {digits}"));
+        let (found, reason) = chosen(&summary);
+        assert!(found == precision && reason.contains(why), "{words}: {found}, {reason}");
+    }
+    npy(dir.path(), "part-0.npy", 0..40);
+    npy(dir.path(), "part-1.npy", 40..90);
+    let parts = run(&format!("--algo hals --input {}", dir.path().join("part-{party}.npy").display()));
+    assert_eq!(chosen(&parts).0, "f64");
+    let warned = fednmf(1, &format!("--algo hals --precision f32 --tol 1e-9 -k 4 --max-iters 3 --input {digits}"));
+    let stderr = warned.own_process().run().stderr;
+    assert!(stderr.contains("--tol") && stderr.contains("--precision f64"), "{stderr}");
+    let told = fednmf(1, &format!("--algo hals --precision auto -k 4 --max-iters 3 --input {digits}"));
+    let stderr = told.own_process().run().stderr;
+    assert!(stderr.contains("--precision auto: f32 (the data are whole numbers)"), "{stderr}");
+}
+
+#[test]
+fn the_error_is_that_of_f64() {
+    let dir = tempdir().unwrap();
+    let inputs = [data("digits.npy").display().to_string(), counts(dir.path()).display().to_string()];
+    for (algo, input) in inputs.iter().flat_map(|i| ["hals", "auto", "bpp", "mu"].map(|algo| (algo, i))) {
+        let [narrow, wide] = ["auto", "f64"].map(|precision| {
+            fednmf(2, &format!("--algo {algo} --precision {precision} -k 6 --max-iters 150 --input {input}")).ok()
+        });
+        assert_eq!((narrow["precision"].as_str(), wide["precision"].as_str()), (Some("f32"), Some("f64")));
+        let [narrow, wide] = [narrow, wide].map(|summary| number(&summary, "rel_error"));
+        let apart = (narrow - wide).abs() / wide;
+        assert!(apart < fednmf::driver::precision::SAME_ERROR, "{algo} {input}: {narrow}, {wide} in f64");
+    }
+}
+
+#[test]
+fn a_resumed_run_keeps_the_precision_of_its_checkpoint() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let digits = data("digits.npy").display().to_string();
+    let planted = "synthetic:planted,m=60,n=40,k=4";
+    for (first, input, other) in [("f32", planted, "f64"), ("f64", digits.as_str(), "f32")] {
+        let run = |precision: &str, iterations: usize, words: &str| {
+            let line =
+                format!("--algo hals -k 4 --precision {precision} --max-iters {iterations} --input {input} {words}");
+            fednmf(2, &line)
+        };
+        let (whole, rest) = (file(&format!("{first}.h5")), file(&format!("{first}-rest.h5")));
+        let (saved, trace) = (file(&format!("{first}-c.h5")), file(&format!("{first}.jsonl")));
+        run(first, 12, &format!("--output {whole}")).ok();
+        run(first, 5, &format!("--checkpoint {saved}")).ok();
+        let resumed = run("auto", 12, &format!("--checkpoint {saved} --resume --output {rest} --trace {trace}")).ok();
+        assert_eq!(chosen(&resumed), (first, "as in the checkpoint"));
+        assert_eq!(events(Path::new(&trace))[0]["precision"], first);
+        assert_eq!(factor(Path::new(&whole), "U"), factor(Path::new(&rest), "U"));
+        // Without the checkpoint the data would have decided otherwise.
+        assert_eq!(run("auto", 1, "").ok()["precision"], other);
+    }
+}
+
+#[test]
+fn an_estimate_counts_the_bytes_of_the_precision() {
+    let digits = data("digits.npy").display().to_string();
+    let bytes = |words: &str| {
+        let line = format!("estimate --algo hals -k 4 --ranks 1 --json {words}");
+        let output = fednmf(0, &line).run();
+        let answer: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.stderr));
+        answer["memory"]["data_bytes"].as_f64().unwrap()
+    };
+    assert_eq!(2.0 * bytes(&format!("--precision auto --input {digits}")), bytes(&format!("--input {digits}")));
+    assert_eq!(bytes("-m 500 -n 300 --precision auto"), bytes("-m 500 -n 300"));
+}
+
+#[test]
+fn the_kernels_of_auto_follow_the_processor() {
+    let dir = tempdir().unwrap();
+    let inputs = [data("digits.npy").display().to_string(), counts(dir.path()).display().to_string()];
+    for input in inputs {
+        let run = |words: &str| fednmf(2, &format!("--algo hals -k 5 --max-iters 20 --input {input} {words}")).ok();
+        let [native, mkl] = ["native", "mkl"].map(|kernel| number(&run(&format!("--kernel {kernel}")), "rel_error"));
+        assert!((native - mkl).abs() < 1e-9 * native, "{input}: {native}, {mkl} by MKL");
+        let [first, second] = [run("--kernel auto"), run("--kernel auto")];
+        assert_eq!(number(&first, "rel_error").to_bits(), number(&second, "rel_error").to_bits());
+        assert_eq!(first["params"]["kernel"], "auto");
+        // The name of old.
+        assert_eq!(run("--sparse-kernel mkl")["params"]["kernel"], "mkl");
+    }
+}
