@@ -3,8 +3,12 @@
 import gzip
 import os
 import struct
+from dataclasses import dataclass
+from typing import Callable
 
 import numpy as np
+
+from .program import ROOT
 
 PRECISIONS = {"f32": np.float32, "f64": np.float64}
 
@@ -26,18 +30,39 @@ class Sparse:
         return self.values.sum()
 
 
-def dense_case(_):
-    """20000 x 2000, rank 40, 30 % of the entries of each factor positive, 5 % noise, clipped at 0."""
-    rng, (m, n, k) = np.random.default_rng(20260101), (20000, 2000, 40)
+@dataclass
+class Known:
+    """What is known about a matrix: true components (n x k), and classes of its first `labels.size` rows."""
+
+    components: np.ndarray | None = None
+    labels: np.ndarray | None = None
+
+
+def planted(seed, shape, k, noise):
+    """Returns a matrix of rank k with noise, clipped at 0, and its right factor.
+
+    30 % of the entries of each factor are positive; `noise` is relative to the root mean square of the product.
+    """
+    rng, (m, n) = np.random.default_rng(seed), shape
 
     def factor(rows):
         size = rng.random((rows, k))
         return size * (rng.random((rows, k)) < 0.3)
 
-    left = factor(m)
-    clean = left @ factor(n).T
-    noise = rng.standard_normal((m, n))
-    return np.maximum(clean + 0.05 * np.sqrt(np.mean(clean * clean)) * noise, 0.0)
+    left, right = factor(m), factor(n)
+    clean = left @ right.T
+    deviation = noise * np.sqrt(np.mean(clean * clean))
+    return np.maximum(clean + deviation * rng.standard_normal(shape), 0.0), Known(right)
+
+
+def dense_case(_):
+    """20000 x 2000, rank 40, 5 % noise."""
+    return planted(20260101, (20000, 2000), 40, 0.05)
+
+
+def planted_case(_):
+    """10000 x 1000, rank 20, 1 % noise."""
+    return planted(20260103, (10000, 1000), 20, 0.01)
 
 
 def sparse_case(_):
@@ -58,14 +83,32 @@ def sparse_case(_):
         word[of_topic] = rng.choice(n, of_topic.size, p=weight[t])
     places, counts = np.unique(document * n + word, return_counts=True)
     kept = rng.permutation(places.size)[:stored]
-    return Sparse.from_entries((m, n), places[kept] // n, places[kept] % n, counts[kept])
+    return Sparse.from_entries((m, n), places[kept] // n, places[kept] % n, counts[kept]), Known()
+
+
+def cells_case(_):
+    """10000 cells x 1000 genes: Poisson counts of 12 types of cells with 60 marker genes each, heavy tails."""
+    rng, (m, n, types) = np.random.default_rng(20260104), (10_000, 1000, 12)
+    base = rng.gamma(0.3, 1.0, n)
+    profile = np.tile(base, (types, 1))
+    for markers in profile:
+        markers[rng.choice(n, 60, replace=False)] += rng.gamma(0.5, 4.0, 60)
+    profile /= profile.sum(axis=1, keepdims=True)
+    labels = rng.choice(types, m, p=rng.dirichlet(np.full(types, 3.0)))
+    depth = 150 * rng.lognormal(0.0, 0.5, (m, 1))
+    mixture = 0.85 * profile[labels] + 0.15 * profile[rng.integers(0, types, m)]
+    counts = rng.poisson(depth * mixture)
+    rows, columns = np.nonzero(counts)
+    return Sparse.from_entries((m, n), rows, columns, counts[rows, columns]), Known(labels=labels)
 
 
 def mnist_case(data):
-    """60000 x 784 pixels of handwritten digits, divided by 255."""
+    """60000 x 784 pixels of handwritten digits, divided by 255; the first 10000 rows are clustered."""
     with gzip.open(find(data, "mnist/train-images-idx3-ubyte.gz")) as file:
         _, images, height, width = struct.unpack(">iiii", file.read(16))
-        return np.frombuffer(file.read(), np.uint8).reshape(images, height * width) / 255.0
+        matrix = np.frombuffer(file.read(), np.uint8).reshape(images, height * width) / 255.0
+    with gzip.open(find(data, "mnist/train-labels-idx1-ubyte.gz")) as file:
+        return matrix, Known(labels=np.frombuffer(file.read(), np.uint8, offset=8)[:10_000])
 
 
 def kos_case(data):
@@ -74,10 +117,51 @@ def kos_case(data):
         lines = (line for line in file if not line.startswith("%"))
         m, n, _ = map(int, next(lines).split())
         entries = np.loadtxt(lines)
-    return Sparse.from_entries((m, n), entries[:, 0].astype(int) - 1, entries[:, 1].astype(int) - 1, entries[:, 2])
+    rows, columns = entries[:, 0].astype(int) - 1, entries[:, 1].astype(int) - 1
+    return Sparse.from_entries((m, n), rows, columns, entries[:, 2]), Known()
 
 
-CASES = {"dense": dense_case, "sparse": sparse_case, "mnist": mnist_case, "kos": kos_case}
+def digits_case(data):
+    """1797 x 64 pixels of handwritten digits (UCI), 0 to 16. The matrix is bundled, its labels are not."""
+    labels = os.path.join(data or "", "digits/target_1797_u8.npy")
+    known = Known(labels=np.load(labels)) if os.path.exists(labels) else Known()
+    return np.load(ROOT / "tests" / "data" / "digits.npy").astype(float), known
+
+
+def faces_case(data):
+    """400 x 10304 pixels of faces (ORL), divided by 255: ten images of each of 40 persons, in order."""
+    pixels = np.load(find(data, "orl_faces/orl_400x10304_u8.npy"))
+    return pixels / 255.0, Known(labels=np.repeat(np.arange(40), 10))
+
+
+def mushroom_case(data):
+    """8124 x 119 zeros and ones (UCI mushroom), 23 ones in each row."""
+    with open(find(data, "mushroom/mushroom.dat")) as file:
+        rows = [np.array(line.split(), int) - 1 for line in file]
+    columns = np.concatenate(rows)
+    row = np.repeat(np.arange(len(rows)), [items.size for items in rows])
+    return Sparse.from_entries((len(rows), int(columns.max()) + 1), row, columns, np.ones(columns.size)), Known()
+
+
+@dataclass
+class Source:
+    """Generates or reads a matrix from the data directory; `k` is the number of components it is factorised with."""
+
+    make: Callable
+    k: int
+
+
+CASES = {
+    "dense": Source(dense_case, 40),
+    "planted": Source(planted_case, 20),
+    "sparse": Source(sparse_case, 40),
+    "mnist": Source(mnist_case, 40),
+    "kos": Source(kos_case, 40),
+    "digits": Source(digits_case, 16),
+    "faces": Source(faces_case, 40),
+    "cells": Source(cells_case, 20),
+    "mushroom": Source(mushroom_case, 20),
+}
 
 
 def find(directory, name):
@@ -91,13 +175,16 @@ class Case:
     """A matrix that is generated once and cached in `work`; each format is written when a program needs it."""
 
     def __init__(self, name, data, work):
-        self.name, self.stem = name, os.path.join(work, name)
+        self.name, self.k, self.stem = name, CASES[name].k, os.path.join(work, name)
         self.native = next((path for path in (self.stem + ".npy", self.stem + ".npz") if os.path.exists(path)), None)
         self._matrix = None
         if self.native is None:
-            self._matrix = CASES[name](data)
+            self._matrix, known = CASES[name].make(data)
+            write_atomically(self.stem + ".known", lambda file: np.savez(file, **known_arrays(known)))
             self.native = self.stem + (".npz" if isinstance(self._matrix, Sparse) else ".npy")
             write_atomically(self.native, self._write_native)
+        with np.load(self.stem + ".known") as file:
+            self.known = Known(**file)
         self.sparse = self.native.endswith(".npz")
         self.shape = self.matrix.shape
         self.mean = float(self.matrix.sum()) / (self.shape[0] * self.shape[1])
@@ -123,13 +210,33 @@ class Case:
         else:
             np.save(file, x)
 
+    def by_columns(self):
+        """Returns the path of the entries of a dense matrix, column by column in f64 without a header."""
+        path = self.stem + ".by-columns.f64"
+        if not os.path.exists(path):
+            write_atomically(path, lambda file: np.asfortranarray(self.matrix).ravel(order="K").tofile(file))
+        return path
+
+    def compressed_columns(self):
+        """Returns the path of a sparse matrix in CSC: the starts and the rows in i32, the values in f64, no header."""
+        path, x = self.stem + ".csc", self.matrix
+        if not os.path.exists(path):
+            rows = np.repeat(np.arange(x.shape[0]), np.diff(x.starts))
+            order = np.argsort(x.columns, kind="stable")
+            starts = np.concatenate(([0], np.cumsum(np.bincount(x.columns, minlength=x.shape[1]))))
+
+            def write(file):
+                starts.astype(np.int32).tofile(file)
+                rows[order].astype(np.int32).tofile(file)
+                x.values[order].tofile(file)
+
+            write_atomically(path, write)
+        return path
+
     def planc(self, ranks):
         """Returns the path of PLANC's dense file, or the prefix of its sparse files, one block of rows per rank."""
         if not self.sparse:
-            path = self.stem + ".by-columns.f64"
-            if not os.path.exists(path):
-                write_atomically(path, lambda file: np.asfortranarray(self.matrix).ravel(order="K").tofile(file))
-            return path
+            return self.by_columns()
         prefix = f"{self.stem}.blocks-of-{ranks}."
         if os.path.exists(f"{prefix}{ranks - 1}_0"):
             return prefix
@@ -162,6 +269,10 @@ class Case:
         if not os.path.exists(path):
             write_atomically(path, write)
         return path
+
+
+def known_arrays(known):
+    return {name: value for name, value in vars(known).items() if value is not None}
 
 
 def write_atomically(path, write):

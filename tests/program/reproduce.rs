@@ -1,4 +1,5 @@
 //! Every figure of `bench/run reproduce` runs on a small scale with bundled data, and gives the columns that it plots.
+//! The comparison in README.md equals its record.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,6 +33,12 @@ fn an_unknown_figure_is_refused() {
     let out = bench("run").args(["reproduce", "no-such-figure"]).output().expect("python3 is on the PATH");
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(!out.status.success() && stderr.contains("no figure no-such-figure"), "{out:?}");
+}
+
+#[test]
+fn the_comparison_in_the_readme_equals_its_record() {
+    let out = bench("run").args(["readme", "--check"]).output().expect("python3 is on the PATH");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
 /// The examples in the rule's own text: what holds, what fails, and what a single run cannot decide.
