@@ -34,7 +34,11 @@ const RULES: [Rule; 13] = [
     rule("inertia", Unless("update", "hals"), "carries on proximal steps; --update hals has none"),
     rule("local_iters", Unless("update", "bpp"), "counts steps of --update hals; --update bpp solves for the factor"),
     rule("sketch_size", Unless("epoch", "1"), "with --epoch 1 all products are exact; leave out one of them"),
-    rule("sketch_size", Unless("sketch", "none"), "nothing is sketched with --sketch none; leave out one of them"),
+    rule(
+        "sketch_size",
+        Unless("sketch", "none"),
+        "nothing is sketched with --sketch none; leave it out, or choose a sketch, as --sketch subsample",
+    ),
     rule("insecure_key", With(&["key_bits"]), "allows --key-bits 128; add it"),
     rule("key_bits", Without("plain"), "nothing is encrypted with --plain; leave out one of them"),
     rule("crypto_threads", Without("plain"), "nothing is encrypted with --plain; leave out one of them"),

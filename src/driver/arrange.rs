@@ -11,8 +11,6 @@ use crate::linalg::Real;
 use crate::output::NORMS;
 use crate::state::{OwnedPiece, Owner, Piece};
 
-/// Norms of the components; never of parties' factors.
-
 /// `--factor-scale`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum FactorScale {

@@ -27,7 +27,7 @@ use crate::comm::{MessageTag, Payload};
 
 /// Shared rows on their way to rank 0's output file.
 pub const OUTPUT: MessageTag = MessageTag::new("output", Payload::SharedFactor);
-/// What the components are scaled and sorted by.
+/// What the components are scaled and sorted by; never of parties' factors.
 pub const NORMS: MessageTag = MessageTag::new("norms of the components", Payload::Scalar);
 /// Sample lines of the matrix for the report; never of parties' data.
 pub const SAMPLE: MessageTag = MessageTag::new("rows for the report", Payload::Data);
