@@ -4,15 +4,15 @@
 use fednmf::output::checkpoint::Checkpoint;
 use fednmf::output::trace::Trace;
 use fednmf::report;
-use fednmf::report::{Course, Run, Wishes};
+use fednmf::report::{Display, History, Run};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((&how, bytes)) = data.split_first() else { return };
     if how % 3 == 2 {
         fednmf_fuzz::with_file("jsonl", bytes, |path| {
-            let Ok(course) = Course::read(path.as_ref()) else { return };
+            let Ok(history) = History::read(path.as_ref()) else { return };
             let (factors, page) = (Err("none".to_string()), format!("{path}.html"));
-            let run = Run { course, factors, sample: None, wishes: Wishes::default(), notes: Vec::new() };
+            let run = Run { history, factors, sample: None, display: Display::default(), notes: Vec::new() };
             report::write(page.as_ref(), vec![run]).expect("a page of whatever numbers");
             let _ = std::fs::remove_file(page);
         });
