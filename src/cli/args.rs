@@ -23,9 +23,8 @@ use crate::data::TableOptions;
     name = "fednmf",
     version,
     about = "Nonnegative and Boolean matrix factorisation over MPI ranks and private parties: M (m x n) into U V' with \
-             U (m x k) and V (n x k)\n\n  \
-             fednmf --input counts.mtx -k 20 --output factors.h5\n  \
-             mpirun -n 16 fednmf --input images.npy -k 40 --trace run.jsonl",
+             U (m x k) and V (n x k)\n\n  fednmf --input counts.mtx -k 20 --output factors.h5\n  mpirun -n 16 fednmf \
+             --input images.npy -k 40 --trace run.jsonl",
     after_help = "'fednmf --algo NAME --help' shows the options of a method too, and 'fednmf list' all methods.\n\
                   Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped early with a checkpoint (continue with \
                   --resume).",
@@ -59,8 +58,8 @@ pub enum Command {
     },
     /// Write a synthetic matrix to a file
     Generate {
-        /// synthetic:KIND,key=value,... (the word synthetic: may be left out): planted, blocks, tiles, sparse or exponential,
-        /// with noise unless noise=0
+        /// synthetic:KIND,key=value,... (the word synthetic: may be left out): planted, blocks, tiles, sparse or
+        /// exponential, with noise unless noise=0
         spec: String,
         /// The file; its name says the format: .npy or .mtx for a dense matrix, .npz (SciPy) or .mtx for a sparse one
         #[arg(short = 'o', long, value_name = "FILE")]

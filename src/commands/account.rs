@@ -40,8 +40,8 @@ pub struct AccountArgs {
     /// Bits by which two messages may differ (xor): entries of V, or twice --clip
     #[arg(long, value_name = "N", default_value_t = 1)]
     bits: u64,
-    /// Print what a --budget file says instead: the runs, what they have spent or may still spend, composed and as a plain
-    /// sum, the limit, and what is left. With {party} in its name the files of all parties
+    /// Print what a --budget file says instead: the runs, what they have spent or may still spend, composed and as a
+    /// plain sum, the limit, and what is left. With {party} in its name the files of all parties
     #[arg(long, value_name = "F.json", conflicts_with_all = ["dp", "noise", "epsilon", "delta", "releases", "bits"])]
     budget: Option<PathBuf>,
     /// Print JSON

@@ -90,8 +90,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
     pub seed: u64,
 
-    /// Arithmetic of the factorisation. auto: f32 for whole numbers and data in f32, f64 for all other data, the data of
-    /// parties, and tolerances that f32 does not resolve
+    /// Arithmetic of the factorisation. auto: f32 for whole numbers and data in f32, f64 for all other data, the data
+    /// of parties, and tolerances that f32 does not resolve
     #[arg(long, value_name = "P", value_enum, default_value_t = PrecisionChoice::F64, help_heading = "Running")]
     pub precision: PrecisionChoice,
 
@@ -99,8 +99,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running")]
     pub threads: usize,
 
-    /// Kernels for products with the data, dense or sparse: Intel MKL's, fednmf's own, or (auto) MKL's on processors by Intel
-    /// and fednmf's on others
+    /// Kernels for products with the data, dense or sparse: Intel MKL's, fednmf's own, or (auto) MKL's on processors by
+    /// Intel and fednmf's on others
     #[arg(long, alias = "sparse-kernel", value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
     pub kernel: Kernel,
 
@@ -271,8 +271,8 @@ impl RunArgs {
             && description.partition.is_private()
         {
             return Err(Error::input(format!(
-                "{option} {}: {} works on data of parties, and AnnData is one file for all of it; use --output with a name that \
-                 ends in .h5 or .npz",
+                "{option} {}: {} works on data of parties, and AnnData is one file for all of it; use --output with a \
+                 name that ends in .h5 or .npz",
                 path.display(),
                 description.name
             )));

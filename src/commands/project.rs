@@ -62,11 +62,10 @@ pub struct ProjectArgs {
     pub json: bool,
 }
 
-/// Each row u of the new U is the exact solution of min ½‖x − V u‖² over u ≥ 0 for a row x of the new matrix, over its observed
-/// entries where some are missing, and with the penalty on U that the factors were made with, as an update of U by `bpp` would
-/// find it. For factors that a method made for the divergence it is the least divergence in its place. The matrix is scaled as
-/// that of the factors.
-/// Every rank solves its own rows; V is on all of them. Collective.
+/// Each row u of the new U is the exact solution of min ½‖x − V u‖² over u ≥ 0 for a row x of the new matrix, over its
+/// observed entries where some are missing, and with the penalty on U that the factors were made with, as an update of
+/// U by `bpp` would find it. For factors that a method made for the divergence it is the least divergence in its place.
+/// The matrix is scaled as that of the factors. Every rank solves its own rows; V is on all of them. Collective.
 ///
 /// # Errors
 /// If factors or data cannot be read, their shapes or names do not fit, or the output cannot be written.

@@ -145,8 +145,8 @@ impl Provenance {
         let form = |sparse: bool| if sparse { "sparse" } else { "dense" };
         match self.sparse.filter(|_| self.holdout.is_some()) {
             Some(was) if was != sparse => Err(Error::input(format!(
-                "{}: the run held out entries of a {} matrix, and of a {} one it would be others; give the matrix in the format \
-                 of the run",
+                "{}: the run held out entries of a {} matrix, and of a {} one it would be others; give the matrix in \
+                 the format of the run",
                 path.display(),
                 form(was),
                 form(sparse)

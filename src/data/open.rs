@@ -124,7 +124,8 @@ fn party_files(
             let spellings = party_paths(pattern, party).count();
             if spellings > 1 && pattern.contains(PARTY) {
                 return Err(Error::input(format!(
-                    "{pattern}: {spellings} files have the number {party}, with leading zeros and without; remove all but one"
+                    "{pattern}: {spellings} files have the number {party}, with leading zeros and without; remove all \
+                     but one"
                 )));
             }
             let mut file = read_header(&path, dataset, spec.table, spec.private)?;
@@ -140,8 +141,8 @@ fn party_files(
         if numbered && parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some()
         {
             return Err(Error::input(format!(
-                "{pattern}: there are more files than the {} parties (--parties, or one for each rank); give a party for each of them, or \
-                 move the others away",
+                "{pattern}: there are more files than the {} parties (--parties, or one for each rank); give a party \
+                 for each of them, or move the others away",
                 parties.count
             )));
         }
@@ -194,8 +195,8 @@ fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Resul
     let beyond = beyond.and_then(|last| Some((last, (0..last).find(|&party| party_path(pattern, party).is_none())?)));
     match comm.broadcast_value(HEADERS, beyond) {
         Some((last, lacking)) => Err(Error::input(format!(
-            "{pattern}: there is a file for party {last}, but none for party {lacking}; number the files from 0 without gaps, or give \
-             their number (--parties)"
+            "{pattern}: there is a file for party {last}, but none for party {lacking}; number the files from 0 \
+             without gaps, or give their number (--parties)"
         ))),
         None => Ok(count),
     }

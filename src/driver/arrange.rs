@@ -1,8 +1,8 @@
 //! The order and scale of components in the output.
 //!
 //! U D and V D⁻¹ are the same factorisation for any positive diagonal D, and so are the components in any order: the
-//! iterations leave both to chance. What is written follows one convention, so that runs can be compared by eye. Penalties on
-//! the factors determine D, which the output then keeps. Checkpoints keep what the iterations work with.
+//! iterations leave both to chance. What is written follows one convention, so that runs can be compared by eye.
+//! Penalties on the factors determine D, which the output then keeps. Checkpoints keep what the iterations work with.
 
 use std::cmp::Reverse;
 

@@ -55,8 +55,8 @@ fn files_with_parties(settings: &Settings) -> [Option<Target<'_>>; 2] {
     ]
 }
 
-/// Refuses the name of an output of parties that was moved: it still refers to the parties' files. One that a killed run left
-/// looks the same, and `--resume` completes it.
+/// Refuses the name of an output of parties that was moved: it still refers to the parties' files. One that a killed
+/// run left looks the same, and `--resume` completes it.
 fn check_moved(settings: &Settings) -> Result<()> {
     let Some(path) = settings.output.as_deref().filter(|path| !path.exists() && !settings.resume) else {
         return Ok(());
@@ -67,8 +67,8 @@ fn check_moved(settings: &Settings) -> Result<()> {
     let own = party_files::beside(path).into_iter().find(|(file, name)| name.generation.is_none() && name.is_own(file));
     let Some((file, _)) = own else { return Ok(()) };
     Err(Error::input(format!(
-        "--output {}: is not there, but {} is, and an output that was moved needs it; choose another name, or remove the files \
-         of the parties",
+        "--output {}: is not there, but {} is, and an output that was moved needs it; choose another name, or remove \
+         the files of the parties",
         path.display(),
         file.display()
     )))

@@ -14,8 +14,8 @@ use crate::warning::warn;
 
 const PLACES: MessageTag = MessageTag::new("places of missing entries", Payload::Data);
 
-/// Parameters of a run beside its options: the checksum of the marks of `--missing FILE`, and where entries are held out, whether the
-/// matrix is sparse.
+/// Parameters of a run beside its options: the checksum of the marks of `--missing FILE`, and where entries are held
+/// out, whether the matrix is sparse.
 pub const MARKS: &str = "missing_checksum";
 pub const HELD_OUT_OF_SPARSE: &str = "holdout_of_sparse";
 
@@ -29,20 +29,22 @@ pub struct Marks {
     pub places: Places,
     /// Of the marks, whatever the format of the file.
     pub checksum: u64,
-    /// Whether rows, and columns, are matched with those of the data by their position, since the file has no names of them.
+    /// Whether rows, and columns, are matched with those of the data by their position, since the file has no names of
+    /// them.
     by_position: [bool; 2],
 }
 
 impl Marks {
-    /// Checks that a matrix in another order of rows or columns than that of its factors (`reordered`) has marks with names.
+    /// Checks that a matrix in another order of rows or columns than that of its factors (`reordered`) has marks with
+    /// names.
     ///
     /// # Errors
     /// If it has none.
     pub fn check_order(&self, file: &str, reordered: [bool; 2]) -> Result<()> {
         if self.by_position.iter().zip(reordered).any(|(by_position, reordered)| *by_position && reordered) {
             return Err(Error::input(format!(
-                "--missing {file}: has no names, and the matrix is in another order than in the run; give the marks with names, or \
-                 the matrix in the order of the run"
+                "--missing {file}: has no names, and the matrix is in another order than in the run; give the marks \
+                 with names, or the matrix in the order of the run"
             )));
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! `--precision auto`: the precision that holds the data, as scikit-learn keeps the type of its input.
 //!
-//! Whole numbers and f32 data are factorised in f32, f64 data in f64. Sums over many terms, Gram matrices and errors are in f64
-//! in either, so the error of the result is the same to [`SAME_ERROR`] of it. The choice depends on the header of the
-//! data and on the settings, which are the same on all ranks.
+//! Whole numbers and f32 data are factorised in f32, f64 data in f64. Sums over many terms, Gram matrices and errors
+//! are in f64 in either, so the error of the result is the same to [`SAME_ERROR`] of it. The choice depends on the
+//! header of the data and on the settings, which are the same on all ranks.
 
 use serde_json::Value;
 

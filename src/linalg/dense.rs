@@ -37,8 +37,8 @@ pub fn gram<T: Real>(f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
 /// Whether X·B and XᵀU are MKL's in this process: an array has no place for it, unlike a sparse block.
 static BY_MKL: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
 
-/// Selects the kernels of the products with all rows of a dense block, for this process. Products with selected rows are
-/// always our own: MKL would need a copy of the rows.
+/// Selects the kernels of the products with all rows of a dense block, for this process. Products with selected rows
+/// are always our own: MKL would need a copy of the rows.
 pub fn select_kernels(kernels: ProductKernels) {
     for (by_mkl, kernel) in BY_MKL.iter().zip([kernels.mul, kernels.tmul]) {
         by_mkl.store(kernel == ProductKernel::Mkl, Ordering::Relaxed);

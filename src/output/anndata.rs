@@ -322,7 +322,8 @@ pub fn is_one(attributes: &Map<String, Value>) -> bool {
     attributes.get("encoding-type").is_some_and(|kind| kind == "anndata")
 }
 
-/// Whether an AnnData file has nothing but the factors, what is told of them, and the names of observations and variables.
+/// Whether an AnnData file has nothing but the factors, what is told of them, and the names of observations and
+/// variables.
 pub fn holds_factors_alone(file: &File) -> bool {
     let own: [(&str, &[&str]); 8] = [
         ("obs", &["_index"]),

@@ -161,8 +161,8 @@ impl Stored {
         Some(lists.collect::<Option<Vec<_>>>()?.concat())
     }
 
-    /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it, or an output to
-    /// which something was added.
+    /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it, or
+    /// an output to which something was added.
     pub fn is_output(&self) -> bool {
         let all_own = match &self.source {
             Source::AnnData(file) => anndata::holds_factors_alone(file),

@@ -112,7 +112,8 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an output that exists and holds anything: what a command makes once, and cannot tell from a file of the user's.
+/// Refuses an output that exists and holds anything: what a command makes once, and cannot tell from a file of the
+/// user's.
 ///
 /// # Errors
 /// Naming `option`, the one that names the file.
@@ -141,7 +142,8 @@ impl Target<'_> {
     pub fn check_party_files(&self) -> Result<()> {
         let Some(path) = self.foreign_party_file() else { return Ok(()) };
         Err(Error::input(format!(
-            "{}: {} has the name of a party's file of this output, but fednmf did not write it; remove it or choose another name",
+            "{}: {} has the name of a party's file of this output, but fednmf did not write it; remove it or choose \
+             another name",
             self.option,
             path.display()
         )))

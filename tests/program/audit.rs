@@ -3,22 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{data, fednmf, npy};
+use crate::common::{data, fednmf, npy, write_npy};
 use serde_json::Value;
 use tempfile::tempdir;
 
 /// Writes rows of bytes as a .npy file.
 fn bytes(path: &Path, rows: usize, cols: usize, entry: impl Fn(usize, usize) -> u8) -> PathBuf {
-    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
-    while (header.len() + 11) % 64 != 0 {
-        header.push(' ');
-    }
-    header.push('\n');
-    let mut all = b"\x93NUMPY\x01\x00".to_vec();
-    all.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
-    all.extend(header.as_bytes());
-    (0..rows).for_each(|i| all.extend((0..cols).map(|j| entry(i, j))));
-    std::fs::write(path, all).unwrap();
+    let entries: Vec<u8> = (0..rows).flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| entry(i, j)).collect();
+    write_npy(path, "|u1", (rows, cols), &entries);
     path.to_path_buf()
 }
 

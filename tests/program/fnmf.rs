@@ -1,9 +1,7 @@
 //! The FNMF family: reference values of independent prototypes, traffic, the definitions of its measures, and parties
 //! that differ, do not participate, or have no data.
 
-use std::path::Path;
-
-use crate::common::{data, factor, fednmf, matrix};
+use crate::common::{data, factor, fednmf, matrix, number, save_npy};
 use fednmf::random::{Cursor, Purpose, Stream};
 use ndarray::{Array2, s};
 use serde_json::Value;
@@ -47,28 +45,13 @@ fn blocks(seed: u64, hetero: f64) -> Array2<f64> {
     u.dot(&v) + Array2::from_shape_simple_fn((clients * rows, n), || (0.1 * cursor.normal()).max(0.0))
 }
 
-/// Writes a matrix as .npy.
-fn save(path: &Path, m: &Array2<f64>) {
-    let head = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}, {}), }}", m.nrows(), m.ncols());
-    let padded = format!("{head:<117}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((padded.len() as u16).to_le_bytes());
-    bytes.extend(padded.as_bytes());
-    bytes.extend(m.iter().flat_map(|x| x.to_le_bytes()));
-    std::fs::write(path, bytes).unwrap();
-}
-
-fn number(summary: &Value, name: &str) -> f64 {
-    summary[name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"))
-}
-
 /// Means over seeds of the sum of RMSDs with the last U and with U refitted.
 fn means(algo: &str, hetero: f64, seeds: &[u64]) -> [f64; 2] {
     let dir = tempdir().unwrap();
     let mut sums = [0.0; 2];
     for &seed in seeds {
         let file = dir.path().join(format!("{seed}.npy"));
-        save(&file, &blocks(seed, hetero));
+        save_npy(&file, &blocks(seed, hetero));
         let line = format!("--algo {algo} --parties 10 -k 10 --eval-every 100000 --seed {seed} --input");
         let summary = fednmf(0, &line).arg(&file).ok();
         for (sum, name) in sums.iter_mut().zip(["rmsd", "rmsd_refit"]) {
@@ -242,7 +225,7 @@ fn measures_are_those_of_the_written_factors() {
     let dir = tempdir().unwrap();
     let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
     let m = blocks(3, 0.0);
-    save(&file, &m);
+    save_npy(&file, &m);
     for algo in ["fnmf", "fedavg", "ipalm", "mur"] {
         let line = format!("--algo {algo} --parties 10 -k 6 --max-iters 5 --input");
         let summary = fednmf(3, &line).arg(&file).arg("--output").arg(&out).ok();
@@ -312,7 +295,7 @@ fn private_components_are_found_and_stay_with_their_client() {
     let dir = tempdir().unwrap();
     let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
     let (m, private) = with_private_components(4);
-    save(&file, &m);
+    save_npy(&file, &m);
     let line = "--algo fnmf --align lap-rho --parties 6 -k 6 --max-iters 30 --local-iters 50 --input";
     let cosine = |a: ndarray::ArrayView1<f64>, b: ndarray::ArrayView1<f64>| {
         a.dot(&b) / (a.dot(&a) * b.dot(&b)).sqrt().max(f64::MIN_POSITIVE)
@@ -337,7 +320,7 @@ fn a_resumed_run_keeps_the_personal_factors() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     let (m, _) = with_private_components(5);
-    save(&file("m.npy"), &m);
+    save_npy(&file("m.npy"), &m);
     for more in ["--align lap-rho --personalize --participation 0.5", "--align sinkhorn --local-tol 1e-4"] {
         let line = format!("--algo fnmf {more} --parties 6 -k 6 --local-iters 7 --max-iters");
         let run = |iters: &str, out: &str| {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{distance, fednmf, matrix};
+use crate::common::{distance, fednmf, matrix, save_npy};
 use fednmf::random::{Purpose, Stream, uniform_factor};
 use ndarray::Array2;
 use tempfile::tempdir;
@@ -14,16 +14,6 @@ fn data(m: usize, n: usize, share: f64) -> Array2<f64> {
     let mut cursor = Stream::new(9, Purpose::Probe, 0).at(0);
     x.iter_mut().filter(|_| cursor.uniform() < share).for_each(|x| *x = f64::NAN);
     x
-}
-
-fn write_npy(path: &Path, x: &Array2<f64>) {
-    let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}, {}), }}", x.nrows(), x.ncols());
-    let header = format!("{header:<117}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
-    bytes.extend(header.as_bytes());
-    bytes.extend(x.iter().flat_map(|x| x.to_le_bytes()));
-    std::fs::write(path, bytes).unwrap();
 }
 
 fn write_mtx(path: &Path, (m, n): (usize, usize), entries: &[(usize, usize, f64)]) {
@@ -99,7 +89,7 @@ fn updates_equal_loops_over_the_observed_entries() {
         };
     for (share, listed) in [(0.15, "missing"), (0.8, "observed")] {
         let m = data(37, 26, share);
-        write_npy(&file("m.npy"), &m);
+        save_npy(&file("m.npy"), &m);
         for algo in ["hals", "mu"] {
             let expected = naive(algo == "mu", &m, 3, 5, 8);
             let line = format!("--algo {algo} --missing nan -k 3 --seed 5 --max-iters 8");
@@ -123,7 +113,7 @@ fn updates_equal_loops_over_the_observed_entries() {
     let mut m = data(20, 12, 0.1);
     m.row_mut(3).fill(f64::NAN);
     m.column_mut(7).fill(f64::NAN);
-    write_npy(&file("m.npy"), &m);
+    save_npy(&file("m.npy"), &m);
     let mut expected = naive(false, &m, 3, 5, 5);
     expected.0.row_mut(3).fill(0.0);
     expected.1.row_mut(7).fill(0.0);
@@ -190,7 +180,7 @@ fn held_out_entries_are_predicted_alike_on_any_number_of_ranks() {
 fn options_that_exclude_missing_entries_are_refused() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("m.npy");
-    write_npy(&path, &data(20, 12, 0.1));
+    save_npy(&path, &data(20, 12, 0.1));
     fednmf(2, "--algo hals --input").arg(&path).refused(&["NaN", "--missing nan"]);
     fednmf(0, "--algo bpp --missing nan --input").arg(&path).refused(&["--missing", "bpp", "hals"]);
     for words in
@@ -201,12 +191,12 @@ fn options_that_exclude_missing_entries_are_refused() {
     }
     fednmf(0, "--missing nan --binarize 0.5 --input").arg(&path).refused(&["--binarize"]);
     fednmf(2, "--algo hals --missing nan --holdout 2 --input").arg(&path).refused(&["--holdout"]);
-    write_npy(&path, &Array2::ones((20, 12)));
+    save_npy(&path, &Array2::ones((20, 12)));
     let missing = dir.path().join("missing.npy");
-    write_npy(&missing, &Array2::ones((12, 20)));
+    save_npy(&missing, &Array2::ones((12, 20)));
     let run = fednmf(2, "--algo hals --input").arg(&path).arg("--missing");
     run.arg(&missing).refused(&["--missing", "12 x 20", "20 x 12"]);
-    write_npy(&missing, &Array2::ones((20, 12)));
+    save_npy(&missing, &Array2::ones((20, 12)));
     fednmf(2, "--algo hals --input").arg(&path).arg("--missing").arg(&missing).refused(&["observed"]);
 }
 
@@ -216,13 +206,13 @@ fn other_entries_are_not_left_out_in_the_name_of_the_run() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let x = data(12, 9, 0.0);
-    write_npy(&at("x.npy"), &x);
+    save_npy(&at("x.npy"), &x);
     let entries: Vec<_> = x.indexed_iter().map(|((i, j), v)| (i, j, *v)).collect();
     write_mtx(&at("x.mtx"), (12, 9), &entries);
     let mask = |places: &[(usize, usize)]| {
         let mut mask = Array2::zeros((12, 9));
         places.iter().for_each(|place| mask[*place] = 1.0);
-        write_npy(&at("mask.npy"), &mask);
+        save_npy(&at("mask.npy"), &mask);
     };
     let run = |options: &str, name: &str| {
         let line = format!("--algo hals -k 2 {options} --output {} --input", at("f.h5").display());
@@ -264,7 +254,7 @@ fn marks_by_position_do_not_follow_a_matrix_in_another_order() {
     std::fs::write(at("turned.csv"), table(&[5, 4, 3, 2, 1, 0])).unwrap();
     let mut mask = Array2::zeros((6, 3));
     mask[[1, 2]] = 1.0;
-    write_npy(&at("mask.npy"), &mask);
+    save_npy(&at("mask.npy"), &mask);
     let line = format!("--algo hals -k 1 --max-iters 5 --missing {} --output", at("mask.npy").display());
     fednmf(0, &line).arg(at("f.h5")).arg("--input").arg(at("x.csv")).ok();
     let evaluate = |name: &str| fednmf(0, "evaluate").arg(at("f.h5")).arg("--input").arg(at(name));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::common::{data, events, factor, fednmf, npy, number, session};
+use crate::common::{data, events, factor, fednmf, npy, number, session, write_npy};
 
 /// Writes a file of these bytes, and returns its path.
 fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
@@ -16,16 +16,9 @@ fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
 
 /// A small .npy of numbers of a type, from their bytes.
 fn numbers(dir: &Path, name: &str, descr: &str, bytes: Vec<u8>) -> PathBuf {
-    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (6, 5), }}");
-    while (header.len() + 11) % 64 != 0 {
-        header.push(' ');
-    }
-    header.push('\n');
-    let mut all = b"\x93NUMPY\x01\x00".to_vec();
-    all.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
-    all.extend(header.as_bytes());
-    all.extend(bytes);
-    write(dir, name, all)
+    let path = dir.join(name);
+    write_npy(&path, descr, (6, 5), &bytes);
+    path
 }
 
 /// A table of 6 × 5 numbers, with a name at the head of each row, written with this many decimals.

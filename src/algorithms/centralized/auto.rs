@@ -2,11 +2,11 @@
 //! that a few exact products cost more than many sketched ones.
 //!
 //! The choice depends on the sizes alone, not on the number of ranks or a clock, because the answer must not depend on
-//! them: it compares the flops of either to an error of 1.01 times the best, the start included. The numbers of iterations are
-//! those of planted matrices (`bench/run choice`, `bench/run regime`): the start that is computed from the data reaches that
-//! error by itself, so HALS needs an iteration or none, but some 19 from random numbers, and DSANLS with d = 10k some 350. On
-//! real data, counted in the same way, DSANLS does not reach it. On sparse data a product costs little more than the sweeps, which
-//! a sketch does not save.
+//! them: it compares the flops of either to an error of 1.01 times the best, the start included. The numbers of
+//! iterations are those of planted matrices (`bench/run choice`, `bench/run regime`): the start that is computed from
+//! the data reaches that error by itself, so HALS needs an iteration or none, but some 19 from random numbers, and
+//! DSANLS with d = 10k some 350. On real data, counted in the same way, DSANLS does not reach it. On sparse data a
+//! product costs little more than the sweeps, which a sketch does not save.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ const WHY_HALS: &str =
     "exact products with several sweeps each and extrapolation reach a good error first at these sizes";
 const WHY_DSANLS: &str = "a dense matrix of this size is sketched many times at the price of one exact product";
 
-/// Iterations to 1.01 times the best error: of extrapolated HALS from random numbers and from a start that is computed from the
-/// data, and of DSANLS.
+/// Iterations to 1.01 times the best error: of extrapolated HALS from random numbers and from a start that is computed
+/// from the data, and of DSANLS.
 const EXACT_FROM_RANDOM: f64 = 19.0;
 const EXACT_FROM_DATA: f64 = 1.0;
 const SKETCHED: f64 = 350.0;

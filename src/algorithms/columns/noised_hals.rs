@@ -275,10 +275,21 @@ fn step<T: Real>(update: &mut FactorUpdate, u: &mut Array2<T>, mut r: Array2<T>,
     to_unit_columns(u);
 }
 
-/// The message of columns (m × n) with the exact V for U, as a party computes it: what an adversary subtracts who knows them.
+/// The message of columns (m × n) with the exact V for U, as a party computes it: what an adversary subtracts who knows
+/// them.
 pub fn term_of(columns: &Array2<f64>, u: &Array2<f64>, clip: Option<f64>) -> Vec<f64> {
+    let bound = ColumnBound { norm: clip.unwrap_or(1.0), all: clip.is_none(), columns: columns.ncols(), rounding: 0.0 };
+    message(columns, u, bound, |v, rhs, g| FactorUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE))
+}
+
+/// The message of a party with these columns (m × n), whose V (n × k) `fit` finds from MᵀU and UᵀU.
+fn message(
+    columns: &Array2<f64>,
+    u: &Array2<f64>,
+    bound: ColumnBound,
+    fit: impl FnOnce(&mut Array2<f64>, &Array2<f64>, &Array2<f64>),
+) -> Vec<f64> {
     let ((m, n), k) = (columns.dim(), u.ncols());
-    let bound = ColumnBound { norm: clip.unwrap_or(1.0), all: clip.is_none(), columns: n, rounding: 0.0 };
     let mut party = Party {
         index: 0,
         cols: 0..n,
@@ -288,7 +299,7 @@ pub fn term_of(columns: &Array2<f64>, u: &Array2<f64>, clip: Option<f64>) -> Vec
     };
     let g = u.t().dot(u);
     party.rhs.assign(&columns.t().dot(u));
-    FactorUpdate::new(true, 1, k).apply(&mut party.v, &party.rhs, &g, Penalty::NONE);
+    fit(&mut party.v, &party.rhs, &g);
     let mut member = NoisedParty {
         norms2: party.block.column_norms2(),
         message: vec![0.0; release_length(m, k)],
@@ -457,31 +468,14 @@ mod tests {
 
     /// The term of a party with these columns, m × n.
     fn term(columns: &Array2<f64>, u: &Array2<f64>, fit: Fit, bound: ColumnBound) -> Vec<f64> {
-        let ((m, n), k) = (columns.dim(), u.ncols());
-        let mut party = Party {
-            index: 0,
-            cols: 0..n,
-            block: Private::new(Block::Dense(columns.clone())),
-            v: Private::new(Order::Components.zeros(n, k)),
-            rhs: Order::Components.zeros(n, k),
-        };
-        let g = u.t().dot(u);
-        party.rhs.assign(&columns.t().dot(u));
-        let mut anything = draws(99);
-        match fit {
-            Fit::Exact => FactorUpdate::new(true, 1, k).apply(&mut party.v, &party.rhs, &g, Penalty::NONE),
-            Fit::Sweep => FactorUpdate::new(false, 1, k).apply(&mut party.v, &party.rhs, &g, Penalty::NONE),
-            Fit::Anything => party.v.iter_mut().for_each(|x| *x = 9.0 * anything.uniform() - 4.0),
-        }
-        let mut member = NoisedParty {
-            norms2: party.block.column_norms2(),
-            message: vec![0.0; release_length(m, k)],
-            weighted: Order::Components.zeros(n, k),
-            product: Order::Components.zeros(m, k),
-            party,
-        };
-        member.term(&u.view(), &g.view(), bound);
-        member.message
+        message(columns, u, bound, |v, rhs, g| {
+            let mut anything = draws(99);
+            match fit {
+                Fit::Exact => FactorUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE),
+                Fit::Sweep => FactorUpdate::new(false, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE),
+                Fit::Anything => v.iter_mut().for_each(|x| *x = 9.0 * anything.uniform() - 4.0),
+            }
+        })
     }
 
     fn distance(a: &[f64], b: &[f64]) -> f64 {
@@ -551,8 +545,8 @@ mod tests {
         assert!((norm - 0.5 * g.iter().map(|x| x * x).sum::<f64>()).abs() < 1e-12 * norm);
     }
 
-    /// The score of a run: how much likelier its releases are with the second data set than with the first, both known. `which`
-    /// is the one that the run has, column 0 of the first of three parties the one that differs.
+    /// The score of a run: how much likelier its releases are with the second data set than with the first, both known.
+    /// `which` is the one that the run has, column 0 of the first of three parties the one that differs.
     fn score(sets: [&Array2<f64>; 2], which: usize, asked: NoiseRequest, seed: u64) -> f64 {
         let ((m, n), k, parties) = (sets[0].dim(), 2, 3);
         let bound = ColumnBound { norm: 1.0, all: true, columns: n, rounding: 1e-9 };
@@ -593,8 +587,8 @@ mod tests {
     const RELEASES: u64 = 4;
     const COLUMNS: usize = 60;
 
-    /// An audit of whole runs by their likelihood ratio, the best attack of whoever knows all but which of two columns is in the
-    /// data. The same audit detects a tenth of the noise.
+    /// An audit of whole runs by their likelihood ratio, the best attack of whoever knows all but which of two columns
+    /// is in the data. The same audit detects a tenth of the noise.
     #[test]
     fn an_audit_of_whole_runs_stays_below_epsilon_and_detects_too_little_noise() {
         // Column 0 is a multiple of either component; the others hold the components where they are.

@@ -143,8 +143,8 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
     Ok(text)
 }
 
-/// Whether a value is a number and nothing else: no code such as 007 or 1E3, and no whole number that a float cannot tell apart from
-/// its neighbours.
+/// Whether a value is a number and nothing else: no code such as 007 or 1E3, and no whole number that a float cannot
+/// tell apart from its neighbours.
 fn is_plain(value: &str) -> bool {
     let digits = value.strip_prefix('-').unwrap_or(value);
     let code = digits.starts_with('0') && digits[1..].starts_with(|c: char| c.is_ascii_digit());

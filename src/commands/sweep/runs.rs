@@ -158,7 +158,8 @@ impl Sweep<'_> {
         Ok(Some(stored.attributes().clone()))
     }
 
-    /// Checks that the file of a finished run has the names of the matrix, which the consensus gets. For rank 0, which knows them.
+    /// Checks that the file of a finished run has the names of the matrix, which the consensus gets. For rank 0, which
+    /// knows them.
     ///
     /// # Errors
     /// If it has others.
@@ -171,7 +172,8 @@ impl Sweep<'_> {
         {
             if differ {
                 return Err(Error::input(format!(
-                    "{}: belongs to another sweep: the matrix now has other names of {what}; give another directory with --output",
+                    "{}: belongs to another sweep: the matrix now has other names of {what}; give another directory \
+                     with --output",
                     path.display()
                 )));
             }

@@ -270,8 +270,8 @@ pub fn rises<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
     fields.into_iter().all(|field| number(field).is_some_and(|x| x > std::mem::replace(&mut before, x)))
 }
 
-/// A name for the user: a doubled quotation mark stands for one. What is not UTF-8 is read as Latin-1, so that different names
-/// stay different.
+/// A name for the user: a doubled quotation mark stands for one. What is not UTF-8 is read as Latin-1, so that
+/// different names stay different.
 pub fn text_of(field: &[u8]) -> String {
     let text = match std::str::from_utf8(field) {
         Ok(text) => text.to_string(),

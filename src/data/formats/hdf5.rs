@@ -220,8 +220,9 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     Ok(Hdf5Matrix::Dense(rows, cols, name, number, raw))
 }
 
-/// The place of a dataset whose numbers stand in the file one after the other, as this machine has them: they are read as those
-/// of a .npy file, which saves the copies of the library. `None` where it has to convert, unpack or put together.
+/// The place of a dataset whose numbers stand in the file one after the other, as this machine has them: they are read
+/// as those of a .npy file, which saves the copies of the library. `None` where it has to convert, unpack or put
+/// together.
 fn in_place(data: &Dataset) -> Option<RawArray> {
     let stored = data.dtype().ok()?;
     let known = [

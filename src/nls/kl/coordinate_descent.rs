@@ -1,10 +1,10 @@
-//! Coordinate descent by Newton steps (Hsieh and Dhillon, Fast Coordinate Descent Methods with Variable Selection for Non-negative
-//! Matrix Factorization, KDD 2011).
+//! Coordinate descent by Newton steps (Hsieh and Dhillon, Fast Coordinate Descent Methods with Variable Selection for
+//! Non-negative Matrix Factorization, KDD 2011).
 //!
-//! Along a coordinate the slope of this objective is concave. Left of its root a Newton step stays left of it. Right of it a step
-//! can pass the root by far, where the original method may rise; but a step to x/2 or more cannot, since the curvature at t is
-//! at most (x/t)² times that at x. Beyond, the slope at the new place decides whether the step is taken or the root of the chord,
-//! which is right of the slope's: the objective never rises.
+//! Along a coordinate the slope of this objective is concave. Left of its root a Newton step stays left of it. Right of
+//! it a step can pass the root by far, where the original method may rise; but a step to x/2 or more cannot, since the
+//! curvature at t is at most (x/t)² times that at x. Beyond, the slope at the new place decides whether the step is
+//! taken or the root of the chord, which is right of the slope's: the objective never rises.
 
 use ndarray::{Array2, ArrayView2};
 
@@ -192,8 +192,8 @@ fn lanes(slices: [&[f64]; 3]) -> ([&[[f64; LANES]]; 3], [&[f64]; 3]) {
     ([a.0, b.0, c.0], [a.1, b.1, c.1])
 }
 
-/// The U ≥ 0 (rows × k) that minimises the divergence of a block M (rows × columns) from U Vᵀ and the penalty on U, for a fixed
-/// V (columns × k).
+/// The U ≥ 0 (rows × k) that minimises the divergence of a block M (rows × columns) from U Vᵀ and the penalty on U, for
+/// a fixed V (columns × k).
 pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
     let (rows, k) = (block.shape().0, v.ncols());
     let v: Vec<T> = v.iter().copied().collect();

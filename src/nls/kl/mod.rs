@@ -1,6 +1,6 @@
-//! Rows of a factor for the generalised Kullback-Leibler divergence: each row x ≥ 0 minimises
-//! Σ_j (f_j − m_j ln f_j) + λ₁ Σ_l x_l + ½λ₂ Σ_l x_l² with the fit f_j = x·y_j, for a fixed other factor Y. Only nonzeros of the
-//! data have a term beside the sums of Y's columns: work ∝ nonzeros × k.
+//! Rows of a factor for the generalised Kullback-Leibler divergence: each row x ≥ 0 minimises Σ_j (f_j − m_j ln f_j) +
+//! λ₁ Σ_l x_l + ½λ₂ Σ_l x_l² with the fit f_j = x·y_j, for a fixed other factor Y. Only nonzeros of the data have a
+//! term beside the sums of Y's columns: work ∝ nonzeros × k.
 
 mod coordinate_descent;
 mod multiplicative;
@@ -26,7 +26,8 @@ pub trait KlUpdate<T: Real>: Clone + Send + 'static {
     fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty);
 }
 
-/// The sums of the columns of Y (rows of `sums.len()` numbers), in f64: they have as many terms as the data has rows or columns.
+/// The sums of the columns of Y (rows of `sums.len()` numbers), in f64: they have as many terms as the data has rows or
+/// columns.
 pub fn column_sums<T: Real>(y: &[T], sums: &mut [f64]) {
     sums.fill(0.0);
     for y in y.chunks_exact(sums.len()) {
@@ -34,8 +35,8 @@ pub fn column_sums<T: Real>(y: &[T], sums: &mut [f64]) {
     }
 }
 
-/// The root t ≥ 0 of λ₂t² + sum t = product: the minimiser of the auxiliary function of multiplicative updates for an entry x,
-/// where product = x Σ_j m_j y_j / f_j and the sum is that of Y's column and λ₁.
+/// The root t ≥ 0 of λ₂t² + sum t = product: the minimiser of the auxiliary function of multiplicative updates for an
+/// entry x, where product = x Σ_j m_j y_j / f_j and the sum is that of Y's column and λ₁.
 fn multiplied(product: f64, sum: f64, l2: f64) -> f64 {
     let root = sum + (sum * sum + 4.0 * l2 * product).sqrt();
     if root > 0.0 { 2.0 * product / root } else { 0.0 }

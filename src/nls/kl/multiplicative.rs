@@ -5,7 +5,8 @@ use crate::linalg::simd::dispatch;
 use crate::linalg::{Block, Real};
 use crate::nls::Penalty;
 
-/// x_l ← x_l (Σ_j m_j y_jl / f_j) / Σ_j y_jl; with penalties the root of a quadratic equation. The objective never rises.
+/// x_l ← x_l (Σ_j m_j y_jl / f_j) / Σ_j y_jl; with penalties the root of a quadratic equation. The objective never
+/// rises.
 #[derive(Debug, Clone)]
 pub struct KlMultiply {
     /// Σ_j m_j y_jl / f_j of one row, in f64, since a row may be long.

@@ -1,6 +1,6 @@
-//! What repeated runs on two neighbouring data sets prove about ε: a lower bound from how well a threshold on a score tells
-//! them apart (Jagielski, Ullman, Oprea, Auditing Differentially Private Machine Learning, NeurIPS 2020). A bound above the
-//! claimed ε refutes the claim; one below it proves nothing.
+//! What repeated runs on two neighbouring data sets prove about ε: a lower bound from how well a threshold on a score
+//! tells them apart (Jagielski, Ullman, Oprea, Auditing Differentially Private Machine Learning, NeurIPS 2020). A bound
+//! above the claimed ε refutes the claim; one below it proves nothing.
 
 /// Thresholds that are tried.
 const THRESHOLDS: usize = 100;
@@ -10,8 +10,8 @@ const THRESHOLDS: usize = 100;
 pub struct LowerBound {
     /// ε of any mechanism.
     pub epsilon: f64,
-    /// μ of a mechanism whose trade-off is that of Gaussian noise (Nasr et al., Tight Auditing of Differentially Private
-    /// Machine Learning, USENIX Security 2023).
+    /// μ of a mechanism whose trade-off is that of Gaussian noise (Nasr et al., Tight Auditing of Differentially
+    /// Private Machine Learning, USENIX Security 2023).
     pub mu: f64,
 }
 
@@ -76,8 +76,9 @@ fn quantile(p: f64) -> f64 {
     root(|x| 0.5 * libm::erfc((0.5 - x) * 80.0 / std::f64::consts::SQRT_2) >= p).mul_add(80.0, -40.0)
 }
 
-/// A lower bound on ε at `delta` from scores of runs with and without the difference. Scores of the runs with it should be
-/// higher. Every second score chooses the threshold, the others are counted. The bound is wrong with probability `error`.
+/// A lower bound on ε at `delta` from scores of runs with and without the difference. Scores of the runs with it should
+/// be higher. Every second score chooses the threshold, the others are counted. The bound is wrong with probability
+/// `error`.
 pub fn lower_bound(with: &[f64], without: &[f64], delta: f64, error: f64) -> LowerBound {
     let half = |scores: &[f64], first: usize| {
         let mut half: Vec<f64> = scores.iter().skip(first).step_by(2).copied().collect();

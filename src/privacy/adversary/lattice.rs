@@ -1,12 +1,13 @@
 //! Whole numbers from few linear equations, by lattice reduction.
 //!
-//! e equations with known real coefficients leave n − e of n unknowns free. If these are whole numbers from a small range, an
-//! equation with b bits of precision rules out all but one in 2ᵇ of their values, so that a few equations determine them.
-//! Elimination writes e unknowns as a − D x with the free unknowns x; that a and D x differ by a whole number is a lattice
-//! problem in the free unknowns and a few of the others (Lagarias, Odlyzko 1985; Kannan 1987), which is the same for all rows of
-//! the data. The basis is reduced once by LLL (Lenstra, Lenstra, Lovász 1982, with floating-point Gram-Schmidt), and each row is
-//! the nearest lattice point to a target (Babai 1986, then a short enumeration). If rows are left, the basis is reduced by blocks
-//! (BKZ; Schnorr, Euchner 1994) and they are tried again.
+//! e equations with known real coefficients leave n − e of n unknowns free. If these are whole numbers from a small
+//! range, an equation with b bits of precision rules out all but one in 2ᵇ of their values, so that a few equations
+//! determine them. Elimination writes e unknowns as a − D x with the free unknowns x; that a and D x differ by a whole
+//! number is a lattice problem in the free unknowns and a few of the others (Lagarias, Odlyzko 1985; Kannan 1987),
+//! which is the same for all rows of the data. The basis is reduced once by LLL (Lenstra, Lenstra, Lovász 1982, with
+//! floating-point Gram-Schmidt), and each row is the nearest lattice point to a target (Babai 1986, then a short
+//! enumeration). If rows are left, the basis is reduced by blocks (BKZ; Schnorr, Euchner 1994) and they are tried
+//! again.
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
@@ -301,8 +302,8 @@ impl Basis {
         }
     }
 
-    /// Block Korkine-Zolotarev reduction (Schnorr, Euchner 1994): the first vector of each block of `block` vectors becomes the
-    /// shortest one of its projected lattice, in at most `tours` passes.
+    /// Block Korkine-Zolotarev reduction (Schnorr, Euchner 1994): the first vector of each block of `block` vectors
+    /// becomes the shortest one of its projected lattice, in at most `tours` passes.
     fn bkz(&mut self, block: usize, tours: usize) {
         let n = self.rows.len();
         for _ in 0..tours {
@@ -325,8 +326,8 @@ impl Basis {
         }
     }
 
-    /// The combination of the vectors `k..end` whose projection is the shortest, if it is shorter than vector k by more than
-    /// LLL would gain; by enumeration.
+    /// The combination of the vectors `k..end` whose projection is the shortest, if it is shorter than vector k by more
+    /// than LLL would gain; by enumeration.
     fn shortest(&self, k: usize, end: usize) -> Option<Vec<i64>> {
         let d = end - k;
         let (mut at, mut centre, mut step) = (vec![0.0f64; d], vec![0.0; d], vec![0.0; d]);
@@ -364,8 +365,8 @@ impl Basis {
         best
     }
 
-    /// Makes a combination of the vectors from k on the vector k of the same lattice: Euclid's algorithm on the coefficients,
-    /// whose greatest common divisor is 1.
+    /// Makes a combination of the vectors from k on the vector k of the same lattice: Euclid's algorithm on the
+    /// coefficients, whose greatest common divisor is 1.
     fn insert(&mut self, k: usize, mut combination: Vec<i64>) {
         loop {
             let nonzero = || (0..combination.len()).filter(|&i| combination[i] != 0);

@@ -1,12 +1,13 @@
-//! Estimates of columns from noised sums, with the variance of the noise known: the maximum of the posterior for a normal
-//! prior with limits. V is an unknown too, but a function of the columns and of U, which is public, so the estimates
-//! alternate between both.
+//! Estimates of columns from noised sums, with the variance of the noise known: the maximum of the posterior for a
+//! normal prior with limits. V is an unknown too, but a function of the columns and of U, which is public, so the
+//! estimates alternate between both.
 
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 use super::dynamics::divide;
 
-/// What was seen in an iteration: sums with a term for each column, with noise of the same standard deviation on each entry.
+/// What was seen in an iteration: sums with a term for each column, with noise of the same standard deviation on each
+/// entry.
 #[derive(Debug, Clone)]
 pub struct NoisedStep {
     /// U before the update by these sums, m × k.
@@ -29,8 +30,8 @@ pub struct Prior {
 /// Rounds of alternation; later ones change nothing that matters.
 const ROUNDS: usize = 30;
 
-/// All columns (m × n) from the sums of all steps, in any order. `first` is a guess, `fit` computes V (n × k) for columns and U.
-/// `None` if the equations cannot be solved.
+/// All columns (m × n) from the sums of all steps, in any order. `first` is a guess, `fit` computes V (n × k) for
+/// columns and U. `None` if the equations cannot be solved.
 pub fn columns(
     steps: &[NoisedStep],
     first: &Array2<f64>,

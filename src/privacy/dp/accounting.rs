@@ -70,8 +70,8 @@ impl PrivacyLoss {
     }
 }
 
-/// The smallest proven ε at this δ of mechanisms of all kinds one after the other: Gaussian ones by their exact trade-off,
-/// pure ones by the sum of their Rényi divergences, each kind at its own share of δ.
+/// The smallest proven ε at this δ of mechanisms of all kinds one after the other: Gaussian ones by their exact
+/// trade-off, pure ones by the sum of their Rényi divergences, each kind at its own share of δ.
 pub fn composition(losses: impl Iterator<Item = (PrivacyLoss, f64)>) -> f64 {
     let (mut mu2, mut gaussian_delta) = (0.0, 0.0);
     let (mut pure, mut pure_delta, mut simple) = (Vec::new(), 0.0, 0.0);
@@ -189,8 +189,8 @@ mod tests {
         assert!(bound >= exact && bound < 1.15 * exact, "{bound} {exact}");
     }
 
-    /// The privacy loss ln p/q of discrete mechanisms as a distribution on a grid, rounded up, and its convolutions: ε of
-    /// their composition by the definition of δ (Koskela, Jälkö, Honkela, AISTATS 2020).
+    /// The privacy loss ln p/q of discrete mechanisms as a distribution on a grid, rounded up, and its convolutions: ε
+    /// of their composition by the definition of δ (Koskela, Jälkö, Honkela, AISTATS 2020).
     fn by_convolution(mechanisms: &[Vec<(f64, f64)>], delta: f64) -> f64 {
         const STEP: f64 = 1e-3;
         let mut total: std::collections::BTreeMap<i64, f64> = [(0, 1.0)].into();

@@ -1,9 +1,9 @@
 //! The privacy budget of data over all runs on it: what a `--budget` file keeps.
 //!
 //! A run is kept with the loss of its mechanism, so that runs compose as the releases of one run do: Gaussian noise by
-//! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi divergences.
-//! Runs that files of version 1 keep have an epsilon alone; it is added (Dwork and Roth, The Algorithmic Foundations of
-//! Differential Privacy, 2014, theorem 3.16). Deltas add up in both cases.
+//! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi
+//! divergences. Runs that files of version 1 keep have an epsilon alone; it is added (Dwork and Roth, The Algorithmic
+//! Foundations of Differential Privacy, 2014, theorem 3.16). Deltas add up in both cases.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +36,8 @@ pub struct Charge {
     pub loss: Option<RunLoss>,
     /// Whether the run has ended, so that `epsilon` is what it spent and not what it may spend.
     pub ended: bool,
-    /// Whether the run was resumed after it ended without a word (a killed process). How much had left the parties is not known, so
-    /// that all that was reserved stays spent.
+    /// Whether the run was resumed after it ended without a word (a killed process). How much had left the parties is
+    /// not known, so that all that was reserved stays spent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub killed: bool,
 }

@@ -125,8 +125,8 @@ fn a_release_is_private_and_one_with_less_noise_is_not() {
     }
 }
 
-/// An empirical lower bound on ε shows something at a loose ε, stays below the claimed one, and is above it where the noise is
-/// a tenth of what it should be.
+/// An empirical lower bound on ε shows something at a loose ε, stays below the claimed one, and is above it where the
+/// noise is a tenth of what it should be.
 #[test]
 fn an_audit_stays_below_epsilon_and_detects_too_little_noise() {
     const LOOSE: f64 = 4.0;
@@ -145,9 +145,9 @@ fn an_audit_stays_below_epsilon_and_detects_too_little_noise() {
     }
 }
 
-/// Whatever the message, a release is a whole number of steps, so that its last bits tell nothing of the message (Mironov, On
-/// Significance of the Least Significant Bits for Differential Privacy, CCS 2012), in either precision and also around a
-/// reference.
+/// Whatever the message, a release is a whole number of steps, so that its last bits tell nothing of the message
+/// (Mironov, On Significance of the Least Significant Bits for Differential Privacy, CCS 2012), in either precision and
+/// also around a reference.
 #[test]
 fn releases_lie_on_the_grid_whatever_the_message() {
     for bound in [Bound::Box, Bound::Units(2), Bound::Ball(0.3), Bound::Columns(COLUMNS)] {

@@ -286,11 +286,9 @@ pub fn events(trace: &Path) -> Vec<Value> {
     text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
 }
 
-/// Some of the digits as a .npy of bytes.
-pub fn npy(dir: &Path, name: &str, rows: std::ops::Range<usize>) -> PathBuf {
-    let all = std::fs::read(data("digits.npy")).unwrap();
-    let entries = &all[all.len() - 1797 * 64..][rows.start * 64..rows.end * 64];
-    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({}, 64), }}", rows.len());
+/// Writes a .npy of rows × columns numbers of a type (`<f8`), from their bytes in row order.
+pub fn write_npy(path: &Path, descr: &str, (rows, cols): (usize, usize), entries: &[u8]) {
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
     while (header.len() + 11) % 64 != 0 {
         header.push(' ');
     }
@@ -299,8 +297,21 @@ pub fn npy(dir: &Path, name: &str, rows: std::ops::Range<usize>) -> PathBuf {
     bytes.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
     bytes.extend(header.as_bytes());
     bytes.extend(entries);
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Writes a matrix as a .npy in f64.
+pub fn save_npy(path: &Path, x: &Array2<f64>) {
+    let entries: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    write_npy(path, "<f8", x.dim(), &entries);
+}
+
+/// Some of the digits as a .npy of bytes.
+pub fn npy(dir: &Path, name: &str, rows: std::ops::Range<usize>) -> PathBuf {
+    let all = std::fs::read(data("digits.npy")).unwrap();
+    let entries = &all[all.len() - 1797 * 64..][rows.start * 64..rows.end * 64];
     let path = dir.join(name);
-    std::fs::write(&path, bytes).unwrap();
+    write_npy(&path, "|u1", (rows.len(), 64), entries);
     path
 }
 

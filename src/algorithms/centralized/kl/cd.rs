@@ -1,5 +1,5 @@
-//! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a row in turn,
-//! which never raises the objective, several times for each half of an iteration.
+//! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a
+//! row in turn, which never raises the objective, several times for each half of an iteration.
 
 use super::MESSAGES;
 use crate::algorithms::cost::{Cost, Workload};
@@ -53,9 +53,8 @@ impl Method for KlCdArgs {
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        // What the factors say of an entry, then for each coordinate a ratio, slope, curvature and the new fit; about every second
-        // step has its slope checked.
-        let mut cost = super::cost(workload, ranks, 2.0 + 9.0 * self.inner_sweeps as f64);
+        // What the factors say of an entry; then for each coordinate a ratio, its share in slope and curvature, and the new fit.
+        let mut cost = super::cost(workload, ranks, 2.0 + 7.0 * self.inner_sweeps as f64);
         // What is known of the other factor at the nonzeros of a row.
         cost.factors += (size_of::<f64>() * workload.m.max(workload.n) * workload.k) as f64;
         Ok(Some(cost))

@@ -1,8 +1,8 @@
 //! Factorisations for the generalised Kullback-Leibler divergence: counts rather than measurements,
 //! min Σ m log(m / (u·v)) − m + u·v and the penalties on U and V.
 //!
-//! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]. The other factor is gathered whole for
-//! each half of an iteration, U then V with the new U; the methods differ in the update of a row.
+//! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]. The other factor is gathered
+//! whole for each half of an iteration, U then V with the new U; the methods differ in the update of a row.
 
 pub mod cd;
 pub mod mu;

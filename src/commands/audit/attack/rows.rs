@@ -58,7 +58,8 @@ pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The mean V of the hidden parties (n × k): the last sum less what the own parties added to it, where V is a plain mean.
+/// The mean V of the hidden parties (n × k): the last sum less what the own parties added to it, where V is a plain
+/// mean.
 fn without_own(seen: &Seen, shared: &Array2<f64>) -> Result<Option<Array2<f64>>> {
     let (view, shape) = (&seen.views[0], shared.dim());
     let is_boolean = seen.algorithm().starts_with("felb");
