@@ -10,6 +10,7 @@ pub mod commands;
 pub mod data;
 pub mod driver;
 pub mod error;
+pub mod file_lock;
 pub mod hdf5_probe;
 pub mod host;
 pub mod library;

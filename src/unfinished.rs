@@ -1,16 +1,49 @@
 //! Files that get their name when they are complete: until then they have a temporary one beside it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex};
 
-/// The temporary name beside `path`. It is always the same, so the next run overwrites what a killed one left, and
-/// one that no file of a user has.
+use sha2::{Digest as _, Sha256};
+
+use crate::host;
+
+/// What the name of an unfinished file ends with.
+const SUFFIX: &str = ".fednmf-part";
+
+/// The start of a digest of the machine's name: several machines may write to a directory.
+static MACHINE: LazyLock<String> = LazyLock::new(|| {
+    let digest = Sha256::digest(host::name().unwrap_or_default().as_bytes());
+    digest[..3].iter().map(|byte| format!("{byte:02x}")).collect()
+});
+
+/// Directories in which this process has removed what killed ones left.
+static TIDIED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// The temporary name beside `path`, which no other process has.
 pub fn part_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".fednmf-part");
+    name.push(format!(".{}-{}{SUFFIX}", *MACHINE, std::process::id()));
     path.with_file_name(name)
+}
+
+/// Removes the unfinished files of processes of this machine that are gone, once for each directory.
+fn tidy(directory: &Path) {
+    let is_new = TIDIED.lock().is_ok_and(|mut tidied| tidied.insert(directory.to_path_buf()));
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten().take_while(|_| is_new) {
+        let name = entry.file_name();
+        let process = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(SUFFIX)?.rsplit_once(&format!(".{}-", *MACHINE)))
+            .and_then(|(_, process)| process.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = fs::remove_file(entry.path()); // It may be another user's.
+        }
+    }
 }
 
 /// Who may read a file.
@@ -22,12 +55,13 @@ pub enum Access {
     OwnerOnly,
 }
 
-/// Creates the file under its temporary name. What a killed run left there is removed; a link is never followed.
+/// Creates the file under its temporary name. What killed runs left is removed; a link is never followed.
 ///
 /// # Errors
 /// If it cannot be created.
 pub fn create_part(path: &Path, access: Access) -> io::Result<fs::File> {
     let part = part_of(path);
+    tidy(directory(path));
     if fs::symlink_metadata(&part).is_ok_and(|found| !found.is_dir()) {
         fs::remove_file(&part)?;
     }
@@ -71,5 +105,27 @@ mod tests {
         assert_eq!(failed.unwrap_err().to_string(), "full");
         assert_eq!(fs::read(&path).unwrap(), b"first");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed_and_what_others_write_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let own = part_of(&path).to_string_lossy().into_owned();
+        let of =
+            |process: u32| own.replace(&format!("-{}{SUFFIX}", std::process::id()), &format!("-{process}{SUFFIX}"));
+        let dead = of(child.id());
+        // Process 1 is alive; another machine's cannot be asked.
+        let kept = [of(1), dead.replace(&*MACHINE, "000000"), dir.path().join("a.fednmf-part").display().to_string()];
+        for name in kept.iter().chain([&dead]) {
+            fs::write(name, "part").unwrap();
+        }
+        std::os::unix::fs::symlink(dir.path().join("target"), &own).unwrap();
+        replace(&path, Access::OwnerOnly, |out| out.write_all(b"whole")).unwrap();
+        assert!(!Path::new(&dead).exists() && kept.iter().all(|name| Path::new(name).exists()));
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        assert!(!dir.path().join("target").exists(), "the link was followed");
     }
 }

@@ -80,6 +80,31 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
     }
 }
 
+/// Checks that the names beside a matrix are as many as its rows and columns (before `--transpose`): a directory and
+/// HDF5 have them in lists of their own, from which lines may be missing.
+///
+/// # Errors
+/// With both numbers.
+pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Result<()> {
+    let names = if Path::new(path).is_dir() {
+        of_directory(Path::new(path))
+    } else if is_hdf5_name(path) && hdf5_probe::run(Content::Names, path, None).is_ok() {
+        of_file(path, dataset)
+    } else {
+        return Ok(());
+    };
+    for (what, names, length) in [("row", &names.rows, rows), ("column", &names.columns, cols)] {
+        if let Some(names) = names.as_ref().filter(|names| names.len() != length) {
+            return Err(Error::input(format!(
+                "{path}: has {} names of {what}s, but the matrix has {length} {what}s; names and matrix do not belong \
+                 together, or one of them is incomplete",
+                names.len()
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The names in the `{party}` file of a party; none if it has no file.
 pub fn of_party(pattern: &str, party: usize, spec: &InputSpec) -> Names {
     party_path(pattern, party).map_or_else(Names::default, |path| of_path(&path, spec))

@@ -8,6 +8,7 @@ use crate::comm::{Communicator, Parties};
 use crate::data::distribute::files::PlacedFile;
 use crate::data::formats::detect::read_header;
 use crate::data::formats::file::MatrixFile;
+use crate::data::formats::fimi::Items;
 use crate::data::formats::values::Values;
 use crate::data::header::Header;
 use crate::data::messages::HEADERS;
@@ -85,7 +86,12 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
 }
 
 fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> Result<MatrixFile> {
-    let found = if comm.is_root() { read_header(path, dataset, spec.table, spec.private).map(Some) } else { Ok(None) };
+    let found = || {
+        let file = read_header(path, dataset, spec.table, spec.private)?;
+        names::check(path, dataset, file.rows, file.cols)?;
+        Ok(Some(file))
+    };
+    let found = if comm.is_root() { found() } else { Ok(None) };
     let Some(mut file) = comm.broadcast_value(HEADERS, comm.agree_on_error(found)?) else {
         return Err(Error::failed("rank 0 did not read the header"));
     };
@@ -134,6 +140,7 @@ fn party_files(
                 let count = file.count(0, 1, false)?;
                 file.set_counts(vec![count])?;
             }
+            names::check(&path, dataset, file.rows, file.cols)?;
             let names = shared_names(spec, &path);
             files.push((file, names.as_deref().map(digest)));
         }
@@ -234,7 +241,12 @@ fn digest(names: &[String]) -> String {
 }
 
 /// Places the files in the matrix, and derives its header.
-fn stack(spec: &InputSpec, files: Vec<(MatrixFile, Option<usize>)>) -> Result<(Vec<PlacedFile>, Header)> {
+fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Result<(Vec<PlacedFile>, Header)> {
+    // The items of transactions are numbers that mean the same in all files, whichever of them a file has.
+    let items = files.iter().filter_map(|(file, _)| file.items()).reduce(Items::merge);
+    if let Some(items) = items {
+        files.iter_mut().for_each(|(file, _)| file.widen(items));
+    }
     let mut placed: Vec<PlacedFile> = Vec::with_capacity(files.len());
     let (mut rows, mut cols) = (0, 0);
     let mut stored = Some(0u64);

@@ -72,7 +72,9 @@ impl<T: Real> Driver<T> {
             trajectory.merges_traced = order.len();
         }
         event["bytes_sent"] = comm.ledger().algorithm_total().mpi_bytes.into();
-        comm.agree_on_error(self.trace.write(&event))?;
+        // The first evaluation of a resumed run may be in the trace already.
+        let recorded = self.trace.evaluated_at() == Some(trajectory.iteration);
+        comm.agree_on_error(if recorded { Ok(()) } else { self.trace.write(&event) })?;
         let shown = self.leading.leading(|key| trajectory.value(key));
         self.progress.iteration(trajectory.iteration, trajectory.seconds, &shown);
         Ok(())

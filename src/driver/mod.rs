@@ -11,7 +11,6 @@ mod budget;
 mod checkpoint;
 mod checks;
 mod evaluate;
-mod file_lock;
 mod finish;
 mod init_file;
 mod iterate;

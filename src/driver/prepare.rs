@@ -198,7 +198,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
         );
     }
     budget::reserve(&settings, comm, parties, algorithm.private_releases())?;
-    let trace = open_trace(&settings, comm, resuming, &start)?;
+    let trace = open_trace(&settings, comm, resuming.then_some(trajectory.iteration), &start)?;
     identity.insert(kernels::USED.into(), kernels::names(kernels));
     let checkpoint = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
     let remembers = settings.output.is_some();
@@ -442,6 +442,10 @@ fn identity<T: Real>(settings: &Settings, header: &Header, divided: &Divided<T>)
     identity.insert("m".into(), header.rows.into());
     identity.insert("n".into(), header.cols.into());
     identity.insert("split".into(), divided.split.clone().into());
+    if settings.description().partition.is_private() {
+        // Without --parties or files of parties there is one for each rank.
+        identity.insert("parties".into(), divided.parties.count.into());
+    }
     identity.insert("checksum".into(), checksum(settings, &divided.loaded));
     identity
 }
@@ -555,9 +559,9 @@ fn check_replaced(
 }
 
 /// Opens the trace on rank 0, or at each owner of a rank, and writes its start event. Collective.
-fn open_trace(settings: &Settings, comm: &Communicator, append: bool, start: &Value) -> Result<Trace> {
+fn open_trace(settings: &Settings, comm: &Communicator, resumed_from: Option<usize>, start: &Value) -> Result<Trace> {
     watchdog::enter("opening the trace");
-    let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.reports()), append);
+    let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.reports()), resumed_from);
     let mut trace = comm.agree_on_error(trace)?;
     if metadata::needs_history(settings) {
         trace = trace.in_memory();

@@ -31,6 +31,8 @@ const OBS: &str = "obsm/X_nmf";
 const VAR: &str = "varm/NMF";
 /// Everything else.
 const ABOUT: &str = "uns/nmf";
+/// The attribute of it with the number of its members.
+const MEMBERS: &str = "fednmf_members";
 
 /// What the provenance says of rows and columns of the matrix that have no names.
 pub const NUMBERED_ROWS: &str = "numbered_rows";
@@ -111,7 +113,9 @@ impl<'a> Sheet<'a> {
                 let group = file.create_group(name)?;
                 label(&group, "dict", "0.1.0")?;
             }
-            tree(&file.create_group(ABOUT)?, &about)
+            let group = file.create_group(ABOUT)?;
+            tree(&group, &about)?;
+            group.new_attr::<u64>().create(MEMBERS)?.write_scalar(&group.len())
         };
         write().map_err(|e| writer.failed(e))?;
         Ok(Sheet { rows: None, writer, annotations, lengths: [0; 2] })
@@ -340,7 +344,11 @@ pub fn holds_factors_alone(file: &File) -> bool {
         let own = own.iter().find(|(name, _)| name == group);
         own.zip(members.ok()).is_some_and(|((_, own), members)| members.iter().all(|name| own.contains(&&**name)))
     };
-    file.member_names().is_ok_and(|groups| groups.iter().all(known))
+    let is_complete = |about: Group| {
+        let members = about.attr(MEMBERS).and_then(|members| members.read_scalar::<u64>());
+        members.is_ok_and(|members| members == about.len())
+    };
+    file.member_names().is_ok_and(|groups| groups.iter().all(known)) && file.group(ABOUT).is_ok_and(is_complete)
 }
 
 /// The contents of `uns/nmf`: what other formats have as root attributes.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::checksum;
 use crate::data::formats::hdf5_real;
 use crate::error::{Error, Result};
+use crate::file_lock::FileLock;
 use crate::linalg::Real;
 use crate::output::checksum::Checksum;
 use crate::output::plan::{Matrix, block_rows};
@@ -72,6 +73,8 @@ pub struct Writer {
 pub struct Part {
     path: PathBuf,
     published: bool,
+    /// Of an existing file that is changed.
+    lock: Option<FileLock>,
 }
 
 impl Drop for Part {
@@ -86,7 +89,7 @@ impl Drop for Part {
 impl Part {
     /// A file to be published at `path`.
     pub(super) fn new(path: &Path) -> Self {
-        Part { path: path.to_path_buf(), published: false }
+        Part { path: path.to_path_buf(), published: false, lock: None }
     }
 
     /// The final name.
@@ -101,6 +104,7 @@ impl Part {
     pub fn publish(mut self) -> Result<()> {
         fs::rename(part_of(&self.path), &self.path).map_err(|e| unwritten(&self.path, e))?;
         self.published = true;
+        self.lock = None;
         // The rename must be on disk before anything relies on it.
         fs::File::open(directory(&self.path)).and_then(|d| d.sync_all()).map_err(|e| unwritten(&self.path, e))
     }
@@ -119,12 +123,15 @@ impl Writer {
         Ok(Writer { file, part })
     }
 
-    /// Opens a copy of the file at `path`, which the finished copy replaces.
+    /// Opens a copy of the file at `path`, which the finished copy replaces. Others wait until then, lest what they add be
+    /// lost.
     ///
     /// # Errors
-    /// If it cannot be copied or opened.
+    /// If it cannot be locked, copied or opened.
     pub(super) fn copy(path: &Path) -> Result<Self> {
-        let part = Part::new(path);
+        let lock = FileLock::acquire(path).map_err(|e| unwritten(path, e))?;
+        let mut part = Part::new(path);
+        part.lock = Some(lock);
         create_part(path, Access::OwnerOnly)
             .and_then(|_| fs::copy(path, part_of(path)))
             .map_err(|e| unwritten(path, e))?;

@@ -27,6 +27,12 @@ pub struct Archive {
     zip: ManuallyDrop<ZipWriter<BufWriter<File>>>,
     part: Part,
     attributes: Map<String, Value>,
+    members: usize,
+}
+
+/// The comment of an archive of so many members, which other programs that write it again leave out.
+fn comment(members: usize) -> String {
+    format!("fednmf: {members} arrays")
 }
 
 fn options() -> SimpleFileOptions {
@@ -42,11 +48,12 @@ impl Archive {
         let part = Part::new(path);
         let file = create_part(path, access).map_err(|e| unwritten(path, e))?;
         let zip = ManuallyDrop::new(ZipWriter::new(BufWriter::with_capacity(1 << 20, file)));
-        Ok(Archive { zip, part, attributes })
+        Ok(Archive { zip, part, attributes, members: 0 })
     }
 
     fn member(&mut self, name: &str, descr: &str, shape: &str) -> std::io::Result<()> {
         self.zip.start_file(format!("{name}.npy"), options())?;
+        self.members += 1;
         npy::write_header(&mut *self.zip, descr, shape)
     }
 
@@ -111,7 +118,8 @@ impl Archive {
         let attributes = std::mem::take(&mut self.attributes);
         let scalars = attributes.iter().filter_map(|(name, value)| Some((name, Scalar::from_json(value)?)));
         let mut written = scalars.into_iter().try_for_each(|(name, value)| self.scalar(name, value));
-        let Archive { zip, part, .. } = self;
+        let Archive { mut zip, part, members, .. } = self;
+        written = written.and_then(|()| zip.set_comment(comment(members)).map_err(std::io::Error::from));
         if written.is_ok() {
             let closed = ManuallyDrop::into_inner(zip).finish().map_err(std::io::Error::from);
             written = closed
@@ -138,6 +146,8 @@ struct Member {
 pub struct Matrices {
     file: File,
     members: Vec<Member>,
+    /// Whether the archive is as fednmf wrote it.
+    is_own: bool,
 }
 
 /// Bytes read of each member first: enough for any header and any scalar.
@@ -207,7 +217,13 @@ impl Matrices {
                 _ => {}
             }
         }
-        Ok((Matrices { file: open()?, members }, attributes))
+        let is_own = zip.comment() == comment(zip.len()).as_bytes();
+        Ok((Matrices { file: open()?, members, is_own }, attributes))
+    }
+
+    /// Whether nothing was added to the archive or removed from it since fednmf wrote it.
+    pub fn is_own(&self) -> bool {
+        self.is_own
     }
 
     fn find(&self, name: &str) -> Option<&Member> {

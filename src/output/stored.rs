@@ -166,14 +166,9 @@ impl Stored {
     pub fn is_output(&self) -> bool {
         let all_own = match &self.source {
             Source::AnnData(file) => anndata::holds_factors_alone(file),
-            Source::Hdf5(file) => {
-                let is_own = |name: &String| {
-                    let attributes = file.dataset(name).and_then(|dataset| dataset.attr_names());
-                    attributes.is_ok_and(|names| names.iter().any(|name| name == checksum::SUMS))
-                };
-                file.member_names().is_ok_and(|names| names.iter().all(is_own))
-            }
-            Source::Npz(_) => true,
+            // Any change leaves the checksum behind.
+            Source::Hdf5(_) => self.sealed,
+            Source::Npz(matrices) => matrices.is_own(),
         };
         all_own && ["version", "git"].iter().all(|name| self.attributes.contains_key(*name))
     }

@@ -13,28 +13,37 @@ use crate::error::{Error, Result};
 pub struct Trace {
     to: Option<(File, PathBuf)>,
     events: Option<Vec<Value>>,
+    evaluated_at: Option<u64>,
 }
 
 impl Trace {
-    /// Truncates the file, or appends to it after cutting off a last line that a killed run left incomplete. Without a
-    /// path, events are dropped.
+    /// Truncates the file or, for a run that continues from the iteration `resumed_from`, appends to it. A killed run
+    /// may have left evaluations of later iterations, which the resumed run repeats, and an incomplete last line; they
+    /// are removed. Without a path, events are dropped.
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn open(path: Option<&Path>, append: bool) -> Result<Self> {
+    pub fn open(path: Option<&Path>, resumed_from: Option<usize>) -> Result<Self> {
         let Some(path) = path else { return Ok(Trace::default()) };
-        let open = || -> std::io::Result<File> {
+        let append = resumed_from.is_some();
+        let open = || -> std::io::Result<(File, Option<u64>)> {
             let mut file = OpenOptions::new().read(append).write(true).create(true).truncate(!append).open(path)?;
-            // Pipes and devices cannot be truncated.
-            if append && file.metadata()?.is_file() {
-                cut_torn_line(&mut file)?;
-            }
-            Ok(file)
+            let evaluated_at = match resumed_from {
+                // Pipes and devices cannot be truncated.
+                Some(iteration) if file.metadata()?.is_file() => remove_later(&mut file, iteration as u64)?,
+                _ => None,
+            };
+            Ok((file, evaluated_at))
         };
-        let file = open().map_err(|e| {
+        let (file, evaluated_at) = open().map_err(|e| {
             Error::input(format!("{}: the trace cannot be opened ({e}); check the directory", path.display()))
         })?;
-        Ok(Trace { to: Some((file, path.to_path_buf())), events: None })
+        Ok(Trace { to: Some((file, path.to_path_buf())), events: None, evaluated_at })
+    }
+
+    /// The last iteration whose evaluation the file had when it was opened.
+    pub fn evaluated_at(&self) -> Option<usize> {
+        self.evaluated_at.map(|iteration| iteration as usize)
     }
 
     /// Holds the events in memory too, for [`Trace::events`].
@@ -64,23 +73,27 @@ impl Trace {
     }
 }
 
-/// Truncates the file after its last line feed and seeks to its end.
-fn cut_torn_line(file: &mut File) -> std::io::Result<()> {
-    let mut end = file.seek(SeekFrom::End(0))?;
-    let mut block = [0u8; 4096];
-    while end > 0 {
-        let start = end.saturating_sub(block.len() as u64);
-        let read = &mut block[..(end - start) as usize];
-        file.seek(SeekFrom::Start(start))?;
-        file.read_exact(read)?;
-        if let Some(feed) = read.iter().rposition(|&b| b == b'\n') {
-            end = start + feed as u64 + 1;
-            break;
+/// Removes evaluations after this iteration and an incomplete last line, and seeks to the end. Returns the last iteration
+/// whose evaluation remains.
+fn remove_later(file: &mut File, iteration: u64) -> std::io::Result<Option<u64>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    bytes.truncate(bytes.iter().rposition(|&b| b == b'\n').map_or(0, |feed| feed + 1));
+    let (mut kept, mut evaluated_at) = (Vec::with_capacity(bytes.len()), None);
+    for line in bytes.split_inclusive(|&b| b == b'\n') {
+        let event: Value = serde_json::from_slice(line).unwrap_or_default();
+        let evaluated = event["iter"].as_u64().filter(|_| event["event"] == "iter");
+        if evaluated.is_none_or(|at| at <= iteration) {
+            kept.extend_from_slice(line);
+            evaluated_at = evaluated_at.max(evaluated);
         }
-        end = start;
     }
-    file.set_len(end)?;
-    file.seek(SeekFrom::Start(end)).map(|_| ())
+    // What stays in its place is not written again, so that a kill in between cannot lose it.
+    let same = kept.iter().zip(&bytes).take_while(|(a, b)| a == b).count();
+    file.set_len(same as u64)?;
+    file.seek(SeekFrom::Start(same as u64))?;
+    file.write_all(&kept[same..])?;
+    Ok(evaluated_at)
 }
 
 #[cfg(test)]
@@ -88,13 +101,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn after(before: &str, append: bool) -> String {
+    fn after(before: &str, resumed_from: Option<usize>) -> (String, Option<usize>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.jsonl");
         std::fs::write(&path, before).unwrap();
-        let mut trace = Trace::open(Some(&path), append).unwrap();
+        let mut trace = Trace::open(Some(&path), resumed_from).unwrap();
         trace.write(&json!({"event": "iter", "iter": 3})).unwrap();
-        std::fs::read_to_string(&path).unwrap()
+        (std::fs::read_to_string(&path).unwrap(), trace.evaluated_at())
     }
 
     #[test]
@@ -110,16 +123,28 @@ mod tests {
             (format!("{long}\n{long}"), format!("{long}\n")),
             (long.clone(), String::new()),
         ] {
-            assert_eq!(after(&before, true), format!("{kept}{line}"));
-            assert_eq!(after(&before, false), line);
+            assert_eq!(after(&before, Some(2)), (format!("{kept}{line}"), None));
+            assert_eq!(after(&before, None), (line.to_string(), None));
         }
     }
 
     #[test]
+    fn a_resumed_trace_loses_the_evaluations_that_are_repeated() {
+        let lines = |iterations: &[u64]| -> String {
+            iterations.iter().map(|i| format!("{{\"event\":\"iter\",\"iter\":{i}}}\n")).collect()
+        };
+        let (start, end) = ("{\"event\":\"start\"}\n", "{\"event\":\"end\",\"iter\":20}\n");
+        let before = format!("{start}{}{start}{}{end}", lines(&[0, 5, 10]), lines(&[15, 20]));
+        let kept = format!("{start}{}{start}{end}{}", lines(&[0, 5, 10]), lines(&[3]));
+        assert_eq!(after(&before, Some(14)), (kept, Some(10)));
+        assert_eq!(after(&before, Some(20)), (before.clone() + &lines(&[3]), Some(20)));
+    }
+
+    #[test]
     fn no_path_no_trace_and_a_wrong_path_is_told() {
-        Trace::open(None, false).unwrap().write(&json!({})).unwrap();
-        let error = Trace::open(Some(Path::new("/no/such/t.jsonl")), false).unwrap_err();
+        Trace::open(None, None).unwrap().write(&json!({})).unwrap();
+        let error = Trace::open(Some(Path::new("/no/such/t.jsonl")), None).unwrap_err();
         assert_eq!(error.exit_code(), 2);
-        assert!(Trace::open(Some(Path::new("/dev/full")), true).unwrap().write(&json!({})).is_err());
+        assert!(Trace::open(Some(Path::new("/dev/full")), Some(0)).unwrap().write(&json!({})).is_err());
     }
 }

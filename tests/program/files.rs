@@ -1,13 +1,14 @@
 //! Files: nothing that a user has is overwritten, and names keep their meaning.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use hdf5::types::VarLenUnicode;
 use ndarray::Array2;
 use tempfile::tempdir;
 
-use crate::common::{data, fednmf, matrix, number, session};
+use crate::common::{data, fednmf, finish, matrix, number, session, write_npy};
 
 /// Copies a file of tests/data, so that it may be destroyed.
 fn copied(dir: &Path, name: &str) -> std::path::PathBuf {
@@ -325,11 +326,6 @@ fn secrets_are_readable_by_their_owner_alone() {
     for path in private {
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
-    // Somebody else's file is not written through a link that waits under the temporary name.
-    fs::write(at("target"), "precious").unwrap();
-    std::os::unix::fs::symlink(at("target"), at("o.h5.fednmf-part")).unwrap();
-    run().arg("--resume").ok();
-    assert_eq!(fs::read(at("target")).unwrap(), b"precious");
 }
 
 #[test]
@@ -546,26 +542,6 @@ fn a_stderr_that_cannot_be_written_ends_no_run() {
     assert!(dir.path().join("o.h5").exists() && !done.stdout.is_empty());
 }
 
-/// What a user added to an output is the user's.
-#[test]
-fn an_output_that_holds_more_is_not_replaced() {
-    let dir = tempdir().unwrap();
-    let at = |name: &str| dir.path().join(name);
-    let run = |name: &str| {
-        let run = fednmf(0, "-i synthetic:planted,m=40,n=30,k=3 -k 3 --max-iters 5 -o");
-        run.arg(at(name))
-    };
-    for name in ["o.h5", "o.h5ad"] {
-        run(name).ok();
-        run(name).ok();
-        let file = hdf5::File::open_rw(at(name)).unwrap();
-        let group = if name == "o.h5" { file.as_group().unwrap() } else { file.group("obs").unwrap() };
-        group.new_dataset::<f64>().shape(3).create("mine").unwrap();
-        drop((group, file));
-        run(name).refused(&[name, "not replaced"]);
-    }
-}
-
 /// Factors are added beside what is there: a group of the user's under their name is not replaced.
 #[test]
 fn a_foreign_group_is_not_replaced_by_added_factors() {
@@ -625,4 +601,128 @@ fn files_of_parties_and_their_budgets_have_no_gaps() {
 fn a_quantile_above_all_entries_is_refused_as_such() {
     let line = "--binarize q0.999 -i synthetic:planted,m=10,n=10,k=2 -k 1 --algo felb --parties 1";
     fednmf(0, line).refused(&["q0.999", "less than one"]);
+}
+
+/// Adds an array to a .npz as numpy.savez would write all of it again.
+fn add_array(path: &Path) {
+    let mut old = zip::ZipArchive::new(fs::File::open(path).unwrap()).unwrap();
+    let mut new = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for i in 0..old.len() {
+        new.raw_copy_file(old.by_index(i).unwrap()).unwrap();
+    }
+    let array = path.with_file_name("clusters.npy");
+    write_npy(&array, "|u1", (1, 3), &[1, 2, 3]);
+    let plain = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    new.start_file("clusters.npy", plain).unwrap();
+    new.write_all(&fs::read(array).unwrap()).unwrap();
+    fs::write(path, new.finish().unwrap().into_inner()).unwrap();
+}
+
+#[test]
+fn an_output_to_which_anything_was_added_is_not_replaced() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (name, add) in [
+        ("o.npz", &add_array as &dyn Fn(&Path)),
+        ("o.h5", &|path: &Path| {
+            let file = hdf5::File::open_rw(path).unwrap();
+            file.new_attr::<f64>().create("threshold").unwrap().write_scalar(&0.5).unwrap();
+        }),
+        ("o.h5ad", &|path: &Path| {
+            let group = hdf5::File::open_rw(path).unwrap().group("uns/nmf").unwrap();
+            group.new_dataset::<f64>().create("threshold").unwrap().write_scalar(&0.5).unwrap();
+        }),
+        ("p.h5ad", &|path: &Path| {
+            let group = hdf5::File::open_rw(path).unwrap().group("obs").unwrap();
+            group.new_dataset::<f64>().shape(3).create("mine").unwrap();
+        }),
+    ] {
+        let run = || {
+            let line = "--algo hals -k 2 --max-iters 2 --input synthetic:planted,m=12,n=9 --output";
+            fednmf(0, line).arg(at(name))
+        };
+        run().ok();
+        run().ok();
+        add(&at(name));
+        let before = fs::read(at(name)).unwrap();
+        run().refused(&["--output", name, "not replaced"]);
+        assert!(fs::read(at(name)).unwrap() == before, "{name}");
+        // It can still be read.
+        let read = fednmf(0, "evaluate").arg(at(name)).arg("--input").arg("synthetic:planted,m=12,n=9").run();
+        assert_eq!(read.code, Some(0), "{}", read.stderr);
+    }
+}
+
+/// Lists of names with a line too few or too many would label every row after it wrongly.
+#[test]
+fn names_beside_a_matrix_are_as_many_as_its_rows_and_columns() {
+    let dir = tempdir().unwrap();
+    let tenx = dir.path().join("10x");
+    let write = |genes: &str, cells: &str| {
+        fs::create_dir_all(&tenx).unwrap();
+        fs::write(
+            tenx.join("matrix.mtx"),
+            "%%MatrixMarket matrix coordinate integer general\n2 3 3\n1 1 4\n2 2 5\n1 3 6\n",
+        )
+        .unwrap();
+        fs::write(tenx.join("features.tsv"), genes).unwrap();
+        fs::write(tenx.join("barcodes.tsv"), cells).unwrap();
+    };
+    let run = || fednmf(0, "-k 1 --max-iters 2 --input").arg(&tenx);
+    let (genes, cells) = ("id1\tA\nid2\tB\n", "c1\nc2\nc3\n");
+    write(genes, cells);
+    run().ok();
+    write(genes, "barcode\nc1\nc2\nc3\n");
+    run().refused(&["4 names of columns", "3 columns"]);
+    write("id1\tA\n", cells);
+    run().refused(&["1 names of rows", "2 rows"]);
+
+    let path = dir.path().join("10x.h5");
+    fs::copy(data("formats/counts-10x.h5"), &path).unwrap();
+    let h5 = || fednmf(0, "-k 1 --max-iters 2 --input").arg(&path);
+    h5().ok();
+    let file = hdf5::File::open_rw(&path).unwrap();
+    file.unlink("matrix/barcodes").unwrap();
+    let short: Vec<VarLenUnicode> = vec!["c1".parse().unwrap()];
+    file.new_dataset_builder().with_data(&short).create("matrix/barcodes").unwrap();
+    drop(file);
+    h5().refused(&["1 names of columns"]);
+}
+
+#[test]
+fn the_items_of_all_parties_have_the_same_numbers() {
+    let dir = tempdir().unwrap();
+    // Party 1 has no item 0, and no item 4.
+    fs::write(dir.path().join("p-0.dat"), "0 2\n1 4\n0 1\n").unwrap();
+    fs::write(dir.path().join("p-1.dat"), "1 3\n2 3\n").unwrap();
+    let pattern = dir.path().join("p-{party}.dat");
+    let told = fednmf(0, "inspect --json").arg(&pattern).run();
+    let told: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!((&told["rows"], &told["cols"], &told["nonzeros"]), (&5.into(), &5.into(), &10.into()), "{told}");
+    let out = dir.path().join("o.h5");
+    fednmf(2, "--algo asso --parties 2 -k 2 --output").arg(&out).arg("--input").arg(&pattern).ok();
+    assert_eq!(matrix(&out, "V").nrows(), 5);
+}
+
+/// Jobs of an array may share a directory, and by mistake a file.
+#[test]
+fn programs_that_write_the_same_file_at_once_do_not_mix() {
+    let dir = tempdir().unwrap();
+    for name in ["o.npz", "o.h5"] {
+        let out = dir.path().join(name);
+        let runs: Vec<_> = (2..6)
+            .map(|k| {
+                let line = "--algo mu --max-iters 2 --input synthetic:planted,m=4000,n=30 --init random --quiet -k";
+                fednmf(0, line).arg(k.to_string()).arg("--output").arg(&out).own_process().spawn()
+            })
+            .collect();
+        for run in runs {
+            let output = finish(run, std::time::Duration::from_secs(60), "a run beside others");
+            assert_eq!(output.code, Some(0), "{}", output.stderr);
+        }
+        let told = fednmf(0, "evaluate --json").arg(&out).arg("--input").arg("synthetic:planted,m=4000,n=30").run();
+        assert_eq!(told.code, Some(0), "{}", told.stderr);
+    }
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
 }

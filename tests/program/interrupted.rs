@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::processes::{ranks_of, signal, wait_for, wait_until_gone};
-use crate::common::{data, distance, events, factor, fednmf, finish, lines, session};
+use crate::common::{data, distance, errors, events, factor, fednmf, finish, lines, session};
 use tempfile::tempdir;
 
 fn same_bits(a: &Path, b: &Path) {
@@ -127,6 +127,39 @@ fn a_killed_run_resumes_from_its_checkpoint() {
     run(&goal).arg("--resume").arg("--output").arg(file("rest.h5")).ok();
     fednmf(2, LONG).arg("--max-iters").arg(&goal).arg("--output").arg(file("whole.h5")).ok();
     same_bits(&file("whole.h5"), &file("rest.h5"));
+}
+
+/// Without --parties there is one for each rank, and their number is part of the run.
+#[test]
+fn a_run_with_a_party_for_each_rank_resumes_with_their_number() {
+    let dir = tempdir().unwrap();
+    let run = |ranks: usize, more: &str| {
+        let line = "--algo secure-hals -k 3 --input synthetic:planted,m=20,n=18 --max-iters";
+        fednmf(ranks, &format!("{line} {more} --checkpoint")).arg(dir.path().join("c.h5"))
+    };
+    run(3, "4").ok();
+    run(2, "8 --resume").refused(&["parties was 3, now is 2"]);
+    assert_eq!(run(2, "8 --resume --parties 3").ok()["resumed_from"], 4);
+    assert_eq!(run(3, "12 --resume").ok()["resumed_from"], 8);
+}
+
+/// The trace has what the run did after its last checkpoint, until it was killed, and the resumed run repeats that.
+#[test]
+fn a_resumed_trace_has_each_iteration_once() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let run = |iters: &str| {
+        let line = "--algo hals -k 3 --input synthetic:planted,m=40,n=30 --eval-every 1 --max-iters";
+        let run = fednmf(2, line).arg(iters).arg("--checkpoint").arg(file("c.h5"));
+        run.arg("--trace").arg(file("t.jsonl"))
+    };
+    run("4").ok();
+    std::fs::copy(file("c.h5"), file("early.h5")).unwrap();
+    run("8").arg("--resume").ok();
+    std::fs::rename(file("early.h5"), file("c.h5")).unwrap();
+    run("10").arg("--resume").ok();
+    let evaluated: Vec<usize> = errors(&file("t.jsonl")).iter().map(|e| e.0 as usize).collect();
+    assert_eq!(evaluated, (0..=10).collect::<Vec<_>>());
 }
 
 #[test]

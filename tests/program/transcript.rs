@@ -185,3 +185,21 @@ fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
     sweep.arg("--output").arg(file("sweep")).refused(&["--budget"]);
     assert!(!file("sweep").exists());
 }
+
+/// One budget for all parties is in the name of party 0, which the first rank hosts.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_budget_of_all_parties_covers_the_transcripts_of_all_ranks() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let line = "--algo fnmf --secure-sum --dp gaussian --epsilon 2 --parties 3 --max-iters 2 --eval-every 0 -k 3 \
+                --budget-limit 3 --input synthetic:planted,m=30,n=12";
+    fednmf(2, line).arg("--budget").arg(file("b.json")).arg("--transcript").arg(file("t.jsonl")).ok();
+    let verify = |ranks: &[usize]| {
+        let run = fednmf(0, "audit verify --budget").arg(file("b.json"));
+        ranks.iter().fold(run, |run, rank| run.arg(file(&format!("t.rank-0{rank}.jsonl")))).run()
+    };
+    assert_eq!(verify(&[0, 1]).code, Some(0), "{}", verify(&[0, 1]).stderr);
+    let alone = verify(&[1]);
+    assert!(alone.code == Some(1) && alone.stderr.contains("transcript of rank 0"), "{}", alone.stderr);
+}

@@ -10,8 +10,10 @@
 //! Fewer equations than unknowns are no proof of secrecy: they leave M undetermined, but each reveals something to anyone who has
 //! prior knowledge of M. Whole numbers are such knowledge: an entry with one of w values has log₂ w bits, and an equation in
 //! double precision gives 52. So releases of whole numbers (or of multiples of a common unit) end before their bits are as many
-//! as those of the unknown part of a row ([`grid`]); lattice reduction finds the data from more. A subsampled release is raw
-//! columns of M, and a count sketch has buckets with a single column; these two are refused without `--i-know-this-leaks`.
+//! as those of the unknown part of a row ([`grid`]); lattice reduction finds the data from more. Zeros are such knowledge
+//! too: basis pursuit finds rows with few other entries from fewer equations than unknowns, so releases end before
+//! ([`nonzero_share`]). A subsampled release is raw columns of M, and a count sketch has buckets with a single column;
+//! these two are refused without `--i-know-this-leaks`.
 
 use std::ops::Range;
 
@@ -34,6 +36,7 @@ use crate::linalg::{Block, Real, gemm, gram};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::party_sum::{KEYS, PartySum};
+use crate::privacy::adversary::pursuit;
 use crate::privacy::{Declared, DeclaredMut};
 use crate::random::Stream;
 use crate::sketch::{self, Sketch, SketchKind};
@@ -50,8 +53,8 @@ pub struct DsanlsSecureArgs {
     /// where it is small
     #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
     pub sketch_size: Auto<Sizes>,
-    /// Most sketches of the data that are released. 0: as many as possible without determining the data: fewer equations than
-    /// columns, and for whole numbers fewer bits than a row has
+    /// Most sketches of the data that are released. 0: as many as possible without determining the data: fewer equations
+    /// than columns, less for rows with many zeros, and for whole numbers fewer bits than a row has
     #[arg(long, value_name = "N", default_value = "0", value_parser = parameters::count(0))]
     pub max_releases: usize,
     /// Allow releases that reveal the data: raw columns, or enough sketches to determine it
@@ -227,19 +230,47 @@ fn hidden<T: Real>(data: &Loaded<T>) -> usize {
     if most == all { all } else { all - most }
 }
 
-/// The most releases that carry fewer bits than what a party does not know of a row, if any party's entries are on a grid; agreed by all.
-fn safe_for_grids<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Option<usize> {
-    let divisor = data.divisor.unwrap_or(1.0);
-    // Each party takes the range of its own entries: that of all would have to be shared.
-    let limit = |block: &Block<T>| {
-        let bits = hidden(data) as f64 * (range(block) * divisor * grid(block, divisor)? + 1.0).log2();
-        Some((bits / (d_u as f64 * precision_bits::<T>())) as u32)
+/// The smallest share of nonzero entries in a row; rows of zeros alone are known as such from any release.
+fn nonzero_share<T: Real>(block: &Block<T>) -> f64 {
+    let (rows, cols) = block.shape();
+    let nonzero = |i: usize| match block {
+        Block::Dense(x) => x.row(i).iter().filter(|x| **x != T::zero()).count(),
+        Block::Sparse(x) => x.matrix().outer_view(i).map_or(0, |row| row.nnz()),
+        Block::Bits(x) => x.ones(i).count(),
     };
-    let own = data.blocks.iter().filter_map(limit).min();
-    // One number for all: the smallest limit.
-    let mut smallest = [own.map_or(0, |limit| u32::MAX - limit)];
-    comm.max(CONTROL, DeclaredMut(&mut smallest));
-    (smallest[0] > 0).then(|| (u32::MAX - smallest[0]) as usize)
+    let fewest = (0..rows).map(nonzero).filter(|&count| count > 0).min();
+    fewest.map_or(1.0, |fewest| fewest as f64 / cols as f64)
+}
+
+/// What the entries of the parties allow, agreed by all.
+#[derive(Debug, Clone, Copy)]
+struct SafeReleases {
+    /// The most that carry fewer bits than what a party does not know of a row, if any party's entries are on a grid.
+    for_grids: Option<usize>,
+    /// The most with fewer equations than basis pursuit needs for a party's row with most zeros.
+    for_zeros: usize,
+}
+
+impl SafeReleases {
+    /// For releases of `d_u` columns. Collective.
+    fn agree<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Self {
+        let (hidden, divisor) = (hidden(data) as f64, data.divisor.unwrap_or(1.0));
+        // Each party takes the range of its own entries: that of all would have to be shared.
+        let for_grid = |block: &Block<T>| {
+            let bits = hidden * (range(block) * divisor * grid(block, divisor)? + 1.0).log2();
+            Some((bits / (d_u as f64 * precision_bits::<T>())) as u32)
+        };
+        let for_zeros = |block: &Block<T>| {
+            let most = pursuit::insufficient_equations(nonzero_share(block), hidden);
+            (most as u32).min(hidden as u32 - 1) / d_u as u32
+        };
+        let smallest = [data.blocks.iter().filter_map(for_grid).min(), data.blocks.iter().map(for_zeros).min()];
+        // Two numbers for all: the smallest limits.
+        let mut smallest = smallest.map(|limit| limit.map_or(0, |limit| u32::MAX - limit));
+        comm.max(CONTROL, DeclaredMut(&mut smallest));
+        let [for_grids, for_zeros] = smallest.map(|limit| (limit > 0).then_some((u32::MAX - limit) as usize));
+        SafeReleases { for_grids, for_zeros: for_zeros.unwrap_or(usize::MAX) }
+    }
 }
 
 /// Bits of a number behind its first one.
@@ -250,12 +281,13 @@ fn precision_bits<T: Real>() -> f64 {
 /// Most numbers of all releases, which are kept.
 const MOST_KEPT: usize = 1 << 40;
 
-/// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns; `safe_for_grids` bounds it for entries that are multiples of a unit.
+/// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns. `safe_for_entries` says what
+/// the entries allow for d_U.
 fn sizes(
     args: &DsanlsSecureArgs,
     facts: &Facts,
     hidden: usize,
-    safe_for_grids: impl Fn(usize) -> Option<usize>,
+    safe_for_entries: impl Fn(usize) -> SafeReleases,
 ) -> Result<(usize, usize, usize)> {
     let Facts { m, n, k, .. } = *facts;
     let (d_u, d_v) = match args.sketch_size.given() {
@@ -287,23 +319,32 @@ fn sizes(
             hidden.div_ceil(d_u)
         )));
     }
-    match safe_for_grids(d_u) {
-        None => Ok((d_u, d_v, limit)),
-        Some(least) if least >= 1 && args.max_releases <= least => Ok((d_u, d_v, limit.min(least))),
-        Some(least) => Err(Error::input(format!(
-            "--max-releases {}: a party's entries are whole numbers or multiples of a unit, so the numbers of {limit} sketch(es) \
-             of {d_u} columns have more bits than what a party does not know of a row, and lattice reduction may find it; \
-             {least} are allowed (a smaller --sketch-size allows more) without --i-know-this-leaks",
-            limit.max(1)
-        ))),
+    let SafeReleases { for_grids, for_zeros } = safe_for_entries(d_u);
+    let least = limit.min(for_zeros).min(for_grids.unwrap_or(usize::MAX));
+    if least >= 1 && args.max_releases <= least {
+        return Ok((d_u, d_v, least));
     }
+    let why = match for_grids {
+        Some(grids) if grids <= for_zeros => format!(
+            "entries are whole numbers or multiples of a unit, so the numbers of {limit} sketch(es) of {d_u} columns have \
+             more bits than what a party does not know of a row, and lattice reduction may find it"
+        ),
+        _ => {
+            format!("rows have many zeros, so that basis pursuit may find one from {limit} sketch(es) of {d_u} columns")
+        }
+    };
+    Err(Error::input(format!(
+        "--max-releases {}: a party's {why}; {least} are allowed (a smaller --sketch-size allows more) without \
+         --i-know-this-leaks",
+        limit.max(1)
+    )))
 }
 
 fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let facts = Facts::of(&data, k, Some(&args.regularization));
-    let (d_u, d_v, limit) = sizes(args, &facts, hidden(&data), |d_u| safe_for_grids(&comm, &data, d_u))?;
+    let (d_u, d_v, limit) = sizes(args, &facts, hidden(&data), |d_u| SafeReleases::agree(&comm, &data, d_u))?;
     let Facts { m, n, order, .. } = facts;
     let rows_of = |parties: Range<usize>| match (parties.start, parties.end) {
         (a, b) if a < b => even_part(m, who.count, a).start..even_part(m, who.count, b - 1).end,

@@ -157,6 +157,9 @@ impl Method for SecureHalsArgs {
             if self.extrapolation != Extrapolation::None {
                 return with("extrapolation", "it depends on the objective, which noise hides");
             }
+            if self.update() == Update::Bpp && self.local_iters > 1 {
+                return with("local-iters", "it counts sweeps of --update hals, and with --dp --update is bpp");
+            }
             if self.regularization.is_on() {
                 return Err(Error::input(
                     "--alpha-u, --alpha-v: with --dp the columns of U have norm 1 after each update, which changes the \

@@ -48,17 +48,20 @@ pub fn verify(args: &VerifyArgs, comm: &Communicator) -> Result<i32> {
 fn on_rank_0(args: &VerifyArgs) -> Result<String> {
     let budget = args.budget.as_deref().map(read_budget).transpose()?;
     let (mut text, mut all) = (String::new(), Vec::new());
-    for path in &args.transcripts {
-        let at = |e: Error| e.at(path.display());
+    let verified = |path: &PathBuf| {
         let read = std::fs::read_to_string(path);
-        let read = read.map_err(|e| at(Error::input(format!("cannot be read ({e}); check the name"))))?;
-        let verified = transcript::verify(&read, args.key.as_deref()).map_err(at)?;
-        let sums = by_message(&verified).map_err(at)?;
+        let read = read.map_err(|e| Error::input(format!("cannot be read ({e}); check the name")));
+        read.and_then(|text| transcript::verify(&text, args.key.as_deref())).map_err(|e| e.at(path.display()))
+    };
+    let transcripts = args.transcripts.iter().map(verified).collect::<Result<Vec<_>>>()?;
+    for (path, verified) in args.transcripts.iter().zip(&transcripts) {
+        let at = |e: Error| e.at(path.display());
+        let sums = by_message(verified).map_err(at)?;
         if let Some(budget) = &budget {
-            covered(&verified, budget).map_err(at)?;
+            covered(verified, &transcripts, budget).map_err(at)?;
         }
-        describe(&mut text, path, &verified, &sums);
-        all.push(as_json(path, &verified, &sums));
+        describe(&mut text, path, verified, &sums);
+        all.push(as_json(path, verified, &sums));
     }
     if let Some(budget) = &budget {
         let (epsilon, delta) = budget.spent();
@@ -103,16 +106,26 @@ fn by_message(verified: &Verified) -> Result<Sums> {
     Ok(sums)
 }
 
-/// Whether the budget knows what the run spent.
-fn covered(verified: &Verified, budget: &BudgetFile) -> Result<()> {
+/// Whether the budget knows what the run spent: in the name of a party of its rank or, where all parties have one budget,
+/// of another rank's whose transcript is there.
+fn covered(verified: &Verified, all: &[Verified], budget: &BudgetFile) -> Result<()> {
     let Some(spent) = &verified.spent else {
         return Err(Error::failed("its run released data without --dp, which no budget covers"));
     };
     let known = |run: &String| budget.runs.iter().any(|charge| charge.run == *run && charge.epsilon >= spent.epsilon);
-    match spent.runs.iter().find(|run| known(run)) {
-        Some(_) => Ok(()),
-        None => Err(Error::failed(format!("its run spent an epsilon of {} that is not in the budget", spent.epsilon))),
+    let same_run = |other: &&Verified| {
+        let (own, other) = (&verified.heading, &other.heading);
+        own.method == other.method && own.command == other.command && own.ranks == other.ranks
+    };
+    let names = all.iter().filter(same_run).filter_map(|other| other.spent.as_ref()).flat_map(|spent| &spent.runs);
+    if spent.runs.iter().chain(names).any(known) {
+        return Ok(());
     }
+    let hint = match verified.heading.rank {
+        0 => "",
+        _ => " in the name of this rank; give the transcript of rank 0 too, which keeps a budget of all parties",
+    };
+    Err(Error::failed(format!("its run spent an epsilon of {} that is not in the budget{hint}", spent.epsilon)))
 }
 
 fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums) {

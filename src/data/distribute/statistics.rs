@@ -209,7 +209,7 @@ impl Statistics {
         let (sum, norm2) = (totals.sum.value(&limbs[..4]), totals.norm2.value(&limbs[4..]));
         let [nonzeros, checksum, missing] = counts;
         let figures = Statistics { nonzeros, missing, sum, norm2, min: 0.0, max: 0.0, checksum };
-        Ok((figures.with_range(ends, shape).checked()?, fingerprints))
+        Ok((figures.with_range(ends, shape).checked::<T>()?, fingerprints))
     }
 
     /// As [`Statistics::compute`], for one block of each hosted party. Parties share the sums of their sums, norms and counts
@@ -253,7 +253,7 @@ impl Statistics {
         let nonzeros = total[2 * wide::WORDS];
         let figures = Statistics { nonzeros, missing: 0, sum, norm2, min: 0.0, max: 0.0, checksum: 0 };
         let fingerprints = own.iter().map(|totals| totals.checksum).collect();
-        Ok((figures.with_range(ends(blocks), shape).checked()?, fingerprints))
+        Ok((figures.with_range(ends(blocks), shape).checked::<T>()?, fingerprints))
     }
 
     /// With the range of the stored entries, and of the zeros that are not stored.
@@ -267,19 +267,31 @@ impl Statistics {
         Statistics { min, max, ..self }
     }
 
-    fn checked(self) -> Result<Self> {
-        if self.norm2.is_finite() {
+    /// Products of factors and data are about as large as the sum of the squared entries.
+    fn checked<T: Real>(self) -> Result<Self> {
+        if T::from_f64(self.norm2) < T::infinity() {
             return Ok(self);
         }
-        Err(Error::input(
-            "the sum of the squared entries exceeds the range of f64; divide the data first (--scale max)",
-        ))
+        let precision = if T::NAME == f32::NAME { ", or use --precision f64" } else { "" };
+        Err(Error::input(format!(
+            "the sum of the squared entries exceeds the range of {}; divide the data first (--scale max){precision}",
+            T::NAME
+        )))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn squares_must_fit_the_precision() {
+        let with =
+            |norm2: f64| Statistics { nonzeros: 1, missing: 0, sum: 1.0, norm2, min: 0.0, max: 1.0, checksum: 0 };
+        assert!(with(1e38).checked::<f32>().is_ok() && with(1e39).checked::<f64>().is_ok());
+        assert!(with(1e39).checked::<f32>().unwrap_err().message.contains("--precision f64"));
+        assert!(with(f64::INFINITY).checked::<f64>().unwrap_err().message.contains("range of f64"));
+    }
 
     #[test]
     fn sums_are_exact_whatever_the_order() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::data::formats::compressed::{Compressed, CompressedReader};
-use crate::data::formats::fimi::Transactions;
+use crate::data::formats::fimi::{Items, Transactions};
 use crate::data::formats::hdf5::DatasetReader;
 use crate::data::formats::io::InputFile;
 use crate::data::formats::limits::check_shape;
@@ -257,8 +257,22 @@ impl MatrixFile {
         Ok(())
     }
 
+    /// The range of the items, if these are transactions.
+    pub fn items(&self) -> Option<Items> {
+        if let Encoding::Transactions(all) = &self.encoding { Some(all.items()) } else { None }
+    }
+
+    /// Makes the columns of transactions those of a range of items that includes their own.
+    pub fn widen(&mut self, items: Items) {
+        if let Encoding::Transactions(all) = &mut self.encoding {
+            *all = all.within(items);
+            self.cols = usize::try_from(all.cols()).unwrap_or(usize::MAX);
+        }
+    }
+
     fn count_error(&self, promised: u64, found: u64) -> Error {
-        self.file.error(format!("the header promises {promised} entries, the file holds {found} (truncated?)"))
+        let why = if found < promised { "truncated?" } else { "a wrong header, or lines of another file?" };
+        self.file.error(format!("the header promises {promised} entries, the file holds {found} ({why})"))
     }
 
     /// Lines before a part.

@@ -16,6 +16,21 @@ pub struct Transactions {
     pub most: u64,
 }
 
+/// The range of the items of one or several texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Items {
+    least: u64,
+    most: u64,
+}
+
+impl Items {
+    /// The range of both.
+    #[must_use]
+    pub fn merge(self, other: Items) -> Items {
+        Items { least: self.least.min(other.least), most: self.most.max(other.most) }
+    }
+}
+
 impl Transactions {
     pub const EMPTY: Transactions = Transactions { rows: 0, ones: 0, least: u64::MAX, most: 0 };
 
@@ -43,6 +58,17 @@ impl Transactions {
             Ok(())
         })?;
         Ok(Transactions { rows, ..counts })
+    }
+
+    /// The range of the items.
+    pub fn items(&self) -> Items {
+        Items { least: self.least, most: self.most }
+    }
+
+    /// The same text as part of one whose items have that range.
+    #[must_use]
+    pub fn within(self, Items { least, most }: Items) -> Transactions {
+        Transactions { least, most, ..self }
     }
 
     /// Number of columns: the items between the first and the last.

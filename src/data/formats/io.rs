@@ -62,7 +62,7 @@ pub fn io_error(path: &str, e: &std::io::Error) -> Error {
     let why = match e.kind() {
         ErrorKind::NotFound => "no such file".to_string(),
         ErrorKind::PermissionDenied => "no permission to read it".to_string(),
-        ErrorKind::UnexpectedEof => "ends too early (a truncated file?)".to_string(),
+        ErrorKind::UnexpectedEof => "ends too early (truncated, or followed by other bytes?)".to_string(),
         ErrorKind::InvalidInput | ErrorKind::InvalidData => format!("damaged ({e})"),
         _ => e.to_string(),
     };

@@ -133,10 +133,10 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     if few && !next_counts_on && !binary { Found::Doubtful("count") } else { Found::Unsure }
 }
 
-/// Whether the first column holds names.
+/// Whether the first column holds names. NAN and INF are also names of genes, and tell nothing.
 fn has_names(rows: &[Vec<&[u8]>]) -> bool {
     let mut column = rows.iter().map(|row| row.first().copied().unwrap_or_default());
-    column.find(|field| !is_missing(field)).is_some_and(is_name)
+    column.find(|field| !is_missing(field) && !number(field).is_some_and(f64::is_infinite)).is_some_and(is_name)
 }
 
 /// Whether the first column holds numbers.

@@ -155,9 +155,9 @@ impl Market {
         let mut at = 0;
         let mut entries = 0;
         while let Some(line) = next_line(text, &mut at) {
+            let value_named = if self.pattern { "" } else { ", value" };
             let expected = || {
-                let value = if self.pattern { "" } else { ", value" };
-                let say = |found: &str| format!("expected row, column{value}, found {found}");
+                let say = |found: &str| format!("expected row, column{value_named}, found {found}");
                 (line, Refusal::quoting(&text[line..], say))
             };
             let mut p = line;
@@ -174,7 +174,9 @@ impl Market {
                 p += used;
             }
             at = line_end(text, p).ok_or_else(|| {
-                let say = |found: &str| format!("more than one entry on a line: {found}");
+                let hint =
+                    if matches!(text.get(p), Some(b'd' | b'D')) { " (exponents are written with e or E)" } else { "" };
+                let say = |found: &str| format!("more than row, column{value_named} on a line: {found}{hint}");
                 (line, Refusal::quoting(&text[line..], say))
             })?;
             self.emit(i as usize - 1, j as usize - 1, value, sink).map_err(|what| (line, what.into()))?;

@@ -35,6 +35,12 @@ impl Recovery {
         self.rank
     }
 
+    /// The independent equations: an orthonormal basis (rank × n) of what the sketches span, and its images under M
+    /// (rank × m).
+    pub fn equations(&self) -> (ArrayView2<'_, f64>, ArrayView2<'_, f64>) {
+        (self.basis.slice(s![..self.rank, ..]), self.images.slice(s![..self.rank, ..]))
+    }
+
     /// The estimate of M: the projection of each row onto the span of the sketches.
     pub fn estimate(&self) -> &Array2<f64> {
         &self.estimate

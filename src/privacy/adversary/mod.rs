@@ -2,6 +2,7 @@
 //! applies them to recorded views.
 //!
 //! - [`linear`]: the least-norm solution of known linear equations.
+//! - [`pursuit`]: entries within limits, of which many are zero, from few equations.
 //! - [`lattice`]: whole numbers from few equations.
 //! - [`dynamics`]: fits data and factors to all sums of a run.
 //! - [`neighbour`]: a neighbour's factor from differences under weights, and its products from the steps of a round.
@@ -18,3 +19,4 @@ pub mod linear;
 pub mod membership;
 pub mod neighbour;
 pub mod noised;
+pub mod pursuit;

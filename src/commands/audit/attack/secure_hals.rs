@@ -14,11 +14,15 @@ use crate::party_sum::SUMMED;
 use crate::privacy::adversary::dynamics::{self, Step};
 use crate::privacy::adversary::lattice::{Outcome, System};
 use crate::privacy::adversary::linear::Recovery;
+use crate::privacy::adversary::pursuit;
 
 const PRODUCT: &str = "sum of M_r V_r";
 /// Most hidden columns, and rounds of fitting, for the fit of the iterations.
 const MOST_COLUMNS: usize = 400;
 const ROUNDS: usize = 80;
+/// Most rounds of basis pursuit, and most multiplications in all of them.
+const PURSUIT_ROUNDS: usize = 2000;
+const MOST_WORK: usize = 20_000_000_000;
 
 /// All attacks on the sums.
 pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
@@ -66,7 +70,7 @@ fn start<T: Real>(seen: &Seen) -> Array2<f64> {
     v.mapv(Real::as_f64)
 }
 
-/// Linear and lattice attack on equations (e × n) for every row of the hidden columns, with their values (e × m).
+/// The linear attack, basis pursuit and the lattice attack on equations (e × n) for every row of the hidden columns, with their values (e × m).
 pub fn on_equations(
     equations: &ArrayView2<f64>,
     values: &ArrayView2<f64>,
@@ -86,6 +90,7 @@ pub fn on_equations(
         linear.recovered = Some((m, m));
     }
 
+    let pursuit = of_pursuit(&recovery, seen, truth, assumed, tolerance);
     let prior = seen.whole_numbers();
     let assumed = format!("{assumed}; entries are whole numbers from {} to {}", prior.low, prior.high);
     let system = System::new(equations, values, seen.bits());
@@ -99,6 +104,7 @@ pub fn on_equations(
     let lattice = Finding::new("lattice", assumed);
     vec![
         linear,
+        pursuit,
         match outcome {
             Outcome::TooFew { known, needed } => {
                 lattice.note(format!("{known:.0} bits are known of {needed:.0} for each row: not determined"))
@@ -109,6 +115,24 @@ pub fn on_equations(
             Outcome::Found { dimension, rows } => of_rows(lattice, dimension, &rows, m, prior.mean, truth),
         },
     ]
+}
+
+/// Basis pursuit; for data of low rank in the span of the releases.
+fn of_pursuit(recovery: &Recovery, seen: &Seen, truth: Option<&Array2<f64>>, assumed: &str, tolerance: f64) -> Finding {
+    let (m, n) = recovery.estimate().dim();
+    let high = seen.statistic("max");
+    let found = Finding::new("basis pursuit", format!("{assumed}; entries from 0 to {high}, many of them zero"));
+    let rounds = (MOST_WORK / (m * n * recovery.rank().max(1)).max(1)).min(PURSUIT_ROUNDS);
+    if rounds < 10 {
+        return found.note(format!("{m} x {n} with {} equations: not tried", recovery.rank()));
+    }
+    let (estimate, rank) = pursuit::least_sum(recovery, high, rounds);
+    let note = rank.map_or("the releases have full rank".to_string(), |rank| format!("the releases have rank {rank}"));
+    let found = found.note(note);
+    match truth {
+        Some(truth) => found.compared(&estimate.view(), &truth.view(), tolerance),
+        None => found,
+    }
 }
 
 fn of_rows(

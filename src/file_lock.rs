@@ -12,19 +12,22 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Waits until no other process holds the lock at `path`.
+    /// Waits until no other process holds the lock of the file at `target`.
     ///
     /// # Errors
-    /// If the file cannot be made or locked.
-    pub fn acquire(path: &Path) -> Result<Self> {
+    /// If the lock file beside it cannot be made or locked.
+    pub fn acquire(target: &Path) -> Result<Self> {
+        let mut name = target.file_name().unwrap_or_default().to_os_string();
+        name.push(".fednmf-lock");
+        let path = target.with_file_name(name);
         loop {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
             file.lock()?;
             // Whoever held the lock may have removed the file meanwhile, and another process may hold a new one.
             let held = file.metadata()?;
-            match fs::metadata(path) {
+            match fs::metadata(&path) {
                 Ok(found) if (found.dev(), found.ino()) == (held.dev(), held.ino()) => {
-                    return Ok(FileLock { path: path.to_path_buf(), _file: file });
+                    return Ok(FileLock { path, _file: file });
                 }
                 Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
                 _ => {}
@@ -47,7 +50,7 @@ mod tests {
     #[test]
     fn one_holds_it_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("lock");
+        let path = dir.path().join("f");
         let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -63,6 +66,6 @@ mod tests {
             }
         });
         assert_eq!(done.into_inner(), 1600);
-        assert!(!path.exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
