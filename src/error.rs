@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::error::Category;
+
 /// What caused an error; determines the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -34,12 +36,12 @@ pub const EXIT_REQUEUE: i32 = 75;
 impl Error {
     /// Wrong command line or wrong input file.
     pub fn input(message: impl Into<String>) -> Self {
-        Error { kind: ErrorKind::Input, message: message.into(), everywhere: false }
+        Error { kind: ErrorKind::Input, message: without_codes(message.into()), everywhere: false }
     }
 
     /// A failure that the input did not cause.
     pub fn failed(message: impl Into<String>) -> Self {
-        Error { kind: ErrorKind::Failed, message: message.into(), everywhere: false }
+        Error { kind: ErrorKind::Failed, message: without_codes(message.into()), everywhere: false }
     }
 
     /// The same error with a location in front of it, as in `t.mtx: line 3: …`.
@@ -63,6 +65,29 @@ impl Error {
     }
 }
 
+/// The message without the codes in the texts of I/O errors, as in "Permission denied (os error 13)".
+fn without_codes(mut message: String) -> String {
+    const BEFORE: &str = " (os error ";
+    while let Some(start) = message.find(BEFORE) {
+        let code = &message[start + BEFORE.len()..];
+        let digits = code.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 || !code[digits..].starts_with(')') {
+            break;
+        }
+        message.replace_range(start..=start + BEFORE.len() + digits, "");
+    }
+    message
+}
+
+/// Why a text is not the JSON that it should be.
+pub fn why_not_json(e: &serde_json::Error) -> String {
+    match e.classify() {
+        Category::Eof => "it ends too early".to_string(),
+        Category::Syntax => format!("line {} is not JSON", e.line()),
+        Category::Data | Category::Io => "it is JSON with other contents".to_string(),
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -70,3 +95,28 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_no_codes_of_the_system() {
+        let refused = std::io::Error::from_raw_os_error(13);
+        assert!(refused.to_string().contains("os error"));
+        let message = Error::input(format!("a cannot be read ({refused}); b: {refused}")).message;
+        assert_eq!(message, "a cannot be read (Permission denied); b: Permission denied");
+        for text in ["x (os error", "x (os error )", "x (os error 1", ""] {
+            assert_eq!(Error::failed(text).message, text);
+        }
+    }
+
+    #[test]
+    fn json_is_explained_in_words() {
+        let why = |text: &str| why_not_json(&serde_json::from_str::<Vec<u8>>(text).unwrap_err());
+        assert_eq!(
+            [why("[1"), why("[1,\n}"), why("{}")].join("; "),
+            "it ends too early; line 2 is not JSON; it is JSON with other contents"
+        );
+    }
+}

@@ -55,10 +55,10 @@ impl<V> OrNone<V> {
     }
 }
 
-/// A whole number of at least `least`.
+/// A whole number of at least `least`, also as 1_000_000 or 1e6.
 pub fn count(least: usize) -> impl Fn(&str) -> Parsed<usize> + Clone + Send + Sync + 'static {
     move |text| {
-        let parsed = text.parse().ok().filter(|&c| c >= least);
+        let parsed = whole(text).filter(|&c| c >= least);
         parsed.ok_or_else(|| format!("must be a whole number of at least {least}"))
     }
 }
@@ -92,6 +92,11 @@ fn whole(text: &str) -> Option<usize> {
     let zeros = exponent.checked_sub(u32::try_from(after.len()).ok()?)?;
     let number: usize = (digits(before) + after).parse().ok()?;
     if number == 0 { Some(0) } else { number.checked_mul(10usize.checked_pow(zeros)?) }
+}
+
+/// Any number; what it may be depends on other options.
+pub fn any_number(text: &str) -> Parsed<f64> {
+    text.parse().map_err(|_| "must be a number".into())
 }
 
 /// A number from `least` to `most`.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use crate::algorithms::parameters;
 use crate::data::{PARTY, highest_party};
 use crate::error::{Error, Result};
 use crate::privacy::{BudgetFile, Charge, PrivacyLoss};
@@ -26,19 +27,19 @@ pub struct AccountArgs {
     dp: NoiseKind,
     /// Noise of a release in units of its sensitivity: standard deviation (gaussian) or scale (laplace); for xor the
     /// chance that a bit is flipped
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = parameters::any_number)]
     noise: Option<f64>,
     /// Budget: says the noise that it asks for, or with --noise how many releases it allows
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = parameters::any_number)]
     epsilon: Option<f64>,
     /// The delta beside epsilon
-    #[arg(long, value_name = "X", default_value_t = 1e-5)]
+    #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parameters::any_number)]
     delta: f64,
     /// Releases one after the other
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     releases: u64,
     /// Bits by which two messages may differ (xor): entries of V, or twice --clip
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     bits: u64,
     /// Print what a --budget file says instead: the runs, what they have spent or may still spend, composed and as a
     /// plain sum, the limit, and what is left. With {party} in its name the files of all parties
@@ -47,6 +48,10 @@ pub struct AccountArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+fn whole_number(text: &str) -> std::result::Result<u64, String> {
+    parameters::whole_number(text).map(|number| number as u64)
 }
 
 impl AccountArgs {

@@ -54,11 +54,12 @@ pub struct RunArgs {
     pub binarize: Option<Threshold>,
 
     /// Number of parties, each with a block of the data [default: one for each rank]
-    #[arg(long, value_name = "N", help_heading = "Parties")]
+    #[arg(long, value_name = "N", help_heading = "Parties", value_parser = parameters::whole_number)]
     pub parties: Option<usize>,
 
     /// Share of the data that party 0 holds; the others share the rest evenly [default: equal shares]
-    #[arg(long, allow_negative_numbers = true, value_name = "F", help_heading = "Parties")]
+    #[arg(long, allow_negative_numbers = true, value_name = "F", help_heading = "Parties",
+          value_parser = parameters::any_number)]
     pub skew: Option<f64>,
 
     /// File with the number of columns or rows of each party, one per line, party 0 first
@@ -66,24 +67,29 @@ pub struct RunArgs {
     pub split: Option<PathBuf>,
 
     /// Stop after N iterations ('fednmf list NAME' defines them)
-    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first")]
+    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first",
+          value_parser = parameters::whole_number)]
     pub max_iters: usize,
 
     /// Stop when the method's measure (relative error, divergence, RMSD, 1 - F1, with --alpha-u or --alpha-v the objective, with
     /// --holdout the held-out RMSE) falls by less than X times its first value between two evaluations
-    #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
+    #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
+          value_parser = parameters::any_number)]
     pub tol: Option<f64>,
 
     /// Stop when the relative error is at most X
-    #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first")]
+    #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
+          value_parser = parameters::any_number)]
     pub target_error: Option<f64>,
 
     /// Stop after S seconds of solving; a resumed run gets as many again
-    #[arg(long, allow_negative_numbers = true, value_name = "S", help_heading = "When to stop, whichever comes first")]
+    #[arg(long, allow_negative_numbers = true, value_name = "S", help_heading = "When to stop, whichever comes first",
+          value_parser = parameters::any_number)]
     pub time_limit: Option<f64>,
 
     /// Evaluate the error every N iterations, and at both ends; 0: never (not part of the trace's seconds)
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Running")]
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Running",
+          value_parser = parameters::whole_number)]
     pub eval_every: usize,
 
     /// Seed of all public randomness: start, sketches, synthetic data
@@ -96,7 +102,8 @@ pub struct RunArgs {
     pub precision: PrecisionChoice,
 
     /// Threads per rank (provide cores: mpirun --bind-to none, or srun --cpus-per-task)
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running")]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Running",
+          value_parser = parameters::whole_number)]
     pub threads: usize,
 
     /// Kernels for products with the data, dense or sparse: Intel MKL's, fednmf's own, or (auto) MKL's on processors by
@@ -157,7 +164,8 @@ pub struct RunArgs {
     pub resume: bool,
 
     /// End the job when a rank makes no progress for S seconds; 0: never
-    #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = 600.0, help_heading = "Running")]
+    #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = 600.0, help_heading = "Running",
+          value_parser = parameters::any_number)]
     pub stall_timeout: f64,
 
     /// With --clock real (asyn-*): abort the job when a rank hangs, or continue without it (and without checkpoints)

@@ -10,7 +10,7 @@ use ndarray::{Array2, Axis};
 
 use super::provenance::Provenance;
 use crate::comm::Communicator;
-use crate::data::formats::fields::{FirstLines, fields, integer, next_line, text_of};
+use crate::data::formats::fields::{FirstLines, fields, integer, next_line, number as number_of, text_of};
 use crate::data::formats::io::InputFile;
 use crate::data::formats::text::TextBlocks;
 use crate::error::{EXIT_DONE, Error, Result};
@@ -144,6 +144,7 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
     Progress::new(true, None).notes(&notes);
     let mut out = String::new();
     let mut number = 0;
+    let mut header = None;
     while let Some((block, _)) = blocks.next_block()? {
         let mut at = 0;
         while let Some(line) = next_line(block, &mut at) {
@@ -153,25 +154,46 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
                 return Err(file.error(format!("row {number}: has {} fields; give two, row and column", pair.len())));
             };
             let places = (rows.place(row), columns.place(column));
+            let wrong = |why: String| file.error(format!("row {number}: {why}"));
             if number == 1 {
-                let header = !rows.knows(row) && !columns.knows(column);
-                let titles = if header { [text_of(row), text_of(column)] } else { ["row".into(), "column".into()] };
+                let is_header = !rows.knows(row) && !columns.knows(column);
+                let titles = if is_header { [text_of(row), text_of(column)] } else { ["row".into(), "column".into()] };
                 let _ = writeln!(out, "{},{},value", quoted(&titles[0]), quoted(&titles[1]));
-                if header {
-                    let note = format!("{path}: the first line, {},{}, is taken as a header", titles[0], titles[1]);
-                    Progress::new(true, None).notes(&[note]);
+                if is_header {
+                    if rows.knows(column) && columns.knows(row) {
+                        let [row, column] = titles;
+                        return Err(wrong(format!("{row} is a column and {column} is a row; give the row first")));
+                    }
+                    if is_number(row) || is_number(column) {
+                        return Err(wrong(places.0.err().or(places.1.err()).unwrap_or_default()));
+                    }
+                    header = Some(titles);
                     continue;
                 }
             }
-            let wrong = |why: String| file.error(format!("row {number}: {why}"));
+            if let Some([row, column]) = header.take() {
+                let note = format!("{path}: the first line, {row},{column}, is taken as a header");
+                Progress::new(true, None).notes(&[note]);
+            }
             let (i, j) = (places.0.map_err(wrong)?, places.1.map_err(wrong)?);
             let _ = writeln!(out, "{},{},{}", quoted(&text_of(row)), quoted(&text_of(column)), value(i, j));
         }
+    }
+    if let Some([row, column]) = header {
+        return Err(file.error(format!(
+            "has no pair of the factors: {row} is no row and {column} no column, and nothing is below them as below a \
+             header"
+        )));
     }
     if out.is_empty() {
         return Err(file.error("has no pairs"));
     }
     Ok(out)
+}
+
+/// Whether a field is a number, which is no title of a column.
+fn is_number(field: &[u8]) -> bool {
+    number_of(field).is_some()
 }
 
 /// A field of a CSV file.
@@ -211,6 +233,11 @@ mod tests {
             ("0\n", None, "has 1 fields"),
             ("a,0\nc,1\n", Some(["a", "b"]), "c is no row of the factors"),
             ("b,0\na,1\n", Some(["a", "a"]), "row 1: b is no row"),
+            // A first pair that the factors do not have is no header if it is alone, swapped, or a pair of numbers.
+            ("user,item\n", None, "no pair of the factors: user is no row"),
+            ("c,7\n", Some(["a", "b"]), "row 1: c is no row"),
+            ("1,a\na,0\n", Some(["a", "b"]), "row 1: 1 is a column and a is a row"),
+            ("9,9\n0,0\n", None, "row 1: 9 is no row"),
         ] {
             let wrong = predicted(text, names).unwrap_err();
             assert!(wrong.message.contains(why), "{text}: {wrong}");

@@ -136,6 +136,9 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.places.rows,
         None => Vec::new(),
     };
+    if let Some(warning) = missing::warning_of_stored_zeros(&provenance.missing, loaded.stored_zeros) {
+        progress.warn(&warning);
+    }
     let norm2 = loaded.statistics.norm2;
     let Some(mut block) = loaded.blocks.into_iter().next() else {
         return Err(Error::failed("a rank has no block"));

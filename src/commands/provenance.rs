@@ -233,7 +233,7 @@ pub fn order(
     matrix: Option<&[String]>,
     stored: Option<&[String]>,
 ) -> Result<Option<Vec<usize>>> {
-    if let Some(text) = unmatched(what, matrix, stored) {
+    if let Some(text) = unmatched(what, matrix, "the factors have", stored) {
         warn(&text);
     }
     match compare(matrix, stored) {

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::algorithms::description::Partition;
+use crate::algorithms::parameters;
 use crate::algorithms::registry;
 use crate::comm::{CONTROL, Communicator};
 use crate::data;
@@ -34,7 +35,7 @@ pub struct DisplayArgs {
     pub terms: Option<String>,
 
     /// Report: number of rows to show beside their reconstruction [default: 6]
-    #[arg(long, value_name = "N", help_heading = "Output")]
+    #[arg(long, value_name = "N", help_heading = "Output", value_parser = parameters::whole_number)]
     pub report_rows: Option<usize>,
 }
 

@@ -155,6 +155,7 @@ impl<T: Real> Loaded<T> {
             header,
             statistics,
             duplicates: 0,
+            stored_zeros: 0,
             cuts,
             blocks,
             signal: None,

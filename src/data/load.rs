@@ -24,6 +24,8 @@ pub struct Loaded<T: Real> {
     pub statistics: Statistics,
     /// Entries that were added to another one in the same position; where each party has its file, those of this rank's.
     pub duplicates: u64,
+    /// Zeros that the input stores; where each party has its file, those of this rank's.
+    pub stored_zeros: u64,
     pub cuts: Cuts,
     /// This rank's blocks, in the order of its tiles.
     pub blocks: Vec<Block<T>>,
@@ -98,7 +100,7 @@ impl Input {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),
             Origin::Files(files) => files::read(files, &request, progress),
         };
-        let LocalBlocks { cuts, mut blocks, duplicates } = local?;
+        let LocalBlocks { cuts, mut blocks, duplicates, stored_zeros } = local?;
         // Of two blocks that overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         let divisor = self.rescale(comm, &mut blocks)?;
@@ -122,6 +124,7 @@ impl Input {
             header: self.header,
             statistics,
             duplicates,
+            stored_zeros,
             cuts,
             blocks,
             signal,

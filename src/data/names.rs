@@ -121,12 +121,12 @@ pub enum Match {
     Different(usize, String, String),
 }
 
-/// What to tell the user where a matrix and stored factors cannot be compared, since one of them alone has names; `what` is
-/// row or column.
-pub fn unmatched(what: &str, matrix: Option<&[String]>, factors: Option<&[String]>) -> Option<String> {
-    let (with, without) = match (matrix, factors) {
-        (Some(_), None) => ("the matrix has", "the factors have none"),
-        (None, Some(_)) => ("the factors have", "the matrix has none"),
+/// What to tell the user where a matrix and something stored cannot be compared, since one of them alone has names;
+/// `what` is row or column, `has` as in "the factors have".
+pub fn unmatched(what: &str, matrix: Option<&[String]>, has: &str, stored: Option<&[String]>) -> Option<String> {
+    let (with, without) = match (matrix, stored) {
+        (Some(_), None) => ("the matrix has", format!("{has} none")),
+        (None, Some(_)) => (has, "the matrix has none".to_string()),
         _ => return None,
     };
     Some(format!("{with} names of {what}s, {without}: {what}s are matched by position"))

@@ -223,7 +223,8 @@ fn json_summary(run: &Run, end: &Value) -> String {
 fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> String {
     let Run { settings, start, .. } = run;
     let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
-    let beside = if run.private_factor { " and the parties' files beside it" } else { "" };
+    let of_parties = run.private_factor || !run.annotations.of_parties.is_empty();
+    let beside = if of_parties { " and the parties' files beside it" } else { "" };
     let output = settings.output.as_ref().map(|p| format!("{}{beside}", p.display()));
     let facts = summary::Facts {
         algo: settings.description().name,

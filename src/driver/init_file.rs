@@ -87,9 +87,9 @@ fn check(path: &Path, [u, v]: [(usize, usize); 2], (m, n): (usize, usize), k: us
 
 fn orders(path: &Path, matrix: &Names, factors: &Names) -> Result<[Option<Vec<usize>>; 2]> {
     let pairs = [("row", &matrix.rows, &factors.rows), ("column", &matrix.columns, &factors.columns)];
-    for text in
-        pairs.into_iter().filter_map(|(what, ours, theirs)| names::unmatched(what, ours.as_deref(), theirs.as_deref()))
-    {
+    for text in pairs.into_iter().filter_map(|(what, ours, theirs)| {
+        names::unmatched(what, ours.as_deref(), "the factors have", theirs.as_deref())
+    }) {
         warn(&format!("--init: {text}"));
     }
     let order = |what: &str, matrix: Option<&[String]>, factors: Option<&[String]>| match names::compare(

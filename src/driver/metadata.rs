@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::output::matrices;
 use crate::output::matrices::{Annotations, Format, PartyNames};
 use crate::output::trace::Trace;
+use crate::warning::warn;
 
 /// Where factors go, and what becomes known of their names.
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +122,12 @@ fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations) -> Result
     let there = names::of_file(&path.to_string_lossy(), None);
     let (rows, columns) = if turned { (&there.columns, &there.rows) } else { (&there.rows, &there.columns) };
     for (what, ours, theirs) in [("row", &annotations.rows, rows), ("column", &annotations.columns, columns)] {
+        // AnnData has numbers where nobody gave names.
+        let numbered = |names: &[String]| (0..).zip(names).all(|(i, name)| *name == i.to_string());
+        let named = theirs.as_deref().filter(|names| ours.is_some() || !numbered(names));
+        if let Some(text) = names::unmatched(what, ours.as_deref(), "the file has", named) {
+            warn(&format!("--add-to {shown}: {text}"));
+        }
         let differs = match names::compare(ours.as_deref(), theirs.as_deref()) {
             Match::Equal => continue,
             Match::Reordered(_) => "in another order".to_string(),

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use crate::algorithms::algorithm::Places;
+use crate::algorithms::parameters::Missing;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
 use crate::data::names::{Match, Names};
@@ -112,6 +113,17 @@ pub fn warning_without_nan<T: Real>(block: Option<&Block<T>>, comm: &Communicato
         _ => "",
     };
     (count[0] == 0).then(|| format!("--missing nan: no entry is NaN, so none is missing{zeros}"))
+}
+
+/// What a user who takes zeros as missing should know if the input stores some (`zeros` of them), as a file of ratings
+/// may.
+pub fn warning_of_stored_zeros(missing: &Missing, zeros: u64) -> Option<String> {
+    (*missing == Missing::ZeroUnobserved && zeros > 0).then(|| {
+        format!(
+            "--missing zero-unobserved: {zeros} entries of the input are given as 0, and are missing like all zeros; \
+             to observe them, add a constant to all values, or mark the missing entries in a file (--missing FILE)"
+        )
+    })
 }
 
 /// The rows and columns of the data that those of the file mark, where they are in another order.

@@ -362,6 +362,11 @@ fn load<T: Real>(
     {
         progress.warn(&warning);
     }
+    if let Some(group) = groups.missing
+        && let Some(warning) = missing::warning_of_stored_zeros(&group.missing, loaded.stored_zeros)
+    {
+        progress.warn(&warning);
+    }
     if let Some(block) = loaded.blocks.first() {
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }

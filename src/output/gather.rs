@@ -102,7 +102,8 @@ fn draw(comm: &Communicator, tag: MessageTag) -> Result<String> {
 impl<'p, T: Real> Job<'_, 'p, T> {
     /// The parties that this rank has a file to write for.
     pub fn hosted(&self) -> Vec<usize> {
-        parties(self.pieces.iter().map(|p| p.owner).chain(self.scalars.iter().map(|(owner, _)| *owner)))
+        let owners = self.pieces.iter().map(|p| p.owner).chain(self.scalars.iter().map(|(owner, _)| *owner));
+        parties(owners.chain(self.of_parties.keys().map(|&party| Owner::Party(party))))
     }
 
     /// Writes all files under their temporary names. Collective.

@@ -66,6 +66,10 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 path.display()
             )));
         }
+        // A trace is appended to what is there, and the file behind --add-to is found before.
+        if !matches!(content, Content::Trace | Content::AddedFactors) {
+            check_link(option, path)?;
+        }
         for (other, source) in sources {
             // Factors may be added to the matrix that they are of.
             if *content == Content::AddedFactors && *other == "--input" {
@@ -118,9 +122,24 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
 /// # Errors
 /// Naming `option`, the one that names the file.
 pub fn check_new(option: &str, path: &Path) -> Result<()> {
+    check_link(option, path)?;
     if fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0) {
         return Err(Error::input(format!(
             "{option} {}: exists and is not replaced; remove it or choose another name",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a symbolic link in the place of an output, also one to nothing: a complete file is renamed to its name, and
+/// would replace the link. What is private to a party must not follow one.
+fn check_link(option: &str, path: &Path) -> Result<()> {
+    let device = || fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) && !device() {
+        return Err(Error::input(format!(
+            "{option} {}: is a symbolic link, which the output would replace; name the file that it points to, or \
+             remove it",
             path.display()
         )));
     }
@@ -230,6 +249,15 @@ mod tests {
             let message = refusal(&[("--output", &at(name), Content::Factors)], &input).unwrap();
             assert!(message.contains("--input") && message.contains("--add-to"), "{name}: {message}");
         }
+        // No link is replaced, whether it leads somewhere or not.
+        std::os::unix::fs::symlink(at("nothing.h5"), at("dangling.h5")).unwrap();
+        std::os::unix::fs::symlink(at("in.h5ad"), at("soft.html")).unwrap();
+        for (name, content) in [("dangling.h5", Content::Factors), ("soft.html", Content::Report)] {
+            let message = refusal(&[("--x", &at(name), content)], &[]).unwrap();
+            assert!(message.contains("symbolic link") && message.contains(name), "{message}");
+            assert_eq!(refusal(&[("--x", &at(name), Content::Trace)], &[]).filter(|m| m.contains("link")), None);
+        }
+        assert!(check_new("--x", &at("dangling.h5")).is_err_and(|e| e.message.contains("symbolic link")));
         let (new, same) = (at("new.h5"), dir.path().join(".").join("new.h5"));
         let both = [("--output", &*new, Content::Factors), ("--checkpoint", &*same, Content::Checkpoint)];
         assert!(refusal(&both, &[]).unwrap().contains("--output"));

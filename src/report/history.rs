@@ -63,8 +63,9 @@ impl History {
                 Err(_) if !text.ends_with('\n') && i + 1 == text.lines().count() => {}
                 Err(e) => {
                     return Err(at(Error::input(format!(
-                        "line {}: invalid JSON ({e}); a trace has one object per line",
-                        i + 1
+                        "line {}: is not JSON (column {}); a trace has one object per line",
+                        i + 1,
+                        e.column()
                     ))));
                 }
             }

@@ -151,6 +151,30 @@ fn updates_equal_loops_over_the_observed_entries() {
 }
 
 #[test]
+fn zeros_that_a_file_stores_are_warned_of_where_zeros_are_missing() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("r.csv"), "u,i,r\na,x,5\na,y,0\nb,x,0\nb,y,3\nb,z,4\na,z,2\n").unwrap();
+    let entries = [(0, 0, 5.0), (0, 1, 0.0), (1, 0, 0.0), (1, 1, 3.0), (1, 2, 4.0), (0, 2, 2.0)];
+    write_mtx(&file("r.mtx"), (2, 3), &entries);
+    let words = "2 entries of the input are given as 0";
+    for (input, option) in [("r.csv", "--format triples"), ("r.mtx", "")] {
+        for ranks in [0, 2] {
+            let line =
+                |missing: &str| format!("--algo hals -k 1 {option} --missing {missing} --max-iters 5 --json --input");
+            let done = fednmf(ranks, &line("zero-unobserved")).arg(file(input)).run();
+            assert_eq!(done.stderr.matches(words).count(), 1, "{input} on {ranks}: {done:?}");
+            let summary: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+            assert_eq!(summary["params"]["observed_entries"].as_f64(), Some(4.0), "{summary}");
+            assert!(!fednmf(ranks, &line("none")).arg(file(input)).run().stderr.contains("given as 0"));
+        }
+    }
+    let sweep = fednmf(0, "sweep --k 1 --runs 2 --max-iters 5 --format triples --missing zero-unobserved --input");
+    let done = sweep.arg(file("r.csv")).arg("--output").arg(file("sweep")).run();
+    assert!(done.code == Some(0) && done.stderr.contains(words), "{done:?}");
+}
+
+#[test]
 fn held_out_entries_are_predicted_alike_on_any_number_of_ranks() {
     let planted = "--input synthetic:planted,m=80,n=60,k=4,noise=0,seed=2";
     let sparse = "--input synthetic:sparse,m=300,n=150,density=0.05,seed=4";

@@ -49,6 +49,27 @@ fn boolean_factors_predict_zeros_and_ones() {
     assert!(found.iter().all(|x| *x == 0.0 || *x == 1.0) && found.contains(&1.0), "{found:?}");
 }
 
+/// A first pair that the factors do not have is told, not passed over as a header.
+#[test]
+fn a_first_pair_of_others_is_no_header() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("x.csv"), "name,c,d\n1,1,2\n2,3,4\n3,5,6\n").unwrap();
+    let run = fednmf(0, "-k 1 --max-iters 5 --index-col yes --input").arg(at("x.csv"));
+    run.arg("--output").arg(at("f.h5")).ok();
+    for (pairs, why) in [
+        ("0,0\n", "row 1: 0 is no row"),
+        ("9,c\n1,c\n", "row 1: 9 is no row"),
+        ("c,1\n1,c\n", "row 1: c is a column and 1 is a row"),
+        ("user,item\n", "no pair of the factors"),
+    ] {
+        std::fs::write(at("p.csv"), pairs).unwrap();
+        fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).refused(&["p.csv", why]);
+    }
+    std::fs::write(at("p.csv"), "user,item\n1,c\n").unwrap();
+    assert_eq!(fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).run().code, Some(0));
+}
+
 /// A first pair whose names are known, even if each belongs to several rows or columns, is no header.
 #[test]
 fn a_pair_of_ambiguous_names_is_refused_on_any_line() {

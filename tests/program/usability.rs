@@ -203,9 +203,18 @@ fn options_say_what_they_need() {
         ("--seed abc", &["--seed abc: must be a whole number"]),
         ("--seed -1", &["--seed -1: must be a whole number"]),
         ("sweep -k 2 -i x.npy -o d --seed -1", &["--seed -1: must be a whole number"]),
+        ("--max-iters 3.5", &["--max-iters 3.5: must be a whole number as in"]),
+        ("--eval-every x", &["--eval-every x: must be a whole number"]),
+        ("--algo felb --parties 2 --max-iters 1 -k 2.5", &["--components 2.5: must be a whole number"]),
+        ("sweep -k 2 -i x.npy -o d --runs 2.5", &["--runs 2.5: must be a whole number"]),
+        ("prepare one-hot x.csv -o o.csv --bins 2.5", &["--bins 2.5: must be a whole number from 2 to 1000"]),
+        ("account --noise x", &["--noise x: must be a number"]),
+        ("--tol x", &["--tol x: must be a number"]),
     ] {
         fednmf(0, line).own_process().refused(words);
     }
+    let counted = fednmf(0, "--max-iters 2e0 --eval-every 1_0 --input synthetic:planted,m=20,n=10,k=2 -k 2e0").ok();
+    assert_eq!((counted["iter"].as_u64(), counted["k"].as_u64()), (Some(2), Some(2)), "{counted}");
     let help = fednmf(0, "generate --help").run().stdout;
     assert!(help.contains(".npz") && help.contains("-o, --output"), "{help}");
 }
@@ -217,6 +226,53 @@ fn nan_that_does_not_occur_is_told() {
     };
     assert!(run(2, "formats/counts.mtx").contains("no entry is NaN, so none is missing; zeros count as observed"));
     assert!(run(0, "digits.npy").contains("no entry is NaN"));
+}
+
+#[test]
+fn data_cannot_be_read_from_a_pipe() {
+    let dir = tempdir().unwrap();
+    let pipe = dir.path().join("pipe.csv");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    fednmf(0, "-k 2 --input").arg(&pipe).own_process().refused(&["pipe.csv", "is a pipe", "give a file"]);
+    fednmf(0, "-k 2 --input").arg("/dev/null").own_process().refused(&["/dev/null", "give a file"]);
+}
+
+#[test]
+fn messages_of_the_system_have_no_codes() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("notes.txt"), "mine").unwrap();
+    let sweep = fednmf(0, "sweep -k 2 --runs 1 --input synthetic:planted,m=20,n=10 --output");
+    sweep.arg(at("notes.txt")).refused(&["notes.txt", "is a file", "directory"]);
+    for command in [
+        fednmf(0, "sweep -k 2 --runs 1 --input synthetic:planted,m=20,n=10 --output").arg(at("notes.txt").join("d")),
+        fednmf(0, "-k 2 --max-iters 1 --input synthetic:planted,m=20,n=10 --output").arg(at("no/o.h5")),
+        fednmf(0, "report").arg(at("none.jsonl")).arg("--output").arg(at("r.html")),
+    ] {
+        let done = command.run();
+        assert!(done.code == Some(2) && !done.stderr.contains("os error"), "{done:?}");
+    }
+}
+
+#[test]
+fn the_next_command_of_a_sweep_reads_the_table_as_the_sweep_did() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let ratings: String = (0..60).map(|i| format!("{},{},{}\n", i % 12, i * 7 % 15, 1 + i % 5)).collect();
+    std::fs::write(at("r.csv"), format!("2001,2002,2003\n{ratings}")).unwrap();
+    let options = "--format triples --header yes --index-col no";
+    for (i, holdout) in ["--holdout 0", "--holdout 0.1"].into_iter().enumerate() {
+        let line = format!("sweep -k 1,2 --runs 2 --max-iters 10 {holdout} {options} --json -i");
+        let swept = fednmf(0, &line).arg(at("r.csv")).arg("-o").arg(at(&format!("s{i}"))).run();
+        assert_eq!(swept.code, Some(0), "{}", swept.stderr);
+        let swept: serde_json::Value = serde_json::from_str(&swept.stdout).unwrap();
+        let next = swept["next_command"].as_str().unwrap().strip_prefix("fednmf ").unwrap();
+        let given = options.split(" --").all(|option| next.contains(option.trim_start_matches("--")));
+        assert!(given, "{next}");
+        let next = next.replace("--output factors", &format!("--output {}/factors", dir.path().display()));
+        let run = fednmf(0, &next).run();
+        assert_eq!(run.code, Some(0), "{next}: {}", run.stderr);
+    }
 }
 
 #[test]

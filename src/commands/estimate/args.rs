@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{Matrix, Question};
 use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::parameters::{GridShape, whole_number};
+use crate::algorithms::parameters::{GridShape, any_number, whole_number};
 use crate::data::InputSpec;
 use crate::driver::kernels;
 use crate::driver::settings::{Kernel, PrecisionChoice};
@@ -31,7 +31,7 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "N", conflicts_with = "density", allow_negative_numbers = true, value_parser = whole_number)]
     nnz: Option<usize>,
     /// Share of the entries that are not zero
-    #[arg(long, allow_negative_numbers = true, value_name = "F")]
+    #[arg(long, allow_negative_numbers = true, value_name = "F", value_parser = any_number)]
     density: Option<f64>,
     /// Take shape and entries from this matrix, and measure on it
     #[arg(long, value_name = "PATH", conflicts_with_all = ["rows", "cols", "nnz", "density"])]
@@ -58,10 +58,10 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number)]
     max_iters: usize,
     /// Seconds that a message between ranks takes, however short
-    #[arg(long, allow_negative_numbers = true, value_name = "S")]
+    #[arg(long, allow_negative_numbers = true, value_name = "S", value_parser = any_number)]
     latency: Option<f64>,
     /// Bytes a second between ranks
-    #[arg(long, allow_negative_numbers = true, value_name = "B")]
+    #[arg(long, allow_negative_numbers = true, value_name = "B", value_parser = any_number)]
     bandwidth: Option<f64>,
     /// Take the rates from this file, the --json of an estimate on another machine, instead of measuring
     #[arg(long, value_name = "FILE")]

@@ -11,7 +11,7 @@ use sprs::CsMatI;
 
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern};
 use crate::comm::{Communicator, MessageTag, Payload};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, why_not_json};
 use crate::linalg::{Block, Csr, Order, ProductKernel, Real, flops, gemm, gram};
 use crate::nls::{Penalty, Pivoting, Sweep, multiply, sweep};
 use crate::random::{Purpose, Stream};
@@ -99,7 +99,8 @@ impl Rates {
     pub fn read(path: &Path) -> Result<Rates> {
         let wrong = |why: String| Error::input(format!("--rates {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e})")))?;
-        let value: Value = serde_json::from_str(&text).map_err(|e| wrong(format!("is not JSON ({e})")))?;
+        let value: Value =
+            serde_json::from_str(&text).map_err(|e| wrong(format!("is not JSON ({})", why_not_json(&e))))?;
         let map = value.get("rates").unwrap_or(&value).as_object().ok_or_else(|| {
             wrong("holds no rates; take the \"rates\" of 'fednmf estimate --json', or the whole of it".into())
         })?;

@@ -17,6 +17,7 @@ use clap::{Args, ValueEnum};
 
 use self::matrix::Prepared;
 use self::rules::Rules;
+use crate::algorithms::parameters;
 use crate::comm::Communicator;
 use crate::data;
 use crate::data::{InputSpec, Layout, TableOptions, names};
@@ -40,8 +41,8 @@ pub struct PrepareArgs {
     #[arg(long, value_name = "Q", value_parser = share, conflicts_with = "rules")]
     pub quantile: Option<f64>,
     /// For one-hot: divide numeric columns with more than N values at their quantiles into N intervals
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=1000), conflicts_with = "rules")]
-    pub bins: Option<u16>,
+    #[arg(long, value_name = "N", value_parser = bins, conflicts_with = "rules")]
+    pub bins: Option<usize>,
     /// Apply the rules in this file, which --save-rules wrote, in the place of those of the data
     #[arg(long, value_name = "F.json", conflicts_with = "save_rules")]
     pub rules: Option<PathBuf>,
@@ -72,6 +73,11 @@ fn share(text: &str) -> std::result::Result<f64, String> {
     parsed.ok_or_else(|| "must be between 0 and 1, such as 0.95".to_string())
 }
 
+fn bins(text: &str) -> std::result::Result<usize, String> {
+    let parsed = parameters::whole_number(text).ok().filter(|bins| (2..=1000).contains(bins));
+    parsed.ok_or_else(|| "must be a whole number from 2 to 1000".to_string())
+}
+
 /// Prepares a matrix; the only rank reads and writes. Collective.
 ///
 /// # Errors
@@ -92,7 +98,7 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
     check_outputs(args)?;
     let given = args.rules.as_deref().map(Rules::read).transpose()?;
     let (prepared, rules) = if args.how == How::OneHot {
-        one_hot::prepare(&args.input, args.table, args.bins.map(usize::from), given)?
+        one_hot::prepare(&args.input, args.table, args.bins, given)?
     } else {
         spec.transpose = args.transpose;
         spec.table = args.table;

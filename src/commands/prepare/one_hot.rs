@@ -20,6 +20,8 @@ const MOST_VALUES: usize = 1000;
 
 /// A table by its columns of text; a missing value is `None`.
 struct Text {
+    /// The title of the column that names the rows.
+    index: Option<String>,
     names: Vec<String>,
     columns: Vec<Vec<Option<String>>>,
     rows: Option<Vec<String>>,
@@ -29,7 +31,7 @@ struct Text {
 /// The indicators of a table, by the given rules or by those of the table. A missing value has none.
 ///
 /// # Errors
-/// If the table cannot be read, has a column with too many values, or values that the rules do not know.
+/// If the table cannot be read, has a column with too many values, or columns or values that the rules do not know.
 pub fn prepare(
     path: &str,
     options: TableOptions,
@@ -37,17 +39,26 @@ pub fn prepare(
     given: Option<Rules>,
 ) -> Result<(Prepared, Rules)> {
     let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
-    let text = read(&file, options)?;
+    let text = read(&file, options, given.as_ref())?;
     let rules = match given {
         Some(rules) => rules,
         None => {
             let kinds = text.names.iter().zip(&text.columns).map(|(name, column)| {
                 Ok(Column { name: name.clone(), kind: kind(name, column, bins).map_err(|e| e.at(path))? })
             });
-            Rules::OneHot { columns: kinds.collect::<Result<_>>()? }
+            Rules::OneHot { columns: kinds.collect::<Result<_>>()?, index: text.index.clone() }
         }
     };
-    let Rules::OneHot { columns } = &rules else { return Err(rules.another_kind("one-hot")) };
+    let Rules::OneHot { columns, .. } = &rules else { return Err(rules.another_kind("one-hot")) };
+    let unknown: Vec<&str> =
+        text.names.iter().filter(|name| rules.column(name).is_none()).map(String::as_str).collect();
+    if !unknown.is_empty() {
+        return Err(file.error(format!(
+            "there are no rules for column {}; remove it, or, if it names the rows, put it first and give --index-col \
+             yes",
+            unknown.join(", ")
+        )));
+    }
     let mut prepared = Prepared { rows: vec![Vec::new(); text.count], row_names: text.rows, ..Prepared::default() };
     let mut names = Vec::new();
     for column in columns {
@@ -83,7 +94,8 @@ pub fn prepare(
     Ok((prepared, rules))
 }
 
-fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
+/// Reads a table; by `rules` the column that named the rows when they were made does so wherever it is.
+fn read(file: &InputFile, options: TableOptions, rules: Option<&Rules>) -> Result<Text> {
     if options.header == Presence::No || options.format == TableFormat::Triples {
         return Err(
             file.error("one-hot names its columns after those of the table, so the first line must be a header")
@@ -92,21 +104,30 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
     let tabs = [".tsv", ".tsv.gz"].iter().any(|end| file.path.ends_with(end));
     let first = FirstLines::read(file, tabs)?;
     let names: Vec<String> = fields(first.first(), first.separator).map(text_of).collect();
-    let index = match options.index_col {
-        Presence::Yes => true,
-        Presence::No => false,
-        Presence::Auto => names.first().is_some_and(|name| names_an_index(name.as_bytes())),
+    let known_index = match rules {
+        Some(Rules::OneHot { index: Some(index), .. }) => names.iter().position(|name| name == index),
+        _ => None,
     };
-    let skipped = usize::from(index);
-    let of_index =
-        if index { format!(", the first column, {}, as names of the rows", names[0]) } else { String::new() };
+    let is_index =
+        |name: &&String| names_an_index(name.as_bytes()) && rules.is_none_or(|rules| rules.column(name).is_none());
+    let index = match options.index_col {
+        Presence::Yes => Some(0),
+        Presence::No => None,
+        Presence::Auto => known_index.or_else(|| names.first().filter(is_index).map(|_| 0)),
+    };
+    let of_index = match index {
+        Some(0) => format!(", the first column, {}, as names of the rows", names[0]),
+        Some(at) => format!(", column {} as names of the rows", names[at]),
+        None => String::new(),
+    };
     let header = format!("the first line is taken as a header{of_index}");
     let notes = [Some(header), first.note()].into_iter().flatten().map(|note| format!("{}: {note}", file.path));
     Progress::new(true, None).notes(&notes.collect::<Vec<_>>());
     let mut text = Text {
-        columns: vec![Vec::new(); names.len() - skipped],
-        names: names[skipped..].to_vec(),
-        rows: index.then(Vec::new),
+        index: index.map(|at| names[at].clone()),
+        columns: vec![Vec::new(); names.len() - usize::from(index.is_some())],
+        names: without(index, &names).cloned().collect(),
+        rows: index.map(|_| Vec::new()),
         count: 0,
     };
     let start = first.offset(0).unwrap_or(0);
@@ -128,10 +149,10 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
                     names.len()
                 )));
             }
-            if let Some(rows) = &mut text.rows {
-                rows.push(text_of(row[0]));
+            if let (Some(rows), Some(at)) = (&mut text.rows, index) {
+                rows.push(text_of(row[at]));
             }
-            for (column, field) in text.columns.iter_mut().zip(&row[skipped..]) {
+            for (column, field) in text.columns.iter_mut().zip(without(index, &row)) {
                 column.push((!is_missing(field)).then(|| text_of(field)));
             }
             text.count += 1;
@@ -141,6 +162,11 @@ fn read(file: &InputFile, options: TableOptions) -> Result<Text> {
         return Err(file.error("has no row below its header"));
     }
     Ok(text)
+}
+
+/// The items without the one at `index`.
+fn without<T>(index: Option<usize>, items: &[T]) -> impl Iterator<Item = &T> {
+    items.iter().enumerate().filter(move |(at, _)| Some(*at) != index).map(|(_, item)| item)
 }
 
 /// Whether a value is a number and nothing else: no code such as 007 or 1E3, and no whole number that a float cannot
@@ -247,6 +273,31 @@ mod tests {
         assert!(
             prepare(&ragged, TableOptions::default(), None, None).unwrap_err().message.contains("row 1: has 1 fields")
         );
+    }
+
+    #[test]
+    fn rules_know_which_column_names_the_rows() {
+        let (_dir, path) = table("id,sex,age\n7,f,30\n8,m,41\n");
+        let (_, rules) = prepare(&path, TableOptions::default(), None, None).unwrap();
+        let apply = |text: &str, options: TableOptions| {
+            let (_dir, path) = table(text);
+            prepare(&path, options, None, Some(rules.clone())).map(|(made, _)| made)
+        };
+        for text in ["age,id,sex\n41,x,f\n", "id,age,sex\nx,41,f\n"] {
+            let made = apply(text, TableOptions::default()).unwrap();
+            assert_eq!((made.row_names.unwrap(), &made.rows[0]), (vec!["x".to_string()], &vec![(0, 1.0), (3, 1.0)]));
+        }
+        let named = TableOptions { index_col: Presence::Yes, ..TableOptions::default() };
+        assert_eq!(apply("who,age,sex\ny,30,m\n", named).unwrap().row_names.unwrap(), ["y"]);
+        for (text, column) in [("age,sex,town\n41,f,b\n", "column town"), ("who,age,sex\ny,30,m\n", "column who")] {
+            let wrong = apply(text, TableOptions::default()).unwrap_err();
+            assert!(wrong.message.contains("no rules for") && wrong.message.contains(column), "{wrong}");
+        }
+        // Rules of a table whose first column is data although it is called id.
+        let data = TableOptions { index_col: Presence::No, ..TableOptions::default() };
+        let (_, rules) = prepare(&path, data, None, None).unwrap();
+        let (made, _) = prepare(&path, TableOptions::default(), None, Some(rules)).unwrap();
+        assert_eq!((made.row_names, made.cols), (None, 6));
     }
 
     #[test]

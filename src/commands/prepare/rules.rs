@@ -9,7 +9,7 @@ use super::matrix::Prepared;
 use super::write::unwritable;
 use crate::data::names;
 use crate::data::names::Match;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, why_not_json};
 use crate::unfinished::{Access, replace};
 use crate::warning::warn;
 
@@ -21,8 +21,12 @@ pub enum Rules {
     TfIdf { documents: usize, frequencies: Vec<usize>, columns: ColumnNames },
     /// The quantile of each column, above which entries become 1.
     Quantile { thresholds: Vec<f64>, columns: ColumnNames },
-    /// The columns of a table.
-    OneHot { columns: Vec<Column> },
+    /// The columns of a table, and the title of the column that names its rows.
+    OneHot {
+        columns: Vec<Column>,
+        #[serde(default)]
+        index: Option<String>,
+    },
 }
 
 /// The names of the columns of the matrix, where it has any.
@@ -52,7 +56,8 @@ impl Rules {
     pub fn read(path: &Path) -> Result<Rules> {
         let wrong = |why: String| Error::input(format!("--rules {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
-        serde_json::from_str(&text).map_err(|e| wrong(format!("is not what --save-rules writes ({e})")))
+        serde_json::from_str(&text)
+            .map_err(|e| wrong(format!("is not what --save-rules writes ({})", why_not_json(&e))))
     }
 
     /// # Errors
@@ -62,6 +67,12 @@ impl Rules {
         // Rules tell of the data.
         let written = replace(path, Access::OwnerOnly, |out| writeln!(out, "{text}"));
         written.map_err(|e| unwritable(path, &e))
+    }
+
+    /// The rule for the column of a table with this name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        let Rules::OneHot { columns, .. } = self else { return None };
+        columns.iter().find(|column| column.name == name)
     }
 
     /// The error for rules of another kind than `asked`.

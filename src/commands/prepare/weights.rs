@@ -122,7 +122,7 @@ mod tests {
         let mut other = matrix(&[&[9.0], &[5.0]]);
         quantile(&mut other, 0.75, Some(none)).unwrap();
         assert_eq!(other.rows, [vec![(0, 1.0)], vec![]]);
-        let wrong = quantile(&mut tied, 0.5, Some(Rules::OneHot { columns: Vec::new() })).unwrap_err();
+        let wrong = quantile(&mut tied, 0.5, Some(Rules::OneHot { columns: Vec::new(), index: None })).unwrap_err();
         assert!(wrong.message.contains("one-hot"), "{wrong}");
     }
 }

@@ -17,7 +17,7 @@ pub enum SweepMissing {
     None,
     /// NaN
     Nan,
-    /// Zeros: only stored entries count
+    /// Zeros, stored or not: only nonzeros count
     ZeroUnobserved,
 }
 
@@ -45,7 +45,7 @@ pub struct SweepArgs {
     #[arg(short = 'o', long, value_name = "DIR")]
     pub output: PathBuf,
     /// Runs for each k, with different starts and entries held out
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parameters::whole_number)]
     pub runs: usize,
     /// Method. hals, mu and auto can hold entries out
     #[arg(long, value_name = "NAME", value_enum, default_value_t = SweepMethod::Hals)]
@@ -58,16 +58,16 @@ pub struct SweepArgs {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = SweepMissing::None)]
     pub missing: SweepMissing,
     /// Most iterations of a run
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = parameters::whole_number)]
     pub max_iters: usize,
     /// A run ends when in ten iterations the error falls by less than X times the first error
-    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    #[arg(long, value_name = "X", default_value_t = 1e-4, value_parser = parameters::any_number)]
     pub tol: f64,
     /// Seed of the first run; the next ones count on
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed)]
     pub seed: u64,
     /// Groups of ranks, each with the whole matrix and one run at a time [default: one for each rank]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parameters::whole_number)]
     pub groups: Option<usize>,
     /// Factorise the transposed matrix
     #[arg(long)]

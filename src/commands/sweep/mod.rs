@@ -21,7 +21,7 @@ use crate::comm::{CONTROL, Communicator, Parties};
 use crate::data;
 use crate::data::{Layout, Loaded, PartySplit};
 use crate::driver::metadata;
-use crate::driver::missing::warning_without_nan;
+use crate::driver::missing::{warning_of_stored_zeros, warning_without_nan};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
@@ -57,13 +57,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
 
 fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
-    let made = if comm.is_root() { std::fs::create_dir_all(&args.output) } else { Ok(()) };
-    let made = made.map_err(|e| {
-        Error::input(format!(
-            "--output {}: the directory cannot be made ({e}); choose one of your own",
-            args.output.display()
-        ))
-    });
+    let made = if comm.is_root() { make_directory(&args.output) } else { Ok(()) };
     let checked = made.and_then(|()| if comm.is_root() { check_results(args) } else { Ok(()) });
     comm.agree_on_error(checked)?;
     let tasks: Vec<Task> = sweep.ks.iter().flat_map(|&k| (0..args.runs).map(move |run| Task { k, run })).collect();
@@ -127,6 +121,15 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
+fn make_directory(path: &Path) -> Result<()> {
+    let wrong = |why: String| Error::input(format!("--output {}: {why}", path.display()));
+    if path.exists() && !path.is_dir() {
+        return Err(wrong("is a file; give the name of a directory for the results".into()));
+    }
+    std::fs::create_dir_all(path)
+        .map_err(|e| wrong(format!("the directory cannot be made ({e}); choose one of your own")))
+}
+
 /// Refuses to replace results that are not a sweep's: the page is recognised, and its numbers stand beside it.
 fn check_results(args: &SweepArgs) -> Result<()> {
     let [page, numbers] = ["sweep.html", "sweep.json"].map(|name| args.output.join(name));
@@ -176,6 +179,9 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
     if sweep.input.allow_nan
         && let Some(warning) = warning_without_nan(loaded.blocks.first(), group)
     {
+        progress.warn(&warning);
+    }
+    if let Some(warning) = warning_of_stored_zeros(&sweep.left_out.missing, loaded.stored_zeros) {
         progress.warn(&warning);
     }
     Ok((loaded, plan))

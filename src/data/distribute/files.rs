@@ -47,9 +47,9 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
     if !files.iter().any(|f| f.content.has_positions()) {
         let cuts = party_cuts.unwrap_or_else(|| request.cuts(None));
         let blocks = read_dense(files, request, &cuts, stays_local, progress)?;
-        return Ok(LocalBlocks { cuts, blocks, duplicates: 0 });
+        return Ok(LocalBlocks { cuts, blocks, duplicates: 0, stored_zeros: 0 });
     }
-    let mut entries = read_entries::<T>(files, request, &mut |done| progress(0.6 * done))?;
+    let (mut entries, zeros) = read_entries::<T>(files, request, &mut |done| progress(0.6 * done))?;
     let cuts = party_cuts.unwrap_or_else(|| {
         let counts = request.balances().then(|| entries.counts(comm, request.header.rows, request.header.cols));
         request.cuts(counts)
@@ -58,7 +58,7 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
     let exchange = Exchange { comm, stays_local, sparse: request.header.sparse, tiles: &tiles };
     let routes = Route::all(request.layout, &cuts);
     let mut blocks = Vec::with_capacity(tiles.len());
-    let mut duplicates = [0];
+    let mut counts = [0, zeros];
     for (pass, route) in routes.iter().enumerate() {
         let last = pass + 1 == routes.len();
         let done = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
@@ -66,14 +66,15 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
         let (built, more) = comm.agree_on_error(built)?;
         blocks.extend(built);
         if pass == 0 {
-            duplicates = [more];
+            counts[0] = more;
         }
     }
     // What a party's own file holds stays with its rank.
     if !of_parties {
-        comm.sum(COUNTS, &mut duplicates);
+        comm.sum(COUNTS, &mut counts);
     }
-    Ok(LocalBlocks { cuts, blocks, duplicates: duplicates[0] })
+    let [duplicates, stored_zeros] = counts;
+    Ok(LocalBlocks { cuts, blocks, duplicates, stored_zeros })
 }
 
 /// The cuts between the parties, if the layout gives each party its own file.
@@ -132,19 +133,24 @@ fn read_dense<T: Real>(
     dense::exchange(comm, stays_local, &Route::all(request.layout, cuts), &tiles, &dense_files, open, progress)
 }
 
-/// Reads this rank's part of the entries of files with positions.
+/// Reads this rank's part of the entries of files with positions: those that are not zero, and the number of zeros.
 fn read_entries<T: Real>(
     files: &[PlacedFile],
     request: &Request,
     progress: &mut dyn FnMut(f64),
-) -> Result<Triplets<T>> {
+) -> Result<(Triplets<T>, u64)> {
     let comm = request.comm;
     let mut entries = Triplets::new();
+    let mut zeros = 0;
     let mut own = Ok(());
     for file in files {
         let content = &file.content;
+        // A dense file has its zeros where others have nothing.
+        let stores_zeros = content.sparse();
         let mut sink = |i: usize, j: usize, value: f64| {
-            if value != 0.0 {
+            if value == 0.0 {
+                zeros += u64::from(stores_zeros);
+            } else {
                 let checked = request.policy.check::<T>(value);
                 let value = checked.map_err(|why| format!("the entry in {} {why}", position(i, j)))?;
                 let (i, j) = if request.transpose { (j, i) } else { (i, j) };
@@ -170,5 +176,5 @@ fn read_entries<T: Real>(
         }
     }
     comm.agree_on_error(own)?;
-    Ok(entries)
+    Ok((entries, zeros))
 }

@@ -38,4 +38,6 @@ pub struct LocalBlocks<T: Real> {
     /// Entries that were added to another one in the same position: of the whole matrix, or where each party has its file, of
     /// this rank's.
     pub duplicates: u64,
+    /// Zeros that sparse files store: of the same entries as `duplicates`.
+    pub stored_zeros: u64,
 }

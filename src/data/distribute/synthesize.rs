@@ -38,7 +38,7 @@ pub fn synthesize<T: Real>(
         Ok(())
     });
     request.comm.agree_on_error(result)?;
-    Ok(LocalBlocks { cuts, blocks, duplicates: 0 })
+    Ok(LocalBlocks { cuts, blocks, duplicates: 0, stored_zeros: 0 })
 }
 
 /// The number of entries in each row and column of the matrix, to which every rank contributes its part.

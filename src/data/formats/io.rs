@@ -47,14 +47,18 @@ impl InputFile {
 /// Opens a file for reading.
 ///
 /// # Errors
-/// If it cannot be opened, or is a directory.
+/// If it cannot be opened, is a directory, or can be read only once, as a pipe.
 pub fn open(path: &str) -> Result<File> {
-    let file = File::open(path).map_err(|e| io_error(path, &e))?;
-    match file.metadata() {
-        Ok(data) if data.is_dir() => Err(Error::input(format!("{path}: is a directory, not a file"))),
-        Ok(_) => Ok(file),
-        Err(e) => Err(io_error(path, &e)),
+    let wrong = |what: &str| Err(Error::input(format!("{path}: {what}")));
+    // To open a pipe would wait for a program that writes into it.
+    let kind = std::fs::metadata(path).map_err(|e| io_error(path, &e))?.file_type();
+    if kind.is_dir() {
+        return wrong("is a directory, not a file");
     }
+    if !kind.is_file() {
+        return wrong("is a pipe or a device; the data are read more than once, so give a file");
+    }
+    File::open(path).map_err(|e| io_error(path, &e))
 }
 
 /// Translates an I/O error on an input file.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::data::formats::fields::{integer, text_of};
+use crate::data::formats::fields::{integer, is_name, text_of};
 use crate::data::formats::refusal::Refusal;
 
 /// Lines that are judged for being triples.
@@ -20,11 +20,14 @@ pub fn why(lines: &[Vec<&[u8]>], titled: bool) -> Option<Refusal> {
         let id = |row: &Vec<&[u8]>| integer(row.get(j)?).filter(|&id| id >= 0);
         rows.iter().map(id).collect()
     };
+    let are_names = |j: usize| rows.iter().all(|row| row.get(j).is_some_and(|field| is_name(field)));
     if titled {
         let names = &lines[0];
         let offset = width.saturating_sub(names.len());
         let called = names.windows(2).position(|pair| pair.iter().all(|name| names_one_of_a_pair(name)));
-        if let Some(at) = called.filter(|&at| at + offset <= 1 && ids(at + offset + 1).is_some()) {
+        if let Some(at) =
+            called.filter(|&at| at + offset <= 1 && (ids(at + offset + 1).is_some() || are_names(at + offset + 1)))
+        {
             let [user, item] = [names[at], names[at + 1]].map(text_of);
             let full = format!("columns are called {user} and {item}");
             return Some(Refusal::new(full, "two columns are called so"));
@@ -32,6 +35,10 @@ pub fn why(lines: &[Vec<&[u8]>], titled: bool) -> Option<Refusal> {
     }
     if !(2..=4).contains(&width) || rows.len() < FEWEST_LINES {
         return None;
+    }
+    // A row of a matrix has one name at most.
+    if width > 2 && are_names(1) && !are_names(2) {
+        return Some("the second column holds names".into());
     }
     let (users, items) = (ids(0)?, ids(1)?);
     let timed = width < 4 || ids(3).is_some_and(|times| times.iter().all(|&time| time >= FIRST_TIME));

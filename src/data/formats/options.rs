@@ -62,6 +62,16 @@ impl TableOptions {
         }
     }
 
+    /// The options that are not at their defaults, as words of a command line.
+    pub fn words(self) -> Vec<String> {
+        let defaults = Self::default().to_json();
+        let given = self.to_json().into_iter().filter(|(name, value)| defaults.get(name) != Some(value));
+        let word = |(name, value): (String, Value)| {
+            [format!("--{}", name.replace('_', "-")), value.as_str().unwrap_or_default().to_string()]
+        };
+        given.flat_map(word).collect()
+    }
+
     /// The options by name, for the parameters of a run.
     pub fn to_json(self) -> Map<String, Value> {
         let all = serde_json::to_value(self).ok();
@@ -100,6 +110,8 @@ mod tests {
         assert_eq!(TableOptions::from_json(&serde_json::json!({"k": 3})), TableOptions::default());
         assert_eq!(TableOptions::from_json(&Value::Null), TableOptions::default());
         assert_eq!(options.first_given(), Some("--format triples"));
+        assert_eq!(options.words().join(" "), "--format triples --header no --index-col yes");
+        assert!(TableOptions::default().words().is_empty());
         assert_eq!(TableOptions::default().first_given(), None);
     }
 }

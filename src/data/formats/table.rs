@@ -299,6 +299,7 @@ mod tests {
             "i,j,x\n0,5,1.5\n1,2,2.5\n",
             "1,10,5\n1,11,3\n2,10,4\n",
             "0 1\n0 2\n1 2\n",
+            "a,x,5\na,y,1\nb,x,2\n",
             "196,242,3,881250949\n196,302,3,891717742\n205,377,1,878887116\n",
             &unordered,
         ] {
@@ -310,6 +311,8 @@ mod tests {
             let table = TableOptions { format: TableFormat::Table, ..AUTO };
             assert!(head(text, table).is_ok(), "{text:?}");
         }
+        let titled = head("userId,movieId,rating\n1,\"Film 24, \"\"x\"\"\",2.5\n", AUTO).unwrap_err().message;
+        assert!(titled.contains("userId and movieId") && titled.contains("--format triples"), "{titled}");
         for text in [
             // Decimals, zeros and ones, pairs that repeat, few rows without order, names, more columns.
             "1.5,2,3\n1.5,3,4\n2.5,4,4\n",

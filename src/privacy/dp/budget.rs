@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accounting::{PrivacyLoss, composition};
 use super::gaussian;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, why_not_json};
 
 /// What all runs on some data may spend together, and what they have spent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ impl BudgetFile {
         let wrong = |why: String| {
             Error::input(format!("is no privacy budget ({why}); name a file that an earlier run wrote, or a new one"))
         };
-        let budget: BudgetFile = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        let budget: BudgetFile = serde_json::from_str(text).map_err(|e| wrong(why_not_json(&e)))?;
         let numbers = budget.runs.iter().flat_map(|run| [run.epsilon, run.delta]).chain([budget.limit]);
         if !(1..=VERSION).contains(&budget.fednmf_budget) {
             return Err(wrong(format!("version {}", budget.fednmf_budget)));
@@ -285,6 +285,14 @@ mod tests {
         let text = budget.text();
         assert!(text.contains("\"fednmf_budget\": 2"), "{text}");
         assert_eq!(BudgetFile::parse(&text).unwrap(), budget);
+    }
+
+    #[test]
+    fn what_is_no_budget_is_refused_in_words() {
+        for (text, why) in [("", "it ends too early"), ("{}", "other contents"), ("budget", "line 1 is not JSON")] {
+            let message = BudgetFile::parse(text).unwrap_err().message;
+            assert!(message.contains(why) && !message.contains("column"), "{message}");
+        }
     }
 
     #[test]

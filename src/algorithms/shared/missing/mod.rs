@@ -43,9 +43,10 @@ pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";
 /// Missing and held-out entries.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct MissingArgs {
-    /// Missing entries: none, nan (NaN), zero-unobserved (zeros: only stored entries count), or a matrix file of the same
-    /// shape, whose nonzeros mark them; what the data has there is held out. The update then goes through rows one by one:
-    /// work in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
+    /// Missing entries: none, nan (NaN), zero-unobserved (zeros, also those that the file stores: only nonzeros
+    /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. The
+    /// update then goes through rows one by one: work in proportion to the nonzeros and the missing entries, or to the
+    /// observed ones with zero-unobserved
     #[arg(long, value_name = "WHICH", default_value = "none", value_parser = parameters::missing)]
     pub missing: Missing,
     /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
