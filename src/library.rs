@@ -96,6 +96,13 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
             scale.name()
         )));
     }
+    if description.partition == Partition::Symmetric && matches!(scale, FactorScale::UnitU | FactorScale::UnitV) {
+        return Err(Error::input(format!(
+            "scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, sorted or as-found",
+            scale.name(),
+            description.name
+        )));
+    }
     if parts.len() > 1 && !description.partition.is_private() {
         return Err(Error::input(format!(
             "{} takes one matrix, not those of {} parties",

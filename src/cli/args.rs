@@ -58,8 +58,8 @@ pub enum Command {
     },
     /// Write a synthetic matrix to a file
     Generate {
-        /// synthetic:KIND,key=value,... (the word synthetic: may be left out): planted, blocks, tiles, sparse or
-        /// exponential, with noise unless noise=0
+        /// synthetic:KIND,key=value,... (the word synthetic: may be left out): planted, blocks, tiles, sparse,
+        /// exponential or graph, with noise unless noise=0
         spec: String,
         /// The file; its name says the format: .npy or .mtx for a dense matrix, .npz (SciPy) or .mtx for a sparse one
         #[arg(short = 'o', long, value_name = "FILE")]

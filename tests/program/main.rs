@@ -68,6 +68,8 @@ mod starts;
 #[cfg(feature = "mpi")]
 mod sweep;
 #[cfg(feature = "mpi")]
+mod symmetric;
+#[cfg(feature = "mpi")]
 mod tables;
 #[cfg(feature = "mpi")]
 mod theory;
