@@ -292,6 +292,55 @@ mod tests {
         }
     }
 
+    /// A case of tests/data/beta.json, which tests/data/beta.py makes with scikit-learn.
+    #[derive(serde::Deserialize)]
+    struct BetaCase {
+        beta: f64,
+        shape: [usize; 3],
+        x: Vec<f64>,
+        u: Vec<f64>,
+        v: Vec<f64>,
+        alpha_u: f64,
+        alpha_v: f64,
+        l1_ratio: f64,
+        iterations: usize,
+        u_end: Vec<f64>,
+        v_end: Vec<f64>,
+    }
+
+    #[test]
+    fn iterates_for_beta_divergences_are_those_of_scikit_learn() {
+        let cases: Vec<BetaCase> = serde_json::from_str(include_str!("../tests/data/beta.json")).unwrap();
+        assert!(cases.len() > 15);
+        for case in cases {
+            let [m, n, k] = case.shape;
+            let matrix = |x: &[f64], rows, cols| Array2::from_shape_vec((rows, cols), x.to_vec()).unwrap();
+            let x = matrix(&case.x, m, n);
+            let (u, v) = (matrix(&case.u, m, k), matrix(&case.v, n, k));
+            let BetaCase { beta, alpha_u, alpha_v, l1_ratio, .. } = case;
+            let mut options =
+                vec![format!("--beta={beta}"), format!("--alpha-u={alpha_u}"), format!("--alpha-v={alpha_v}")];
+            options.extend((l1_ratio > 0.0).then(|| format!("--l1-ratio={l1_ratio}")));
+            let sparse = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
+            for data in [Matrix::Dense(x), Matrix::Sparse(sparse)] {
+                let task = Task {
+                    method: method("beta-mu", &options).unwrap(),
+                    initial: Some((u.view(), v.view())),
+                    ..task("beta-mu", k, case.iterations)
+                };
+                let found = factorize(vec![data], task).unwrap();
+                for (factor, end) in found.factors.iter().zip([&case.u_end, &case.v_end]) {
+                    let far = factor
+                        .values
+                        .iter()
+                        .zip(end)
+                        .fold(0.0, |most: f64, (a, b)| most.max((a - b).abs() / (1.0 + b)));
+                    assert!(far < 1e-9, "beta {beta}, {alpha_u}: {far:e}");
+                }
+            }
+        }
+    }
+
     /// The objective of [`penalized`], by its definition.
     fn objective_of(found: &Factorization<f64>, divergence: bool, [a, b, r]: [f64; 3]) -> f64 {
         let x = Array2::from_shape_fn((12, 9), |(i, j)| ((7 * i + 3 * j * j + i * j) % 11) as f64);

@@ -166,7 +166,6 @@ fn measures(
         }
         return Ok(measures);
     }
-    let leading = provenance.method.map_or(Measure::RelativeError, |method| method.measure);
     if provenance.method.is_some_and(|method| method.is_boolean()) {
         let x = comm.agree_on_error(Ones::new(block))?;
         let counts = Components::new(rounded(&v.view())).fit(&x, &rounded(&u.view()).transposed(), None);
@@ -177,9 +176,9 @@ fn measures(
     let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
     let mut measures = vec![("rel_error", error)];
     let mut loss = 0.5 * error * error * norm2;
-    if leading == Measure::Divergence {
-        loss = metrics::kl_divergence(comm, &block, &u.view(), &v.view());
-        measures.push((Measure::Divergence.key(), loss));
+    if let (Some(beta), Some(method)) = (provenance.beta, provenance.method) {
+        loss = metrics::beta_divergence(comm, beta, &block, &u.view(), &v.view());
+        measures.push((method.measure.key(), loss));
     }
     measures.extend(penalties.objective(loss, penalty));
     Ok(measures)

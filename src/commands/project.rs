@@ -20,7 +20,6 @@ use crate::driver::{metadata, missing};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::metrics;
-use crate::metrics::Measure;
 use crate::nls;
 use crate::output::attributes;
 use crate::output::matrices;
@@ -106,8 +105,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if !provenance.note().is_empty() {
         progress.note(&provenance.note());
     }
-    let by_divergence = provenance.method.is_some_and(|method| method.measure == Measure::Divergence);
-    if by_divergence && provenance.missing != Missing::None {
+    if provenance.beta.is_some() && provenance.missing != Missing::None {
         progress.note("with --missing U is found by least squares, not by the divergence that the factors are for");
     }
     if let Some(note) = provenance.regularization.note_on_u() {
@@ -147,13 +145,14 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let penalty = provenance.regularization.penalties((m, n)).u;
     let mut divergence = None;
     let (u, error) = if provenance.missing == Missing::None {
-        let u = if by_divergence {
-            let u = nls::kl::project(&block, &v.view(), penalty);
-            divergence = Some(metrics::kl_divergence(comm, &block, &u.view(), &v.view()));
-            u
-        } else {
-            nls::project(&block, &v.view(), penalty)
+        let u = match provenance.beta {
+            None => nls::project(&block, &v.view(), penalty),
+            Some(1.0) => nls::kl::project(&block, &v.view(), penalty),
+            Some(beta) => nls::kl::project_beta(&block, &v.view(), beta, penalty),
         };
+        if let (Some(beta), Some(method)) = (provenance.beta, provenance.method) {
+            divergence = Some((method.measure, metrics::beta_divergence(comm, beta, &block, &u.view(), &v.view())));
+        }
         let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
         (u, error)
     } else {
@@ -177,8 +176,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if comm.is_root() {
         if args.json {
             let mut all = json!({"rel_error": error, "m": m, "n": n, "k": k, "output": destination.map(|to| to.path)});
-            if let Some(divergence) = divergence {
-                all["kl_divergence"] = divergence.into();
+            if let Some((measure, divergence)) = divergence {
+                all[measure.key()] = divergence.into();
             }
             print_line(&all.to_string())?;
         } else {
@@ -190,7 +189,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
                     format!("U and V{sorted} are in {}.", to.path.display())
                 },
             );
-            let divergence = divergence.map_or_else(String::new, |x| format!("Kullback-Leibler divergence {x:.6e}, "));
+            let divergence =
+                divergence.map_or_else(String::new, |(measure, x)| format!("{} {x:.6e}, ", measure.label()));
             print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
         }
     }

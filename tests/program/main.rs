@@ -29,6 +29,8 @@ mod transport;
 #[cfg(feature = "mpi")]
 mod audit;
 #[cfg(feature = "mpi")]
+mod beta;
+#[cfg(feature = "mpi")]
 mod clock;
 mod column_privacy;
 #[cfg(feature = "mpi")]

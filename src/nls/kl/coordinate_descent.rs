@@ -201,7 +201,7 @@ pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalt
     column_sums(&v, &mut sums);
     let mut u = Array2::zeros((rows, k));
     for (row, mut u) in u.rows_mut().into_iter().enumerate() {
-        sweeps.solve((block, row), Fixed { rows: &v, sums: &sums }, penalty);
+        sweeps.solve((block, row), Fixed { rows: &v, sums: &sums, gram: &[] }, penalty);
         u.iter_mut().zip(&sweeps.x).for_each(|(u, &x)| *u = T::from_f64(x));
     }
     u
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn fixed<'a>(rows: &'a [f64], sums: &'a [f64]) -> Fixed<'a, f64> {
-        Fixed { rows, sums }
+        Fixed { rows, sums, gram: &[] }
     }
 
     fn objective(m: &Array2<f64>, x: &Array2<f64>, y: &Array2<f64>, penalty: Penalty) -> f64 {

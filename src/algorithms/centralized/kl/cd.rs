@@ -1,7 +1,7 @@
 //! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a
 //! row in turn, which never raises the objective, several times for each half of an iteration.
 
-use super::MESSAGES;
+use super::{Loss, MESSAGES};
 use crate::algorithms::cost::{Cost, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
@@ -62,6 +62,6 @@ impl Method for KlCdArgs {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let update = KlSweeps::new(problem.k, self.inner_sweeps);
-        super::build(problem, &self.regularization, update)
+        super::build(problem, &self.regularization, Loss::KullbackLeibler, update)
     }
 }

@@ -1,7 +1,7 @@
 //! Multiplicative updates for the Kullback-Leibler divergence (Lee and Seung 2001):
 //! U_il ← U_il (Σ_j m_ij V_jl / (U_i·V_j)) / Σ_j V_jl, then V likewise with the new U.
 
-use super::MESSAGES;
+use super::{Loss, MESSAGES};
 use crate::algorithms::cost::{Cost, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
@@ -55,6 +55,6 @@ impl Method for KlMuArgs {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let update = KlMultiply::new(problem.k);
-        super::build(problem, &self.regularization, update)
+        super::build(problem, &self.regularization, Loss::KullbackLeibler, update)
     }
 }
