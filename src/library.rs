@@ -98,7 +98,8 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
     }
     if description.partition == Partition::Symmetric && matches!(scale, FactorScale::UnitU | FactorScale::UnitV) {
         return Err(Error::input(format!(
-            "scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, sorted or as-found",
+            "scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, sorted or \
+             as-found",
             scale.name(),
             description.name
         )));

@@ -73,8 +73,8 @@ impl Partition {
             return Ok(());
         }
         Err(Error::input(format!(
-            "the matrix is {rows} x {cols}, and a symmetric factorisation takes a square matrix of similarities, such as the \
-             adjacency matrix of a graph; for other matrices use --algo auto"
+            "the matrix is {rows} x {cols}, and a symmetric factorisation takes a square matrix of similarities, such as \
+             the adjacency matrix of a graph; for other matrices use --algo auto"
         )))
     }
 }

@@ -362,8 +362,8 @@ fn factor_scale(asked: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Re
             scale.name()
         ))),
         (Some(scale @ (FactorScale::UnitU | FactorScale::UnitV)), false) if symmetric => Err(Error::input(format!(
-            "--factor-scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, sorted \
-             or as-found",
+            "--factor-scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, \
+             sorted or as-found",
             scale.name(),
             description.name
         ))),

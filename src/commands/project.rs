@@ -20,6 +20,7 @@ use crate::driver::{metadata, missing};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::nls;
 use crate::output::attributes;
 use crate::output::matrices;
@@ -105,7 +106,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if !provenance.note().is_empty() {
         progress.note(&provenance.note());
     }
-    if provenance.beta.is_some() && provenance.missing != Missing::None {
+    let by_least_squares = provenance.beta.is_none_or(|beta| beta != 1.0);
+    if provenance.beta.is_some() && by_least_squares && provenance.missing != Missing::None {
         progress.note("with --missing U is found by least squares, not by the divergence that the factors are for");
     }
     if let Some(note) = provenance.regularization.note_on_u() {
@@ -158,7 +160,15 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     } else {
         let marks = marks.into_iter().map(|(i, j)| (i - own.start, matched.place(j)));
         let observed = Observed::new(block, provenance.missing == Missing::ZeroUnobserved, marks);
-        let u = observed.project(&v.view(), penalty);
+        let u = if by_least_squares {
+            observed.project(&v.view(), penalty)
+        } else {
+            let u = observed.project_by_divergence(&v.view(), penalty);
+            let mut sum = [observed.divergence(&u.view(), &v.view())];
+            comm.sum(metrics::DIVERGENCE, &mut sum);
+            divergence = Some((Measure::Divergence, sum[0]));
+            u
+        };
         let fit = observed.fit(&u.view(), &v.view());
         let mut sums = [fit.residual2, fit.norm2];
         comm.sum(metrics::RESIDUAL, &mut sums);

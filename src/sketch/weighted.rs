@@ -80,8 +80,8 @@ impl WeightedSampler {
         }
     }
 
-    /// As [`WeightedSampler::new`], for scores that are given as they are ([`WeightedSampler::score_each`]); `typical` is one
-    /// of them.
+    /// As [`WeightedSampler::new`], for scores that are given as they are ([`WeightedSampler::score_each`]); `typical` is
+    /// one of them.
     pub fn by_scores(n: usize, d: usize, own: Range<usize>, typical: f64) -> Self {
         let norms = vec![1.0; own.len()];
         WeightedSampler::new(n, d, own, norms, [typical, 1.0])

@@ -59,8 +59,8 @@ impl KlSweeps {
         KlSweeps { passes, x: vec![0.0; k], entries: Vec::new(), fit: Vec::new(), columns: Vec::new() }
     }
 
-    /// Solves for the row x.
-    fn solve<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, penalty: Penalty) {
+    /// Finds the row x of least divergence, from any start; it is [`KlSweeps::solution`] then.
+    pub fn solve<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, penalty: Penalty) {
         self.read(block, row, y.rows);
         // The best multiple of the row of ones.
         let (all, own): (f64, f64) = (y.sums.iter().sum(), self.entries.iter().sum());
@@ -73,6 +73,10 @@ impl KlSweeps {
                 break;
             }
         }
+    }
+
+    pub fn solution(&self) -> &[f64] {
+        &self.x
     }
 
     /// Reads the nonzeros of a row, and Y there.

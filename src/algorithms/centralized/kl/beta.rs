@@ -93,8 +93,8 @@ impl Method for BetaMuArgs {
         let zeros = header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros;
         if beta <= 0.0 && zeros > 0 {
             return Err(Error::input(format!(
-                "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at most 0; \
-                 use a larger beta, or add a small number to all entries"
+                "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at \
+                 most 0; use a larger beta, or add a small number to all entries"
             ))
             .on_all_ranks());
         }

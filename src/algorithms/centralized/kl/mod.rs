@@ -15,8 +15,8 @@ use ndarray::{Array2, ArrayViewMut2};
 
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::algorithms::description::MessageSpec;
-use crate::algorithms::shared::init;
 use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
+use crate::algorithms::shared::{init, missing};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::Result;
@@ -36,6 +36,10 @@ const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
     regularization::MESSAGES,
 ];
+
+/// The same for the methods that take missing entries.
+const MESSAGES_WITH_MISSING: &[MessageSpec] =
+    &[MESSAGES[0], MESSAGES[1], MESSAGES[2], MESSAGES[3], MESSAGES[4], missing::MESSAGES];
 
 /// What an iteration costs, with so many flops for each nonzero and component.
 fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
