@@ -23,6 +23,7 @@ mod reproduce;
 mod secure;
 #[cfg(feature = "sites")]
 mod sites;
+mod terms;
 mod transport;
 
 // Without MPI there are no ranks: these modules, and the tests marked with `needs MPI`, are left out.
