@@ -331,7 +331,7 @@ fn the_divergence_of_the_observed_entries_is_minimised() {
             });
             for (x, gradient) in [(&u, slope.dot(&v)), (&v, slope.t().dot(&u))] {
                 for (x, g) in x.iter().zip(&gradient) {
-                    assert!(*g > -1e-4 && (x * g).abs() < 1e-4, "{listed}: {x} {g}");
+                    assert!(*g > -1e-3 && (x * g).abs() < 1e-3, "{listed}: {x} {g}");
                 }
             }
             // A projection of the same rows is no worse.

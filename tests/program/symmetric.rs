@@ -185,6 +185,7 @@ fn what_is_not_symmetric_is_refused() {
         let rows = ["row 17 ", "row 3 "];
         assert!(rows.iter().any(|row| output.stderr.contains(row)), "{}", output.stderr);
     }
+    fednmf(0, "estimate --algo symnmf -m 60 -n 50 -k 3").own_process().refused(&["60 x 50", "square"]);
     for (words, why) in [
         ("--factor-scale unit-v --output x.h5", "balanced"),
         ("--init nndsvd", "--init nndsvd"),

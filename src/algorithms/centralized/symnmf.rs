@@ -120,7 +120,8 @@ impl Method for SymNmfArgs {
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        let Workload { n, k, word, stored, .. } = *workload;
+        let Workload { m, n, k, word, stored, .. } = *workload;
+        Partition::Symmetric.check_shape(m, n)?;
         let own = n.div_ceil(ranks);
         let block = workload.part(n, own);
         let square = 2.0 * (k * k) as f64;
@@ -335,7 +336,7 @@ fn check_symmetry<T: Real>(
     comm.sum(ASYMMETRY, &mut far);
     let share = (far[0] / norm2).sqrt();
     // Rounding of the products stays below this, and so does that of a similarity that was computed.
-    if !(share > 0.1 * T::epsilon().as_f64().sqrt()) {
+    if share.is_nan() || share <= 0.1 * T::epsilon().as_f64().sqrt() {
         return Ok(());
     }
     let all = comm.all_gather_value(CONTROL, &worst);
