@@ -331,7 +331,7 @@ fn the_divergence_of_the_observed_entries_is_minimised() {
             });
             for (x, gradient) in [(&u, slope.dot(&v)), (&v, slope.t().dot(&u))] {
                 for (x, g) in x.iter().zip(&gradient) {
-                    assert!(*g > -1e-3 && (x * g).abs() < 1e-3, "{listed}: {x} {g}");
+                    assert!(*g > -1e-3 && (x.min(1.0) * g).abs() < 1e-3, "{listed}: {x} {g}");
                 }
             }
             // A projection of the same rows is no worse.
@@ -347,6 +347,6 @@ fn the_divergence_of_the_observed_entries_is_minimised() {
             fednmf(ranks, &format!("--algo {algo} --holdout 0.1 -k 3 --max-iters 300 --input {counts}")).ok()
         };
         let [one, three] = [run(1), run(3)].map(|summary| number(&summary, "heldout_rmse"));
-        assert!((one - three).abs() < 1e-6 * one && one < 0.1, "{algo}: {one} {three}");
+        assert!((one - three).abs() < 1e-6 * one + 1e-9 && one < 0.1, "{algo}: {one} {three}");
     }
 }
