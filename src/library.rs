@@ -96,6 +96,14 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
             scale.name()
         )));
     }
+    if description.partition == Partition::Symmetric && matches!(scale, FactorScale::UnitU | FactorScale::UnitV) {
+        return Err(Error::input(format!(
+            "scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, sorted or \
+             as-found",
+            scale.name(),
+            description.name
+        )));
+    }
     if parts.len() > 1 && !description.partition.is_private() {
         return Err(Error::input(format!(
             "{} takes one matrix, not those of {} parties",
@@ -282,6 +290,55 @@ mod tests {
             let found = penalized(name, weights, iterations);
             let told = objective_of(&found, name == "kl-mu", weights);
             assert!((told / objective - 1.0).abs() < 1e-4, "{name} {weights:?}: {told} {objective}");
+        }
+    }
+
+    /// A case of tests/data/beta.json, which tests/data/beta.py makes with scikit-learn.
+    #[derive(serde::Deserialize)]
+    struct BetaCase {
+        beta: f64,
+        shape: [usize; 3],
+        x: Vec<f64>,
+        u: Vec<f64>,
+        v: Vec<f64>,
+        alpha_u: f64,
+        alpha_v: f64,
+        l1_ratio: f64,
+        iterations: usize,
+        u_end: Vec<f64>,
+        v_end: Vec<f64>,
+    }
+
+    #[test]
+    fn iterates_for_beta_divergences_are_those_of_scikit_learn() {
+        let cases: Vec<BetaCase> = serde_json::from_str(include_str!("../tests/data/beta.json")).unwrap();
+        assert!(cases.len() > 15);
+        for case in cases {
+            let [m, n, k] = case.shape;
+            let matrix = |x: &[f64], rows, cols| Array2::from_shape_vec((rows, cols), x.to_vec()).unwrap();
+            let x = matrix(&case.x, m, n);
+            let (u, v) = (matrix(&case.u, m, k), matrix(&case.v, n, k));
+            let BetaCase { beta, alpha_u, alpha_v, l1_ratio, .. } = case;
+            let mut options =
+                vec![format!("--beta={beta}"), format!("--alpha-u={alpha_u}"), format!("--alpha-v={alpha_v}")];
+            options.extend((l1_ratio > 0.0).then(|| format!("--l1-ratio={l1_ratio}")));
+            let sparse = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
+            for data in [Matrix::Dense(x), Matrix::Sparse(sparse)] {
+                let task = Task {
+                    method: method("beta-mu", &options).unwrap(),
+                    initial: Some((u.view(), v.view())),
+                    ..task("beta-mu", k, case.iterations)
+                };
+                let found = factorize(vec![data], task).unwrap();
+                for (factor, end) in found.factors.iter().zip([&case.u_end, &case.v_end]) {
+                    let far = factor
+                        .values
+                        .iter()
+                        .zip(end)
+                        .fold(0.0, |most: f64, (a, b)| most.max((a - b).abs() / (1.0 + b)));
+                    assert!(far < 1e-9, "beta {beta}, {alpha_u}: {far:e}");
+                }
+            }
         }
     }
 

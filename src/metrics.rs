@@ -4,6 +4,7 @@ use ndarray::ArrayView2;
 
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::linalg::{Block, Real};
+use crate::nls::kl::divergence_of;
 
 /// The measure that a method is about: the one that progress and summary lead with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Measure {
     F1,
     /// Generalised Kullback-Leibler divergence Σ (m ln(m / f) − m + f) of the fit f = (UVᵀ)_ij from the entries m.
     Divergence,
+    /// β-divergence of the fit from the entries.
+    BetaDivergence,
     /// Mean over the parties of ‖Z_i − X Y_i‖_F / ‖Z_i‖_F.
     Nmse,
     /// Root mean squared error on the entries that were held out.
@@ -32,6 +35,7 @@ impl Measure {
             Measure::Rmsd => "rmsd",
             Measure::F1 => "f1",
             Measure::Divergence => "kl_divergence",
+            Measure::BetaDivergence => "beta_divergence",
             Measure::Nmse => "nmse",
             Measure::HeldoutRmse => "heldout_rmse",
             Measure::Objective => "objective",
@@ -45,6 +49,7 @@ impl Measure {
             Measure::Rmsd => "RMSD",
             Measure::F1 => "F1",
             Measure::Divergence => "KL divergence",
+            Measure::BetaDivergence => "beta divergence",
             Measure::Nmse => "NMSE",
             Measure::HeldoutRmse => "held-out RMSE",
             Measure::Objective => "objective",
@@ -98,6 +103,24 @@ pub fn kl_divergence<T: Real>(comm: &Communicator, x: &Block<T>, u: &ArrayView2<
             divergence[0] += m.as_f64() * (m.as_f64() / fit).ln() - m.as_f64();
         });
     }
+    comm.sum(DIVERGENCE, &mut divergence);
+    divergence[0]
+}
+
+/// The β-divergence of X ≈ U Vᵀ, from blocks as in [`kl_divergence`]: Σ (x^β + (β − 1) f^β − β x f^(β−1)) / (β (β − 1)), and
+/// its limits for β = 0 and 1. Work ∝ nonzeros × k for β = 1, else
+/// ∝ rows × columns × k. Collective.
+pub fn beta_divergence<T: Real>(
+    comm: &Communicator,
+    beta: f64,
+    x: &Block<T>,
+    u: &ArrayView2<'_, T>,
+    v: &ArrayView2<'_, T>,
+) -> f64 {
+    if beta == 1.0 {
+        return kl_divergence(comm, x, u, v);
+    }
+    let mut divergence = [divergence_of(beta, x, u, v)];
     comm.sum(DIVERGENCE, &mut divergence);
     divergence[0]
 }

@@ -2,6 +2,7 @@
 
 use crate::comm::{AGREEMENT, CONTROL, LARGEST, MessageTag, Payload};
 use crate::data;
+use crate::error::{Error, Result};
 use crate::metrics::Measure;
 use crate::output::{CHECKPOINT, NORMS, OUTPUT, SAMPLE, summary};
 use crate::party_sum::{KEYS, masked};
@@ -40,6 +41,8 @@ impl Unit {
 pub enum Partition {
     Grid,
     RowsAndColumns,
+    /// The matrix is symmetric, and a rank has the same rows of both factors.
+    Symmetric,
     PartyRows,
     PartyColumns,
 }
@@ -50,6 +53,7 @@ impl Partition {
         match self {
             Partition::Grid => "blocks of a grid over ranks",
             Partition::RowsAndColumns => "rows and columns over ranks",
+            Partition::Symmetric => "columns of a symmetric matrix over ranks",
             Partition::PartyRows => "rows by party",
             Partition::PartyColumns => "columns by party",
         }
@@ -58,6 +62,20 @@ impl Partition {
     /// Whether the blocks belong to parties, whose data stays with them.
     pub fn is_private(self) -> bool {
         matches!(self, Partition::PartyRows | Partition::PartyColumns)
+    }
+
+    /// Refuses a matrix that is not square where it must be symmetric.
+    ///
+    /// # Errors
+    /// With its shape.
+    pub fn check_shape(self, rows: usize, cols: usize) -> Result<()> {
+        if self != Partition::Symmetric || rows == cols {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "the matrix is {rows} x {cols}, and a symmetric factorisation takes a square matrix of similarities, such as \
+             the adjacency matrix of a graph; for other matrices use --algo auto"
+        )))
     }
 }
 

@@ -13,6 +13,8 @@ pub static ALL: &[&dyn Entry] = &[
     entry::<centralized::mu::MuArgs>(),
     entry::<centralized::kl::mu::KlMuArgs>(),
     entry::<centralized::kl::cd::KlCdArgs>(),
+    entry::<centralized::kl::beta::BetaMuArgs>(),
+    entry::<centralized::symnmf::SymNmfArgs>(),
     entry::<columns::syn::SynSdArgs>(),
     entry::<columns::syn::SynSsdUArgs>(),
     entry::<columns::syn::SynSsdVArgs>(),

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::account::AccountArgs;
 use crate::commands::audit::AuditArgs;
+use crate::commands::clusters::ClustersArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::evaluate::EvaluateArgs;
 use crate::commands::factorize::RunArgs;
@@ -14,6 +15,7 @@ use crate::commands::prepare::PrepareArgs;
 use crate::commands::project::ProjectArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
+use crate::commands::top::TopArgs;
 #[cfg(feature = "sites")]
 use crate::commands::{join::JoinArgs, keygen::KeygenArgs, serve::ServeArgs};
 use crate::data::TableOptions;
@@ -58,8 +60,8 @@ pub enum Command {
     },
     /// Write a synthetic matrix to a file
     Generate {
-        /// synthetic:KIND,key=value,... (the word synthetic: may be left out): planted, blocks, tiles, sparse or
-        /// exponential, with noise unless noise=0
+        /// synthetic:KIND,key=value,... (the word synthetic: may be left out): planted, blocks, tiles, sparse,
+        /// exponential or graph, with noise unless noise=0
         spec: String,
         /// The file; its name says the format: .npy or .mtx for a dense matrix, .npz (SciPy) or .mtx for a sparse one
         #[arg(short = 'o', long, value_name = "FILE")]
@@ -87,6 +89,10 @@ pub enum Command {
     Project(ProjectArgs),
     /// Compute single entries of U V', for pairs of a row and a column: what a user would give an item
     Predict(PredictArgs),
+    /// List the columns with the largest weights in each component, or those that mark it: top terms, marker genes
+    Top(TopArgs),
+    /// Assign each row to the component that it belongs to most, and compare with known clusters
+    Clusters(ClustersArgs),
     /// Compare numbers of components by several runs each: error on held-out entries, stability of the components, and which k
     /// they support
     Sweep(SweepArgs),

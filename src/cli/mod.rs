@@ -22,7 +22,9 @@ use crate::algorithms::registry;
 use crate::comm::Communicator;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
-use crate::commands::{audit, estimate, evaluate, list, predict, prepare, project, report, sweep, tools};
+use crate::commands::{
+    audit, clusters, estimate, evaluate, list, predict, prepare, project, report, sweep, tools, top,
+};
 #[cfg(feature = "sites")]
 use crate::commands::{join, join::JoinArgs, keygen, serve};
 use crate::driver;
@@ -266,6 +268,8 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
             Command::Audit(args) => audit::audit(&args, comm),
             Command::Project(args) => project::project(&args, comm),
             Command::Predict(args) => predict::predict(&args, comm),
+            Command::Top(args) => top::top(&args, comm),
+            Command::Clusters(args) => clusters::clusters(&args, comm),
             Command::Sweep(args) => sweep::sweep(&args, comm),
             Command::Report(args) => report::report(&args, comm),
             #[cfg(feature = "sites")]

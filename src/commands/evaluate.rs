@@ -154,19 +154,26 @@ fn measures(
     let penalty = of_u + penalties.v.value(&v.view());
     if provenance.leaves_out() {
         let only_stored = provenance.missing == Missing::ZeroUnobserved;
-        let fit = Observed::new(block, only_stored, marks.into_iter()).fit(&u.view(), &v.view());
+        let observed = Observed::new(block, only_stored, marks.into_iter());
+        let fit = observed.fit(&u.view(), &v.view());
         let mut sums = [fit.residual2, fit.norm2, fit.count, fit.held2, fit.held];
         comm.sum(FIT, &mut sums);
         let [residual2, norm2, count, held2, held] = sums;
         let mut measures =
             vec![("rel_error", metrics::relative(residual2, norm2)), ("rmse", (residual2 / count.max(1.0)).sqrt())];
-        measures.extend(penalties.objective(0.5 * residual2, penalty));
+        let mut loss = 0.5 * residual2;
+        if provenance.beta == Some(1.0) {
+            let mut sum = [observed.divergence(&u.view(), &v.view())];
+            comm.sum(FIT, &mut sum);
+            loss = sum[0];
+            measures.push((Measure::Divergence.key(), loss));
+        }
+        measures.extend(penalties.objective(loss, penalty));
         if held > 0.0 {
             measures.push((Measure::HeldoutRmse.key(), (held2 / held).sqrt()));
         }
         return Ok(measures);
     }
-    let leading = provenance.method.map_or(Measure::RelativeError, |method| method.measure);
     if provenance.method.is_some_and(|method| method.is_boolean()) {
         let x = comm.agree_on_error(Ones::new(block))?;
         let counts = Components::new(rounded(&v.view())).fit(&x, &rounded(&u.view()).transposed(), None);
@@ -177,9 +184,9 @@ fn measures(
     let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
     let mut measures = vec![("rel_error", error)];
     let mut loss = 0.5 * error * error * norm2;
-    if leading == Measure::Divergence {
-        loss = metrics::kl_divergence(comm, &block, &u.view(), &v.view());
-        measures.push((Measure::Divergence.key(), loss));
+    if let (Some(beta), Some(method)) = (provenance.beta, provenance.method) {
+        loss = metrics::beta_divergence(comm, beta, &block, &u.view(), &v.view());
+        measures.push((method.measure.key(), loss));
     }
     measures.extend(penalties.objective(loss, penalty));
     Ok(measures)

@@ -352,10 +352,11 @@ fn positive(name: &str, value: usize) -> Result<()> {
 
 /// The scale of the written components: by default sorted and with V at norm 1, but as found where a factor is private. Its
 /// norms, which tell what the components weigh at each party, stay with the owners. Where factors have penalties, another scale
-/// has another objective.
+/// has another objective. The factors of a symmetric factorisation stay equal.
 fn factor_scale(asked: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Result<FactorScale> {
     let description = method.description();
     let regularized = method.groups().is_regularized();
+    let symmetric = description.partition == Partition::Symmetric;
     match (asked, description.partition.is_private()) {
         (Some(scale), true) if scale != FactorScale::AsFound => Err(Error::input(format!(
             "--factor-scale {}: {} has parties, and what the components weigh stays with them; leave it out",
@@ -368,7 +369,13 @@ fn factor_scale(asked: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Re
              as-found",
             scale.name()
         ))),
-        (None, false) if regularized => Ok(FactorScale::Sorted),
+        (Some(scale @ (FactorScale::UnitU | FactorScale::UnitV)), false) if symmetric => Err(Error::input(format!(
+            "--factor-scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, \
+             sorted or as-found",
+            scale.name(),
+            description.name
+        ))),
+        (None, false) if regularized || symmetric => Ok(FactorScale::Sorted),
         (asked, false) => Ok(asked.unwrap_or(FactorScale::UnitV)),
     }
 }

@@ -2,8 +2,10 @@
 
 pub mod account;
 pub mod audit;
+pub mod clusters;
 pub mod estimate;
 pub mod evaluate;
+mod factor_rows;
 pub mod factorize;
 #[cfg(feature = "sites")]
 pub mod join;
@@ -19,3 +21,4 @@ pub mod report;
 pub mod serve;
 pub mod sweep;
 pub mod tools;
+pub mod top;

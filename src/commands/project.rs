@@ -106,8 +106,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if !provenance.note().is_empty() {
         progress.note(&provenance.note());
     }
-    let by_divergence = provenance.method.is_some_and(|method| method.measure == Measure::Divergence);
-    if by_divergence && provenance.missing != Missing::None {
+    let by_least_squares = provenance.beta.is_none_or(|beta| beta != 1.0);
+    if provenance.beta.is_some() && by_least_squares && provenance.missing != Missing::None {
         progress.note("with --missing U is found by least squares, not by the divergence that the factors are for");
     }
     if let Some(note) = provenance.regularization.note_on_u() {
@@ -150,19 +150,28 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let penalty = provenance.regularization.penalties((m, n)).u;
     let mut divergence = None;
     let (u, error) = if provenance.missing == Missing::None {
-        let u = if by_divergence {
-            let u = nls::kl::project(&block, &v.view(), penalty);
-            divergence = Some(metrics::kl_divergence(comm, &block, &u.view(), &v.view()));
-            u
-        } else {
-            nls::project(&block, &v.view(), penalty)
+        let u = match provenance.beta {
+            None => nls::project(&block, &v.view(), penalty),
+            Some(1.0) => nls::kl::project(&block, &v.view(), penalty),
+            Some(beta) => nls::kl::project_beta(&block, &v.view(), beta, penalty),
         };
+        if let (Some(beta), Some(method)) = (provenance.beta, provenance.method) {
+            divergence = Some((method.measure, metrics::beta_divergence(comm, beta, &block, &u.view(), &v.view())));
+        }
         let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
         (u, error)
     } else {
         let marks = marks.into_iter().map(|(i, j)| (i - own.start, matched.place(j)));
         let observed = Observed::new(block, provenance.missing == Missing::ZeroUnobserved, marks);
-        let u = observed.project(&v.view(), penalty);
+        let u = if by_least_squares {
+            observed.project(&v.view(), penalty)
+        } else {
+            let u = observed.project_by_divergence(&v.view(), penalty);
+            let mut sum = [observed.divergence(&u.view(), &v.view())];
+            comm.sum(metrics::DIVERGENCE, &mut sum);
+            divergence = Some((Measure::Divergence, sum[0]));
+            u
+        };
         let fit = observed.fit(&u.view(), &v.view());
         let mut sums = [fit.residual2, fit.norm2];
         comm.sum(metrics::RESIDUAL, &mut sums);
@@ -180,8 +189,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if comm.is_root() {
         if args.json {
             let mut all = json!({"rel_error": error, "m": m, "n": n, "k": k, "output": destination.map(|to| to.path)});
-            if let Some(divergence) = divergence {
-                all["kl_divergence"] = divergence.into();
+            if let Some((measure, divergence)) = divergence {
+                all[measure.key()] = divergence.into();
             }
             print_line(&all.to_string())?;
         } else {
@@ -193,7 +202,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
                     format!("U and V{sorted} are in {}.", to.path.display())
                 },
             );
-            let divergence = divergence.map_or_else(String::new, |x| format!("Kullback-Leibler divergence {x:.6e}, "));
+            let divergence =
+                divergence.map_or_else(String::new, |(measure, x)| format!("{} {x:.6e}, ", measure.label()));
             print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
         }
     }

@@ -12,6 +12,7 @@ use crate::data::names::{Match, compare, unmatched};
 use crate::data::{InputSpec, Scale, Stack, Threshold};
 use crate::driver::missing::{HELD_OUT_OF_SPARSE, MARKS, checksum_text};
 use crate::error::{Error, Result};
+use crate::metrics::Measure;
 use crate::output::matrices::Stored;
 use crate::warning::warn;
 
@@ -19,6 +20,8 @@ use crate::warning::warn;
 #[derive(Debug, Clone)]
 pub struct Provenance {
     pub method: Option<&'static Description>,
+    /// The β of the divergence that the factors minimise, where they do not minimise the squared error.
+    pub beta: Option<f64>,
     scale: Scale,
     binarize: Option<Threshold>,
     pub missing: Missing,
@@ -69,9 +72,15 @@ impl Provenance {
         let by_columns = method.is_some_and(|method| method.partition == Partition::PartyColumns)
             || parameter("stack").is_some_and(|stack| stack == "columns");
         let stack = if by_columns { Stack::Columns } else { Stack::Rows };
+        let beta = match method.map(|method| method.measure) {
+            Some(Measure::Divergence) => Some(1.0),
+            Some(Measure::BetaDivergence) => parameter("beta").and_then(Value::as_f64),
+            _ => None,
+        };
         let regularization = RegularizationArgs::from_parameters(parameter);
         Ok(Provenance {
             method,
+            beta,
             scale,
             binarize,
             missing,

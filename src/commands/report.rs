@@ -46,7 +46,7 @@ impl DisplayArgs {
     /// Naming the option that is wrong.
     pub fn check(&self) -> Result<Display> {
         let image = self.image.as_deref().map(image_size).transpose()?;
-        let names = self.terms.as_deref().map(names::list).transpose()?;
+        let names = self.terms.as_deref().map(|text| names::list("--terms", text)).transpose()?;
         Ok(Display { image, names, rows: self.report_rows.unwrap_or(6) })
     }
 

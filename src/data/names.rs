@@ -25,15 +25,16 @@ pub struct Names {
 /// Longest list that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// A list of names, one per line; `FILE:2` takes the second column of a tab-separated table. `.gz` is unpacked.
+/// The list of names that `option` gives, one per line; `FILE:2` takes the second column of a tab-separated table. `.gz`
+/// is unpacked.
 ///
 /// # Errors
 /// If it cannot be read, or a line lacks the column.
-pub fn list(text: &str) -> Result<Vec<String>> {
+pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
     let numbered =
         text.rsplit_once(':').and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
     let (path, column) = numbered.unwrap_or((text, 1));
-    let wrong = |what: String| Error::input(format!("--terms {path}: {what}"));
+    let wrong = |what: String| Error::input(format!("{option} {path}: {what}"));
     let file = std::fs::File::open(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
     let mut all = Vec::new();
     let read = if Path::new(path).extension().is_some_and(|e| e == "gz") {
@@ -165,7 +166,7 @@ fn of_directory(path: &Path) -> Names {
             names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]).map(|f| path.join(f));
         let file = files.into_iter().find(|file| file.is_file())?;
         // Older files of genes have two columns, identifier and name; a list may lack the second one.
-        [column, 1].iter().find_map(|column| list(&format!("{}:{column}", file.display())).ok())
+        [column, 1].iter().find_map(|column| list("", &format!("{}:{column}", file.display())).ok())
     };
     Names { rows: list(&["features", "genes"], 2), columns: list(&["barcodes"], 1), turned: true }
 }
@@ -245,10 +246,10 @@ mod tests {
         let path = dir.path().join("words.tsv");
         std::fs::write(&path, "g1\tActin\r\ng2\tMyosin\n").unwrap();
         let path = path.display().to_string();
-        assert_eq!(list(&path).unwrap(), ["g1", "g2"]);
-        assert_eq!(list(&format!("{path}:2")).unwrap(), ["Actin", "Myosin"]);
-        assert!(list(&format!("{path}:3")).unwrap_err().message.contains("line 1"));
-        assert!(list("/no/such:1").unwrap_err().message.contains("/no/such"));
+        assert_eq!(list("--terms", &path).unwrap(), ["g1", "g2"]);
+        assert_eq!(list("--terms", &format!("{path}:2")).unwrap(), ["Actin", "Myosin"]);
+        assert!(list("--terms", &format!("{path}:3")).unwrap_err().message.contains("line 1"));
+        assert!(list("--terms", "/no/such:1").unwrap_err().message.contains("/no/such"));
     }
 
     #[test]

@@ -149,6 +149,7 @@ pub(super) fn check_shape(settings: &Settings, header: &Header) -> Result<()> {
     if smaller == 0 {
         return Err(Error::input(format!("the matrix is empty ({} x {})", header.rows, header.cols)));
     }
+    settings.description().partition.check_shape(header.rows, header.cols)?;
     if settings.k > smaller {
         return Err(Error::input(format!(
             "--components {}: the matrix is {} x {}, so at most {smaller} components make sense",

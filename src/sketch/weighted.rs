@@ -80,6 +80,13 @@ impl WeightedSampler {
         }
     }
 
+    /// As [`WeightedSampler::new`], for scores that are given as they are ([`WeightedSampler::score_each`]); `typical` is
+    /// one of them.
+    pub fn by_scores(n: usize, d: usize, own: Range<usize>, typical: f64) -> Self {
+        let norms = vec![1.0; own.len()];
+        WeightedSampler::new(n, d, own, norms, [typical, 1.0])
+    }
+
     /// Number of draws.
     pub fn size(&self) -> usize {
         self.d
@@ -104,16 +111,17 @@ impl WeightedSampler {
                 *sum = y.iter().fold(0.0, |sum, &y| sum + y.as_f64() * y.as_f64());
             }
         }
-        let mut norm2 = 0u128;
-        let mut sum = 0u128;
-        for (i, (&square, &norm)) in self.squares.iter().zip(&self.norms).enumerate() {
-            norm2 += (square / self.square).min(LARGEST) as u128;
-            sum += 1u128 << power(norm * square.sqrt() / self.unit);
-            self.before[i + 1] = sum;
-        }
-        let halves = |x: u128| [x as u64, (x >> 64) as u64];
-        let ([a, b], [c, d]) = (halves(sum), halves(norm2));
-        [a, b, c, d]
+        let norm2 = self.squares.iter().map(|square| (square / self.square).min(LARGEST) as u128).sum();
+        let scores = self.squares.iter().zip(&self.norms).map(|(square, norm)| norm * square.sqrt());
+        let sum = cumulate(scores.map(|score| score / self.unit), &mut self.before);
+        totals(sum, norm2)
+    }
+
+    /// Takes the score of each own row. Returns what this rank contributes to the totals.
+    pub fn score_each(&mut self, scores: &[f64]) -> [u64; TOTALS] {
+        assert_eq!(scores.len(), self.own.len());
+        let sum = cumulate(scores.iter().map(|score| score / self.unit), &mut self.before);
+        totals(sum, 0)
     }
 
     /// Draws from a public stream, given the totals of all ranks in order. Returns ‖Y‖_F² of the whole factor.
@@ -216,6 +224,23 @@ impl WeightedSampler {
             out.iter_mut().zip(&message[i * k..(i + 1) * k]).for_each(|(to, &y)| *to = scale * y);
         }
     }
+}
+
+/// Writes the sums of the rounded scores up to each into `before`, behind its first entry; returns that of all.
+fn cumulate(scores: impl Iterator<Item = f64>, before: &mut [u128]) -> u128 {
+    let mut sum = 0;
+    for (score, before) in scores.zip(&mut before[1..]) {
+        sum += 1u128 << power(score);
+        *before = sum;
+    }
+    sum
+}
+
+/// A sum of scores and ‖y‖_F² as a rank's contribution to the totals.
+fn totals(sum: u128, norm2: u128) -> [u64; TOTALS] {
+    let halves = |x: u128| [x as u64, (x >> 64) as u64];
+    let ([a, b], [c, d]) = (halves(sum), halves(norm2));
+    [a, b, c, d]
 }
 
 /// The largest count in 0..below for which `holds`, which does for 0 and for all counts up to some one.

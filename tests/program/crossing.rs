@@ -11,7 +11,7 @@ use fednmf::algorithms::registry;
 use tempfile::tempdir;
 
 use crate::common::session::Session;
-use crate::common::{events, factor, needs};
+use crate::common::{events, factor, input_for, needs};
 
 /// A tiny run takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -115,8 +115,9 @@ impl Crossing {
     /// Performs a command line, and writes its trace and factors if there is a directory.
     fn cross(&mut self, method: &Description, arguments: &[&str], files: Option<&Path>) {
         let line = format!(
-            "--algo {} --input synthetic:planted,m=12,n=10,k=2 -k 2 --max-iters 3 --eval-every 1 {}",
+            "--algo {} --input {} -k 2 --max-iters 3 --eval-every 1 {}",
             method.name,
+            input_for(method, "synthetic:planted,m=12,n=10,k=2"),
             needs(method)
         );
         let mut words: Vec<String> = line.split_whitespace().map(str::to_string).collect();

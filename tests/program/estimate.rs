@@ -40,6 +40,7 @@ fn compare(algo: &str, options: &str, sparse: bool, ranks: usize, flops: bool) {
     } else {
         format!("synthetic:planted,m={m},n={n},k=4")
     };
+    let input = if algo == "symnmf" { format!("synthetic:graph,n={n},k=4,density=0.5") } else { input };
     let iterations = 3;
     let line = format!("--algo {algo} -k {k} --input {input} {options}");
     let run = fednmf(ranks, &format!("{line} --max-iters {iterations} --eval-every 0")).limit(300).ok();
@@ -58,7 +59,8 @@ fn compare(algo: &str, options: &str, sparse: bool, ranks: usize, flops: bool) {
     }
     for row in run["wire"].as_array().unwrap() {
         let (purpose, payload) = (row["purpose"].as_str().unwrap(), &row["payload"]);
-        let common = payload == "Control" || payload == "Data" || purpose == "statistics of the matrix";
+        let common = payload == "Control" || payload == "Data";
+        let common = common || ["statistics of the matrix", "test of symmetry"].contains(&purpose);
         let silent = row["mpi_bytes"] == 0;
         assert!(common || silent || purposes.contains_key(purpose), "{what}: {purpose} was not predicted");
     }
@@ -103,6 +105,16 @@ fn sketched_methods_cost_what_was_predicted() {
         compare("vr-dsanls", "--epoch 1 --extrapolation none", false, ranks, true);
     }
     compare("vr-dsanls", "--epoch 1 --extrapolation none --inner-sweeps 2", true, 3, true);
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn symmetric_methods_cost_what_was_predicted() {
+    // The flops of pivoting depend on the data, and those of samples on which rows are drawn.
+    for ranks in [1, 3, 4] {
+        compare("symnmf", "--solver hals", true, ranks, false);
+        compare("symnmf", "--sketch leverage --sketch-size 20,30", true, ranks, false);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::processes::{ranks_of, send, signal, wait_for, wait_until_gone};
-use crate::common::{data, factor, fednmf, finish, launch, lines, matrix, session};
+use crate::common::{data, factor, fednmf, finish, input_for, launch, lines, matrix, session};
 use fednmf::comm;
 use fednmf::comm::Communicator;
 use fednmf::error::Error;
@@ -315,7 +315,8 @@ fn many_runs_leak_nothing() {
         .map(|(i, (method, words))| {
             // The checkpoint of one run is not replaced by that of another.
             let checkpoint = file(&format!("c{i}.h5"));
-            let input = "--input synthetic:planted,m=300,n=200 -k 5 --max-iters 6 --eval-every 2 --checkpoint-every 2";
+            let input = input_for(method, "synthetic:planted,m=300,n=200");
+            let input = format!("--input {input} -k 5 --max-iters 6 --eval-every 2 --checkpoint-every 2");
             let files = format!("--output {out} --checkpoint {checkpoint} --trace {trace}");
             format!("--algo {} {words} {input} {files}", method.name)
         })

@@ -73,6 +73,42 @@ fn every_algorithm_has_a_page_and_every_link_has_a_target() {
     }
 }
 
+/// The tests that the table of features names exist, and each tick of ours has a test or a command.
+#[test]
+fn every_feature_has_a_test_or_a_command() {
+    let table = text(&root().join("docs/guide/features.md"));
+    let rows = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| feature") && !line.starts_with("| ---"));
+    let mut ticks = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let &[feature, ours, .., proof] = cells.as_slice() else { panic!("{row}") };
+        assert_eq!(cells.len(), 9, "{row}");
+        if ours == "–" {
+            assert!(proof.contains("(#what-is-left-out)"), "{feature}: {proof}");
+            continue;
+        }
+        ticks += 1;
+        let proof = proof.trim_matches('`');
+        if let Some((module, test)) = proof.split_once("::") {
+            let places = [format!("tests/program/{module}.rs"), format!("src/{module}.rs")];
+            let found = places.iter().map(|place| root().join(place)).filter(|path| path.exists());
+            let mut texts = found.map(|path| text(&path));
+            assert!(texts.any(|text| text.contains(&format!("fn {test}()"))), "{feature}: no test {proof}");
+        } else if let Some(name) = proof.strip_prefix("--algo ") {
+            assert!(registry::find(name).is_some(), "{feature}: {proof}");
+        } else {
+            let there = root().join(format!("tests/program/{proof}.rs")).exists() || proof == "make python";
+            assert!(
+                there || fednmf::cli::parse(words(proof).into_iter().map(Into::into)).is_ok(),
+                "{feature}: {proof}"
+            );
+        }
+    }
+    assert!(ticks > 25, "{ticks}");
+}
+
 /// The anchor of a heading.
 fn slug(line: &str) -> String {
     let kept = line.trim_start_matches('#').trim().to_lowercase();

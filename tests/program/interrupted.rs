@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::processes::{ranks_of, signal, wait_for, wait_until_gone};
-use crate::common::{data, distance, errors, events, factor, fednmf, finish, lines, session};
+use crate::common::{data, distance, errors, events, factor, fednmf, finish, input_for, lines, session};
 use tempfile::tempdir;
 
 fn same_bits(a: &Path, b: &Path) {
@@ -23,11 +23,11 @@ fn resumed(ranks: usize, precision: &str, later: &[usize], compare: impl Fn(&str
     let all = lines();
     let line = |i: usize, iterations: usize, out: &str| {
         let (method, words) = &all[i];
-        let (input, out) = (data("digits.npy"), file(i, out));
+        let (input, out) = (input_for(method, &data("digits.npy").display().to_string()), file(i, out));
         format!(
             "--algo {} -k 5 --seed 2 --precision {precision} {words} --input {} --max-iters {iterations} --output {}",
             method.name,
-            input.display(),
+            input,
             out.display()
         )
     };

@@ -23,11 +23,14 @@ mod reproduce;
 mod secure;
 #[cfg(feature = "sites")]
 mod sites;
+mod terms;
 mod transport;
 
 // Without MPI there are no ranks: these modules, and the tests marked with `needs MPI`, are left out.
 #[cfg(feature = "mpi")]
 mod audit;
+#[cfg(feature = "mpi")]
+mod beta;
 #[cfg(feature = "mpi")]
 mod clock;
 mod column_privacy;
@@ -67,6 +70,8 @@ mod sampled;
 mod starts;
 #[cfg(feature = "mpi")]
 mod sweep;
+#[cfg(feature = "mpi")]
+mod symmetric;
 #[cfg(feature = "mpi")]
 mod tables;
 #[cfg(feature = "mpi")]

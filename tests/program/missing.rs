@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{distance, fednmf, matrix, save_npy};
+use crate::common::{distance, fednmf, matrix, number, save_npy};
 use fednmf::random::{Purpose, Stream, uniform_factor};
 use ndarray::Array2;
 use tempfile::tempdir;
@@ -20,6 +20,25 @@ fn write_mtx(path: &Path, (m, n): (usize, usize), entries: &[(usize, usize, f64)
     let mut text = format!("%%MatrixMarket matrix coordinate real general\n{m} {n} {}\n", entries.len());
     entries.iter().for_each(|(i, j, x)| text.push_str(&format!("{} {} {x:?}\n", i + 1, j + 1)));
     std::fs::write(path, text).unwrap();
+}
+
+/// Half an iteration of `kl-mu` on the rows of x for the entries of m that are not NaN.
+fn half_for_divergence(m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>) {
+    for i in 0..x.nrows() {
+        let seen: Vec<usize> = (0..m.ncols()).filter(|&j| !m[[i, j]].is_nan()).collect();
+        let before = x.row(i).to_owned();
+        for l in 0..x.ncols() {
+            let above: f64 = seen.iter().map(|&j| m[[i, j]] / before.dot(&y.row(j)) * y[[j, l]]).sum();
+            let below: f64 = seen.iter().map(|&j| y[[j, l]]).sum();
+            x[[i, l]] = before[l] * above / below;
+        }
+    }
+}
+
+/// The divergence of the entries that are not NaN.
+fn divergence(m: &Array2<f64>, product: &Array2<f64>) -> f64 {
+    let one = |(&m, &f): (&f64, &f64)| if m > 0.0 { m * (m / f).ln() - m + f } else { f };
+    m.iter().zip(product).filter(|(m, _)| !m.is_nan()).map(one).sum()
 }
 
 /// One sweep over the rows of x for the entries of m that are not NaN.
@@ -284,4 +303,74 @@ fn marks_by_position_do_not_follow_a_matrix_in_another_order() {
     let evaluate = |name: &str| fednmf(0, "evaluate").arg(at("f.h5")).arg("--input").arg(at(name));
     assert_eq!(evaluate("x.csv").run().code, Some(0));
     evaluate("turned.csv").refused(&["mask.npy", "has no names", "another order"]);
+}
+
+#[test]
+fn the_divergence_of_the_observed_entries_is_minimised() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (share, listed) in [(0.15, "missing"), (0.8, "observed")] {
+        let mut m = data(37, 26, share);
+        m.iter_mut().step_by(5).filter(|x| !x.is_nan()).for_each(|x| *x = 0.0);
+        save_npy(&file("m.npy"), &m);
+        let input = file("m.npy").display().to_string();
+        let out = file("o.h5");
+        let line = |algo: &str, iterations: usize| {
+            format!(
+                "--algo {algo} --missing nan -k 3 --seed 5 --max-iters {iterations} --factor-scale as-found --input {input} \
+                 --output {}",
+                out.display()
+            )
+        };
+        fednmf(1, &line("kl-mu", 0)).ok();
+        let (mut u, mut v) = (matrix(&out, "U"), matrix(&out, "V"));
+        let turned = m.t().to_owned();
+        for _ in 0..8 {
+            half_for_divergence(&m, &mut u, &v);
+            half_for_divergence(&turned, &mut v, &u);
+        }
+        for ranks in [0, 2, 3] {
+            let summary = fednmf(ranks, &line("kl-mu", 8)).ok();
+            assert_eq!(summary["params"]["listed"], listed);
+            assert!(distance(&u, &matrix(&out, "U")) < 1e-9 && distance(&v, &matrix(&out, "V")) < 1e-9, "{listed}");
+            let (told, expected) = (number(&summary, "kl_divergence"), divergence(&m, &u.dot(&v.t())));
+            assert!((told / expected - 1.0).abs() < 1e-9, "{told} {expected}");
+        }
+        let evaluated = fednmf(2, "evaluate --json --input").arg(&input).arg(&out).run();
+        let evaluated: serde_json::Value = serde_json::from_str(&evaluated.stdout).expect("JSON");
+        assert!(
+            (number(&evaluated, "kl_divergence") / divergence(&m, &u.dot(&v.t())) - 1.0).abs() < 1e-9,
+            "{evaluated}"
+        );
+        // Coordinate descent comes to a point where no entry's gradient asks for more.
+        for ranks in [1, 3] {
+            let summary = fednmf(ranks, &line("kl-cd", 3000)).ok();
+            let (u, v) = (matrix(&out, "U"), matrix(&out, "V"));
+            let product = u.dot(&v.t());
+            assert!((number(&summary, "kl_divergence") / divergence(&m, &product) - 1.0).abs() < 1e-9);
+            let slope = Array2::from_shape_fn(m.dim(), |at| match m[at] {
+                missing if missing.is_nan() => 0.0,
+                0.0 => 1.0,
+                entry => 1.0 - entry / product[at],
+            });
+            for (x, gradient) in [(&u, slope.dot(&v)), (&v, slope.t().dot(&u))] {
+                for (x, g) in x.iter().zip(&gradient) {
+                    assert!(*g > -1e-3 && (x.min(1.0) * g).abs() < 1e-3, "{listed}: {x} {g}");
+                }
+            }
+            // A projection of the same rows is no worse.
+            let told = fednmf(2, "project --json --input").arg(&input).arg(&out).run();
+            let told: serde_json::Value = serde_json::from_str(&told.stdout).expect("JSON");
+            assert!(number(&told, "kl_divergence") <= number(&summary, "kl_divergence") * (1.0 + 1e-6), "{told}");
+        }
+    }
+    // Entries held out are predicted.
+    let counts = "synthetic:planted,m=80,n=60,k=3,noise=0";
+    for algo in ["kl-mu", "kl-cd"] {
+        let run = |ranks: usize| {
+            fednmf(ranks, &format!("--algo {algo} --holdout 0.1 -k 3 --max-iters 300 --input {counts}")).ok()
+        };
+        let [one, three] = [run(1), run(3)].map(|summary| number(&summary, "heldout_rmse"));
+        assert!((one - three).abs() < 1e-6 * one + 1e-9 && one < 0.1, "{algo}: {one} {three}");
+    }
 }

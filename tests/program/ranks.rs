@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fednmf::algorithms::Problem;
-use fednmf::algorithms::description::Unit;
+use fednmf::algorithms::description::{Partition, Unit};
 use fednmf::algorithms::method::{ConfiguredMethod, Entry, Precision};
 use fednmf::algorithms::registry;
 use fednmf::algorithms::shared::grid;
@@ -238,6 +238,10 @@ fn allocations(comm: &Communicator) {
     for entry in registry::ALL {
         let method = entry.description();
         for text in ["synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1"] {
+            let text = match method.partition {
+                Partition::Symmetric => "synthetic:graph,n=120,k=3,density=0.5",
+                _ => text,
+            };
             let mut spec = InputSpec::parse(text).expect("known");
             spec.binarize = method.is_boolean().then_some(Threshold::At(0.5));
             let input = data::open(&spec, comm).expect("opens");

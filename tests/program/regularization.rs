@@ -132,6 +132,8 @@ fn huge_weights_give_zeros_and_no_nan() {
                 "--algo vr-dsanls",
                 "--algo hals --holdout 0.1",
                 "--algo mu --holdout 0.1",
+                "--algo kl-mu --holdout 0.1",
+                "--algo kl-cd --holdout 0.1",
                 "--algo secure-hals --parties 3",
             ] {
                 let line = format!("{words} -k 3 --max-iters 30 --precision {precision} --l1-ratio {ratio}");

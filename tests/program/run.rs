@@ -1,8 +1,8 @@
 //! Factorisations: the same result on any number of ranks, the correct result, and the files that it leaves.
 
-use crate::common::{data, distance, errors, events, factor, fednmf, lines, matrix, session};
+use crate::common::{data, distance, errors, events, factor, fednmf, input_for, lines, matrix, session};
 use crate::naive;
-use fednmf::algorithms::description::COMMON_MESSAGES;
+use fednmf::algorithms::description::{COMMON_MESSAGES, Description};
 use fednmf::algorithms::registry;
 use tempfile::tempdir;
 
@@ -19,7 +19,7 @@ fn every_algorithm_gives_the_same_result_on_any_number_of_ranks() {
         let of_ranks = |ranks| -> Vec<String> {
             let all = lines().into_iter().flat_map(|line| inputs().map(|input| (line.clone(), input))).enumerate();
             all.map(|(i, ((method, words), input))| {
-                let out = file(ranks, i);
+                let (out, input) = (file(ranks, i), input_for(method, &input));
                 format!(
                     "--algo {} --input {input} -k 5 --max-iters 20 --precision {precision} --seed 3 {words} \
                      --output {}",
@@ -191,8 +191,11 @@ fn threads_change_nothing_but_rounding() {
         let words = |method: &str, input: &str, kernel: &str| {
             format!("--algo {method} --input {input} -k 5 --max-iters 10 --kernel {kernel} --threads {threads}")
         };
-        let of = |m: &str| inputs().into_iter().flat_map(|i| ["native", "mkl"].map(|k| words(m, &i, k))).collect();
-        methods.iter().flat_map(|m| -> Vec<String> { of(m.name) }).collect()
+        let of = |m: &Description| -> Vec<String> {
+            let inputs = inputs().into_iter().map(|input| input_for(m, &input));
+            inputs.flat_map(|i| ["native", "mkl"].map(|k| words(m.name, &i, k))).collect()
+        };
+        methods.iter().flat_map(|m| of(m)).collect()
     };
     // Threads are started once in a process.
     let (one, three) = (session::ok(1, &asked(1)), session::ok(2, &asked(3)));
@@ -231,7 +234,10 @@ fn all_traffic_is_in_the_message_table() {
     let all = lines();
     let asked: Vec<String> = all
         .iter()
-        .map(|(m, words)| format!("--algo {} --input synthetic:planted,m=60,n=40 --max-iters 5 {words}", m.name))
+        .map(|(m, words)| {
+            let input = input_for(m, "synthetic:planted,m=60,n=40");
+            format!("--algo {} --input {input} --max-iters 5 {words}", m.name)
+        })
         .collect();
     for ranks in [1, 2, 4] {
         for ((method, _), summary) in all.iter().zip(session::ok(ranks, &asked)) {
@@ -376,7 +382,10 @@ fn stops_are_named() {
 fn messages_in_pieces_give_the_same_result() {
     let asked: Vec<String> = lines()
         .iter()
-        .map(|(m, words)| format!("--algo {} --input synthetic:planted,m=90,n=70 -k 5 --max-iters 6 {words}", m.name))
+        .map(|(m, words)| {
+            let input = input_for(m, "synthetic:planted,m=90,n=70");
+            format!("--algo {} --input {input} -k 5 --max-iters 6 {words}", m.name)
+        })
         .collect();
     let (whole, cut) = (session::ok(3, &asked), session::in_pieces(3, &asked, 64));
     let mut more = 0;

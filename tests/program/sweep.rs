@@ -186,6 +186,29 @@ fn every_centralised_method_can_be_swept() {
 }
 
 #[test]
+fn penalties_hold_for_the_runs_of_a_sweep_and_the_next_command() {
+    let dir = tempdir().unwrap();
+    let none = format!("sweep --k 3 --l1-ratio 0.5 --input {BLOCKS} --output {}", dir.path().join("none").display());
+    fednmf(0, &none).refused(&["--l1-ratio", "--alpha-u"]);
+    for algo in ["hals", "kl-cd", "bpp"] {
+        let out = dir.path().join(algo);
+        let found = swept(2, &format!("--k 3..5 --runs 3 --algo {algo} --alpha-u 0.001 --l1-ratio 0.5"), &out);
+        assert_eq!(found["recommended"], 4, "{algo}: {found:#}");
+        let next = found["next_command"].as_str().unwrap();
+        assert!(next.contains("--alpha-u 0.001 --alpha-v same --l1-ratio 0.5"), "{next}");
+        // The objective of a run is that of its file.
+        let file = out.join("k0004-run001.h5");
+        let evaluated = fednmf(0, "evaluate --json").arg(&file).arg("--input").arg(BLOCKS).run();
+        let evaluated: Value =
+            serde_json::from_str(&evaluated.stdout).unwrap_or_else(|e| panic!("{e}: {}", evaluated.stderr));
+        let stored = hdf5::File::open(&file).unwrap().attr("objective").unwrap().read_scalar::<f64>().unwrap();
+        assert!((evaluated["objective"].as_f64().unwrap() / stored - 1.0).abs() < 1e-6, "{evaluated} {stored}");
+        let line = format!("sweep --k 3..5 --runs 3 --algo {algo} --input {BLOCKS} --output {}", out.display());
+        fednmf(2, &format!("{line} --alpha-u 0.002 --l1-ratio 0.5")).refused(&["another sweep"]);
+    }
+}
+
+#[test]
 fn both_edges_of_the_range_are_warned_of() {
     let dir = tempdir().unwrap();
     for (ks, words) in [("2..4", "k = 4 is the largest"), ("4..6", "k = 4 is the smallest")] {

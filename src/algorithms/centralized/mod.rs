@@ -6,4 +6,5 @@ pub mod dsanls;
 pub mod hals;
 pub mod kl;
 pub mod mu;
+pub mod symnmf;
 pub mod vr_dsanls;

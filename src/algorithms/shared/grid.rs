@@ -43,6 +43,7 @@ pub fn plan(
             Layout::Grid { pr, pc }
         }
         Partition::RowsAndColumns => Layout::RowsAndColumns { ranks },
+        Partition::Symmetric => Layout::Grid { pr: 1, pc: ranks },
         Partition::PartyRows => Layout::PartyRows { parties, split: share },
         Partition::PartyColumns => Layout::PartyColumns { parties, split: share },
     }

@@ -90,6 +90,17 @@ impl RegularizationArgs {
         self.alpha_u > 0.0 || self.alpha_v() > 0.0
     }
 
+    /// The options that give these penalties; none without a penalty.
+    pub fn words(&self) -> Vec<String> {
+        let RegularizationArgs { alpha_u, alpha_v, l1_ratio } = self;
+        if !self.is_on() {
+            return Vec::new();
+        }
+        let options = [("--alpha-u", alpha_u.to_string()), ("--alpha-v", alpha_v.to_string())];
+        let ratio = ("--l1-ratio", l1_ratio.to_string());
+        options.into_iter().chain([ratio]).flat_map(|(option, value)| [option.to_string(), value]).collect()
+    }
+
     /// Whether V has an L1 penalty.
     pub fn has_l1_on_v(&self) -> bool {
         self.alpha_v() > 0.0 && self.l1_ratio > 0.0

@@ -20,6 +20,10 @@ pub fn least(partition: Partition, workload: &Workload, ranks: usize) -> Cost {
             let data = workload.block(rows, workload.part(rows, n)) + workload.block(cols, workload.part(m, cols));
             (data, rows + cols + m + n)
         }
+        Partition::Symmetric => {
+            let cols = n.div_ceil(ranks);
+            (workload.block(m, workload.part(m, cols)), 2 * (cols + n))
+        }
         Partition::PartyRows => {
             let rows = m.div_ceil(parties) * hosted;
             (workload.block(rows, workload.part(rows, n)), rows + n * hosted)

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::method::SweepMethod;
 use crate::algorithms::parameters::{self, Missing};
+use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::data::{TableOptions, Threshold};
 use crate::driver::settings::Scale;
 use crate::error::{Error, Result};
@@ -78,6 +79,8 @@ pub struct SweepArgs {
     /// Set entries of at least T to 1 and the others to 0; q0.95 (say): the upper 5 % of all entries
     #[arg(long, allow_negative_numbers = true, value_name = "T")]
     pub binarize: Option<Threshold>,
+    #[command(flatten)]
+    pub regularization: RegularizationArgs,
     #[command(flatten)]
     pub table: TableOptions,
     /// No progress on stderr

@@ -15,6 +15,7 @@ use crate::algorithms::parameters::{Auto, Missing};
 use crate::algorithms::shared::alternating::ExactArgs;
 use crate::algorithms::shared::init::InitArgs;
 use crate::algorithms::shared::missing::MissingArgs;
+use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::error::{Error, Result};
 
 /// The methods that a sweep can run.
@@ -65,14 +66,14 @@ impl SweepMethod {
         }
         if let Some(share) = holdout.filter(|&share| share > 0.0) {
             return Err(Error::input(format!(
-                "--holdout {share}: {} fits all entries and can hold none out; leave --holdout out, and k is chosen by \
-                 stability and error, or take --algo hals, mu or auto",
+                "--holdout {share}: a sweep with {} fits all entries and can hold none out; leave --holdout out, and k is \
+                 chosen by stability and error, or take --algo hals, mu or auto",
                 self.name()
             )));
         }
         if missing != Missing::None {
             return Err(Error::input(format!(
-                "--missing: {} fits all entries and knows no missing ones; take --algo hals, mu or auto",
+                "--missing: a sweep with {} fits all entries and knows no missing ones; take --algo hals, mu or auto",
                 self.name()
             )));
         }
@@ -86,12 +87,17 @@ impl SweepMethod {
         ks: &[usize],
         (m, n, sparse): (usize, usize, bool),
         missing: &MissingArgs,
+        regularization: &RegularizationArgs,
     ) -> BTreeMap<usize, Arc<dyn ConfiguredMethod>> {
-        let missing = missing.clone();
+        let (missing, regularization) = (missing.clone(), regularization.clone());
         // Where entries are left out sweeps are cheap, as a row and what it is fitted to are at hand.
         let inner_sweeps = Auto::Given(2);
         // Runs that all start from the data's singular vectors would agree whatever k is.
-        let exact = ExactArgs { init: InitArgs::RANDOM, ..defaults::<HalsArgs>().exact };
+        let exact = ExactArgs {
+            init: InitArgs::RANDOM,
+            regularization: regularization.clone(),
+            ..defaults::<HalsArgs>().exact
+        };
         let one: Arc<dyn ConfiguredMethod> = match self {
             SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps, missing, exact, ..defaults::<HalsArgs>() }),
             SweepMethod::Mu => Arc::new(MuArgs { missing, exact }),
@@ -100,9 +106,9 @@ impl SweepMethod {
             }
             SweepMethod::Auto => Arc::new(AutoArgs { exact, ..defaults::<AutoArgs>() }),
             SweepMethod::Bpp => Arc::new(BppArgs { exact, ..defaults::<BppArgs>() }),
-            SweepMethod::KlMu => Arc::new(defaults::<KlMuArgs>()),
-            SweepMethod::KlCd => Arc::new(defaults::<KlCdArgs>()),
-            SweepMethod::Dsanls => Arc::new(defaults::<DsanlsArgs>()),
+            SweepMethod::KlMu => Arc::new(KlMuArgs { regularization, ..defaults::<KlMuArgs>() }),
+            SweepMethod::KlCd => Arc::new(KlCdArgs { regularization, ..defaults::<KlCdArgs>() }),
+            SweepMethod::Dsanls => Arc::new(DsanlsArgs { regularization, ..defaults::<DsanlsArgs>() }),
         };
         let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse })) {
             Some(choice) => choice.method,
@@ -136,7 +142,8 @@ mod tests {
     fn all_k_have_one_method() {
         let names = |ks: &[usize]| -> Vec<&str> {
             let none = MissingArgs { missing: Missing::None, holdout: 0.0 };
-            let all = SweepMethod::Auto.configure(ks, (2000, 2000, false), &none);
+            let free = RegularizationArgs::from_parameters(|_| None);
+            let all = SweepMethod::Auto.configure(ks, (2000, 2000, false), &none, &free);
             all.values().map(|method| method.description().name).collect()
         };
         assert_eq!(names(&[2, 4]), ["dsanls", "dsanls"]);

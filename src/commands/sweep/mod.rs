@@ -168,7 +168,7 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
             "--k: {k} components are more than the {m} x {n} matrix has rows or columns"
         )));
     }
-    sweep.methods = sweep.args.algo.configure(&sweep.ks, (m, n, sparse), &sweep.left_out);
+    sweep.methods = sweep.args.algo.configure(&sweep.ks, (m, n, sparse), &sweep.left_out, &sweep.args.regularization);
     let partition = sweep.method(sweep.ks[0]).description().partition;
     let plan = if sweep.left_out.any() {
         Layout::RowsAndColumns { ranks: group.size() }

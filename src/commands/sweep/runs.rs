@@ -67,6 +67,9 @@ impl Sweep<'_> {
         if !(args.tol >= 0.0 && args.tol.is_finite()) {
             return Err(Error::input(format!("--tol {}: must be a number of at least 0", args.tol)));
         }
+        if args.regularization.l1_ratio > 0.0 && !args.regularization.is_on() {
+            return Err(Error::input("--l1-ratio: divides a penalty, and there is none; add --alpha-u or --alpha-v"));
+        }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
         input.table = args.table;
@@ -211,7 +214,7 @@ impl Sweep<'_> {
                 time_limit: None,
                 eval_every: EVAL_EVERY,
             },
-            leading: Measure::RelativeError,
+            leading: if self.args.regularization.is_on() { Measure::Objective } else { Measure::RelativeError },
             signals: None,
             trace: Trace::default(),
             progress: Progress::new(false, None),
@@ -233,7 +236,9 @@ impl Sweep<'_> {
         all.insert("iterations".into(), trajectory.iteration.into());
         all.insert("input".into(), self.args.input.clone().into());
         let found = algorithm.factors();
-        let arranged = arrange(group, FactorScale::UnitV, &found);
+        // Penalties determine the scale.
+        let scale = if self.args.regularization.is_on() { FactorScale::Sorted } else { FactorScale::UnitV };
+        let arranged = arrange(group, scale, &found);
         let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
         matrices::write_factors(group, &self.file(task), &factors, &all, &self.annotations())
     }

@@ -108,6 +108,8 @@ impl Summary<'_> {
         prepared.extend(threshold.iter().flat_map(|threshold| ["--binarize", threshold]));
         let table = args.table.words();
         prepared.extend(table.iter().map(String::as_str));
+        let penalties = args.regularization.words();
+        prepared.extend(penalties.iter().map(String::as_str));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
             let output = format!("{}-2", args.output.display());
             add(&["sweep", "--input", input, "--k", &args.components, "--algo", "hals", "--holdout", "0.05"]);

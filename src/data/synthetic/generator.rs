@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayViewMut2};
 
+use crate::data::synthetic::graph::Graph;
 use crate::data::synthetic::pattern::Pattern;
 use crate::data::synthetic::spec::{NoiseLaw, Placement, Synthetic, SyntheticKind};
 use crate::data::synthetic::tiles::PlantedTiles;
@@ -35,6 +36,7 @@ enum Model {
     },
     Tiles(PlantedTiles),
     Sparse(Pattern),
+    Graph(Graph),
 }
 
 impl Generator {
@@ -71,14 +73,17 @@ impl Generator {
             SyntheticKind::Blocks => Model::Blocks,
             SyntheticKind::Tiles => Model::Tiles(PlantedTiles::draw(spec)),
             SyntheticKind::Sparse => Model::Sparse(Pattern::new(spec)),
+            SyntheticKind::Graph => Model::Graph(Graph::draw(spec)),
         };
         Generator { spec: spec.clone(), model, noise: Stream::new(spec.seed, Purpose::SyntheticNoise, 0) }
     }
 
     /// Passes the nonzeros of `rows` × `cols` to `sink`, row by row; for sparse kinds.
     pub fn entries(&self, rows: Range<usize>, cols: Range<usize>, sink: &mut dyn FnMut(usize, usize, f64)) {
-        if let Model::Sparse(pattern) = &self.model {
-            pattern.entries(rows, cols, sink);
+        match &self.model {
+            Model::Sparse(pattern) => pattern.entries(rows, cols, sink),
+            Model::Graph(graph) => graph.entries(rows, &cols, sink),
+            _ => {}
         }
     }
 
@@ -148,7 +153,7 @@ impl Generator {
                     *x = f64::from(u8::from(cursor.uniform() < one));
                 }
             }
-            Model::Sparse(_) => out.fill(0.0),
+            Model::Sparse(_) | Model::Graph(_) => out.fill(0.0),
         }
     }
 }

@@ -17,6 +17,9 @@ pub enum SyntheticKind {
     /// XY + N(0, noise) with exponential entries, of mean 0.033 in X and 0.8 in Y: the synthetic spectra of the PPDNMF paper.
     /// A few entries are negative. `noise` is a variance.
     Exponential,
+    /// The adjacency matrix of a stochastic block model: `k` groups of equal size, with an edge of probability `density`
+    /// between members of a group and of probability `noise` between others.
+    Graph,
 }
 
 /// The law of the noise of [`SyntheticKind::Planted`] and [`SyntheticKind::Blocks`], for the number σ that is given.
@@ -79,7 +82,7 @@ pub struct Synthetic {
 }
 
 /// The name of each kind, its defaults, and the keys that it takes.
-const KINDS: [(&str, Synthetic, &[&str]); 5] = [
+const KINDS: [(&str, Synthetic, &[&str]); 6] = [
     (
         "planted",
         base(SyntheticKind::Planted, [2000, 1000, 10], 0.6, 0.05),
@@ -97,6 +100,7 @@ const KINDS: [(&str, Synthetic, &[&str]); 5] = [
     ),
     ("tiles", base(SyntheticKind::Tiles, [1000, 200, 10], 0.9, 0.1), TILES),
     ("exponential", base(SyntheticKind::Exponential, [30, 200, 5], 1.0, 3.6e-4), &["m", "n", "k", "noise", "seed"]),
+    ("graph", base(SyntheticKind::Graph, [1000, 1000, 5], 0.1, 0.01), &["n", "k", "density", "noise", "seed"]),
 ];
 
 const TILES: &[&str] = &["m", "n", "k", "density", "noise", "seed", "clients", "private"];
@@ -161,7 +165,7 @@ impl Synthetic {
                 "clients" => spec.clients = count()?,
                 "private" => spec.private = share(1.0, false)?,
                 "density" => spec.density = share(1.0, true)?,
-                "noise" => spec.noise = share(if spec.kind == SyntheticKind::Tiles { 1.0 } else { 1e9 }, false)?,
+                "noise" => spec.noise = share(spec.kind.most_noise(), false)?,
                 "seed" => spec.seed = value.parse().map_err(|_| wrong("must be a whole number from 0".into()))?,
                 "noise-law" => {
                     spec.noise_law = match value {
@@ -195,6 +199,12 @@ impl Synthetic {
                 }
             }
         }
+        if spec.kind == SyntheticKind::Graph {
+            spec.m = spec.n;
+            if spec.k > spec.n {
+                return Err(Error::input(format!("synthetic:graph: k={} groups need at least as many nodes", spec.k)));
+            }
+        }
         if spec.noise_law == NoiseLaw::Binomial && spec.noise > 1.0 {
             return Err(Error::input(format!(
                 "synthetic:{name}: noise={}: with noise-law=binomial it is a probability, at most 1",
@@ -222,7 +232,14 @@ impl Synthetic {
 
     /// Whether its blocks are stored sparse.
     pub fn sparse(&self) -> bool {
-        self.kind == SyntheticKind::Sparse
+        matches!(self.kind, SyntheticKind::Sparse | SyntheticKind::Graph)
+    }
+}
+
+impl SyntheticKind {
+    /// The largest `noise` it takes: that of some kinds is a probability.
+    fn most_noise(self) -> f64 {
+        if matches!(self, SyntheticKind::Tiles | SyntheticKind::Graph) { 1.0 } else { 1e9 }
     }
 }
 
@@ -246,6 +263,9 @@ mod tests {
             ("blocks,noise-law=binomial,noise=1.5", "probability"),
             ("blocks,place=left", "diagonal or random"),
             ("tiles,noise-law=gaussian", "unknown key"),
+            ("graph,m=9", "n, k"),
+            ("graph,n=9,k=10", "at least as many"),
+            ("graph,noise=2", "at most 1"),
         ] {
             let message = Synthetic::parse(text).unwrap_err().message;
             assert!(message.contains(names), "{text}: {message}");

@@ -59,8 +59,8 @@ impl KlSweeps {
         KlSweeps { passes, x: vec![0.0; k], entries: Vec::new(), fit: Vec::new(), columns: Vec::new() }
     }
 
-    /// Solves for the row x.
-    fn solve<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, penalty: Penalty) {
+    /// Finds the row x of least divergence, from any start; it is [`KlSweeps::solution`] then.
+    pub fn solve<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, penalty: Penalty) {
         self.read(block, row, y.rows);
         // The best multiple of the row of ones.
         let (all, own): (f64, f64) = (y.sums.iter().sum(), self.entries.iter().sum());
@@ -73,6 +73,10 @@ impl KlSweeps {
                 break;
             }
         }
+    }
+
+    pub fn solution(&self) -> &[f64] {
+        &self.x
     }
 
     /// Reads the nonzeros of a row, and Y there.
@@ -201,7 +205,7 @@ pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalt
     column_sums(&v, &mut sums);
     let mut u = Array2::zeros((rows, k));
     for (row, mut u) in u.rows_mut().into_iter().enumerate() {
-        sweeps.solve((block, row), Fixed { rows: &v, sums: &sums }, penalty);
+        sweeps.solve((block, row), Fixed { rows: &v, sums: &sums, gram: &[] }, penalty);
         u.iter_mut().zip(&sweeps.x).for_each(|(u, &x)| *u = T::from_f64(x));
     }
     u
@@ -230,7 +234,7 @@ mod tests {
     }
 
     fn fixed<'a>(rows: &'a [f64], sums: &'a [f64]) -> Fixed<'a, f64> {
-        Fixed { rows, sums }
+        Fixed { rows, sums, gram: &[] }
     }
 
     fn objective(m: &Array2<f64>, x: &Array2<f64>, y: &Array2<f64>, penalty: Penalty) -> f64 {

@@ -1,10 +1,13 @@
 //! Rows of a factor for the generalised Kullback-Leibler divergence: each row x ≥ 0 minimises Σ_j (f_j − m_j ln f_j) +
 //! λ₁ Σ_l x_l + ½λ₂ Σ_l x_l² with the fit f_j = x·y_j, for a fixed other factor Y. Only nonzeros of the data have a
-//! term beside the sums of Y's columns: work ∝ nonzeros × k.
+//! term beside the sums of Y's columns: work ∝ nonzeros × k. `beta` has updates for any β-divergence, of which the
+//! Kullback-Leibler divergence is that with β = 1.
 
+mod beta;
 mod coordinate_descent;
 mod multiplicative;
 
+pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta};
 pub use coordinate_descent::{KlSweeps, project};
 pub use multiplicative::KlMultiply;
 
@@ -18,12 +21,19 @@ pub struct Fixed<'a, T> {
     pub rows: &'a [T],
     /// The sums of its k columns.
     pub sums: &'a [f64],
+    /// Its Gram matrix, k × k, for updates that take it ([`KlUpdate::takes_gram`]).
+    pub gram: &'a [f64],
 }
 
 /// An update of single rows, with the memory that it needs.
 pub trait KlUpdate<T: Real>: Clone + Send + 'static {
     /// Updates x, the factor's row for this row of the block.
     fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty);
+
+    /// Whether updates take the Gram matrix of the other factor.
+    fn takes_gram(&self) -> bool {
+        false
+    }
 }
 
 /// The sums of the columns of Y (rows of `sums.len()` numbers), in f64: they have as many terms as the data has rows or

@@ -65,7 +65,7 @@ mod tests {
         column_sums(rows, &mut sums);
         let mut step = KlMultiply::new(y.ncols());
         for (row, mut x) in x.rows_mut().into_iter().enumerate() {
-            step.update((block, row), Fixed { rows, sums: &sums }, x.as_slice_mut().unwrap(), penalty);
+            step.update((block, row), Fixed { rows, sums: &sums, gram: &[] }, x.as_slice_mut().unwrap(), penalty);
         }
     }
 

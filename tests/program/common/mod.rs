@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fednmf::algorithms::description::Description;
+use fednmf::algorithms::description::{Description, Partition};
 use fednmf::algorithms::registry;
 use ndarray::Array2;
 use serde_json::Value;
@@ -232,6 +232,16 @@ pub fn needs(method: &Description) -> String {
     format!("{parties} {binary} {plain}")
 }
 
+/// An input that a method takes in the place of `usual`: a symmetric one, dense or sparse as that, where it needs one.
+pub fn input_for(method: &Description, usual: &str) -> String {
+    match method.partition {
+        Partition::Symmetric if usual.contains("sparse") => "synthetic:graph,n=60,k=3,density=0.5,noise=0.1".into(),
+        // Cosines of the first 40 digits.
+        Partition::Symmetric => data("similarity.npy").display().to_string(),
+        _ => usual.into(),
+    }
+}
+
 /// All algorithms, each with the arguments it needs, and again those that have a second way of iterating.
 pub fn lines() -> Vec<(&'static Description, String)> {
     let accelerated = |m: &&Description| ["hals", "bpp", "secure-hals"].contains(&m.name);
@@ -261,7 +271,10 @@ pub fn lines() -> Vec<(&'static Description, String)> {
         let method = registry::find(name).expect("a method").description();
         (method, format!("{} {words} --alpha-u 0.01 --alpha-v 0.002 --l1-ratio 0.4", needs(method)))
     });
-    plain.chain(more).chain(sketched).chain(sampled).chain(penalized).collect()
+    let leverage = registry::descriptions()
+        .filter(|m| m.partition == Partition::Symmetric)
+        .flat_map(|m| ["--solver hals", "--sketch leverage"].map(|words| (m, words.to_string())));
+    plain.chain(leverage).chain(more).chain(sketched).chain(sampled).chain(penalized).collect()
 }
 
 /// Largest |a − b| relative to the largest |a|.

@@ -1,12 +1,13 @@
 //! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a
 //! row in turn, which never raises the objective, several times for each half of an iteration.
 
-use super::MESSAGES;
+use super::{Loss, MESSAGES_WITH_MISSING};
 use crate::algorithms::cost::{Cost, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
 use crate::algorithms::shared::init::InitArgs;
+use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
@@ -26,6 +27,9 @@ pub struct KlCdArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
 }
 
 impl Method for KlCdArgs {
@@ -41,7 +45,7 @@ impl Method for KlCdArgs {
         measure: Measure::Divergence,
         dp: NO_PARTIES,
         limits: None,
-        messages: MESSAGES,
+        messages: MESSAGES_WITH_MISSING,
     };
 
     fn check(&self) -> Result<()> {
@@ -49,7 +53,12 @@ impl Method for KlCdArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
+        Groups {
+            init: Some(&self.init),
+            regularization: Some(&self.regularization),
+            missing: Some(&self.missing),
+            ..Groups::default()
+        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -61,7 +70,15 @@ impl Method for KlCdArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        if self.missing.any() {
+            return missing::build(
+                problem,
+                &self.missing,
+                &self.regularization,
+                missing::UpdateKind::KlCd { passes: self.inner_sweeps },
+            );
+        }
         let update = KlSweeps::new(problem.k, self.inner_sweeps);
-        super::build(problem, &self.regularization, update)
+        super::build(problem, &self.regularization, Loss::KullbackLeibler, update)
     }
 }

@@ -1,9 +1,10 @@
 //! Factorisations for the generalised Kullback-Leibler divergence: counts rather than measurements,
-//! min Σ m log(m / (u·v)) − m + u·v and the penalties on U and V.
+//! min Σ m log(m / (u·v)) − m + u·v and the penalties on U and V; and in `beta` for any β-divergence.
 //!
 //! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]. The other factor is gathered
 //! whole for each half of an iteration, U then V with the new U; the methods differ in the update of a row.
 
+pub mod beta;
 pub mod cd;
 pub mod mu;
 
@@ -14,15 +15,15 @@ use ndarray::{Array2, ArrayViewMut2};
 
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::algorithms::description::MessageSpec;
-use crate::algorithms::shared::init;
 use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
+use crate::algorithms::shared::{init, missing};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::Result;
 use crate::linalg::{Block, Order, Real, over_rows};
 use crate::metrics;
 use crate::nls::Penalty;
-use crate::nls::kl::{Fixed, KlUpdate, column_sums};
+use crate::nls::kl::{Fixed, KlUpdate, add_gram, column_sums};
 use crate::state::{Owner, Piece, SavedState};
 
 const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
@@ -35,6 +36,10 @@ const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
     regularization::MESSAGES,
 ];
+
+/// The same for the methods that take missing entries.
+const MESSAGES_WITH_MISSING: &[MessageSpec] =
+    &[MESSAGES[0], MESSAGES[1], MESSAGES[2], MESSAGES[3], MESSAGES[4], missing::MESSAGES];
 
 /// What an iteration costs, with so many flops for each nonzero and component.
 fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
@@ -64,6 +69,13 @@ struct KlSide<T: Real> {
     tag: MessageTag,
 }
 
+/// What is minimised.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Loss {
+    KullbackLeibler,
+    Beta(f64),
+}
+
 /// A factorisation whose rows `R` updates.
 struct Kl<T: Real, R> {
     comm: Communicator,
@@ -72,6 +84,9 @@ struct Kl<T: Real, R> {
     /// The sums of the columns of the factor that is fixed.
     sums: Vec<f64>,
     updates: Updates<R>,
+    /// The Gram matrix of the factor that is fixed, where the updates take it.
+    gram: Vec<f64>,
+    loss: Loss,
     penalties: Penalties,
     norm2: f64,
     /// Whether the start was read from a file.
@@ -86,6 +101,7 @@ struct Kl<T: Real, R> {
 fn build<T: Real, R: KlUpdate<T> + Sync>(
     problem: Problem<'_, T>,
     regularization: &RegularizationArgs,
+    loss: Loss,
     update: R,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
@@ -114,6 +130,8 @@ fn build<T: Real, R: KlUpdate<T> + Sync>(
         u,
         v,
         sums: vec![0.0; k],
+        gram: if update.takes_gram() { vec![0.0; k * k] } else { Vec::new() },
+        loss,
         updates: Updates { first: update, idle: Mutex::default() },
         penalties: regularization.penalties((m, n)),
         norm2: data.statistics.norm2,
@@ -150,13 +168,16 @@ impl<T: Real> KlSide<T> {
     fn update<R: KlUpdate<T> + Sync>(
         &mut self,
         y: &Array2<T>,
-        sums: &mut [f64],
+        (sums, gram): (&mut [f64], &mut [f64]),
         updates: &Updates<R>,
         penalty: Penalty,
     ) {
         let rows = y.as_slice().expect("made in row order");
         column_sums(rows, sums);
-        let (block, y) = (&self.block, Fixed { rows, sums });
+        if !gram.is_empty() {
+            add_gram(rows, sums.len(), gram);
+        }
+        let (block, y) = (&self.block, Fixed { rows, sums, gram });
         over_rows(&mut self.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
             let mut update = updates.take();
             for (i, mut row) in rows.rows_mut().into_iter().enumerate() {
@@ -170,11 +191,11 @@ impl<T: Real> KlSide<T> {
 impl<T: Real, R: KlUpdate<T> + Sync> Algorithm<T> for Kl<T, R> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
-            let Kl { comm, u, v, sums, updates, penalties, .. } = self;
+            let Kl { comm, u, v, sums, gram, updates, penalties, .. } = self;
             v.gather(comm);
-            comm.work("update", || u.update(&v.whole, sums, updates, penalties.u));
+            comm.work("update", || u.update(&v.whole, (sums, gram), updates, penalties.u));
             u.gather(comm);
-            comm.work("update", || v.update(&u.whole, sums, updates, penalties.v));
+            comm.work("update", || v.update(&u.whole, (sums, gram), updates, penalties.v));
             self.iteration += 1;
         }
         Ok(())
@@ -186,13 +207,19 @@ impl<T: Real, R: KlUpdate<T> + Sync> Algorithm<T> for Kl<T, R> {
 
     /// The relative error as of every method, and the divergence, infinite where a nonzero entry cannot be reached.
     fn measure(&mut self) -> Result<Measures> {
-        let Kl { comm, u, v, norm2, penalties, .. } = self;
+        let Kl { comm, u, v, loss, norm2, penalties, .. } = self;
         v.gather(comm);
         let block = std::iter::once((&u.block, u.own.view(), v.whole.view()));
         let error = metrics::relative_error(comm, *norm2, block);
-        let divergence = metrics::kl_divergence(comm, &u.block, &u.own.view(), &v.whole.view());
+        let (rows, columns) = (u.own.view(), v.whole.view());
+        let (name, divergence) = match *loss {
+            Loss::KullbackLeibler => ("kl_divergence", metrics::kl_divergence(comm, &u.block, &rows, &columns)),
+            // The residual is at hand, and costs no more than the nonzeros.
+            Loss::Beta(2.0) => ("beta_divergence", 0.5 * error * error * *norm2),
+            Loss::Beta(beta) => ("beta_divergence", metrics::beta_divergence(comm, beta, &u.block, &rows, &columns)),
+        };
         let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
-        let mut found = vec![("rel_error", error), ("kl_divergence", divergence)];
+        let mut found = vec![("rel_error", error), (name, divergence)];
         found.extend(penalties.objective(divergence, penalty));
         Ok(found)
     }

@@ -1,11 +1,12 @@
 //! Multiplicative updates for the Kullback-Leibler divergence (Lee and Seung 2001):
 //! U_il ← U_il (Σ_j m_ij V_jl / (U_i·V_j)) / Σ_j V_jl, then V likewise with the new U.
 
-use super::MESSAGES;
+use super::{Loss, MESSAGES_WITH_MISSING};
 use crate::algorithms::cost::{Cost, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::init::InitArgs;
+use crate::algorithms::shared::missing::{self, MissingArgs};
 use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
@@ -22,6 +23,9 @@ pub struct KlMuArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
 }
 
 impl Method for KlMuArgs {
@@ -37,7 +41,7 @@ impl Method for KlMuArgs {
         measure: Measure::Divergence,
         dp: NO_PARTIES,
         limits: None,
-        messages: MESSAGES,
+        messages: MESSAGES_WITH_MISSING,
     };
 
     fn check(&self) -> Result<()> {
@@ -45,7 +49,12 @@ impl Method for KlMuArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
+        Groups {
+            init: Some(&self.init),
+            regularization: Some(&self.regularization),
+            missing: Some(&self.missing),
+            ..Groups::default()
+        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -54,7 +63,10 @@ impl Method for KlMuArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        if self.missing.any() {
+            return missing::build(problem, &self.missing, &self.regularization, missing::UpdateKind::KlMu);
+        }
         let update = KlMultiply::new(problem.k);
-        super::build(problem, &self.regularization, update)
+        super::build(problem, &self.regularization, Loss::KullbackLeibler, update)
     }
 }

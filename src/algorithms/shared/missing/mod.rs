@@ -1,16 +1,19 @@
 //! Factors of a matrix with missing entries: min Σ (m_ij − u_i·v_j)² over the observed (i, j), U, V ≥ 0, and penalties, by HALS
-//! or multiplicative updates (`--missing`, `--holdout`).
+//! or multiplicative updates (`--missing`, `--holdout`); or the least Kullback-Leibler divergence of the observed entries
+//! (`divergence`).
 //!
 //! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]; the other factor is gathered whole
 //! for each half, (m + n) k words. Where most entries count, the update is that of the exact methods less what the missing
 //! ones add to it: work ∝ (nonzeros + missing) k. Where few do, they are gone through: work ∝ observed k.
 
+mod divergence;
 mod lists;
 mod observed;
 mod step;
 
 use ndarray::Array2;
 
+use self::divergence::{DivergenceStep, Rows, divergence};
 use self::lists::{Lists, each, held_out, kept};
 use self::step::{Listed, Row, Workspace};
 use super::init;
@@ -86,6 +89,8 @@ struct Masked<T: Real> {
     /// The other factor in the order that a dense product wants.
     operand: Array2<T>,
     space: Workspace<T>,
+    /// For the updates of the divergence.
+    step: DivergenceStep,
     /// Own row, column and entry of what is held out.
     held: Vec<(u32, u32, T)>,
     count: Count,
@@ -197,13 +202,14 @@ pub fn build<T: Real>(
         return Err(Error::input("no observed entry is above zero: there is nothing to factorise").on_all_ranks());
     }
 
+    let products = listed == Listed::Absent && !kind.is_divergence();
     let longest = of_u.longest().max(of_v.longest());
     let build = |mut block: Block<T>, lists: Lists<T>, first: usize, total: usize, cuts: &[std::ops::Range<usize>]| {
-        if listed == Listed::Absent {
+        if products {
             block.prepare(kernel, k)?;
         }
         let own = block.shape().0;
-        let used = if listed == Listed::Absent { own } else { 0 };
+        let used = if products { own } else { 0 };
         Ok::<_, Error>(MissingSide {
             own: Order::Rows.zeros(own, k),
             whole: Order::Rows.zeros(total, k),
@@ -230,8 +236,8 @@ pub fn build<T: Real>(
     }
     let mut unobserved = [u.clear_unobserved(listed, n) as f64, v.clear_unobserved(listed, m) as f64];
     comm.sum(STATISTICS, &mut unobserved);
-    let operand = if listed == Listed::Absent { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
-    let space = Workspace::new(longest, k);
+    let operand = if products { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
+    let space = Workspace::new(if kind.is_divergence() { 0 } else { longest }, k);
     Ok(Box::new(Masked {
         comm,
         kind,
@@ -243,6 +249,7 @@ pub fn build<T: Real>(
         gram: Array2::zeros((k, k)),
         operand,
         space,
+        step: DivergenceStep::new(kind, k),
         held,
         count,
         unobserved,
@@ -283,6 +290,21 @@ fn half<T: Real>(
     });
 }
 
+/// The same for the divergence.
+fn half_by_divergence<T: Real>(
+    (comm, kind, listed): (&Communicator, UpdateKind, Listed),
+    penalty: Penalty,
+    (x, y): (&mut MissingSide<T>, &mut MissingSide<T>),
+    gather: MessageTag,
+    step: &mut DivergenceStep,
+) {
+    whole(comm, y, gather);
+    comm.work("update", || {
+        let data = Rows { block: &x.block, lists: &x.lists, listed };
+        step.update(kind, data, &mut x.own, &y.whole, penalty);
+    });
+}
+
 /// Gathers a factor whole.
 fn whole<T: Real>(comm: &Communicator, side: &mut MissingSide<T>, tag: MessageTag) {
     let (own, whole) = (side.own.as_slice(), side.whole.as_slice_mut());
@@ -292,7 +314,13 @@ fn whole<T: Real>(comm: &Communicator, side: &mut MissingSide<T>, tag: MessageTa
 impl<T: Real> Algorithm<T> for Masked<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
-            let Masked { comm, kind, penalties, listed, u, v, gram, operand, space, .. } = self;
+            let Masked { comm, kind, penalties, listed, u, v, gram, operand, space, step, .. } = self;
+            if kind.is_divergence() {
+                half_by_divergence((comm, *kind, *listed), penalties.u, (u, v), GATHER_V, step);
+                half_by_divergence((comm, *kind, *listed), penalties.v, (v, u), GATHER_U, step);
+                self.iteration += 1;
+                continue;
+            }
             half((comm, *kind, *listed), penalties.u, (u, v), (GRAM_V, GATHER_V), (gram, operand, space));
             half((comm, *kind, *listed), penalties.v, (v, u), (GRAM_U, GATHER_U), (gram, operand, space));
             self.iteration += 1;
@@ -305,7 +333,7 @@ impl<T: Real> Algorithm<T> for Masked<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let Masked { comm, penalties, listed, u, v, gram, held, count, .. } = self;
+        let Masked { comm, kind, penalties, listed, u, v, gram, held, count, .. } = self;
         whole(comm, v, GATHER_V);
         let fit = |a: u32, b: u32| -> f64 {
             u.own.row(a as usize).iter().zip(v.whole.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
@@ -324,8 +352,16 @@ impl<T: Real> Algorithm<T> for Masked<T> {
         comm.sum(metrics::RESIDUAL, &mut sum);
         let mut found =
             vec![("rel_error", metrics::relative(sum[0], count.norm2)), ("rmse", (sum[0] / count.observed).sqrt())];
+        let mut loss = 0.5 * sum[0];
+        if kind.is_divergence() {
+            let data = Rows { block: &u.block, lists: &u.lists, listed: *listed };
+            let mut sum = [divergence(data, &u.own.view(), &v.whole.view())];
+            comm.sum(metrics::DIVERGENCE, &mut sum);
+            loss = sum[0];
+            found.push((metrics::Measure::Divergence.key(), loss));
+        }
         let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
-        found.extend(penalties.objective(0.5 * sum[0], penalty));
+        found.extend(penalties.objective(loss, penalty));
         if count.held > 0.0 {
             let mut off: [f64; 1] = [held.iter().map(|&(a, b, x)| (x.as_f64() - fit(a, b)).powi(2)).sum()];
             comm.sum(HELD, &mut off);
@@ -351,12 +387,11 @@ impl<T: Real> Algorithm<T> for Masked<T> {
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         let listed = if self.listed == Listed::Present { "observed" } else { "missing" };
-        let passes = if let UpdateKind::Hals { passes } = self.kind { passes } else { 1 };
         let mut all = vec![
             ("listed", listed.into()),
             ("observed_entries", self.count.observed.into()),
             ("heldout_entries", self.count.held.into()),
-            ("inner_sweeps", passes.into()),
+            ("inner_sweeps", self.kind.passes().into()),
             (UNOBSERVED_ROWS, self.unobserved[0].into()),
             (UNOBSERVED_COLUMNS, self.unobserved[1].into()),
         ];

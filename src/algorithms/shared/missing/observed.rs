@@ -2,7 +2,9 @@
 
 use ndarray::{Array2, ArrayView2, s};
 
+use super::divergence::{Rows, divergence, project};
 use super::lists::{Holdout, Lists, each, held_out, kept};
+use super::step::Listed;
 use crate::linalg::{Block, Real, gram};
 use crate::nls::{Penalty, Pivoting};
 
@@ -104,6 +106,23 @@ impl<T: Real> Observed<T> {
             fit.count = rows as f64 * n as f64 - self.lists.len() as f64;
         }
         fit
+    }
+}
+
+impl<T: Real> Observed<T> {
+    /// The Kullback-Leibler divergence of the observed entries from U Vᵀ.
+    pub fn divergence(&self, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+        divergence(self.rows(), u, v)
+    }
+
+    /// The rows u ≥ 0 of least divergence of the observed entries, and penalty on U.
+    pub fn project_by_divergence(&self, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
+        project(self.rows(), v, penalty)
+    }
+
+    fn rows(&self) -> Rows<'_, T> {
+        let listed = if self.only_stored { Listed::Present } else { Listed::Absent };
+        Rows { block: &self.block, lists: &self.lists, listed }
     }
 }
 

@@ -18,6 +18,25 @@ pub enum UpdateKind {
     Hals { passes: usize },
     /// Multiplicative.
     Mu,
+    /// Multiplicative, for the Kullback-Leibler divergence.
+    KlMu,
+    /// Coordinate descent for that, so often over all components.
+    KlCd { passes: usize },
+}
+
+impl UpdateKind {
+    /// Whether the divergence is minimised rather than the squared error.
+    pub fn is_divergence(self) -> bool {
+        matches!(self, UpdateKind::KlMu | UpdateKind::KlCd { .. })
+    }
+
+    /// Passes over the components of a row.
+    pub fn passes(self) -> usize {
+        match self {
+            UpdateKind::Hals { passes } | UpdateKind::KlCd { passes } => passes,
+            UpdateKind::Mu | UpdateKind::KlMu => 1,
+        }
+    }
 }
 
 /// What the list of a row has.
@@ -126,7 +145,8 @@ impl<T: Real> Row<'_, T> {
                     }
                 }
             }
-            UpdateKind::Mu => {
+            // Those of the divergence have a step of their own.
+            UpdateKind::Mu | UpdateKind::KlMu | UpdateKind::KlCd { .. } => {
                 old.iter_mut().zip(x.iter()).for_each(|(old, &x)| *old = x);
                 for l in 0..k {
                     let (above, below, whole) = if present {

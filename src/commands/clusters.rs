@@ -1,0 +1,151 @@
+//! `fednmf clusters`: the component that each row of the matrix belongs to most, and how well these clusters agree with
+//! known ones.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use ndarray::Array2;
+use serde_json::json;
+
+use super::factor_rows::{FactorRows, Scale, Side};
+use crate::comm::Communicator;
+use crate::data::names;
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::matrices::check_writable;
+use crate::output::stdout::print;
+use crate::output::targets::check_new;
+use crate::unfinished::{self, Access};
+
+/// `fednmf clusters`.
+#[derive(Debug, Args)]
+pub struct ClustersArgs {
+    /// File with U and V, as --output writes it (.h5, .h5ad, .npz)
+    pub factors: PathBuf,
+    /// What is clustered: rows of the matrix, or its columns
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Side::Rows)]
+    pub of: Side,
+    /// Known clusters, a label a line in the order of the rows (FILE:2: its second column, between tabs): print the adjusted
+    /// Rand index
+    #[arg(long, value_name = "FILE")]
+    pub labels: Option<String>,
+    /// Write the clusters to this .tsv instead of printing them
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print the sizes, and the adjusted Rand index, as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Assigns each row to a component. On one rank.
+///
+/// # Errors
+/// If factors or labels cannot be read, or the output cannot be written.
+pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("clusters: works on one rank; start it without mpirun").on_all_ranks());
+    }
+    if let Some(path) = &args.output {
+        check_writable(path).map_err(|e| e.at("--output"))?;
+        if path.extension().is_none_or(|end| end != "tsv") {
+            return Err(Error::input(format!("--output {}: clusters are written to .tsv", path.display())));
+        }
+        check_new("--output", path)?;
+    }
+    let rows = FactorRows::read(&args.factors, args.of, Scale::Balanced, None)?;
+    let found = assigned(&rows.weights);
+    let index = args.labels.as_deref().map(|text| agreement(text, &found)).transpose()?;
+    if let Some(path) = &args.output {
+        let text = table(&rows, &found);
+        unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
+            .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?;
+    }
+    let mut sizes = vec![0u64; rows.weights.ncols()];
+    found.iter().flatten().for_each(|(cluster, _)| sizes[*cluster] += 1);
+    if args.json {
+        print(&format!("{}\n", json!({"sizes": sizes, "adjusted_rand": index})))?;
+    } else if let Some(index) = index {
+        print(&format!("adjusted Rand index {index:.6} ({} rows in {} clusters)\n", found.len(), sizes.len()))?;
+    } else if args.output.is_none() {
+        print(&table(&rows, &found))?;
+    }
+    Ok(EXIT_DONE)
+}
+
+/// The component with the largest weight in each row, and its share in the row; `None` for a row of zeros.
+fn assigned(weights: &Array2<f64>) -> Vec<Option<(usize, f64)>> {
+    let one = |row: ndarray::ArrayView1<'_, f64>| {
+        let first = (0..row.len()).fold(0, |best, l| if row[l] > row[best] { l } else { best });
+        let sum = row.sum();
+        (row.first().is_some() && row[first] > 0.0).then(|| (first, row[first] / sum))
+    };
+    weights.rows().into_iter().map(one).collect()
+}
+
+/// A row without a cluster has an empty field.
+fn table(rows: &FactorRows, found: &[Option<(usize, f64)>]) -> String {
+    let mut out = String::from("name\tcluster\tshare\n");
+    for (row, found) in found.iter().enumerate() {
+        let cells = found.map_or_else(|| "\t0".to_string(), |(cluster, share)| format!("{cluster}\t{share}"));
+        let _ = writeln!(out, "{}\t{cells}", rows.name(row));
+    }
+    out
+}
+
+/// The adjusted Rand index of the clusters and the labels of a file.
+fn agreement(text: &str, found: &[Option<(usize, f64)>]) -> Result<f64> {
+    let labels = names::list("--labels", text)?;
+    if labels.len() != found.len() {
+        return Err(Error::input(format!(
+            "--labels {text}: has {} labels, and there are {} rows; give one for each",
+            labels.len(),
+            found.len()
+        )));
+    }
+    let clusters: Vec<Option<usize>> = found.iter().map(|found| found.map(|(cluster, _)| cluster)).collect();
+    Ok(adjusted_rand(&clusters, &labels))
+}
+
+/// The adjusted Rand index of two partitions (Hubert and Arabie 1985): 1 for equal ones, 0 in the mean of random ones.
+fn adjusted_rand<A: std::hash::Hash + Eq, B: std::hash::Hash + Eq>(a: &[A], b: &[B]) -> f64 {
+    let pairs = |count: f64| 0.5 * count * (count - 1.0);
+    let (mut both, mut of_a, mut of_b) = (HashMap::new(), HashMap::new(), HashMap::new());
+    for pair @ (a, b) in a.iter().zip(b) {
+        *both.entry(pair).or_insert(0.0) += 1.0;
+        *of_a.entry(a).or_insert(0.0) += 1.0;
+        *of_b.entry(b).or_insert(0.0) += 1.0;
+    }
+    let together: f64 = both.values().map(|count| pairs(*count)).sum();
+    let [in_a, in_b]: [f64; 2] =
+        [of_a.values().map(|count| pairs(*count)).sum(), of_b.values().map(|count| pairs(*count)).sum()];
+    let expected = in_a * in_b / pairs(a.len() as f64).max(1.0);
+    let most = 0.5 * (in_a + in_b);
+    // Equal partitions of one cluster, or of single rows.
+    if most == expected { 1.0 } else { (together - expected) / (most - expected) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    #[test]
+    fn rows_belong_to_their_largest_component() {
+        let found = assigned(&array![[0.2, 0.6], [0.5, 0.5], [0.0, 0.0]]);
+        assert_eq!(found[0].map(|(l, _)| l), Some(1));
+        assert!((found[0].unwrap().1 - 0.75).abs() < 1e-12);
+        assert_eq!((found[1].map(|(l, _)| l), found[2]), (Some(0), None));
+    }
+
+    #[test]
+    fn the_index_is_that_of_scikit_learn() {
+        // sklearn.metrics.adjusted_rand_score([0, 0, 1, 1], [0, 0, 1, 2]), and with [0, 1, 0, 1]
+        assert!((adjusted_rand(&[0, 0, 1, 1], &[0, 0, 1, 2]) - 0.571_428_571_428_571_4).abs() < 1e-12);
+        assert!((adjusted_rand(&[0, 0, 1, 1], &[0, 1, 0, 1]) + 0.5).abs() < 1e-12);
+        assert_eq!(adjusted_rand(&[0, 0, 1], &["b", "b", "a"]), 1.0);
+        assert_eq!(adjusted_rand(&[0, 1, 2], &["b", "c", "a"]), 1.0);
+        assert_eq!(adjusted_rand(&[0, 0], &["b", "b"]), 1.0);
+    }
+}

@@ -1,0 +1,86 @@
+//! The rows of a factor of an output, with the scale of its components taken out, and their names.
+
+use std::path::Path;
+
+use ndarray::Array2;
+
+use crate::data::names;
+use crate::error::{Error, Result};
+use crate::output::matrices::{Factor, Stored};
+
+/// Rows of the matrix (those of U), or its columns (those of V).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Side {
+    Rows,
+    Columns,
+}
+
+/// The scale of components.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Those of this factor have norm 1.
+    Unit,
+    /// Those of both factors have the same norm.
+    Balanced,
+}
+
+/// The rows of a factor.
+pub struct FactorRows {
+    pub weights: Array2<f64>,
+    names: Option<Vec<String>>,
+}
+
+impl FactorRows {
+    /// Reads U or V; `terms` lists names in the place of those of the file.
+    ///
+    /// # Errors
+    /// If the file or the names cannot be read, or their number is another.
+    pub fn read(path: &Path, side: Side, scale: Scale, terms: Option<&str>) -> Result<FactorRows> {
+        let stored = Stored::open(path)?;
+        let names = stored.names();
+        let (name, other, known) = match side {
+            Side::Rows => ("U", "V", names.rows),
+            Side::Columns => ("V", "U", names.columns),
+        };
+        let whole = |name| -> Result<Array2<f64>> {
+            let factor = Factor::open(&stored, name)?;
+            factor.rows(None, 0..factor.shape().0)
+        };
+        let mut weights = whole(name)?;
+        let mut scales: Vec<f64> = norms(&weights).into_iter().map(|own| 1.0 / own).collect();
+        if scale == Scale::Balanced {
+            for (scale, other) in scales.iter_mut().zip(norms(&whole(other)?)) {
+                *scale = (*scale * other).sqrt();
+            }
+        }
+        for (mut column, scale) in weights.columns_mut().into_iter().zip(scales) {
+            if scale > 0.0 && scale.is_finite() {
+                column.mapv_inplace(|x| x * scale);
+            }
+        }
+        let named = terms.map(|text| names::list("--terms", text)).transpose()?;
+        if let (Some(list), Some(text)) = (&named, terms)
+            && list.len() != weights.nrows()
+        {
+            return Err(Error::input(format!(
+                "--terms {text}: has {} names, and {name} has {} rows; give one for each",
+                list.len(),
+                weights.nrows()
+            )));
+        }
+        Ok(FactorRows { weights, names: named.or(known) })
+    }
+
+    /// The name of a row, or its number. What separates fields becomes a blank.
+    pub fn name(&self, row: usize) -> String {
+        match &self.names {
+            Some(names) => names[row].replace(['\t', '\n', '\r'], " "),
+            None => row.to_string(),
+        }
+    }
+}
+
+/// The norm of each column.
+fn norms(factor: &Array2<f64>) -> Vec<f64> {
+    factor.columns().into_iter().map(|column| column.iter().fold(0.0, |norm: f64, x| norm.hypot(*x))).collect()
+}

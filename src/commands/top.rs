@@ -1,0 +1,171 @@
+//! `fednmf top`: the rows of a factor with the largest weights in each component, or those that mark it.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ndarray::Array2;
+use serde_json::json;
+
+use super::factor_rows::{FactorRows, Scale, Side};
+use crate::comm::Communicator;
+use crate::error::{EXIT_DONE, Error, Result};
+use crate::output::matrices::check_writable;
+use crate::output::stdout::print;
+use crate::output::targets::check_new;
+use crate::unfinished::{self, Access};
+
+/// How rows are ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Ranking {
+    /// By their weight in the component
+    Weight,
+    /// Those with their largest weight in this component, by how much they belong to few components alone
+    Marker,
+}
+
+/// `fednmf top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// File with U and V, as --output writes it (.h5, .h5ad, .npz)
+    pub factors: PathBuf,
+    /// Rows for each component
+    #[arg(short = 'n', long, value_name = "N", default_value = "20")]
+    pub count: usize,
+    /// What is listed: columns of the matrix, which are the rows of V, or its rows
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Side::Columns)]
+    pub of: Side,
+    /// How they are ranked: by weight, or as markers, by the feature score of Kim and Park (2007)
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Ranking::Weight, hide_possible_values = true)]
+    pub by: Ranking,
+    /// Names in the place of those in the file: one a line (FILE:2: its second column, between tabs)
+    #[arg(long, value_name = "FILE")]
+    pub terms: Option<String>,
+    /// Write to this .tsv or .json instead of printing
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One of the rows that are listed.
+struct Top {
+    row: usize,
+    weight: f64,
+    score: f64,
+}
+
+/// Lists the top rows of each component. On one rank.
+///
+/// # Errors
+/// If the factors cannot be read, or the output cannot be written.
+pub fn top(args: &TopArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("top: works on one rank; start it without mpirun").on_all_ranks());
+    }
+    if args.count == 0 {
+        return Err(Error::input("--count 0: must be at least 1"));
+    }
+    let as_json = match &args.output {
+        Some(path) => is_json(path)?,
+        None => args.json,
+    };
+    let rows = FactorRows::read(&args.factors, args.of, Scale::Unit, args.terms.as_deref())?;
+    let lists = ranked(&rows.weights, args.by, args.count);
+    let text = if as_json { json(&lists, &rows) } else { table(&lists, &rows) };
+    match &args.output {
+        None => print(&text)?,
+        Some(path) => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
+            .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
+    }
+    Ok(EXIT_DONE)
+}
+
+/// Checks the output; whether it is JSON.
+fn is_json(path: &Path) -> Result<bool> {
+    check_writable(path).map_err(|e| e.at("--output"))?;
+    check_new("--output", path)?;
+    match path.extension().and_then(|end| end.to_str()) {
+        Some("json") => Ok(true),
+        Some("tsv") => Ok(false),
+        _ => Err(Error::input(format!("--output {}: terms are written to .tsv or .json", path.display()))),
+    }
+}
+
+/// The feature score of a row (Kim and Park, Sparse non-negative matrix factorizations via alternating non-negativity-
+/// constrained least squares, Bioinformatics 23, 2007): 1 for a row with one component alone, 0 for equal weights in all.
+fn feature_score(weights: impl Iterator<Item = f64> + Clone) -> f64 {
+    let (sum, k) = weights.clone().fold((0.0, 0), |(sum, k), w| (sum + w, k + 1));
+    if sum <= 0.0 || k < 2 {
+        return f64::from(u8::from(sum > 0.0));
+    }
+    let entropy: f64 = weights.filter(|w| *w > 0.0).map(|w| -(w / sum) * (w / sum).log2()).sum();
+    1.0 - entropy / f64::from(k).log2()
+}
+
+/// The top rows of each component of a factor whose components have norm 1.
+fn ranked(weights: &Array2<f64>, by: Ranking, count: usize) -> Vec<Vec<Top>> {
+    let scores: Vec<f64> = weights.rows().into_iter().map(|row| feature_score(row.iter().copied())).collect();
+    let largest: Vec<f64> = weights.rows().into_iter().map(|row| row.fold(0.0, |most: f64, w| most.max(*w))).collect();
+    let list = |column: ndarray::ArrayView1<'_, f64>| {
+        let listed = |row: &usize| column[*row] > 0.0 && (by == Ranking::Weight || column[*row] == largest[*row]);
+        let mut all: Vec<Top> =
+            (0..column.len()).filter(listed).map(|row| Top { row, weight: column[row], score: scores[row] }).collect();
+        let key = |top: &Top| if by == Ranking::Weight { (top.weight, top.score) } else { (top.score, top.weight) };
+        let falling = |a: &Top, b: &Top| {
+            let (a_key, b_key) = (key(a), key(b));
+            b_key.0.total_cmp(&a_key.0).then(b_key.1.total_cmp(&a_key.1)).then(a.row.cmp(&b.row))
+        };
+        all.sort_by(falling);
+        all.truncate(count);
+        all
+    };
+    weights.columns().into_iter().map(list).collect()
+}
+
+fn table(lists: &[Vec<Top>], rows: &FactorRows) -> String {
+    let mut out = String::from("component\trank\tname\tweight\tscore\n");
+    for (component, list) in lists.iter().enumerate() {
+        for (rank, top) in list.iter().enumerate() {
+            let name = rows.name(top.row);
+            let _ = writeln!(out, "{component}\t{}\t{name}\t{}\t{}", rank + 1, top.weight, top.score);
+        }
+    }
+    out
+}
+
+fn json(lists: &[Vec<Top>], rows: &FactorRows) -> String {
+    let term =
+        |top: &Top| json!({"name": rows.name(top.row), "row": top.row, "weight": top.weight, "score": top.score});
+    let terms = |list: &Vec<Top>| list.iter().map(term).collect::<Vec<_>>();
+    let component = |(number, list)| json!({"component": number, "terms": terms(list)});
+    format!("{}\n", json!({"components": lists.iter().enumerate().map(component).collect::<Vec<_>>()}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::array;
+
+    #[test]
+    fn scores_are_one_for_one_component_and_zero_for_equal_weights() {
+        let score = |weights: &[f64]| feature_score(weights.iter().copied());
+        assert_eq!(score(&[0.0, 3.0, 0.0]), 1.0);
+        assert!(score(&[2.0, 2.0, 2.0]).abs() < 1e-12);
+        // 1 + (3/4 log2 3/4 + 1/4 log2 1/4) / log2 2
+        assert!((score(&[3.0, 1.0]) - (1.0 + 0.75 * 0.75f64.log2() - 0.5)).abs() < 1e-12);
+        assert_eq!((score(&[0.0, 0.0]), score(&[5.0])), (0.0, 1.0));
+    }
+
+    #[test]
+    fn markers_belong_to_one_component() {
+        let weights = array![[0.9, 0.8], [0.3, 0.0], [0.1, 0.5], [0.0, 0.0]];
+        let rows = |by, count| -> Vec<Vec<usize>> {
+            ranked(&weights, by, count).iter().map(|list| list.iter().map(|top| top.row).collect()).collect()
+        };
+        assert_eq!(rows(Ranking::Weight, 2), [[0, 1], [0, 2]]);
+        assert_eq!(rows(Ranking::Marker, 9), [vec![1, 0], vec![2]]);
+    }
+}

@@ -1,0 +1,235 @@
+//! Multiplicative updates for any β-divergence (Févotte and Idier, Algorithms for Nonnegative Matrix Factorization with
+//! the β-Divergence, Neural Computation 23, 2011), as in scikit-learn's NMF with `solver="mu"`.
+
+use ndarray::{Array2, ArrayView2};
+
+use super::{Fixed, KlUpdate, column_sums};
+use crate::linalg::{Block, Real};
+use crate::nls::Penalty;
+
+/// What a fit is raised to before a negative power of it is taken: ε of f32 in either precision, as in scikit-learn.
+pub const FLOOR: f64 = f32::EPSILON as f64;
+
+/// x_l ← x_l (Σ_j m_j f_j^(β−2) y_jl / (Σ_j f_j^(β−1) y_jl + λ₁ + λ₂ x_l))^γ. With γ = 1/(2 − β) below 1, 1/(β − 1) above 2
+/// and 1 in between, the divergence never rises without a penalty.
+///
+/// For β = 1 and 2 the denominator needs the sums of Y's columns or its Gram matrix alone: work ∝ nonzeros × k. For all
+/// others it needs the fits of the zeros too: work ∝ columns × k for a row.
+#[derive(Debug, Clone)]
+pub struct BetaMultiply {
+    beta: f64,
+    /// The entries of a row, and the terms of their fits in the numerator and the denominator.
+    row: Vec<f64>,
+    numerator: Vec<f64>,
+    denominator: Vec<f64>,
+}
+
+impl BetaMultiply {
+    pub fn new(beta: f64, k: usize) -> Self {
+        BetaMultiply { beta, row: Vec::new(), numerator: vec![0.0; k], denominator: vec![0.0; k] }
+    }
+
+    /// γ.
+    fn exponent(&self) -> f64 {
+        match self.beta {
+            beta if beta < 1.0 => 1.0 / (2.0 - beta),
+            beta if beta > 2.0 => 1.0 / (beta - 1.0),
+            _ => 1.0,
+        }
+    }
+
+    /// Whether an update takes the Gram matrix of the other factor.
+    pub fn takes_gram(beta: f64) -> bool {
+        beta == 2.0
+    }
+}
+
+fn dot<T: Real>(x: &[T], y: &[T]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
+}
+
+fn add<T: Real>(sums: &mut [f64], weight: f64, y: &[T]) {
+    sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += weight * y.as_f64());
+}
+
+impl<T: Real> KlUpdate<T> for BetaMultiply {
+    fn update(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        let (beta, exponent) = (self.beta, self.exponent());
+        let BetaMultiply { row: entries, numerator, denominator, .. } = self;
+        let k = x.len();
+        let of = |j: usize| &y.rows[j * k..(j + 1) * k];
+        numerator.fill(0.0);
+        denominator.fill(0.0);
+        if beta == 1.0 {
+            block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64() / dot(x, of(j)).max(FLOOR), of(j)));
+            denominator.copy_from_slice(y.sums);
+        } else if beta == 2.0 {
+            block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64(), of(j)));
+            for (l, x) in x.iter().enumerate() {
+                denominator.iter_mut().zip(&y.gram[l * k..]).for_each(|(sum, g)| *sum += x.as_f64() * g);
+            }
+        } else {
+            entries.clear();
+            entries.resize(block.shape().1, 0.0);
+            block.for_each_nonzero(row, |j, m| entries[j] = m.as_f64());
+            for (j, &m) in entries.iter().enumerate() {
+                let fit = dot(x, of(j));
+                let power = |least: f64, by: f64| if least > 0.0 { fit.max(FLOOR) } else { fit }.powf(by);
+                add(denominator, power(1.0 - beta, beta - 1.0), of(j));
+                if m != 0.0 {
+                    add(numerator, m * power(2.0 - beta, beta - 2.0), of(j));
+                }
+            }
+        }
+        let (l1, l2) = penalty.weights::<f64>();
+        for ((x, &above), &below) in x.iter_mut().zip(&*numerator).zip(&*denominator) {
+            let old = x.as_f64();
+            let below = below + l1 + l2 * old;
+            let ratio = above / if below == 0.0 { FLOOR } else { below };
+            let next = old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) };
+            *x = T::from_f64(if beta < 1.0 && next < f64::EPSILON { 0.0 } else { next });
+        }
+    }
+
+    fn takes_gram(&self) -> bool {
+        BetaMultiply::takes_gram(self.beta)
+    }
+}
+
+/// Updates of a projection, unless it changes by less than [`SETTLED`] of itself before.
+const UPDATES: usize = 1000;
+const SETTLED: f64 = 1e-7;
+
+/// Rows X ≥ 0 with a small divergence of the block from X Yᵀ, by multiplicative updates from equal entries.
+pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty) -> Array2<T> {
+    let k = y.ncols();
+    let y: Vec<T> = y.rows().into_iter().flatten().copied().collect();
+    let (mut sums, gram) = (vec![0.0; k], gram_of(&y, k));
+    column_sums(&y, &mut sums);
+    let fixed = Fixed { rows: &y, sums: &sums, gram: &gram };
+    let total: f64 = sums.iter().sum();
+    let mut x = Array2::zeros((block.shape().0, k));
+    let mut update = BetaMultiply::new(beta, k);
+    let mut last = vec![T::zero(); k];
+    for (i, mut x) in x.rows_mut().into_iter().enumerate() {
+        let x = x.as_slice_mut().expect("made in row order");
+        let mut sum = 0.0;
+        block.for_each_nonzero(i, |_, m| sum += m.as_f64());
+        // Where all components weigh the same, the fit has the sum of the row.
+        x.fill(T::from_f64(if total > 0.0 { sum / total } else { 0.0 }));
+        for _ in 0..UPDATES {
+            last.copy_from_slice(x);
+            update.update((block, i), fixed, x, penalty);
+            let largest = x.iter().fold(0.0, |most: f64, x| most.max(x.as_f64()));
+            let settled = |(x, last): (&T, &T)| (x.as_f64() - last.as_f64()).abs() <= SETTLED * largest;
+            if x.iter().zip(&last).all(settled) {
+                break;
+            }
+        }
+    }
+    x
+}
+
+/// YᵀY of rows of k numbers, k × k.
+pub fn gram_of<T: Real>(y: &[T], k: usize) -> Vec<f64> {
+    let mut gram = vec![0.0; k * k];
+    add_gram(y, k, &mut gram);
+    gram
+}
+
+/// Writes YᵀY into `gram`.
+pub fn add_gram<T: Real>(y: &[T], k: usize, gram: &mut [f64]) {
+    gram.fill(0.0);
+    for y in y.chunks_exact(k) {
+        gram.chunks_exact_mut(k).zip(y).for_each(|(gram, x)| add(gram, x.as_f64(), y));
+    }
+}
+
+/// The β-divergence of a block from U Vᵀ, entry by entry. Negative powers are those of a fit of at least [`FLOOR`].
+pub fn divergence_of<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    let term = |x: f64, fit: f64| {
+        let fit = if beta < 2.0 { fit.max(FLOOR) } else { fit };
+        if beta == 0.0 {
+            x / fit - (x / fit).ln() - 1.0
+        } else if beta == 1.0 {
+            if x > 0.0 { x * (x / fit).ln() - x + fit } else { fit }
+        } else {
+            let power = if x > 0.0 { x.powf(beta) } else { 0.0 };
+            (power + (beta - 1.0) * fit.powf(beta) - beta * x * fit.powf(beta - 1.0)) / (beta * (beta - 1.0))
+        }
+    };
+    let mut entries = vec![0.0; v.nrows()];
+    let mut sum = 0.0;
+    for (i, u) in u.rows().into_iter().enumerate() {
+        x.widen_row(i, 0, &mut entries);
+        for (&x, v) in entries.iter().zip(v.rows()) {
+            sum += term(x, u.iter().zip(v).map(|(u, v)| u.as_f64() * v.as_f64()).sum());
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linalg::Csr;
+    use crate::random::{Purpose, Stream, uniform_factor};
+
+    fn random(i: u64, rows: usize, k: usize) -> Array2<f64> {
+        uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0) + 0.01
+    }
+
+    fn update(beta: f64, block: &Block<f64>, x: &mut Array2<f64>, y: &Array2<f64>) {
+        let (rows, mut sums) = (y.as_slice().unwrap(), vec![0.0; y.ncols()]);
+        column_sums(rows, &mut sums);
+        let gram = gram_of(rows, y.ncols());
+        let mut step = BetaMultiply::new(beta, y.ncols());
+        for (row, mut x) in x.rows_mut().into_iter().enumerate() {
+            let fixed = Fixed { rows, sums: &sums, gram: &gram };
+            step.update((block, row), fixed, x.as_slice_mut().unwrap(), Penalty::NONE);
+        }
+    }
+
+    #[test]
+    fn an_update_is_the_formula_and_the_divergence_never_rises() {
+        for beta in [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 4.0] {
+            let mut m = random(1, 15, 12);
+            if beta > 0.0 {
+                m.iter_mut().step_by(3).for_each(|x| *x = 0.0);
+            }
+            let y = random(3, 12, 4);
+            let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
+            for block in [Block::Dense(m.clone()), sparse] {
+                let start = random(2, 15, 4);
+                let mut x = start.clone();
+                update(beta, &block, &mut x, &y);
+                let fit = start.dot(&y.t());
+                let gamma = if beta < 1.0 { 1.0 / (2.0 - beta) } else { 1.0 / f64::max(beta - 1.0, 1.0) };
+                let above = (&m * &fit.mapv(|f| f.powf(beta - 2.0))).dot(&y);
+                let expected = &start * &(above / fit.mapv(|f| f.powf(beta - 1.0)).dot(&y)).mapv(|x| x.powf(gamma));
+                assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12), "{beta}");
+                let loss = |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view());
+                let mut last = loss(&start);
+                for _ in 0..100 {
+                    let now = loss(&x);
+                    assert!(now <= last * (1.0 + 1e-12), "{beta}: {last} {now}");
+                    last = now;
+                    update(beta, &block, &mut x, &y);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_projection_finds_planted_rows() {
+        let (planted, y) = (random(5, 9, 3), random(3, 37, 3));
+        let block = Block::Dense(planted.dot(&y.t()));
+        for beta in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0] {
+            let found = project(&block, &y.view(), beta, Penalty::NONE);
+            let loss = divergence_of(beta, &block, &found.view(), &y.view());
+            assert!(loss < 1e-4, "{beta}: {loss}");
+        }
+        let nothing = project(&Block::Dense(Array2::<f64>::zeros((2, 37))), &y.view(), 1.5, Penalty::NONE);
+        assert!(nothing.iter().all(|x| *x == 0.0));
+    }
+}

@@ -1,0 +1,116 @@
+//! `top` and `clusters`: the names and numbers of a factor file, as tables and JSON.
+
+use std::path::Path;
+
+use crate::common::{Output, fednmf, matrix};
+use serde_json::Value;
+use tempfile::tempdir;
+
+fn good(output: Output) -> String {
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    output.stdout
+}
+
+/// Two groups of rows, each with its own columns, and a column that both have.
+fn table(path: &Path) {
+    let mut text = "cell,cat,dog,tree,moss,air\n".to_string();
+    for i in 0..12 {
+        let animal = i % 2 == 0;
+        let [a, b] = if animal { [9 + i % 5, 0] } else { [0, 7 + i % 3] };
+        text += &format!("c{i},{a},{},{b},{},{}\n", 2 * a, 3 * b, 1 + i % 2);
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+#[test]
+fn top_terms_are_those_of_the_factors() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    table(&file("t.csv"));
+    let run = fednmf(0, "--algo hals -k 2 --max-iters 200 --quiet --input").arg(file("t.csv"));
+    good(run.arg("--output").arg(file("f.h5")).run());
+    let text = good(fednmf(0, "top -n 3").arg(file("f.h5")).run());
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(rows[0], ["component", "rank", "name", "weight", "score"]);
+    // By plain loops over V.
+    let (v, names) = (matrix(&file("f.h5"), "V"), ["cat", "dog", "tree", "moss", "air"]);
+    let mut expected = Vec::new();
+    for (component, column) in v.columns().into_iter().enumerate() {
+        let norm = column.dot(&column).sqrt();
+        let mut order: Vec<usize> = (0..5).filter(|&j| column[j] > 0.0).collect();
+        order.sort_by(|&a, &b| column[b].total_cmp(&column[a]));
+        expected.extend(
+            order.iter().take(3).enumerate().map(|(rank, &j)| (component, rank + 1, names[j], column[j] / norm)),
+        );
+    }
+    assert_eq!(rows.len() - 1, expected.len());
+    for (row, (component, rank, name, weight)) in rows[1..].iter().zip(expected) {
+        assert_eq!((row[0], row[1], row[2]), (&*component.to_string(), &*rank.to_string(), name), "{text}");
+        assert!((row[3].parse::<f64>().unwrap() - weight).abs() < 1e-12, "{text}");
+    }
+    // A marker belongs to one component; what both have marks neither.
+    let markers: Value =
+        serde_json::from_str(&good(fednmf(0, "top --json --by marker").arg(file("f.h5")).run())).unwrap();
+    let lists = markers["components"].as_array().unwrap();
+    let first = |list: &Value| list["terms"][0]["name"].as_str().unwrap().to_string();
+    let of = |list: &Value| list["terms"].as_array().unwrap().iter().map(|t| t["name"].to_string()).collect::<Vec<_>>();
+    assert!(of(&lists[0]).iter().all(|name| !of(&lists[1]).contains(name)), "{markers}");
+    assert!(lists.iter().all(|list| first(list) != "air"), "{markers}");
+    // The same in files; rows of the matrix; names from a list.
+    good(fednmf(0, "top -n 3").arg(file("f.h5")).arg("--output").arg(file("top.tsv")).run());
+    assert_eq!(std::fs::read_to_string(file("top.tsv")).unwrap(), text);
+    good(fednmf(0, "top --of rows").arg(file("f.h5")).arg("--output").arg(file("top.json")).run());
+    let rows: Value = serde_json::from_str(&std::fs::read_to_string(file("top.json")).unwrap()).unwrap();
+    assert!(rows["components"][0]["terms"][0]["name"].as_str().unwrap().starts_with('c'), "{rows}");
+    std::fs::write(file("names.txt"), "A\nB\nC\nD\nE\n").unwrap();
+    let named = good(fednmf(0, "top -n 1").arg(file("f.h5")).arg("--terms").arg(file("names.txt")).run());
+    assert!(named.lines().skip(1).all(|line| ["A", "B", "C", "D", "E"].contains(&line.split('\t').nth(2).unwrap())));
+    std::fs::write(file("few.txt"), "A\nB\n").unwrap();
+    for (line, more, words) in [
+        ("top", Some(file("few.txt")), &["--terms", "has 2 names", "5 rows"][..]),
+        ("top --count 0", None, &["--count 0"]),
+        ("top --output o.csv", None, &["--output o.csv", ".tsv or .json"]),
+    ] {
+        let run = fednmf(0, line).own_process().arg(file("f.h5"));
+        match more {
+            Some(terms) => run.arg("--terms").arg(terms).refused(words),
+            None => run.refused(words),
+        }
+    }
+    fednmf(2, "top").own_process().arg(file("f.h5")).refused(&["one rank"]);
+    fednmf(0, "top").arg(file("t.csv")).own_process().refused(&["t.csv"]);
+}
+
+#[test]
+fn clusters_agree_with_known_groups() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let (n, k) = (200, 4);
+    let line =
+        format!("--algo symnmf --input synthetic:graph,n={n},k={k},density=0.5,noise=0.02 -k {k} --max-iters 60");
+    good(fednmf(0, &format!("{line} --quiet --output")).arg(file("f.npz")).run());
+    let labels: String = (0..n).map(|i| format!("node {i}\tgroup {}\n", i * k / n)).collect();
+    std::fs::write(file("labels.tsv"), labels).unwrap();
+    let labels = format!("{}:2", file("labels.tsv").display());
+    let run = fednmf(0, "clusters --json").arg(file("f.npz")).arg("--labels").arg(&labels);
+    let found: Value = serde_json::from_str(&good(run.arg("--output").arg(file("c.tsv")).run())).unwrap();
+    assert!(found["adjusted_rand"].as_f64().unwrap() > 0.99, "{found}");
+    let sizes: Vec<u64> = found["sizes"].as_array().unwrap().iter().map(|size| size.as_u64().unwrap()).collect();
+    let text = std::fs::read_to_string(file("c.tsv")).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!((rows[0].as_slice(), rows.len()), (&["name", "cluster", "share"][..], n + 1));
+    for (cluster, size) in sizes.iter().enumerate() {
+        assert_eq!(rows[1..].iter().filter(|row| row[1] == cluster.to_string()).count() as u64, *size);
+    }
+    assert!(
+        good(fednmf(0, "clusters").arg(file("f.npz")).arg("--labels").arg(&labels).run()).contains("adjusted Rand")
+    );
+    std::fs::write(file("few.txt"), "a\n").unwrap();
+    fednmf(0, "clusters")
+        .own_process()
+        .arg(file("f.npz"))
+        .arg("--labels")
+        .arg(file("few.txt"))
+        .refused(&["has 1 labels", "200 rows"]);
+    fednmf(0, "clusters --output c.csv").own_process().arg(file("f.npz")).refused(&["c.csv", ".tsv"]);
+}
