@@ -1,6 +1,6 @@
 //! A lock file: one process at a time, and nothing is left behind.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -18,17 +18,46 @@ impl FileLock {
     /// If the file cannot be made or locked.
     pub fn acquire(path: &Path) -> Result<Self> {
         loop {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            let file = FileLock::open(path)?;
             file.lock()?;
-            // Whoever held the lock may have removed the file meanwhile, and another process may hold a new one.
-            let held = file.metadata()?;
-            match fs::metadata(path) {
-                Ok(found) if (found.dev(), found.ino()) == (held.dev(), held.ino()) => {
-                    return Ok(FileLock { path: path.to_path_buf(), _file: file });
-                }
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-                _ => {}
+            if let Some(lock) = FileLock::holding(path, file)? {
+                return Ok(lock);
             }
+        }
+    }
+
+    /// As [`FileLock::acquire`], without waiting: `None` if another process holds the lock.
+    ///
+    /// # Errors
+    /// As [`FileLock::acquire`].
+    pub fn try_acquire(path: &Path) -> Result<Option<Self>> {
+        loop {
+            let file = FileLock::open(path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+            if let Some(lock) = FileLock::holding(path, file)? {
+                return Ok(Some(lock));
+            }
+        }
+    }
+
+    fn open(path: &Path) -> Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+    }
+
+    /// The lock on an open file, if that is still the file at `path`: whoever held the lock may have removed it meanwhile, and
+    /// another process may hold a new one.
+    fn holding(path: &Path, file: File) -> Result<Option<Self>> {
+        let held = file.metadata()?;
+        match fs::metadata(path) {
+            Ok(found) if (found.dev(), found.ino()) == (held.dev(), held.ino()) => {
+                Ok(Some(FileLock { path: path.to_path_buf(), _file: file }))
+            }
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+            _ => Ok(None),
         }
     }
 }
@@ -55,6 +84,7 @@ mod tests {
                     for _ in 0..200 {
                         let lock = FileLock::acquire(&path).unwrap();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        assert!(FileLock::try_acquire(&path).unwrap().is_none());
                         inside.fetch_sub(1, Ordering::SeqCst);
                         done.fetch_add(1, Ordering::SeqCst);
                         drop(lock);

@@ -23,6 +23,10 @@ mod reproduce;
 mod secure;
 #[cfg(feature = "sites")]
 mod sites;
+#[cfg(feature = "sites")]
+mod sites_hostile;
+#[cfg(all(feature = "sites", feature = "mpi"))]
+mod sites_losses;
 mod transport;
 
 // Without MPI there are no ranks: these modules, and the tests marked with `needs MPI`, are left out.
