@@ -37,8 +37,10 @@ fn sites_compute_the_bits_of_mpirun() {
         assert!(!stage.at("journal").exists(), "a run that has ended needs no journal");
         let says = stage.says("b");
         assert!(says.contains("What leaves this site") && says.contains("site b is party 1 of 4"), "{says}");
-        let verified = fednmf(0, "audit verify").arg(stage.at("c").join("s.jsonl")).run();
-        assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+        for site in NAMES {
+            let verified = fednmf(0, "audit verify").arg(stage.at(site).join("s.jsonl")).run();
+            assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+        }
         assert!(stage.at("d").join("t.jsonl").exists());
     }
 }
@@ -384,6 +386,77 @@ fn sites_dial_through_a_proxy_which_sees_tls_alone() {
         }
         assert!(rest.is_empty(), "{} bytes that are no TLS", rest.len());
         assert!(stream.len() > 1000 && !stream.windows(8).any(|w| w == b"fednmf s" || w == b"hospital"));
+    }
+}
+
+#[test]
+fn a_run_that_stops_early_with_checkpoints_ends_the_hub_with_the_same_code() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    let line = "--algo fnmf -k 4 --max-iters 1000000 -q --trace {site}/t.jsonl --checkpoint {site}/c.h5";
+    stage.start_sites(line);
+    stage.wait_for(|stage| text(&stage.at("b").join("t.jsonl")).lines().count() >= 2);
+    let id = stage.sites[3].id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(75)), "{}", stage.says("a"));
+    assert_eq!(stage.finish_hub(), Some(75), "{}", stage.hub_says());
+    assert!(stage.hub_says().contains("stopped early, with checkpoints"), "{}", stage.hub_says());
+    assert!(!stage.at("journal").exists());
+}
+
+#[test]
+fn two_sites_of_one_machine_do_not_write_one_file() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    std::fs::create_dir(stage.at("shared")).unwrap();
+    std::os::unix::fs::symlink(stage.at("shared"), stage.at("link")).unwrap();
+    for (option, name, of_b) in [
+        ("--output", "f.h5", "shared/f.h5"),
+        ("--checkpoint", "c.h5", "link/c.h5"),
+        ("--trace", "t.jsonl", "shared/../shared/t.jsonl"),
+        ("--report", "r.html", "shared/r.html"),
+    ] {
+        let run = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 --wait 20";
+        let a =
+            stage.join("a", &format!("{run} {option} {}", stage.at("shared").join(name).display())).spawn().unwrap();
+        stage.sites.push(a);
+        let joined = stage.hub_says().matches("site a joined").count() + 1;
+        stage.wait_for(|stage| stage.hub_says().matches("site a joined").count() == joined);
+        let b = stage.join("b", &format!("{run} {option} {}", stage.at(of_b).display())).spawn().unwrap();
+        assert_eq!(end_of(b, option).0, Some(2));
+        let says = stage.says("b");
+        assert!(says.contains("another process of fednmf join writes this file") && says.contains(option), "{says}");
+        assert!(!stage.hub_says().contains("site b joined"));
+        let mut a = stage.sites.pop().unwrap();
+        a.kill().unwrap();
+        a.wait().unwrap();
+        stage.wait_for(|stage| stage.hub_says().matches("site a has gone").count() == joined);
+    }
+    // What a killed site has locked is free.
+    let line = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 --output {site}/f.h5";
+    let join = |site: &str| match site {
+        "a" => stage.join(site, &line.replace("{site}/f.h5", &stage.at("shared").join("f.h5").display().to_string())),
+        _ => stage.join(site, line),
+    };
+    stage.sites = NAMES.iter().map(|site| join(site).spawn().unwrap()).collect();
+    stage.all_well();
+    let left: Vec<_> = std::fs::read_dir(stage.at("b")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("lock")), "{left:?}");
+}
+
+#[test]
+fn what_will_leave_is_printed_before_the_site_connects() {
+    let mut stage = Stage::new();
+    // Nobody listens here.
+    stage.port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let site = stage.join("a", "--algo fnmf --secure-sum -k 2 --wait 1").spawn().unwrap();
+    assert_eq!(end_of(site, "no hub").0, Some(1));
+    let says = stage.says("a");
+    let (table, refused) = (says.find("What leaves this site with --algo fnmf"), says.find("--hub localhost"));
+    assert!(table.is_some() && table < refused, "{says}");
+    for line in ["sum V_j", "statistics of the matrix", "public keys"] {
+        assert!(says.contains(line), "{line}: {says}");
     }
 }
 
