@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerCo
 use serde_json::{Value, json};
 
 use crate::common::factor;
+#[cfg(feature = "mpi")]
+use crate::common::fednmf;
 use crate::common::sites::{NAMES, Stage, text};
 
 /// Where a frame goes.
@@ -625,4 +628,55 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
     let [a, b, d] = ["a", "b", "d"].map(|site| factor(&stage.at(site).join("f.h5"), "V"));
     assert!(a == b && a == d);
     assert!(!text(&stage.at("c.err")).contains("internal error"));
+}
+
+/// What site c has sent has reached two of the others, when it is killed: they tell the third, or nobody counts it.
+#[test]
+#[cfg(feature = "mpi")]
+fn a_message_of_a_lost_site_counts_at_all_or_at_none() {
+    let run = "--algo fnmf --start shared --barycenter mean --secure-sum --secure-threshold 3 -k 3 --max-iters 3 --eval-every 0 -q";
+    let dir = Stage::new();
+    let answers: Vec<ndarray::Array2<f64>> = ["2@1:1", "2@2:1", "2@3:1", ""]
+        .iter()
+        .map(|drop| {
+            let output = dir.at("mpi.h5");
+            let run = fednmf(2, run).arg("--input").arg(&dir.at("rows-{party}.npy")).arg("--output").arg(&output);
+            run.env("FEDNMF_DROP", drop).ok();
+            factor(&output, "V")
+        })
+        .collect();
+    let mut found = Vec::new();
+    // A sum takes six rounds.
+    for n in 1..14 {
+        let mut stage = Stage::new();
+        stage.start_hub("--patience 1");
+        let withheld = Arc::new(AtomicBool::new(false));
+        let (mut seen, mut ready, flag) = (0, [false; 4], withheld.clone());
+        stand_between(
+            &mut stage,
+            Box::new(move |frame| {
+                ready[frame.site] |= frame.control().is_some_and(|said| said["GoesOn"].is_number());
+                if ready == [true; 4] && frame.is_data_to(1) && frame.peer() == 2 {
+                    seen += 1;
+                    if seen >= n {
+                        flag.store(true, Ordering::SeqCst);
+                        return Vec::new();
+                    }
+                }
+                vec![frame.bytes()]
+            }),
+        );
+        stage.start_sites(&format!("{run} --output {{site}}/f.h5"));
+        stage.wait_for(|_| withheld.load(Ordering::SeqCst));
+        std::thread::sleep(Duration::from_millis(400));
+        stage.sites[2].kill().unwrap();
+        let ends = stage.finish_sites();
+        for (site, (code, _)) in NAMES.iter().zip(&ends).filter(|(site, _)| **site != "c") {
+            assert_eq!(*code, Some(0), "{n}: {site}: {}", stage.says(site));
+        }
+        let [a, b, d] = ["a", "b", "d"].map(|site| factor(&stage.at(site).join("f.h5"), "V"));
+        assert!(a == b && a == d, "{n}: the sites differ");
+        found.push(answers.iter().position(|answer| *answer == a).unwrap_or_else(|| panic!("{n}: another answer")));
+    }
+    assert!(found.is_sorted() && found.contains(&0) && found.contains(&1), "{found:?}");
 }
