@@ -640,7 +640,7 @@ fn a_message_of_a_lost_site_counts_at_all_or_at_none() {
         .iter()
         .map(|drop| {
             let output = dir.at("mpi.h5");
-            let run = fednmf(2, run).arg("--input").arg(&dir.at("rows-{party}.npy")).arg("--output").arg(&output);
+            let run = fednmf(2, run).arg("--input").arg(dir.at("rows-{party}.npy")).arg("--output").arg(&output);
             run.env("FEDNMF_DROP", drop).ok();
             factor(&output, "V")
         })
