@@ -108,7 +108,8 @@ pub trait SavedState<T>: ReadRows<T> {
     /// If the owner's file is missing or damaged.
     fn scalars(&self, owner: Owner) -> Result<Value>;
 
-    /// Whether the parties' state is as old as the shared one. That of a party that was lost while the others went on is older.
+    /// Whether the parties' state is as old as the shared one. That of a party that was lost while the others went on
+    /// is older.
     fn is_of_one_moment(&self) -> bool {
         true
     }

@@ -27,14 +27,14 @@ for site in north south west; do
     fednmf generate planted,m=40,n=30,seed=$seed --output "$site/rows.npy" 2>/dev/null
     # What the site agrees to run; nobody else writes this file.
     cat >"$site/join.sh" <<END
-exec fednmf join --hub localhost:\${HUB_PORT:-7443} --cert ../keys/$site.pem --key ../keys/$site.key --ca ../keys/ca.pem \\
+exec fednmf join --hub localhost:7443 --cert ../keys/$site.pem --key ../keys/$site.key --ca ../keys/ca.pem \\
     $options --input rows.npy --output \${OUTPUT:-flower.npz}
 END
 done
 
 hub() {
-    fednmf serve --listen "127.0.0.1:7443" --sites north,south,west --cert keys/hub.pem --key keys/hub.key --ca keys/ca.pem \
-        --patience 120 2>>hub.log &
+    fednmf serve --listen "127.0.0.1:7443" --sites north,south,west --cert keys/hub.pem --key keys/hub.key \
+        --ca keys/ca.pem --patience 120 2>>hub.log &
     processes+=($!)
     hub=$!
     sleep 1
@@ -57,7 +57,8 @@ processes+=($!)
 sleep 5
 port=9200
 for site in north south west; do
-    flower-supernode --insecure --superlink 127.0.0.1:8000 --port $port --node-config "site=\"$dir/$site\"" >"$site/node.log" 2>&1 &
+    flower-supernode --insecure --superlink 127.0.0.1:8000 --port $port --node-config "site=\"$dir/$site\"" \
+        >"$site/node.log" 2>&1 &
     processes+=($!)
     port=$((port + 1))
 done

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# A hub, and NVFlare's simulator with three clients: a factorisation whose connections NVFlare carries.
-#     PATH=…/bin:$PATH examples/nvflare/try.sh [DIRECTORY]
-# needs fednmf and the commands of the nvflare package (pip install nvflare). The result is compared with that of the same
-# run without NVFlare.
+# A hub, and NVFlare's simulator with three clients: a factorisation whose connections NVFlare carries. PATH=…/bin:$PATH
+# examples/nvflare/try.sh [DIRECTORY] needs fednmf and the commands of the nvflare package (pip install nvflare). The
+# result is compared with that of the same run without NVFlare.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dir=${1:-$(mktemp -d)}
@@ -26,14 +25,14 @@ for site in north south west; do
     fednmf generate planted,m=40,n=30,seed=$seed --output "$site/rows.npy" 2>/dev/null
     # What the site agrees to run; nobody else writes this file.
     cat >"$site/join.sh" <<END
-exec fednmf join --hub localhost:\${HUB_PORT:-7443} --cert ../keys/$site.pem --key ../keys/$site.key --ca ../keys/ca.pem \\
+exec fednmf join --hub localhost:7443 --cert ../keys/$site.pem --key ../keys/$site.key --ca ../keys/ca.pem \\
     $options --input rows.npy --output \${OUTPUT:-nvflare.npz}
 END
 done
 
 hub() {
-    fednmf serve --listen "127.0.0.1:7443" --sites north,south,west --cert keys/hub.pem --key keys/hub.key --ca keys/ca.pem \
-        --patience 120 2>>hub.log &
+    fednmf serve --listen "127.0.0.1:7443" --sites north,south,west --cert keys/hub.pem --key keys/hub.key \
+        --ca keys/ca.pem --patience 120 2>>hub.log &
     processes+=($!)
     hub=$!
     sleep 1

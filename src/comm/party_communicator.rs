@@ -118,8 +118,8 @@ impl PartyCommunicator {
         self.ranks.all_gather(tag.under(Protection::Public), own.words(), parts, all);
     }
 
-    /// Sends the encrypted shares of secrets to the ranks of their receivers; `receive[r]` bytes come from rank r. The hosted
-    /// parties send and receive `party_bytes`.
+    /// Sends the encrypted shares of secrets to the ranks of their receivers; `receive[r]` bytes come from rank r. The
+    /// hosted parties send and receive `party_bytes`.
     pub fn exchange_shares(
         &self,
         tag: MessageTag,

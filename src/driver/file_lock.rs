@@ -48,8 +48,8 @@ impl FileLock {
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
     }
 
-    /// The lock on an open file, if that is still the file at `path`: whoever held the lock may have removed it meanwhile, and
-    /// another process may hold a new one.
+    /// The lock on an open file, if that is still the file at `path`: whoever held the lock may have removed it
+    /// meanwhile, and another process may hold a new one.
     fn holding(path: &Path, file: File) -> Result<Option<Self>> {
         let held = file.metadata()?;
         match fs::metadata(path) {

@@ -296,8 +296,8 @@ impl<T: Real> Driver<T> {
     /// One small all-reduce: rank 0's clock, and whether any rank has caught a signal.
     fn agree(&self, seconds_per_iteration: f64) -> Verdict {
         let comm = self.comm();
-        // The state in which the others go on must not be lost: who is lost may come back to it, and to no earlier one, whose
-        // sums would be repeated over more parties.
+        // The state in which the others go on must not be lost: who is lost may come back to it, and to no earlier one,
+        // whose sums would be repeated over more parties.
         let newly_lost = comm.losses().len() > self.trajectory.losses.len();
         let save = f64::from(u8::from(newly_lost && self.checkpointer.has_checkpoint()));
         let mut words = [self.signals.as_ref().map_or(0, Signals::last) as f64, 0.0, save, 0.0];

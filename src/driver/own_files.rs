@@ -1,5 +1,5 @@
-//! The files of a site, which no other process on its machine may write at the same time. Ranks of one job check each other's
-//! names; sites do not know each other's.
+//! The files of a site, which no other process on its machine may write at the same time. Ranks of one job check each
+//! other's names; sites do not know each other's.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,8 @@ pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
     let mut locks: Vec<(PathBuf, FileLock)> = Vec::new();
     for (option, path) in files.into_iter().filter_map(|(option, path)| Some((option, path?))) {
         let lock = lock_of(path);
-        // A device may be written by many; a name that is given twice, and a directory that is not there, are told later.
+        // A device may be written by many; a name that is given twice, and a directory that is not there, are told
+        // later.
         let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
         let has_directory = lock.parent().is_some_and(|dir| dir.as_os_str().is_empty() || dir.is_dir());
         if is_special || !has_directory || locks.iter().any(|(held, _)| *held == lock) {

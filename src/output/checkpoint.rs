@@ -190,8 +190,9 @@ fn returned(path: &Path) -> PathBuf {
     path.with_extension(format!("returned{extension}"))
 }
 
-/// Where each rank has its own manifest, and hosts the party of its number: goes back to the newest moment that all ranks have,
-/// but for those that were lost then. Those get the shared state of that moment from another rank. Collective.
+/// Where each rank has its own manifest, and hosts the party of its number: goes back to the newest moment that all
+/// ranks have, but for those that were lost then. Those get the shared state of that moment from another rank.
+/// Collective.
 ///
 /// # Errors
 /// On all ranks, if there is none.

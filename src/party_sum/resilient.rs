@@ -4,9 +4,10 @@
 //! for unmasking) is sent to all ranks, and each removes the masks itself, since all need the sum. Only the encrypted
 //! shares go to their recipients alone. A party that has dropped out takes part in no later sum.
 //!
-//! A rank that dies ends the job, as in MPI 3.1, but not a site that is gone: the transport between sites gives zeros in its
-//! place, the same to all, and flags of zero say that its party has dropped out. A party drops out while its rank lives if its
-//! term is not finite or exceeds the fixed-point range. Tests make parties drop out at a given stage ([`DROP`]).
+//! A rank that dies ends the job, as in MPI 3.1, but not a site that is gone: the transport between sites gives zeros
+//! in its place, the same to all, and flags of zero say that its party has dropped out. A party drops out while its
+//! rank lives if its term is not finite or exceeds the fixed-point range. Tests make parties drop out at a given stage
+//! ([`DROP`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

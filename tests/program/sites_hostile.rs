@@ -1,5 +1,5 @@
-//! A hub that deviates: a process between the sites and a true hub, with the hub's certificate, reads and changes what passes.
-//! Whatever it does, the sites have the right answer or refuse with a clear message.
+//! A hub that deviates: a process between the sites and a true hub, with the hub's certificate, reads and changes what
+//! passes. Whatever it does, the sites have the right answer or refuse with a clear message.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -161,8 +161,8 @@ fn pass_on(stage: &Keys, socket: TcpStream, deviation: &Mutex<Deviation>) -> Opt
     }
 }
 
-/// What the hostile hub has: the certificate of the hub. To the true hub it shows those of the sites, which a deviating hub would
-/// not need.
+/// What the hostile hub has: the certificate of the hub. To the true hub it shows those of the sites, which a deviating
+/// hub would not need.
 struct Keys {
     hub: u16,
     server: Arc<ServerConfig>,
@@ -210,8 +210,8 @@ fn stand_between(stage: &mut Stage, deviation: Deviation) {
     });
 }
 
-const RUN: &str = "--algo fnmf --start shared --barycenter mean --secure-sum -k 3 --max-iters 6 --eval-every 2 -q --wait 20 \
-                   --patience 4 --stall-timeout 6";
+const RUN: &str = "--algo fnmf --start shared --barycenter mean --secure-sum -k 3 --max-iters 6 --eval-every 2 -q \
+                   --wait 20 --patience 4 --stall-timeout 6";
 
 /// How a run has to end.
 enum End {
@@ -571,8 +571,8 @@ fn keys_and_names_cannot_be_exchanged() {
     );
 }
 
-/// Says control messages to some sites before the n-th message to site b, with a threshold after the run has come to its
-/// iterations.
+/// Says control messages to some sites before the n-th message to site b, with a threshold after the run has come to
+/// its iterations.
 fn claims(n: usize, iterating: bool, said: &'static [(usize, &'static str)]) -> Deviation {
     let (mut seen, mut told, mut ready) = (0, [false; 4], [!iterating; 4]);
     Box::new(move |frame| {
@@ -634,7 +634,8 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
 #[test]
 #[cfg(feature = "mpi")]
 fn a_message_of_a_lost_site_counts_at_all_or_at_none() {
-    let run = "--algo fnmf --start shared --barycenter mean --secure-sum --secure-threshold 3 -k 3 --max-iters 3 --eval-every 0 -q";
+    let run = "--algo fnmf --start shared --barycenter mean --secure-sum --secure-threshold 3 -k 3 --max-iters 3 \
+               --eval-every 0 -q";
     let dir = Stage::new();
     let answers: Vec<ndarray::Array2<f64>> = ["2@1:1", "2@2:1", "2@3:1", ""]
         .iter()

@@ -1,5 +1,5 @@
-//! Sites that are gone from a run with `--secure-threshold`: the others go on, with the answer of the drop-out protocol for the
-//! same loss.
+//! Sites that are gone from a run with `--secure-threshold`: the others go on, with the answer of the drop-out protocol
+//! for the same loss.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ fn events(stage: &Stage, site: &str) -> Vec<Value> {
     text(&stage.at(site).join("t.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Party 2, or another one, is killed before it sends what stage 1, 2 or 3 of a sum asks for; so its values are not in that sum.
+/// Party 2, or another one, is killed before it sends what stage 1, 2 or 3 of a sum asks for; so its values are not in
+/// that sum.
 #[test]
 fn a_site_that_is_killed_is_a_party_that_dropped_out() {
     for (words, name, lost, stage_of_sum) in [
@@ -57,7 +58,8 @@ fn a_site_that_is_killed_is_a_party_that_dropped_out() {
             assert_eq!(*code, Some(0), "{words}: {site}: {says}");
             for part in [
                 format!(
-                    "site {gone} was lost: it had no connection to the hub for 1 s; the run goes on without it, with 3 of 4"
+                    "site {gone} was lost: it had no connection to the hub for 1 s; the run goes on without it, with \
+                     3 of 4"
                 ),
                 format!("party {lost} dropped out; sums continue with 3 of 4"),
             ] {
@@ -83,7 +85,8 @@ fn a_site_that_is_killed_is_a_party_that_dropped_out() {
 }
 
 /// Long enough to be killed in.
-const LONG: &str = "--algo fnmf --start shared --barycenter mean -k 4 --max-iters 400 --eval-every 10 --secure-sum --secure-threshold 3";
+const LONG: &str = "--algo fnmf --start shared --barycenter mean -k 4 --max-iters 400 --eval-every 10 --secure-sum \
+                    --secure-threshold 3";
 
 fn wait_for_events(stage: &mut Stage, site: &str, count: usize) {
     stage.wait_for(|stage| text(&stage.at(site).join("t.jsonl")).lines().count() >= count);

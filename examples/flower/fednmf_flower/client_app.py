@@ -1,7 +1,7 @@
 """A site's end: hands what a message brings to the site's tunnel, and answers with what the site has to send.
 
-Flower may start a process for each message, so the tunnel is a process of its own, which the first message starts. What it
-runs, the site's owner has written down: the server cannot choose it.
+Flower may start a process for each message, so the tunnel is a process of its own, which the first message starts. What
+it runs, the site's owner has written down: the server cannot choose it.
 """
 
 import json

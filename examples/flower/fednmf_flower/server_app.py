@@ -1,4 +1,4 @@
-"""The server's end: a TCP connection to the hub for each that a site opens, and messages to the sites that carry the bytes.
+"""The server's end: connects to the hub whenever a site does, and sends the sites messages that carry the bytes.
 
 It sees what the hub's network sees: TLS between each site and the hub.
 """
@@ -49,6 +49,6 @@ def main(grid: Grid, context: Context) -> None:
             raise RuntimeError("fednmf: nothing was sent for too long; see the logs of the sites")
         time.sleep(0.05)
     codes = [site.code for site in sites.values()]
-    log.info("fednmf: the sites have ended with exit codes %s; %d messages, %d bytes to the hub", codes, messages, carried)
+    log.info("fednmf: exit codes of the sites %s; %d messages, %d bytes to the hub", codes, messages, carried)
     if any(codes):
         raise RuntimeError(f"fednmf: the sites have ended with exit codes {codes}; see their logs")

@@ -1,8 +1,8 @@
 """Both ends of a tunnel in messages of a platform: `Tunnel` at a site, `HubEnd` at the server.
 
-`Tunnel` is the proxy (HTTP CONNECT) through which `fednmf join`, started by SITE/join.sh, dials the hub; what it sends waits
-until a message fetches it. The bytes are TLS between the site and the hub; for which host they ask does not matter, since the
-server's end knows where the hub is, and the hub's certificate says whether it is the right one.
+`Tunnel` is the proxy (HTTP CONNECT) through which `fednmf join`, started by SITE/join.sh, dials the hub; what it sends
+waits until a message fetches it. The bytes are TLS between the site and the hub; for which host they ask does not matter,
+since the server's end knows where the hub is, and the hub's certificate says whether it is the right one.
 
     python tunnel.py SITE
 

@@ -101,8 +101,8 @@ pub trait Transport {
         None
     }
 
-    /// From now on collectives go on without ranks that are gone, where the transport can, as long as `least` are left. A lost
-    /// rank adds nothing to a reduction, and zeros to what is gathered, at all ranks alike. Collective.
+    /// From now on collectives go on without ranks that are gone, where the transport can, as long as `least` are left.
+    /// A lost rank adds nothing to a reduction, and zeros to what is gathered, at all ranks alike. Collective.
     fn go_on_without_lost(&self, _least: usize) {}
 
     /// Whether a rank was in the last collective.
@@ -110,8 +110,8 @@ pub trait Transport {
         true
     }
 
-    /// The ranks that are gone while the others go on; the same at all ranks once a collective has ended that began after the
-    /// loss.
+    /// The ranks that are gone while the others go on; the same at all ranks once a collective has ended that began
+    /// after the loss.
     fn losses(&self) -> Vec<Loss> {
         Vec::new()
     }

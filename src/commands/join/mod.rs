@@ -78,7 +78,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     }
     if settings.carry_on {
         return Err(Error::input(
-            "--on-lost-party continue: a site that is lost ends the run; use --checkpoint and --resume",
+            "--on-lost-party continue: is for ranks that hang; sites go on without a lost one with --secure-threshold",
         ));
     }
     policy.check(&settings)?;

@@ -273,7 +273,8 @@ impl Hub {
         Ok(None)
     }
 
-    /// A site will not come back: the run goes on without it, if all others agreed to that and enough are left, or fails.
+    /// A site will not come back: the run goes on without it, if all others agreed to that and enough are left, or
+    /// fails.
     fn lose(&self, state: &mut State, rank: usize, why: &str) {
         let others = || state.sites.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, site)| site);
         let left = others().filter(|site| site.gone.is_none()).count();
@@ -568,8 +569,8 @@ fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::res
     }
     if let Some(why) = site.gone.as_ref().filter(|_| state.begun) {
         return Err(Control::NotNow(format!(
-            "the run goes on without site {name}, which {why}; to bring it back, stop the other sites (SIGTERM), which write a \
-             checkpoint, and start all again with --resume"
+            "the run goes on without site {name}, which {why}; to bring it back, stop the other sites (SIGTERM), which \
+             write a checkpoint, and start all again with --resume"
         )));
     }
     if state.begun && !same {

@@ -1,13 +1,14 @@
 //! Rounds: exchanges between all sites that go on when a site is gone.
 //!
-//! In a round each site sends a message to each other one, and ends the round when it has those of all that are present. So
-//! two sites are at most one round apart. When the hub says that a site is gone, the others agree on that among
-//! themselves: each tells the others who is gone, and what it has of those sites' messages of the rounds that somebody may still
-//! be in; from then on it takes nothing more from them. It goes on when all that are left have told it the same. What one of
-//! them has of a lost site's message is then every one's, so a message counts at all or at none.
+//! In a round each site sends a message to each other one, and ends the round when it has those of all that are
+//! present. So two sites are at most one round apart. When the hub says that a site is gone, the others agree on that
+//! among themselves: each tells the others who is gone, and what it has of those sites' messages of the rounds that
+//! somebody may still be in; from then on it takes nothing more from them. It goes on when all that are left have told
+//! it the same. What one of them has of a lost site's message is then every one's, so a message counts at all or at
+//! none.
 //!
-//! The hub is believed when it says that somebody is gone, but it cannot make two groups go on: each needs the sealed word of
-//! all its members, more than half of all sites have to be left, and who is named as gone goes on with nobody.
+//! The hub is believed when it says that somebody is gone, but it cannot make two groups go on: each needs the sealed
+//! word of all its members, more than half of all sites have to be left, and who is named as gone goes on with nobody.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -131,7 +132,8 @@ impl Rounds {
         self.exchange(Text::ForAll, |_| text)
     }
 
-    /// Sends each other site its own text and returns what the others have sent to this one: for each site that all have heard.
+    /// Sends each other site its own text and returns what the others have sent to this one: for each site that all
+    /// have heard.
     pub fn distribute<'a>(&mut self, text: impl Fn(usize) -> &'a [u8]) -> Contributions {
         let mut heard = self.exchange(Text::ForEach, text);
         // A site that was lost in between has reached some of the others only.
@@ -209,8 +211,8 @@ impl Rounds {
             let Lost { gone, heard } = Lost::decode(&message, self.present.len()).ok_or_else(|| self.nonsense(site))?;
             if gone.contains(&self.link.me()) {
                 return Err(format!(
-                    "site {} says that this site is gone, and that the others go on without it; to bring it back, stop them \
-                     (SIGTERM), and start all sites again with --resume",
+                    "site {} says that this site is gone, and that the others go on without it; to bring it back, stop \
+                     them (SIGTERM), and start all sites again with --resume",
                     self.link.sites()[site]
                 ));
             }
@@ -253,7 +255,8 @@ impl Rounds {
             if left < self.least {
                 let Loss { rank, why } = self.losses.last().expect("somebody is gone");
                 return Err(format!(
-                    "site {} {why}; {left} of {all} sites are left, and --secure-threshold needs {}; the run ends{RESUME}",
+                    "site {} {why}; {left} of {all} sites are left, and --secure-threshold needs {}; the run ends\
+                     {RESUME}",
                     link.sites()[*rank],
                     self.least
                 ));
@@ -286,8 +289,8 @@ impl Rounds {
         Ok(())
     }
 
-    /// Tells all sites but those that were told before to be gone who is gone, and those that are left what this site has of
-    /// the others' messages.
+    /// Tells all sites but those that were told before to be gone who is gone, and those that are left what this site
+    /// has of the others' messages.
     fn name(&self, gone: &[usize], before: &[usize]) {
         let of = |&site: &usize| {
             let shared = self.heard[site].iter().filter(|(_, heard)| heard.for_all);

@@ -1,7 +1,7 @@
 """Carries the connections of fednmf's sites to their hub in auxiliary messages of NVFlare.
 
-The server sees TLS between each site and the hub. What a site runs is in DIRECTORY/CLIENT/join.sh, which its owner has written;
-`tunnel.py` of the Flower example has both ends of the tunnel.
+The server sees TLS between each site and the hub. What a site runs is in DIRECTORY/CLIENT/join.sh, which its owner has
+written; `tunnel.py` of the Flower example has both ends of the tunnel.
 """
 
 import json
