@@ -1,6 +1,6 @@
 //! A lock file: one process at a time, and nothing is left behind.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -11,27 +11,60 @@ pub struct FileLock {
     _file: File,
 }
 
+/// The name of a lock beside a file, which no file of a user has. `purpose` is a word.
+pub fn lock_of(target: &Path, purpose: &str) -> PathBuf {
+    let mut name = target.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".fednmf-{purpose}"));
+    target.with_file_name(name)
+}
+
 impl FileLock {
-    /// Waits until no other process holds the lock of the file at `target`.
+    /// Waits until no other process holds the lock at `path`.
     ///
     /// # Errors
-    /// If the lock file beside it cannot be made or locked.
-    pub fn acquire(target: &Path) -> Result<Self> {
-        let mut name = target.file_name().unwrap_or_default().to_os_string();
-        name.push(".fednmf-lock");
-        let path = target.with_file_name(name);
+    /// If the file cannot be made or locked.
+    pub fn acquire(path: &Path) -> Result<Self> {
         loop {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            let file = FileLock::open(path)?;
             file.lock()?;
-            // Whoever held the lock may have removed the file meanwhile, and another process may hold a new one.
-            let held = file.metadata()?;
-            match fs::metadata(&path) {
-                Ok(found) if (found.dev(), found.ino()) == (held.dev(), held.ino()) => {
-                    return Ok(FileLock { path, _file: file });
-                }
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-                _ => {}
+            if let Some(lock) = FileLock::holding(path, file)? {
+                return Ok(lock);
             }
+        }
+    }
+
+    /// As [`FileLock::acquire`], without waiting: `None` if another process holds the lock.
+    ///
+    /// # Errors
+    /// As [`FileLock::acquire`].
+    pub fn try_acquire(path: &Path) -> Result<Option<Self>> {
+        loop {
+            let file = FileLock::open(path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+            if let Some(lock) = FileLock::holding(path, file)? {
+                return Ok(Some(lock));
+            }
+        }
+    }
+
+    fn open(path: &Path) -> Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+    }
+
+    /// The lock on an open file, if that is still the file at `path`: whoever held the lock may have removed it
+    /// meanwhile, and another process may hold a new one.
+    fn holding(path: &Path, file: File) -> Result<Option<Self>> {
+        let held = file.metadata()?;
+        match fs::metadata(path) {
+            Ok(found) if (found.dev(), found.ino()) == (held.dev(), held.ino()) => {
+                Ok(Some(FileLock { path: path.to_path_buf(), _file: file }))
+            }
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+            _ => Ok(None),
         }
     }
 }
@@ -50,7 +83,7 @@ mod tests {
     #[test]
     fn one_holds_it_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f");
+        let path = dir.path().join("lock");
         let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -58,6 +91,7 @@ mod tests {
                     for _ in 0..200 {
                         let lock = FileLock::acquire(&path).unwrap();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        assert!(FileLock::try_acquire(&path).unwrap().is_none());
                         inside.fetch_sub(1, Ordering::SeqCst);
                         done.fetch_add(1, Ordering::SeqCst);
                         drop(lock);
@@ -66,6 +100,6 @@ mod tests {
             }
         });
         assert_eq!(done.into_inner(), 1600);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(!path.exists());
     }
 }

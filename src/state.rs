@@ -107,6 +107,12 @@ pub trait SavedState<T>: ReadRows<T> {
     /// # Errors
     /// If the owner's file is missing or damaged.
     fn scalars(&self, owner: Owner) -> Result<Value>;
+
+    /// Whether the parties' state is as old as the shared one. That of a party that was lost while the others went on
+    /// is older.
+    fn is_of_one_moment(&self) -> bool {
+        true
+    }
 }
 
 impl<T> dyn SavedState<T> + '_ {

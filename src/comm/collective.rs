@@ -131,33 +131,47 @@ impl Communicator {
     }
 
     /// [`Communicator::all_to_all`] between parties: those hosted here send and receive `party_words` elements.
-    pub fn between_parties<T: Element>(&self, tag: MessageTag, party_words: usize, send: &[Vec<T>]) -> Vec<T> {
+    /// All know how much each rank sends: `receive[r]` elements come from rank r.
+    pub fn between_parties<T: Element>(
+        &self,
+        tag: MessageTag,
+        party_words: usize,
+        send: &[Vec<T>],
+        receive: &[usize],
+    ) -> Vec<T> {
         send.iter().for_each(|part| self.sends(tag, part));
         let party = party_words * size_of::<T>();
         if self.size() == 1 {
             self.received(tag, &send[0]);
             return self.timed(tag, Volume { party, rank: 0, messages: 0 }, || send[0].clone());
         }
-        self.exchange(tag, Some(party), send)
+        self.exchange(tag, Some((party, receive)), send)
     }
 
-    fn exchange<T: Element>(&self, tag: MessageTag, party: Option<usize>, send: &[Vec<T>]) -> Vec<T> {
+    /// The party bytes and the elements that each rank sends to this one are known, or those of the ranks.
+    fn exchange<T: Element>(&self, tag: MessageTag, known: Option<(usize, &[usize])>, send: &[Vec<T>]) -> Vec<T> {
         assert_eq!(send.len(), self.size());
         let lengths: Vec<u64> = send.iter().map(|s| s.len() as u64).collect();
-        let mut incoming = vec![0u64; self.size()];
+        let (party, mut incoming) = match known {
+            Some((party, receive)) => (Some(party), receive.iter().map(|&n| n as u64).collect()),
+            None => (None, vec![0u64; self.size()]),
+        };
         let one_each = vec![1; self.size()];
         let mut longest = [lengths.iter().copied().max().unwrap_or(0)];
         watchdog::waiting(tag.kind, || {
-            let (lengths, incoming) = (Buffer::new(&lengths), BufferMut::new(&mut incoming));
-            self.transport().all_to_all(lengths, &one_each, incoming, &one_each);
+            if known.is_none() {
+                let (lengths, incoming) = (Buffer::new(&lengths), BufferMut::new(&mut incoming));
+                self.transport().all_to_all(lengths, &one_each, incoming, &one_each);
+            }
             self.transport().all_reduce(Op::Max, BufferMut::new(&mut longest));
         });
+        let agreements = if known.is_none() { 2 } else { 1 };
         let chunk = (self.inner.chunk / self.size()).max(1);
         let rounds = (longest[0] as usize).div_ceil(chunk);
 
         let incoming: Vec<usize> = incoming.into_iter().map(|n| n as usize).collect();
         let mut out = vec![T::default(); incoming.iter().sum()];
-        let volume = self.volume::<T>(send.iter().map(Vec::len).sum::<usize>() + out.len(), 2 + rounds);
+        let volume = self.volume::<T>(send.iter().map(Vec::len).sum::<usize>() + out.len(), agreements + rounds);
         let volume = Volume { party: party.unwrap_or(volume.party), ..volume };
         self.timed(tag, volume, || {
             let piece = |length: usize, round: usize| length.min(round * chunk)..length.min((round + 1) * chunk);
@@ -192,9 +206,10 @@ impl Communicator {
         }
         let mut length = [bytes.len() as u64];
         self.timed(tag, self.volume::<u8>(bytes.len(), 2), || {
-            self.broadcast_in_pieces(0, &mut length);
+            let root = self.transport().root();
+            self.broadcast_in_pieces(root, &mut length);
             bytes.resize(length[0] as usize, 0);
-            self.broadcast_in_pieces(0, bytes);
+            self.broadcast_in_pieces(root, bytes);
         });
         self.received(tag, bytes);
     }
@@ -212,11 +227,19 @@ impl Communicator {
         }
         let mut bytes = if self.is_root() { serde_json::to_vec(&value).expect("plain data") } else { Vec::new() };
         self.broadcast(tag, &mut bytes);
-        if self.is_root() { value } else { serde_json::from_slice(&bytes).expect("written by rank 0") }
+        serde_json::from_slice(&bytes).expect("written by the root")
     }
 
     /// A small value of every rank, on every rank, in rank order.
+    ///
+    /// # Panics
+    /// If the run goes on without lost ranks: then there is [`Communicator::gather_present`].
     pub fn all_gather_value<V: Serialize + DeserializeOwned>(&self, tag: MessageTag, value: &V) -> Vec<V> {
+        self.gather_present(tag, value).into_iter().map(|value| value.expect("no rank is lost")).collect()
+    }
+
+    /// As [`Communicator::all_gather_value`]; `None` for ranks that are lost.
+    pub fn gather_present<V: Serialize + DeserializeOwned>(&self, tag: MessageTag, value: &V) -> Vec<Option<V>> {
         let mine = serde_json::to_vec(value).expect("plain data");
         let mut lengths = vec![0u64; self.size()];
         let one_each: Vec<Range<usize>> = (0..self.size()).map(|r| r..r + 1).collect();
@@ -230,6 +253,8 @@ impl Communicator {
         let parts: Vec<Range<usize>> = lengths.into_iter().map(part).collect();
         let mut all = vec![0u8; end];
         self.all_gather(tag, &mine, &Parts::new(&parts, 1), &mut all);
-        parts.into_iter().map(|p| serde_json::from_slice(&all[p]).expect("written by a rank")).collect()
+        let value = |part: &[u8]| serde_json::from_slice(part).expect("written by a rank");
+        let took_part = |rank: usize, part: &Range<usize>| !part.is_empty() && self.transport().took_part(rank);
+        parts.into_iter().enumerate().map(|(rank, part)| took_part(rank, &part).then(|| value(&all[part]))).collect()
     }
 }

@@ -31,6 +31,7 @@ use crate::linalg::{Element, flops};
 use crate::privacy::transcript::Transcript;
 use crate::warning::say;
 
+pub use self::transport::Loss;
 pub use self::transport::launched_rank;
 use self::transport::{Local, Transport};
 pub use crate::linalg::even_part;
@@ -163,9 +164,19 @@ impl Communicator {
         self.inner.size
     }
 
-    /// Whether this is rank 0.
+    /// Whether this rank decides for all: rank 0, or the lowest that is left where the run goes on without lost ranks.
     pub fn is_root(&self) -> bool {
-        self.inner.rank == 0
+        self.inner.rank == self.transport().root()
+    }
+
+    /// As [`Transport::go_on_without_lost`].
+    pub fn go_on_without_lost(&self, least: usize) {
+        self.transport().go_on_without_lost(least);
+    }
+
+    /// As [`Transport::losses`].
+    pub fn losses(&self) -> Vec<Loss> {
+        self.transport().losses()
     }
 
     /// Whether each rank has an owner of its own, see [`Transport::owner`].
@@ -282,9 +293,11 @@ impl Communicator {
         if any[0] == 0 {
             return result;
         }
-        let errors = self.all_gather_value(AGREEMENT, &mine);
-        let first = errors.into_iter().enumerate().find_map(|(rank, error)| Some((rank, error?)));
-        let (rank, (input, message)) = first.expect("some rank has an error");
+        let errors = self.gather_present(AGREEMENT, &mine);
+        let first = errors.into_iter().enumerate().find_map(|(rank, error)| Some((rank, error.flatten()?)));
+        let Some((rank, (input, message))) = first else {
+            return Err(Error::failed("a site that is lost had an error, which it tells itself").on_all_ranks());
+        };
         // Nobody sees the terminals of the others.
         let message = if self.has_owners() { format!("{}: {message}", self.name_of(rank)) } else { message };
         Err(if input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())

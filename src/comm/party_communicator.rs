@@ -118,10 +118,16 @@ impl PartyCommunicator {
         self.ranks.all_gather(tag.under(Protection::Public), own.words(), parts, all);
     }
 
-    /// Sends the encrypted shares of secrets to the ranks of their receivers. The hosted parties send and receive
-    /// `party_bytes`.
-    pub fn exchange_shares(&self, tag: MessageTag, party_bytes: usize, send: &SealedShares) -> Vec<u8> {
-        self.ranks.between_parties(tag.under(Protection::Encrypted), party_bytes, send.by_rank())
+    /// Sends the encrypted shares of secrets to the ranks of their receivers; `receive[r]` bytes come from rank r. The
+    /// hosted parties send and receive `party_bytes`.
+    pub fn exchange_shares(
+        &self,
+        tag: MessageTag,
+        party_bytes: usize,
+        send: &SealedShares,
+        receive: &[usize],
+    ) -> Vec<u8> {
+        self.ranks.between_parties(tag.under(Protection::Encrypted), party_bytes, send.by_rank(), receive)
     }
 
     /// Gathers what parties show in the clear.

@@ -28,7 +28,7 @@ fn collectives_of_one_rank_are_the_identity() {
     comm.reduce_scatter(TEST, &mut x, &parts, &mut out);
     assert_eq!(out, x);
     assert_eq!(comm.all_to_all(TEST, &[vec![3u32, 4]]), [3, 4]);
-    assert_eq!(comm.between_parties(TEST, 2, &[vec![3u64, 4]]), [3, 4]);
+    assert_eq!(comm.between_parties(TEST, 2, &[vec![3u64, 4]], &[2]), [3, 4]);
     assert_eq!(comm.broadcast_value(TEST, "x".to_string()), "x");
     assert_eq!(comm.all_gather_value(TEST, &5), [5]);
     assert_eq!(comm.try_recv_control(TEST, None), None);
@@ -60,7 +60,7 @@ fn one_rank_has_party_bytes_and_no_mpi_bytes() {
     assert_eq!((sum.calls, sum.party_bytes, sum.mpi_bytes, sum.messages), (1, 48, 0, 0));
     comm.all_to_all(TEST, &[vec![1u8; 9]]);
     assert_eq!(entry(&comm, TEST), sum, "an exchange with oneself is not recorded");
-    comm.between_parties(TEST, 5, &[vec![0u32; 9]]);
+    comm.between_parties(TEST, 5, &[vec![0u32; 9]], &[9]);
     comm.transfer(TEST, 0, 0, &mut [0.0f32; 4]);
     comm.transfer_on_edge(TEST, (2, 0), (3, 0), &mut [0u64; 2]);
     comm.record_local::<f32>(TEST, 6);

@@ -9,7 +9,7 @@ use crate::algorithms::shared::dp::BudgetPath;
 use crate::comm::{Communicator, Parties};
 use crate::data::PARTY;
 use crate::error::{Error, Result};
-use crate::file_lock::FileLock;
+use crate::file_lock::{FileLock, lock_of};
 use crate::privacy::{BudgetFile, Charge, Releases};
 use crate::unfinished::{Access, replace};
 
@@ -97,7 +97,7 @@ fn change(path: &Path, limit: &mut Option<f64>, f: impl FnOnce(&mut BudgetFile) 
     if limit.is_none() && !path.exists() {
         return Err(unknown());
     }
-    let _lock = FileLock::acquire(path).map_err(failed)?;
+    let _lock = FileLock::acquire(&lock_of(path, "lock")).map_err(failed)?;
     let mut file = match std::fs::read_to_string(path) {
         Ok(text) => BudgetFile::parse(&text).map_err(at)?,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => BudgetFile::new(limit.ok_or_else(unknown)?),

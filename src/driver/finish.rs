@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::arrange::arrange;
 use super::checks::all_finite;
-use super::iterate::{Driver, Stop, Trajectory};
+use super::iterate::{Driver, LostRank, Stop, Trajectory};
 use super::prepare::Run;
 use super::{budget, metadata, report, transcript};
 use crate::algorithms::description::{Description, MessageSpec, ProtectedUnit};
@@ -147,7 +147,14 @@ fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Op
     all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
     all.extend(profile.json());
     all.extend(privacy.map(|table| ("privacy".to_string(), table)));
+    all.extend(lost(trajectory));
     all.into()
+}
+
+/// Who was lost while the others went on, if anybody was.
+fn lost(trajectory: &Trajectory) -> Option<(String, Value)> {
+    let all: Vec<Value> = trajectory.losses.iter().map(LostRank::json).collect();
+    (!all.is_empty()).then(|| ("lost".to_string(), all.into()))
 }
 
 /// What a user should know about a result that looks like any other.
@@ -244,8 +251,13 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
     let ones = start["params"]["binarize_threshold"].as_f64();
     let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize. "));
     let paragraph = summary::paragraph(&facts, profile);
+    let lost = |one: &Value| {
+        let [name, why] = ["name", "why"].map(|key| one[key].as_str().unwrap_or_default());
+        format!("{name} {why}; the result is that of the others from iteration {} on. ", one["iter"])
+    };
+    let losses: String = end["lost"].as_array().into_iter().flatten().map(lost).collect();
     let table = if settings.verbose { format!("{}\n", profile.table()) } else { String::new() };
-    format!("{table}{privacy}{ones}{paragraph}{}\n", report.unwrap_or_default())
+    format!("{table}{privacy}{losses}{ones}{paragraph}{}\n", report.unwrap_or_default())
 }
 
 /// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.
@@ -280,6 +292,9 @@ fn provenance(run: &Run, comm: &Communicator, trajectory: &Trajectory, stopped_b
     all.insert("seconds".into(), trajectory.seconds.into());
     all.insert("stopped_by".into(), stopped_by.into());
     all.insert("date".into(), attributes::now().into());
+    let names = trajectory.losses.iter().map(|lost| format!("{} at iteration {}", lost.name, lost.iteration));
+    let names: Vec<String> = names.collect();
+    all.extend((!names.is_empty()).then(|| ("lost".to_string(), names.join(", ").into())));
     all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
     all
 }

@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::algorithms::{Algorithm, Asynchronous, Measures};
-use crate::comm::{CONTROL, Communicator, Interrupt, PartyCommunicator, Signals, watchdog};
+use crate::comm::{CONTROL, Communicator, Interrupt, Loss, PartyCommunicator, Signals, watchdog};
 use crate::driver::checkpoint::Checkpointer;
 use crate::driver::view::Viewing;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
+use crate::output::checkpoint::LOST;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
 use crate::privacy::Releases;
@@ -85,6 +86,26 @@ pub struct Trajectory {
     saved_at: usize,
     /// Merges whose order is already in the trace.
     pub(super) merges_traced: usize,
+    /// The ranks that were lost while the others went on.
+    pub(super) losses: Vec<LostRank>,
+}
+
+/// A rank that was lost, and when that was noticed.
+#[derive(Debug, Clone)]
+pub struct LostRank {
+    pub loss: Loss,
+    /// As in messages: `site c`.
+    pub name: String,
+    pub iteration: usize,
+    pub seconds: f64,
+}
+
+impl LostRank {
+    /// For trace and summary; a rank that can be lost has one party.
+    pub fn json(&self) -> Value {
+        json!({"party": self.loss.rank, "name": self.name, "why": self.loss.why, "iter": self.iteration,
+               "seconds": self.seconds})
+    }
 }
 
 /// What a checkpoint keeps of a [`Trajectory`].
@@ -215,6 +236,7 @@ impl<T: Real> Driver<T> {
             let seconds_per_iteration = self.advance(block)?;
             let verdict = self.agree(seconds_per_iteration);
             block = verdict.block;
+            self.note_losses()?;
             stop = self.evaluate_if_due()?;
             if verdict.save {
                 self.save()?;
@@ -231,6 +253,7 @@ impl<T: Real> Driver<T> {
         }
         let stop = stop.unwrap_or(Stop::MaxIters);
         self.conclude(stop)?;
+        self.note_losses()?;
         if let Some(view) = &self.view {
             view.turn_to(self.trajectory.iteration, &*self.algorithm);
         }
@@ -273,16 +296,36 @@ impl<T: Real> Driver<T> {
     /// One small all-reduce: rank 0's clock, and whether any rank has caught a signal.
     fn agree(&self, seconds_per_iteration: f64) -> Verdict {
         let comm = self.comm();
-        let mut words = [self.signals.as_ref().map_or(0, Signals::last) as f64, 0.0, 0.0, 0.0];
+        // The state in which the others go on must not be lost: who is lost may come back to it, and to no earlier one,
+        // whose sums would be repeated over more parties.
+        let newly_lost = comm.losses().len() > self.trajectory.losses.len();
+        let save = f64::from(u8::from(newly_lost && self.checkpointer.has_checkpoint()));
+        let mut words = [self.signals.as_ref().map_or(0, Signals::last) as f64, 0.0, save, 0.0];
         if comm.is_root() {
             let (iteration, seconds) = (self.trajectory.iteration, self.trajectory.seconds_here());
             words[1] = f64::from(u8::from(self.limits.time_limit.is_some_and(|limit| seconds >= limit)));
-            words[2] = f64::from(u8::from(self.checkpointer.is_due(iteration)));
+            words[2] = words[2].max(f64::from(u8::from(self.checkpointer.is_due(iteration))));
             words[3] = (INTERVAL / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6).floor();
         }
         comm.max(CONTROL, &mut words);
         let [signal, time_is_up, save, block] = words;
-        Verdict { signal: signal as usize, time_is_up: time_is_up > 0.0, save: save > 0.0, block: block as usize }
+        // Without rank 0, if it is lost just now, there is none.
+        let block = (block as usize).max(1);
+        Verdict { signal: signal as usize, time_is_up: time_is_up > 0.0, save: save > 0.0, block }
+    }
+
+    /// Writes to the trace who was lost.
+    fn note_losses(&mut self) -> Result<()> {
+        let trajectory = &mut self.trajectory;
+        for loss in self.comm.losses().into_iter().skip(trajectory.losses.len()) {
+            let name = self.comm.name_of(loss.rank);
+            let lost = LostRank { loss, name, iteration: trajectory.iteration, seconds: trajectory.seconds };
+            let mut event = lost.json();
+            event["event"] = "lost".into();
+            trajectory.losses.push(lost);
+            self.trace.write(&event)?;
+        }
+        Ok(())
     }
 
     /// Why the run stops now, if it does: a signal, else `evaluated`, the verdict of an evaluation, else the algorithm,
@@ -332,7 +375,10 @@ impl<T: Real> Driver<T> {
     /// would replace a complete one.
     fn save(&mut self) -> Result<()> {
         if self.survivors().is_none() {
-            self.checkpointer.save(&*self.algorithm, self.trajectory.saved())?;
+            let mut saved = self.trajectory.saved();
+            let lost: Vec<usize> = self.comm.losses().iter().map(|loss| loss.rank).collect();
+            saved.insert(LOST.into(), lost.into());
+            self.checkpointer.save(&*self.algorithm, saved)?;
             self.trajectory.saved_at = self.trajectory.iteration;
         }
         Ok(())

@@ -20,7 +20,7 @@ pub fn choose(settings: &Settings, resuming: bool, comm: &Communicator) -> Produ
     if resuming {
         let path = settings.checkpoint.as_ref().filter(|_| comm.is_root());
         // The resume itself reports a checkpoint that cannot be read.
-        let found = path.and_then(|path| Checkpoint::resume(path).ok()).and_then(|(_, all)| named(&all));
+        let found = path.and_then(|path| Checkpoint::open(path).ok()).and_then(|(_, all)| named(&all));
         if let Some([mul, tmul]) = comm.broadcast_value(CONTROL, found) {
             return ProductKernels { mul: kernel(mul), tmul: kernel(tmul) };
         }

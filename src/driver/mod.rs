@@ -17,6 +17,7 @@ mod iterate;
 pub mod kernels;
 pub mod metadata;
 pub mod missing;
+pub mod own_files;
 pub mod precision;
 mod prepare;
 pub mod report;
@@ -83,6 +84,10 @@ fn run_in<T: Precision>(
             return Err(e);
         }
     };
+    let threshold = run.settings.method.groups().threshold.and_then(|group| group.secure_threshold.as_ref().copied());
+    if let Some(least) = threshold {
+        comm.go_on_without_lost(least);
+    }
     watchdog::enter("iterating");
     let iterated = driver.iterate();
     finish::finish(run, driver, iterated)

@@ -61,7 +61,7 @@ fn of_values(values: Values, beyond: Option<String>) -> (Precision, String) {
 /// Whether the checkpoint is of a run in f32. The resume itself reports one that cannot be read.
 fn of_checkpoint(settings: &Settings, comm: &Communicator) -> Option<bool> {
     let path = settings.checkpoint.as_ref().filter(|_| comm.is_root());
-    let saved = path.and_then(|path| Checkpoint::resume(path).ok()).and_then(|(_, all)| {
+    let saved = path.and_then(|path| Checkpoint::open(path).ok()).and_then(|(_, all)| {
         let name = all.get("precision").and_then(Value::as_str)?;
         [Precision::F64, Precision::F32].into_iter().find(|precision| precision.name() == name)
     });

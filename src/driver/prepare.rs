@@ -31,7 +31,7 @@ use crate::linalg;
 use crate::linalg::{ProductKernels, Real};
 use crate::output::attributes;
 use crate::output::checkpoint;
-use crate::output::checkpoint::Checkpoint;
+use crate::output::checkpoint::{Checkpoint, Resumed};
 use crate::output::matrices::Annotations;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
@@ -174,7 +174,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
-            let trajectory = comm.agree_on_error(resume(path, &identity, &fingerprints, &mut *algorithm))?;
+            let trajectory = comm.agree_on_error(resume(path, comm, &identity, &fingerprints, &mut *algorithm))?;
             progress.note(&format!("going on at iteration {} from {}", trajectory.iteration, path.display()));
             trajectory
         }
@@ -516,11 +516,12 @@ fn parameters<T: Real>(
 /// Restores the method from the checkpoint at `path`.
 fn resume<T: Real>(
     path: &std::path::Path,
+    comm: &Communicator,
     identity: &Map<String, Value>,
     fingerprints: &[(usize, u64)],
     algorithm: &mut dyn Algorithm<T>,
 ) -> Result<Trajectory> {
-    let (stored, attributes) = Checkpoint::resume(path)?;
+    let (stored, attributes) = Resumed::open(path, comm)?;
     checkpoint::compare(&attributes, identity).map_err(|e| e.at(path.display()))?;
     for &(party, fingerprint) in fingerprints {
         let saved = SavedState::<T>::scalars(&stored, Owner::Party(party))?;
@@ -546,7 +547,7 @@ fn check_replaced(
     let Some(path) = settings.checkpoint.as_ref().filter(|path| comm.reports() && checkpoint::has_content(path)) else {
         return Ok(());
     };
-    let found = Checkpoint::resume(path).and_then(|(_, found)| checkpoint::compare(&found, identity).map(|()| found));
+    let found = Checkpoint::open(path).and_then(|(_, found)| checkpoint::compare(&found, identity).map(|()| found));
     let found = found.map_err(|why| {
         Error::input(format!(
             "--checkpoint {}: exists and is not replaced ({}); give another name, or remove it",

@@ -8,9 +8,11 @@
 //! Where each rank has an owner of its own, each writes a manifest. A run that is lost between their renames leaves some at the
 //! new generation and some at the old one, so each keeps the one before too, as `F.previous.h5`.
 
+use std::io::Write as _;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use ndarray::ArrayViewMut2;
 use serde_json::{Map, Value};
 
 use super::CHECKPOINT;
@@ -23,13 +25,17 @@ use crate::output::party_files;
 use crate::output::sink::Encoding;
 use crate::output::stored::{GENERATION, Stored};
 use crate::output::values::after_storage;
-use crate::state::State;
+use crate::state::{Owner, ReadRows, SavedState, State};
+use crate::unfinished;
 use crate::unfinished::Access;
 
 /// The format of the files that this version writes, the only one that it reads.
 const FORMAT: u64 = 2;
 /// The root attribute with it. Checkpoints of format 1 have none.
 const FORMAT_NAME: &str = "checkpoint_format";
+
+/// The root attribute with the parties that were lost when the checkpoint was written, and have no file in it.
+pub const LOST: &str = "lost_parties";
 
 const NUMBER: MessageTag = MessageTag::new("checkpoint", Payload::Control);
 
@@ -98,7 +104,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If there is none, it is damaged, or it has another format.
-    pub fn resume(path: &Path) -> Result<(Stored, Map<String, Value>)> {
+    pub fn open(path: &Path) -> Result<(Stored, Map<String, Value>)> {
         if !path.exists() {
             return Err(Error::input(format!(
                 "{}: no checkpoint here to resume from; check the name, or start without --resume",
@@ -167,7 +173,26 @@ fn keep_previous(path: &Path) -> Result<()> {
     std::fs::hard_link(path, &previous).or_else(|_| std::fs::copy(path, &previous).map(drop)).map_err(failed)
 }
 
-/// Where each rank has its own manifest: goes back to the newest one that all ranks have. Collective.
+/// A moment at which a manifest was written: generation, iteration, and the parties that were lost.
+type Moment = (u64, u64, Vec<usize>);
+
+/// The moment of the manifest at `path`, if it can be read.
+fn moment(path: &Path) -> Option<Moment> {
+    let stored = Stored::open_sealed(path).ok()?;
+    let number = |name: &str| stored.attributes().get(name).and_then(Value::as_u64);
+    let lost = stored.attributes().get(LOST).and_then(Value::as_array).into_iter().flatten();
+    Some((number(GENERATION)?, number("iteration")?, lost.filter_map(|p| Some(p.as_u64()? as usize)).collect()))
+}
+
+/// Where this rank, which was lost, has the shared state of the others.
+fn returned(path: &Path) -> PathBuf {
+    let extension = path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()));
+    path.with_extension(format!("returned{extension}"))
+}
+
+/// Where each rank has its own manifest, and hosts the party of its number: goes back to the newest moment that all
+/// ranks have, but for those that were lost then. Those get the shared state of that moment from another rank.
+/// Collective.
 ///
 /// # Errors
 /// On all ranks, if there is none.
@@ -175,23 +200,96 @@ pub fn go_back(path: &Path, comm: &Communicator) -> Result<()> {
     if !comm.has_owners() {
         return Ok(());
     }
-    let moment = |path: &Path| {
-        let stored = Stored::open_sealed(path).ok()?;
-        let number = |name: &str| stored.attributes().get(name).and_then(Value::as_u64);
-        Some((number(GENERATION)?, number("iteration")?))
-    };
     let mine = [moment(path), moment(&previous(path))];
     let all = comm.all_gather_value(NUMBER, &mine);
-    let common = all[0].into_iter().flatten().filter(|moment| all.iter().all(|of| of.contains(&Some(*moment)))).max();
-    let Some(common) = common else {
+    let has = |rank: usize, moment: &Moment| all[rank].iter().flatten().any(|of| of == moment);
+    let fits = |moment: &&Moment| (0..all.len()).all(|rank| has(rank, moment) || moment.2.contains(&rank));
+    let Some(common) = all.iter().flatten().flatten().filter(fits).max() else {
         return Err(Error::input(format!(
             "{}: the sites' checkpoints are not of the same moment of the same run; start all without --resume",
             path.display()
         ))
         .on_all_ranks());
     };
-    let back = if mine[0] == Some(common) { Ok(()) } else { std::fs::rename(previous(path), path) };
-    comm.agree_on_error(back.map_err(|e| Error::failed(format!("{}: cannot be renamed ({e})", path.display()))))
+    let failed = |e: std::io::Error| Error::failed(format!("{}: cannot be replaced ({e})", path.display()));
+    let is_present = mine[0].as_ref() == Some(common);
+    let back = match has(comm.rank(), common) && !is_present {
+        true => std::fs::rename(previous(path), path).map_err(failed),
+        false => Ok(()),
+    };
+    comm.agree_on_error(back)?;
+    let _ = std::fs::remove_file(returned(path));
+    if (0..all.len()).all(|rank| has(rank, common)) {
+        return Ok(());
+    }
+    let from = (0..all.len()).find(|&rank| has(rank, common)).expect("some rank has it");
+    let text = if comm.rank() == from { std::fs::read(path).map_err(failed) } else { Ok(Vec::new()) };
+    let text = comm.agree_on_error(text)?;
+    let returning = |rank: usize| !has(rank, common);
+    let mut written = Ok(());
+    if comm.rank() == from {
+        for rank in (0..all.len()).filter(|&rank| returning(rank)) {
+            comm.send(NUMBER, rank, &[text.len() as u64]);
+            comm.send(CHECKPOINT, rank, &text);
+        }
+    } else if returning(comm.rank()) {
+        let mut length = [0u64];
+        comm.receive(NUMBER, from, &mut length);
+        let mut text = vec![0u8; length[0] as usize];
+        comm.receive(CHECKPOINT, from, &mut text);
+        let file = returned(path);
+        written = unfinished::replace(&file, Access::OwnerOnly, |out| out.write_all(&text)).map_err(failed);
+    }
+    comm.agree_on_error(written)
+}
+
+/// What a run resumes from.
+pub struct Resumed {
+    /// The state of this rank's parties; also the shared one, if there is none apart.
+    own: Stored,
+    /// The shared state, if this rank was lost and the others went on.
+    shared: Option<Stored>,
+}
+
+impl Resumed {
+    /// Opens the checkpoint at `path`, after [`go_back`]; with the attributes of its moment.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn open(path: &Path, comm: &Communicator) -> Result<(Resumed, Map<String, Value>)> {
+        let (own, attributes) = Checkpoint::open(path)?;
+        let file = returned(path);
+        if !(comm.has_owners() && file.exists()) {
+            return Ok((Resumed { own, shared: None }, attributes));
+        }
+        let (shared, attributes) = Checkpoint::open(&file)?;
+        // It is open, and not needed under its name.
+        let _ = std::fs::remove_file(&file);
+        Ok((Resumed { own, shared: Some(shared) }, attributes))
+    }
+
+    fn of(&self, owner: Owner) -> &Stored {
+        match (&self.shared, owner) {
+            (Some(shared), Owner::Shared) => shared,
+            _ => &self.own,
+        }
+    }
+}
+
+impl<T: Real> ReadRows<T> for Resumed {
+    fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()> {
+        self.of(owner).rows(name, owner, first_row, out)
+    }
+}
+
+impl<T: Real> SavedState<T> for Resumed {
+    fn scalars(&self, owner: Owner) -> Result<Value> {
+        SavedState::<T>::scalars(self.of(owner), owner)
+    }
+
+    fn is_of_one_moment(&self) -> bool {
+        self.shared.is_none()
+    }
 }
 
 /// Removes the files of `parties` of other generations, as far as fednmf wrote them. A file that remains does no harm.
@@ -250,7 +348,7 @@ mod tests {
     use super::*;
     use crate::output::gather::{pattern, write_alone};
     use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
-    use crate::state::{Owner, Piece, ReadRows, SavedState};
+    use crate::state::Piece;
     use ndarray::{Array2, array};
     use serde_json::json;
     use std::fs;
@@ -292,7 +390,7 @@ mod tests {
     }
 
     fn check(path: &Path, generation: u64) {
-        let (stored, attributes) = Checkpoint::resume(path).unwrap();
+        let (stored, attributes) = Checkpoint::open(path).unwrap();
         assert_eq!(attributes["iteration"], 10 * generation);
         for (name, owner) in [("V", Owner::Shared), ("U", Owner::Party(0)), ("U", Owner::Party(1))] {
             let mut out = Array2::<f64>::zeros((2, 2));
@@ -335,7 +433,7 @@ mod tests {
         save(&path, 1, 3);
         let good = fs::read(&path).unwrap();
         let read = || -> Result<()> {
-            let (stored, _) = Checkpoint::resume(&path)?;
+            let (stored, _) = Checkpoint::open(&path)?;
             stored.rows("V", Owner::Shared, 0, Array2::<f64>::zeros((3, 2)).view_mut())
         };
         read().unwrap();
@@ -366,7 +464,7 @@ mod tests {
         let path = dir.path().join("F.h5");
         save(&path, 1, 3);
         save(&path, 2, 3);
-        let (stored, _) = Checkpoint::resume(&path).unwrap();
+        let (stored, _) = Checkpoint::open(&path).unwrap();
         let read = || stored.rows("U", Owner::Party(0), 0, Array2::<f64>::zeros((3, 2)).view_mut()).unwrap_err();
         let file = |name: &str| dir.path().join(name);
         fs::copy(file("F.party-00.g1.h5"), file("F.party-00.g2.h5")).unwrap();
@@ -381,9 +479,9 @@ mod tests {
     fn an_output_is_no_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("o.h5");
-        assert!(Checkpoint::resume(&path).unwrap_err().message.contains("no checkpoint here"));
+        assert!(Checkpoint::open(&path).unwrap_err().message.contains("no checkpoint here"));
         write_alone::<f64>(&path, &[], &Map::new()).unwrap().publish().unwrap();
-        assert!(Checkpoint::resume(&path).unwrap_err().message.contains("is no checkpoint"));
+        assert!(Checkpoint::open(&path).unwrap_err().message.contains("is no checkpoint"));
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
         // Of private pieces the others learn the owner and nothing else.
         let notice = MessageTag::new(self.tag.kind, Payload::Control);
-        let (heads, hosted): (Vec<_>, Vec<_>) =
-            comm.all_gather_value(notice, &(heads, self.hosted())).into_iter().unzip();
+        let all = comm.gather_present(notice, &(heads, self.hosted()));
+        let (heads, hosted): (Vec<Vec<Head>>, Vec<Vec<usize>>) = all.into_iter().map(Option::unwrap_or_default).unzip();
         // Equal on all ranks, including errors.
         let (plan, width) = (plan::matrices(&heads)?, width(&hosted)?);
         let files = match width {
@@ -128,7 +128,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         let writer = comm.reports().then(|| self.shared_file(files.as_ref())).transpose();
         // In this order an error of the shared file takes precedence over those of the parties' files.
         let (writer, private) = comm.agree_on_error(writer.and_then(|w| Ok((w, private?))))?;
-        let shared = self.shared_rows(comm, &plan, &shared, writer);
+        let shared = self.shared_rows(comm, (&plan, &heads), &shared, writer);
         let shared = comm.agree_on_error(shared)?;
         // Ranks that have nothing to write need not look.
         let looks = self.generation.is_none() && (comm.reports() || !private.is_empty());
@@ -165,11 +165,11 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         Sink::create(self.encoding, self.path, self.root(Owner::Shared, files), self.access)
     }
 
-    /// Sends this rank's rows to those that write them and returns the finished file.
+    /// Sends this rank's rows to those that write them and do not have them, and returns the finished file.
     fn shared_rows(
         &self,
         comm: &Communicator,
-        plan: &[Matrix],
+        (plan, heads): (&[Matrix], &[Vec<Head>]),
         pieces: &[&Piece<'p, T>],
         mut sink: Option<Sink<'_>>,
     ) -> Result<Option<Part>> {
@@ -184,10 +184,15 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         for matrix in plan {
             attempt(&mut |sink| sink.begin::<T>(matrix));
             for segment in &matrix.segments {
+                // Where each rank writes a file, what it has itself need not be sent.
+                let own = |rank: usize| match comm.has_owners() {
+                    true => heads[rank].iter().position(|head| head.covers(&matrix.name, &segment.rows)),
+                    false => (rank == segment.rank).then_some(segment.piece),
+                };
                 for block in blocks(segment.rows.clone(), block_rows(matrix.rows, matrix.cols)) {
                     let mine = segment.rank == comm.rank();
-                    if mine {
-                        let piece = pieces[segment.piece];
+                    if let Some(piece) = own(comm.rank()) {
+                        let piece = pieces[piece];
                         let local = block.start - piece.first_row..block.end - piece.first_row;
                         buffer.clear();
                         buffer.extend(piece.values.slice(s![local, ..]).iter());
@@ -196,11 +201,11 @@ impl<'p, T: Real> Job<'_, 'p, T> {
                         // Each owner of a rank writes a file.
                         (true, true) if comm.has_owners() => {
                             (0..comm.size())
-                                .filter(|&r| r != comm.rank())
+                                .filter(|&r| own(r).is_none())
                                 .for_each(|r| comm.send(self.tag, r, &buffer));
                         }
                         (true, false) => comm.send(self.tag, 0, &buffer),
-                        (false, true) => {
+                        (false, true) if own(comm.rank()).is_none() => {
                             buffer.resize(block.len() * matrix.cols, T::zero());
                             comm.receive(self.tag, segment.rank, &mut buffer);
                         }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::checksum;
 use crate::data::formats::hdf5_real;
 use crate::error::{Error, Result};
-use crate::file_lock::FileLock;
+use crate::file_lock::{FileLock, lock_of};
 use crate::linalg::Real;
 use crate::output::checksum::Checksum;
 use crate::output::plan::{Matrix, block_rows};
@@ -129,7 +129,7 @@ impl Writer {
     /// # Errors
     /// If it cannot be locked, copied or opened.
     pub(super) fn copy(path: &Path) -> Result<Self> {
-        let lock = FileLock::acquire(path).map_err(|e| unwritten(path, e))?;
+        let lock = FileLock::acquire(&lock_of(path, "lock")).map_err(|e| unwritten(path, e))?;
         let mut part = Part::new(path);
         part.lock = Some(lock);
         create_part(path, Access::OwnerOnly)

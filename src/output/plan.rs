@@ -28,6 +28,11 @@ impl Head {
             cols: piece.values.ncols(),
         }
     }
+
+    /// Whether the piece has these rows of the matrix `name`.
+    pub fn covers(&self, name: &str, rows: &Range<usize>) -> bool {
+        self.name == name && self.first_row <= rows.start && rows.end <= self.first_row + self.rows
+    }
 }
 
 /// Rows of a matrix that one rank sends.

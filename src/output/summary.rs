@@ -109,7 +109,9 @@ pub struct Profile {
 pub fn profile(comm: &Communicator) -> Profile {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let share = Share::of(&comm.ledger(), peak_rss(&status));
-    Profile::of(&comm.all_gather_value(GATHER, &share))
+    // What lost ranks have sent is not known.
+    let shares: Vec<Share> = comm.gather_present(GATHER, &share).into_iter().flatten().collect();
+    Profile::of(&shares)
 }
 
 /// `VmHWM` of a `/proc/…/status` in bytes; 0 if absent.

@@ -4,8 +4,10 @@
 //! for unmasking) is sent to all ranks, and each removes the masks itself, since all need the sum. Only the encrypted
 //! shares go to their recipients alone. A party that has dropped out takes part in no later sum.
 //!
-//! A rank that dies ends the job, as in MPI 3.1. A party drops out while its rank lives if its term is not finite or
-//! exceeds the fixed-point range. Tests make parties drop out at a given stage ([`DROP`]).
+//! A rank that dies ends the job, as in MPI 3.1, but not a site that is gone: the transport between sites gives zeros
+//! in its place, the same to all, and flags of zero say that its party has dropped out. A party drops out while its
+//! rank lives if its term is not finite or exceeds the fixed-point range. Tests make parties drop out at a given stage
+//! ([`DROP`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -163,8 +165,9 @@ impl ResilientSum {
         let to = (0..self.parties.ranks).map(|rank| self.parties.hosted(rank));
         let send = address(&self.hosted, &sealed, to);
         let party_bytes = 2 * SEALED * sealed.len() * (keys.len() - 1);
-        let received = comm.exchange_shares(SEALED_SHARES, party_bytes, &send);
         let width = 1 + SEALED * self.hosted.len();
+        let receive: Vec<usize> = (0..self.parties.ranks).map(|r| self.parties.hosted(r).len() * width).collect();
+        let received = comm.exchange_shares(SEALED_SHARES, party_bytes, &send, &receive);
         let shared: Vec<usize> = (0..all).filter(|&p| received[p * width] == 1).collect();
         self.check(shared.len(), "shared their secrets")?;
 

@@ -23,6 +23,10 @@ mod reproduce;
 mod secure;
 #[cfg(feature = "sites")]
 mod sites;
+#[cfg(feature = "sites")]
+mod sites_hostile;
+#[cfg(all(feature = "sites", feature = "mpi"))]
+mod sites_losses;
 mod terms;
 mod transport;
 

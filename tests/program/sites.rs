@@ -1,211 +1,18 @@
 //! Parties on machines of their own: a hub and sites as separate processes on loopback, each with its own certificate and
 //! directory.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use fednmf::comm::transport::sites::{Config, Sites};
-use fednmf::commands::keygen;
 #[cfg(feature = "mpi")]
 use serde_json::Value;
-use tempfile::{TempDir, tempdir};
+use tempfile::tempdir;
 
-#[cfg(feature = "mpi")]
-use crate::common::matrix;
-use crate::common::{fednmf, npy};
-
-const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-const HOUR: Duration = Duration::from_secs(3600);
-
-/// Certificates, data and processes of a run.
-struct Stage {
-    dir: TempDir,
-    hub: Option<Child>,
-    port: u16,
-    sites: Vec<Child>,
-}
-
-fn certificates(dir: &Path, begin: SystemTime, end: SystemTime) {
-    let names: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
-    keygen::make(dir, &names, &["localhost".into(), "127.0.0.1".into()], begin, end).unwrap();
-}
-
-fn text(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
-}
-
-impl Stage {
-    fn new() -> Stage {
-        let dir = tempdir().unwrap();
-        certificates(&dir.path().join("keys"), SystemTime::now() - HOUR, SystemTime::now() + HOUR);
-        for (i, name) in NAMES.iter().enumerate() {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-            npy(&dir.path().join(name), "rows.npy", 40 * i..40 * (i + 1));
-            npy(dir.path(), &format!("rows-{i}.npy"), 40 * i..40 * (i + 1));
-        }
-        Stage { dir, hub: None, port: 0, sites: Vec::new() }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn keys(&self, name: &str) -> PathBuf {
-        self.at("keys").join(name)
-    }
-
-    fn command(&self, words: &str, errors: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fednmf"));
-        let log = File::options().create(true).append(true).open(self.at(errors)).unwrap();
-        command.args(words.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        for proxy in ["https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"] {
-            command.env_remove(proxy);
-        }
-        command
-    }
-
-    /// Starts the hub, on the port that it had before.
-    fn start_hub(&mut self, more: &str) {
-        let sites = NAMES.join(",");
-        let line = format!("serve --listen 127.0.0.1:{} --sites {sites} {more}", self.port);
-        let lines = self.hub_says().lines().count();
-        let mut command = self.command(&line, "hub.err");
-        command.arg("--cert").arg(self.keys("hub.pem")).arg("--key").arg(self.keys("hub.key"));
-        if !more.contains("--ca") {
-            command.arg("--ca").arg(self.keys("ca.pem"));
-        }
-        self.hub = Some(command.arg("--journal").arg(self.at("journal")).spawn().unwrap());
-        self.wait_for(|stage| {
-            let said = stage.hub_says();
-            let port =
-                said.lines().skip(lines).find_map(|l| l.split("127.0.0.1:").nth(1)?.split(' ').next()?.parse().ok());
-            port.map(|port| stage.port = port).is_some()
-        });
-    }
-
-    fn wait_for(&mut self, mut f: impl FnMut(&mut Stage) -> bool) {
-        let start = Instant::now();
-        while !f(self) {
-            assert!(start.elapsed() < Duration::from_secs(60), "hub: {}", self.hub_says());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn hub_says(&self) -> String {
-        text(&self.at("hub.err"))
-    }
-
-    fn says(&self, site: &str) -> String {
-        text(&self.at(&format!("{site}.err")))
-    }
-
-    /// The command of a site, with {site} in it for its name.
-    fn join(&self, site: &str, words: &str) -> Command {
-        let words = words.replace("{site}", &self.at(site).display().to_string());
-        let line = format!("join --hub localhost:{} {words}", self.port);
-        let mut command = self.command(&line, &format!("{site}.err"));
-        let input = self.at(site).join("rows.npy");
-        for (option, path) in [
-            ("--cert", self.keys(&format!("{site}.pem"))),
-            ("--key", self.keys(&format!("{site}.key"))),
-            ("--ca", self.keys("ca.pem")),
-            ("--input", input),
-        ] {
-            if !words.contains(&format!("{option} ")) {
-                command.arg(option).arg(path);
-            }
-        }
-        command
-    }
-
-    fn start_sites(&mut self, words: &str) {
-        self.sites = NAMES.iter().map(|site| self.join(site, words).spawn().unwrap()).collect();
-    }
-
-    /// Waits for all sites: exit codes and standard outputs.
-    fn finish_sites(&mut self) -> Vec<(Option<i32>, String)> {
-        std::mem::take(&mut self.sites).into_iter().map(|site| end_of(site, &self.hub_says())).collect()
-    }
-
-    fn finish_hub(&mut self) -> Option<i32> {
-        end_of(self.hub.take().unwrap(), "hub").0
-    }
-
-    /// Expects that all sites end well, and the hub too.
-    fn all_well(&mut self) -> Vec<String> {
-        let ends = self.finish_sites();
-        for (site, (code, _)) in NAMES.iter().zip(&ends) {
-            assert_eq!(*code, Some(0), "site {site}: {}\nhub: {}", self.says(site), self.hub_says());
-        }
-        assert_eq!(self.finish_hub(), Some(0), "{}", self.hub_says());
-        ends.into_iter().map(|(_, out)| out).collect()
-    }
-
-    /// The same run by MPI, with the output in `mpi/f.h5`.
-    #[cfg(feature = "mpi")]
-    fn by_mpi(&self, words: &str) -> PathBuf {
-        let output = self.at("mpi.h5");
-        let run = fednmf(4, words).arg("--input").arg(self.at("rows-{party}.npy")).arg("--output").arg(&output);
-        run.ok();
-        output
-    }
-
-    /// Expects each site to have the factors of a run by MPI, to the bit.
-    #[cfg(feature = "mpi")]
-    fn expect_factors_of(&self, output: &Path, what: &str) {
-        for (party, site) in NAMES.iter().enumerate() {
-            let own = self.at(site).join("f.h5");
-            let of_party = |path: &Path| {
-                path.with_file_name(format!("{}.party-0{party}.h5", path.file_stem().unwrap().to_string_lossy()))
-            };
-            let pairs = [(output.to_path_buf(), own.clone()), (of_party(output), of_party(&own))];
-            let mut compared = 0;
-            for (mpi, site) in pairs {
-                let there = |path: &Path, name| hdf5::File::open(path).unwrap().link_exists(name);
-                for name in ["U", "V"].into_iter().filter(|name| there(&mpi, name)) {
-                    let (a, b) = (matrix(&mpi, name), matrix(&site, name));
-                    assert!(
-                        a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()) && a.dim() == b.dim(),
-                        "{what}: {name}"
-                    );
-                    compared += 1;
-                }
-            }
-            assert_eq!(compared, 2, "{what}: U and V");
-        }
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        for child in self.sites.iter_mut().chain(&mut self.hub) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// Waits for a process, but not for ever.
-fn end_of(mut child: Child, what: &str) -> (Option<i32>, String) {
-    let start = Instant::now();
-    let mut out = String::new();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-            return (status.code(), out);
-        }
-        if start.elapsed() > Duration::from_secs(90) {
-            let _ = child.kill();
-            panic!("no end: {what}");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+use crate::common::fednmf;
+use crate::common::sites::{HOUR, NAMES, Stage, certificates, end_of, text};
 
 #[test]
 #[cfg(feature = "mpi")]
@@ -230,8 +37,10 @@ fn sites_compute_the_bits_of_mpirun() {
         assert!(!stage.at("journal").exists(), "a run that has ended needs no journal");
         let says = stage.says("b");
         assert!(says.contains("What leaves this site") && says.contains("site b is party 1 of 4"), "{says}");
-        let verified = fednmf(0, "audit verify").arg(stage.at("c").join("s.jsonl")).run();
-        assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+        for site in NAMES {
+            let verified = fednmf(0, "audit verify").arg(stage.at(site).join("s.jsonl")).run();
+            assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+        }
         assert!(stage.at("d").join("t.jsonl").exists());
     }
 }
@@ -577,6 +386,77 @@ fn sites_dial_through_a_proxy_which_sees_tls_alone() {
         }
         assert!(rest.is_empty(), "{} bytes that are no TLS", rest.len());
         assert!(stream.len() > 1000 && !stream.windows(8).any(|w| w == b"fednmf s" || w == b"hospital"));
+    }
+}
+
+#[test]
+fn a_run_that_stops_early_with_checkpoints_ends_the_hub_with_the_same_code() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    let line = "--algo fnmf -k 4 --max-iters 1000000 -q --trace {site}/t.jsonl --checkpoint {site}/c.h5";
+    stage.start_sites(line);
+    stage.wait_for(|stage| text(&stage.at("b").join("t.jsonl")).lines().count() >= 2);
+    let id = stage.sites[3].id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(75)), "{}", stage.says("a"));
+    assert_eq!(stage.finish_hub(), Some(75), "{}", stage.hub_says());
+    assert!(stage.hub_says().contains("stopped early, with checkpoints"), "{}", stage.hub_says());
+    assert!(!stage.at("journal").exists());
+}
+
+#[test]
+fn two_sites_of_one_machine_do_not_write_one_file() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    std::fs::create_dir(stage.at("shared")).unwrap();
+    std::os::unix::fs::symlink(stage.at("shared"), stage.at("link")).unwrap();
+    for (option, name, of_b) in [
+        ("--output", "f.h5", "shared/f.h5"),
+        ("--checkpoint", "c.h5", "link/c.h5"),
+        ("--trace", "t.jsonl", "shared/../shared/t.jsonl"),
+        ("--report", "r.html", "shared/r.html"),
+    ] {
+        let run = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 --wait 20";
+        let a =
+            stage.join("a", &format!("{run} {option} {}", stage.at("shared").join(name).display())).spawn().unwrap();
+        stage.sites.push(a);
+        let joined = stage.hub_says().matches("site a joined").count() + 1;
+        stage.wait_for(|stage| stage.hub_says().matches("site a joined").count() == joined);
+        let b = stage.join("b", &format!("{run} {option} {}", stage.at(of_b).display())).spawn().unwrap();
+        assert_eq!(end_of(b, option).0, Some(2));
+        let says = stage.says("b");
+        assert!(says.contains("another process of fednmf join writes this file") && says.contains(option), "{says}");
+        assert!(!stage.hub_says().contains("site b joined"));
+        let mut a = stage.sites.pop().unwrap();
+        a.kill().unwrap();
+        a.wait().unwrap();
+        stage.wait_for(|stage| stage.hub_says().matches("site a has gone").count() == joined);
+    }
+    // What a killed site has locked is free.
+    let line = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 --output {site}/f.h5";
+    let join = |site: &str| match site {
+        "a" => stage.join(site, &line.replace("{site}/f.h5", &stage.at("shared").join("f.h5").display().to_string())),
+        _ => stage.join(site, line),
+    };
+    stage.sites = NAMES.iter().map(|site| join(site).spawn().unwrap()).collect();
+    stage.all_well();
+    let left: Vec<_> = std::fs::read_dir(stage.at("b")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("lock")), "{left:?}");
+}
+
+#[test]
+fn what_will_leave_is_printed_before_the_site_connects() {
+    let mut stage = Stage::new();
+    // Nobody listens here.
+    stage.port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let site = stage.join("a", "--algo fnmf --secure-sum -k 2 --wait 1").spawn().unwrap();
+    assert_eq!(end_of(site, "no hub").0, Some(1));
+    let says = stage.says("a");
+    let (table, refused) = (says.find("What leaves this site with --algo fnmf"), says.find("--hub localhost"));
+    assert!(table.is_some() && table < refused, "{says}");
+    for line in ["sum V_j", "statistics of the matrix", "public keys"] {
+        assert!(says.contains(line), "{line}: {says}");
     }
 }
 

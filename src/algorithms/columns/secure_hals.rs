@@ -543,8 +543,11 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             x.momentum = saved.read(Owner::Shared)?;
         }
         for SecureParty { party, v_beyond, change, .. } in &mut self.members {
-            if change.is_some() {
+            if change.is_some() && saved.is_of_one_moment() {
                 saved.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
+            } else if change.is_some() {
+                // An older one is that of another U.
+                party.block.tmul(&self.u.view(), &mut party.rhs.view_mut());
             }
             if let Some(v) = v_beyond {
                 saved.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;

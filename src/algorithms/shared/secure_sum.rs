@@ -22,8 +22,9 @@ pub struct SecureSumArgs {
 /// Whether sums over parties survive drop-outs.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct ThresholdArgs {
-    /// With --secure-sum: sums continue without parties that drop out while at least T remain, by secret shares for each sum
-    /// (Bonawitz et al.). T parties together can then uncover any other. A rank that dies ends the run all the same
+    /// With --secure-sum: sums continue without parties that drop out while at least T remain, by secret shares for
+    /// each sum (Bonawitz et al.). T parties together can then uncover any other. A site of 'fednmf join' that is gone
+    /// has dropped out; a rank of MPI that dies ends the run all the same
     #[arg(long, value_name = "T|none", default_value = "none", value_parser = parameters::or_none(parameters::count(2)))]
     pub secure_threshold: OrNone<usize>,
 }

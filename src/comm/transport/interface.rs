@@ -15,6 +15,14 @@ pub enum Op {
     Max,
 }
 
+/// A rank that is gone while the others go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    pub rank: usize,
+    /// Why, after its name: `was lost: …`.
+    pub why: String,
+}
+
 /// Elements to send, as bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer<'a> {
@@ -91,6 +99,26 @@ pub trait Transport {
     /// Who owns the machine of a rank, if each has an owner of its own, with a terminal and a disk that the others do not see.
     fn owner(&self, _rank: usize) -> Option<&str> {
         None
+    }
+
+    /// From now on collectives go on without ranks that are gone, where the transport can, as long as `least` are left.
+    /// A lost rank adds nothing to a reduction, and zeros to what is gathered, at all ranks alike. Collective.
+    fn go_on_without_lost(&self, _least: usize) {}
+
+    /// Whether a rank was in the last collective.
+    fn took_part(&self, _rank: usize) -> bool {
+        true
+    }
+
+    /// The ranks that are gone while the others go on; the same at all ranks once a collective has ended that began
+    /// after the loss.
+    fn losses(&self) -> Vec<Loss> {
+        Vec::new()
+    }
+
+    /// The lowest rank that is not gone, as far as this one knows.
+    fn root(&self) -> usize {
+        0
     }
 
     /// Waits until all ranks have called it.

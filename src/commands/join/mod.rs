@@ -18,6 +18,7 @@ use crate::comm::transport::sites::{Address, Config, Sites};
 use crate::comm::{CONTROL, Communicator, watchdog};
 use crate::data::Source;
 use crate::driver;
+use crate::driver::own_files;
 use crate::driver::settings::{Every, Settings};
 use crate::error::{Error, Result};
 use crate::output::attributes;
@@ -77,10 +78,11 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     }
     if settings.carry_on {
         return Err(Error::input(
-            "--on-lost-party continue: a site that is lost ends the run; use --checkpoint and --resume",
+            "--on-lost-party continue: is for ranks that hang; sites go on without a lost one with --secure-threshold",
         ));
     }
     policy.check(&settings)?;
+    let _locks = own_files::lock(&settings)?;
     if !settings.quiet {
         say(&format!("What leaves this site with --algo {}:\n{}", description.name, list::message_table(description)));
     }

@@ -2,6 +2,8 @@
 
 pub mod processes;
 pub mod session;
+#[cfg(feature = "sites")]
+pub mod sites;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

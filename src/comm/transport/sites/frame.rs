@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The version of these frames and of what is sealed in them.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Most bytes of a message that one frame carries, so that a slow line shows signs of life.
 pub const PIECE: usize = 128 << 10;
@@ -84,6 +84,10 @@ pub enum Control {
     Away(usize, u64),
     /// A site has been away for too long, or has ended with an error: the run ends.
     Lost(usize, String),
+    /// The run of this site goes on without sites that are gone, as long as so many are left.
+    GoesOn(usize),
+    /// A site is gone, and the others go on without it: why.
+    Gone(usize, String),
     /// The site has come to its end with this exit code.
     Leave(i32),
     /// A site has left in good order.

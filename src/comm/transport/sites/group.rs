@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use super::link::{Config, Kind, Link, fail};
-use crate::comm::transport::interface::{Buffer, BufferMut, ControlMessage, Op, OwnedBuffer, Transport};
+use super::link::{Config, Kind, Link, RESUME, fail};
+use super::rounds::{Contributions, Rounds};
+use crate::comm::transport::interface::{Buffer, BufferMut, ControlMessage, Loss, Op, OwnedBuffer, Transport};
 use crate::error::Result;
 use crate::linalg::{Element, ElementType};
 
@@ -25,6 +26,10 @@ pub struct Sites {
     rank: usize,
     /// How often each subgroup was made, so that each has messages of its own.
     made: RefCell<HashMap<Vec<usize>, u64>>,
+    /// Of all sites, once the run goes on without lost ones.
+    rounds: RefCell<Option<Rounds>>,
+    /// Which ranks were in the last round.
+    took_part: RefCell<Vec<bool>>,
 }
 
 impl Sites {
@@ -35,7 +40,12 @@ impl Sites {
     pub fn join(config: Config) -> Result<Sites> {
         let link = Link::join(config)?;
         let (members, rank) = ((0..link.sites().len()).collect(), link.me());
-        Ok(Sites { link, group: 0, members, rank, made: RefCell::default() })
+        Ok(Sites::new(link, 0, members, rank))
+    }
+
+    fn new(link: Arc<Link>, group: u64, members: Vec<usize>, rank: usize) -> Sites {
+        let took_part = RefCell::new(vec![true; members.len()]);
+        Sites { link, group, members, rank, made: RefCell::default(), rounds: RefCell::default(), took_part }
     }
 
     /// The names of all sites, by rank.
@@ -45,7 +55,17 @@ impl Sites {
 
     /// Leaves the run in good order, when the others have received what was sent to them.
     pub fn leave(&self, code: i32) {
+        if let Some(rounds) = &mut *self.rounds.borrow_mut() {
+            rounds.finish();
+        }
         self.link.leave(code);
+    }
+
+    /// What all have contributed to a round, if the run goes on without lost sites.
+    fn in_round(&self, contribute: impl FnOnce(&mut Rounds) -> Contributions) -> Option<Contributions> {
+        let contributions = self.rounds.borrow_mut().as_mut().map(contribute)?;
+        *self.took_part.borrow_mut() = contributions.iter().map(Option::is_some).collect();
+        Some(contributions)
     }
 
     fn tell(&self, rank: usize, kind: Kind, text: &[u8]) {
@@ -62,6 +82,11 @@ impl Sites {
     }
 
     fn fitting(&self, rank: usize, message: Vec<u8>, length: usize) -> Vec<u8> {
+        self.check_length(rank, &message, length);
+        message
+    }
+
+    fn check_length(&self, rank: usize, message: &[u8], length: usize) {
         if message.len() != length {
             fail(&format!(
                 "site {} sent {} bytes where {length} were expected; do all sites run the same command and version?",
@@ -69,7 +94,28 @@ impl Sites {
                 message.len()
             ));
         }
-        message
+    }
+
+    /// Puts a contribution of a round in its place, or zeros for that of a lost site.
+    fn put(&self, rank: usize, contribution: Option<&[u8]>, into: &mut [u8]) {
+        let Some(text) = contribution else { return into.fill(0) };
+        self.check_length(rank, text, into.len());
+        into.copy_from_slice(text);
+    }
+
+    /// Reduces the contributions of a round, in the order of ranks.
+    fn reduce_contributed(&self, op: Op, buffer: BufferMut<'_>, contributions: &Contributions) {
+        let BufferMut { element, bytes } = buffer;
+        let mut begun = false;
+        for (rank, text) in contributions.iter().enumerate().filter_map(|(rank, text)| Some((rank, text.as_ref()?))) {
+            self.check_length(rank, text, bytes.len());
+            if begun {
+                reduce(op, element, bytes, text)
+            } else {
+                bytes.copy_from_slice(text)
+            }
+            begun = true;
+        }
     }
 
     fn others(&self) -> impl Iterator<Item = usize> + '_ {
@@ -112,7 +158,7 @@ impl Sites {
         let group = digest.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let rank = ranks.iter().position(|&rank| rank == self.rank).expect("this site is one of them");
         let members = ranks.iter().map(|&rank| self.members[rank]).collect();
-        Sites { link: self.link.clone(), group, members, rank, made: RefCell::default() }
+        Sites::new(self.link.clone(), group, members, rank)
     }
 }
 
@@ -162,17 +208,51 @@ impl Transport for Sites {
         Some(&self.link.sites()[self.members[rank]])
     }
 
+    fn go_on_without_lost(&self, least: usize) {
+        // Other groups are of some sites, which may not go on alone.
+        if self.group == 0 {
+            *self.rounds.borrow_mut() = Some(Rounds::new(self.link.clone(), least));
+        }
+    }
+
+    fn took_part(&self, rank: usize) -> bool {
+        self.took_part.borrow()[rank]
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        self.rounds.borrow().as_ref().map_or_else(Vec::new, |rounds| rounds.losses().to_vec())
+    }
+
+    fn root(&self) -> usize {
+        let rounds = self.rounds.borrow();
+        let present = |rank: &usize| rounds.as_ref().is_none_or(|rounds| rounds.is_present(*rank));
+        (0..self.members.len()).find(present).unwrap_or(0)
+    }
+
     fn barrier(&self) {
+        if self.in_round(|rounds| rounds.share(&[])).is_some() {
+            return;
+        }
         self.tell_others(Kind::Collective, &[]);
         self.others().for_each(|rank| drop(self.hear_exactly(rank, Kind::Collective, 0)));
     }
 
     fn all_reduce(&self, op: Op, buffer: BufferMut<'_>) {
+        if let Some(contributions) = self.in_round(|rounds| rounds.share(buffer.bytes)) {
+            return self.reduce_contributed(op, buffer, &contributions);
+        }
         self.tell_others(Kind::Collective, buffer.bytes);
         self.reduce_heard(op, buffer);
     }
 
     fn all_reduce_while(&self, op: Op, buffer: BufferMut<'_>, work: &mut dyn FnMut()) {
+        if self.rounds.borrow().is_some() {
+            let mut own = buffer.bytes.to_vec();
+            work();
+            let element = buffer.element;
+            self.all_reduce(op, BufferMut { element, bytes: &mut own });
+            return buffer.bytes.copy_from_slice(&own);
+        }
         // A group of its own: the work may communicate in this one before the terms are taken in.
         let own = self.part(&(0..self.members.len()).collect::<Vec<_>>());
         own.tell_others(Kind::Collective, buffer.bytes);
@@ -182,6 +262,10 @@ impl Transport for Sites {
 
     fn reduce_scatter(&self, send: Buffer<'_>, counts: &[i32], receive: BufferMut<'_>) {
         let parts = parts(counts, send.element.size());
+        if let Some(contributions) = self.in_round(|rounds| rounds.distribute(|rank| &send.bytes[parts[rank].clone()]))
+        {
+            return self.reduce_contributed(Op::Sum, receive, &contributions);
+        }
         self.others().for_each(|rank| {
             self.tell(rank, Kind::Collective, &send.bytes[parts[rank].clone()]);
         });
@@ -190,8 +274,15 @@ impl Transport for Sites {
     }
 
     fn all_gather(&self, local: Buffer<'_>, counts: &[i32], offsets: &[i32], receive: BufferMut<'_>) {
-        self.tell_others(Kind::Collective, local.bytes);
         let size = local.element.size();
+        if let Some(contributions) = self.in_round(|rounds| rounds.share(local.bytes)) {
+            for (rank, text) in contributions.iter().enumerate() {
+                let (start, length) = (offsets[rank] as usize * size, counts[rank] as usize * size);
+                self.put(rank, text.as_deref().map(Vec::as_slice), &mut receive.bytes[start..start + length]);
+            }
+            return;
+        }
+        self.tell_others(Kind::Collective, local.bytes);
         for rank in 0..self.members.len() {
             let (start, length) = (offsets[rank] as usize * size, counts[rank] as usize * size);
             let into = &mut receive.bytes[start..start + length];
@@ -204,6 +295,12 @@ impl Transport for Sites {
 
     fn all_to_all(&self, send: Buffer<'_>, send_counts: &[i32], receive: BufferMut<'_>, receive_counts: &[i32]) {
         let (from, to) = (parts(send_counts, send.element.size()), parts(receive_counts, send.element.size()));
+        if let Some(contributions) = self.in_round(|rounds| rounds.distribute(|rank| &send.bytes[from[rank].clone()])) {
+            for ((rank, text), part) in contributions.iter().enumerate().zip(to) {
+                self.put(rank, text.as_deref().map(Vec::as_slice), &mut receive.bytes[part]);
+            }
+            return;
+        }
         self.others().for_each(|rank| {
             self.tell(rank, Kind::Collective, &send.bytes[from[rank].clone()]);
         });
@@ -217,6 +314,19 @@ impl Transport for Sites {
     }
 
     fn broadcast(&self, root: usize, buffer: BufferMut<'_>) {
+        // When the root is lost, some know it before others, and the next one may have taken its place already.
+        let own = if self.rank == root { buffer.bytes.to_vec() } else { Vec::new() };
+        if let Some(contributions) = self.in_round(|rounds| rounds.share(&own)) {
+            let said = contributions.iter().flatten().find(|text| !text.is_empty());
+            return match said {
+                Some(text) => self.put(root, Some(text), buffer.bytes),
+                None if buffer.bytes.is_empty() => {}
+                None => fail(&format!(
+                    "site {} was lost while it told the others how to go on; the run ends{RESUME}",
+                    self.link.sites()[root]
+                )),
+            };
+        }
         match self.rank == root {
             true => self.tell_others(Kind::Collective, buffer.bytes),
             false => buffer.bytes.copy_from_slice(&self.hear_exactly(root, Kind::Collective, buffer.bytes.len())),

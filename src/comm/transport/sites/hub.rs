@@ -15,7 +15,7 @@ use super::frame::{Control, Decoder, Frame, Hello, PROTOCOL, SiteKey, printable}
 use super::journal::Journal;
 use super::link::list;
 use super::tls::{Identity, Stream, explain, is_for};
-use crate::error::{EXIT_DONE, EXIT_FAILED, Error, Result};
+use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::privacy::transcript::hex;
 use crate::random::secret_rng;
 use crate::warning;
@@ -137,6 +137,17 @@ struct Site {
     key: Option<SiteKey>,
     away_since: Instant,
     has_left: bool,
+    /// The others go on without it: why.
+    gone: Option<String>,
+    /// With how many sites at least it goes on when some are gone, if it does.
+    goes_on: Option<usize>,
+}
+
+impl Site {
+    /// Whether it is, or may again be, in the run.
+    fn takes_part(&self) -> bool {
+        !self.has_left && self.gone.is_none()
+    }
 }
 
 struct State {
@@ -146,8 +157,8 @@ struct State {
     begun: bool,
     /// When the run failed.
     failed: Option<Instant>,
-    /// Whether a site came to its end with an error.
-    bad_end: bool,
+    /// The worst exit code with which a site came to its end.
+    worst_end: i32,
 }
 
 /// A hub that listens.
@@ -210,6 +221,9 @@ impl Hub {
             journal.roster = state.sites.iter().filter_map(|site| site.key.clone()).collect();
         }
         journal.left = state.sites.iter().map(|site| site.has_left).collect();
+        journal.gone = state.sites.iter().map(|site| site.gone.clone()).collect();
+        journal.goes_on = state.sites.iter().map(|site| site.goes_on).collect();
+        journal.worst_end = state.worst_end;
         journal.write(path)
     }
 
@@ -222,22 +236,27 @@ impl Hub {
     /// Looks for sites that are lost, and for the end of the run: its exit code, if the hub ends with it.
     fn watch(&self) -> Result<Option<i32>> {
         let mut state = self.lock();
-        if state.begun && state.failed.is_none() {
-            let patience = self.config.patience;
-            let lost = |site: &Site| !site.has_left && site.outbox.is_none() && site.away_since.elapsed() > patience;
-            if let Some(rank) = state.sites.iter().position(lost) {
-                let why = format!("was lost: it had no connection to the hub for {} s", patience.as_secs());
-                self.end_run(&mut state, rank, &why);
-            }
+        let patience = self.config.patience;
+        let lost = |site: &Site| site.takes_part() && site.outbox.is_none() && site.away_since.elapsed() > patience;
+        while state.begun && state.failed.is_none() {
+            let Some(rank) = state.sites.iter().position(lost) else { break };
+            let why = format!("was lost: it had no connection to the hub for {} s", patience.as_secs());
+            self.lose(&mut state, rank, &why);
         }
-        let all_left = state.sites.iter().all(|site| site.has_left);
+        let all_left = !state.sites.iter().any(Site::takes_part);
         let gone = state.sites.iter().all(|site| site.outbox.is_none());
         let failed = state.failed.is_some_and(|since| gone || since.elapsed() > FAREWELL);
         if !(all_left || failed) {
             return Ok(None);
         }
-        let code = if state.failed.is_some() || state.bad_end { EXIT_FAILED } else { EXIT_DONE };
-        say(if code == EXIT_DONE { "the run has ended" } else { "the run has ended with an error" });
+        let code = run_code(&state);
+        say(match code {
+            EXIT_DONE => "the run has ended",
+            EXIT_REQUEUE => {
+                "the run has stopped early, with checkpoints: start the hub and the sites again, with --resume"
+            }
+            _ => "the run has ended with an error",
+        });
         state.sites.iter().filter_map(|site| site.outbox.as_ref()).for_each(|outbox| outbox.end());
         if let Some(path) = &self.config.journal {
             let _ = std::fs::remove_file(path);
@@ -252,6 +271,28 @@ impl Hub {
         self.remember(&state)?;
         say(&format!("waits for {}", list(&self.config.sites)));
         Ok(None)
+    }
+
+    /// A site will not come back: the run goes on without it, if all others agreed to that and enough are left, or
+    /// fails.
+    fn lose(&self, state: &mut State, rank: usize, why: &str) {
+        let others = || state.sites.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, site)| site);
+        let left = others().filter(|site| site.gone.is_none()).count();
+        let goes_on = |site: &Site| site.has_left || site.goes_on.is_some_and(|least| least <= left);
+        if !others().filter(|site| site.gone.is_none()).all(goes_on) {
+            return self.end_run(state, rank, why);
+        }
+        say(&format!("site {} {why}; the run goes on with {left} of {}", self.config.sites[rank], state.sites.len()));
+        let site = &mut state.sites[rank];
+        site.gone = Some(why.into());
+        if let Some(outbox) = site.outbox.take() {
+            outbox.end();
+        }
+        // Before any site may act on it.
+        self.remember_or_warn(state);
+        for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
+            outbox.tell(Control::Gone(rank, why.into()));
+        }
     }
 
     /// The run fails because of one site.
@@ -390,6 +431,9 @@ impl Hub {
         let present: Vec<usize> = (0..state.sites.len()).filter(|&r| state.sites[r].outbox.is_some()).collect();
         if again {
             outbox.tell(Control::Roster(roster(state)));
+            for (other, why) in state.sites.iter().enumerate().filter_map(|(r, site)| Some((r, site.gone.clone()?))) {
+                outbox.tell(Control::Gone(other, why));
+            }
             for &other in present.iter().filter(|&&other| other != rank) {
                 outbox.tell(Control::Present(other));
                 if let Some(outbox) = &state.sites[other].outbox {
@@ -442,7 +486,7 @@ impl Hub {
             if !state.begun {
                 state.sites[rank].key = None;
                 say(&format!("site {} has gone ({why})", self.config.sites[rank]));
-            } else if !state.sites[rank].has_left && state.failed.is_none() {
+            } else if state.sites[rank].takes_part() && state.failed.is_none() {
                 let seconds = self.config.patience.as_secs();
                 say(&format!("site {} has no connection ({why}); waiting for {seconds} s", self.config.sites[rank]));
                 for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
@@ -477,7 +521,7 @@ impl Hub {
             Frame::Control(Control::Leave(code)) => {
                 let mut state = self.lock();
                 state.sites[rank].has_left = true;
-                state.bad_end |= code != EXIT_DONE;
+                state.worst_end = worse(state.worst_end, code);
                 say(&format!("site {} has ended with exit code {code}", self.config.sites[rank]));
                 for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
                     outbox.tell(Control::Left(rank));
@@ -487,11 +531,16 @@ impl Hub {
             }
             Frame::Control(Control::Abort(code)) => {
                 let mut state = self.lock();
-                if state.failed.is_none() && state.begun {
+                if state.failed.is_none() && state.begun && state.sites[rank].gone.is_none() {
                     let why = format!("has ended with an error (exit code {code}), which it tells itself");
-                    self.end_run(&mut state, rank, &why);
+                    self.lose(&mut state, rank, &why);
                 }
                 return true;
+            }
+            Frame::Control(Control::GoesOn(least)) => {
+                let mut state = self.lock();
+                state.sites[rank].goes_on = Some(least);
+                self.remember_or_warn(&state);
             }
             Frame::Control(_) => {}
         }
@@ -518,6 +567,12 @@ fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::res
     if state.failed.is_some() {
         return Err(Control::NotNow("the run is ending with an error".into()));
     }
+    if let Some(why) = site.gone.as_ref().filter(|_| state.begun) {
+        return Err(Control::NotNow(format!(
+            "the run goes on without site {name}, which {why}; to bring it back, stop the other sites (SIGTERM), which \
+             write a checkpoint, and start all again with --resume"
+        )));
+    }
     if state.begun && !same {
         return Err(Control::NotNow(format!(
             "the run has begun with another process of site {name}, which cannot be replaced; this one waits for the next run"
@@ -531,6 +586,21 @@ fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::res
     Ok(())
 }
 
+/// The exit code of a hub whose run has come to its end.
+fn run_code(state: &State) -> i32 {
+    let somebody_left = state.sites.iter().any(|site| site.has_left);
+    if state.failed.is_some() || !somebody_left { EXIT_FAILED } else { state.worst_end }
+}
+
+/// The worse of a hub's exit code so far and that of a site: an error, then a run that stopped early.
+fn worse(so_far: i32, code: i32) -> i32 {
+    match (so_far, code) {
+        (so_far, EXIT_DONE) => so_far,
+        (EXIT_DONE | EXIT_REQUEUE, EXIT_REQUEUE) => EXIT_REQUEUE,
+        _ => EXIT_FAILED,
+    }
+}
+
 fn roster(state: &State) -> Vec<SiteKey> {
     state.sites.iter().filter_map(|site| site.key.clone()).collect()
 }
@@ -539,9 +609,10 @@ fn roster(state: &State) -> Vec<SiteKey> {
 fn new_state(config: &HubConfig) -> Result<State> {
     let mut run = [0; 16];
     secret_rng(None, 0)?.fill_bytes(&mut run);
-    let site = || Site { outbox: None, key: None, away_since: Instant::now(), has_left: false };
+    let site =
+        || Site { outbox: None, key: None, away_since: Instant::now(), has_left: false, gone: None, goes_on: None };
     let sites = config.sites.iter().map(|_| site()).collect();
-    Ok(State { run: hex(&run), sites, begun: false, failed: None, bad_end: false })
+    Ok(State { run: hex(&run), sites, begun: false, failed: None, worst_end: EXIT_DONE })
 }
 
 /// The run of the journal, or a new one.
@@ -551,9 +622,12 @@ fn first_state(config: &HubConfig) -> Result<State> {
     let Some(journal) = found.flatten() else { return Ok(state) };
     state.run = journal.run;
     state.begun = journal.roster.len() == config.sites.len();
-    for (site, (key, left)) in state.sites.iter_mut().zip(journal.roster.into_iter().zip(journal.left)) {
-        (site.key, site.has_left) = (Some(key), left);
+    for (rank, (site, key)) in state.sites.iter_mut().zip(journal.roster).enumerate() {
+        site.key = Some(key);
+        (site.has_left, site.goes_on) = (journal.left[rank], journal.goes_on[rank]);
+        site.gone.clone_from(&journal.gone[rank]);
     }
+    state.worst_end = journal.worst_end;
     Ok(state)
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::unfinished::{Access, replace};
 
 /// The version of this format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What is remembered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,15 @@ pub struct Journal {
     pub roster: Vec<SiteKey>,
     /// Sites that have left in good order, by rank.
     pub left: Vec<bool>,
+    /// Sites that are gone and that the others go on without, by rank: why.
+    #[serde(default)]
+    pub gone: Vec<Option<String>>,
+    /// With how many sites at least each site goes on, by rank.
+    #[serde(default)]
+    pub goes_on: Vec<Option<usize>>,
+    /// The worst exit code of those that have left.
+    #[serde(default)]
+    pub worst_end: i32,
 }
 
 impl Journal {
@@ -36,6 +45,9 @@ impl Journal {
             sites: sites.to_vec(),
             roster: Vec::new(),
             left: vec![false; sites.len()],
+            gone: vec![None; sites.len()],
+            goes_on: vec![None; sites.len()],
+            worst_end: 0,
         }
     }
 
@@ -60,7 +72,8 @@ impl Journal {
                 journal.version
             ));
         }
-        if journal.sites != sites || journal.left.len() != sites.len() {
+        let lengths = [journal.left.len(), journal.gone.len(), journal.goes_on.len()];
+        if journal.sites != sites || lengths.iter().any(|length| *length != sites.len()) {
             return wrong(format!(
                 "is of a run of sites {}, not {}; give the same --sites, or remove the file",
                 journal.sites.join(","),

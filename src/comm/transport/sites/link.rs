@@ -48,11 +48,16 @@ pub enum Kind {
     Plain = 1,
     Within = 2,
     Control = 3,
+    /// Of a round, which goes on without sites that are gone.
+    Round = 4,
+    /// Who is gone.
+    Lost = 5,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        [Kind::Collective, Kind::Plain, Kind::Within, Kind::Control].into_iter().find(|kind| *kind as u8 == byte)
+        let all = [Kind::Collective, Kind::Plain, Kind::Within, Kind::Control, Kind::Round, Kind::Lost];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -84,6 +89,8 @@ struct Peer {
     /// Bytes that arrived since the last acknowledgement.
     waiting: usize,
     has_left: bool,
+    /// The hub says that the peer is gone: why.
+    gone: Option<String>,
 }
 
 struct State {
@@ -92,8 +99,32 @@ struct State {
     /// To be written, with the peer whose piece it is.
     queue: VecDeque<(Option<usize>, Arc<Vec<u8>>)>,
     connection: Option<Arc<Stream>>,
+    /// With how many sites at least the run goes on when some are gone, if it does.
+    goes_on: Option<usize>,
     /// The site has come to its end.
     over: bool,
+}
+
+/// What has arrived so far, for [`Link::until`].
+pub struct Arrived<'a> {
+    state: &'a mut State,
+}
+
+impl Arrived<'_> {
+    /// The next message of this kind from a site.
+    pub fn next(&mut self, from: usize, group: u64, kind: Kind) -> Option<Vec<u8>> {
+        self.state.inbox.get_mut(&(from, group, kind)).and_then(VecDeque::pop_front)
+    }
+
+    /// Whether the hub says that a site is gone, and why.
+    pub fn gone(&self, site: usize) -> Option<&str> {
+        self.state.peers[site].gone.as_deref()
+    }
+
+    /// Whether the hub says that a site has come to its end in good order.
+    pub fn has_left(&self, site: usize) -> bool {
+        self.state.peers[site].has_left
+    }
 }
 
 /// The connection, shared by its threads.
@@ -269,12 +300,14 @@ impl Link {
             partial: Vec::new(),
             waiting: 0,
             has_left: false,
+            gone: None,
         };
         let state = State {
             peers: channels.into_iter().map(peer).collect(),
             inbox: HashMap::new(),
             queue: VecDeque::new(),
             connection: Some(stream.clone()),
+            goes_on: None,
             over: false,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
@@ -347,15 +380,40 @@ impl Link {
             if left.is_zero() {
                 return None;
             }
+            if let (Some(why), None) = (&state.peers[from].gone, limit) {
+                let text =
+                    format!("{} {why}, in the middle of what the run cannot do without it{RESUME}", self.name(from));
+                drop(state);
+                fail(&text);
+            }
             state = self.wait(state, left);
         }
+    }
+
+    /// Waits until `look` finds what it looks for in what has arrived.
+    pub fn until<R>(&self, mut look: impl FnMut(&mut Arrived<'_>) -> Option<R>) -> R {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = look(&mut Arrived { state: &mut state }) {
+                return found;
+            }
+            state = self.wait(state, Duration::from_secs(1));
+        }
+    }
+
+    /// Lets the hub know that this site goes on without sites that are gone, as long as `least` are left.
+    pub fn goes_on(&self, least: usize) {
+        let mut state = self.lock();
+        state.goes_on = Some(least);
+        state.queue.push_back((None, Arc::new(Frame::Control(Control::GoesOn(least)).encode())));
+        self.changed.notify_all();
     }
 
     /// Leaves the run in good order: when all others have received what was sent to them.
     pub fn leave(&self, code: i32) {
         let until = Instant::now() + self.config.patience;
         let mut state = self.lock();
-        let open = |peer: &Peer| !peer.has_left && !peer.unacknowledged.is_empty();
+        let open = |peer: &Peer| !peer.has_left && peer.gone.is_none() && !peer.unacknowledged.is_empty();
         while (state.peers.iter().any(open) || state.connection.is_none()) && Instant::now() < until {
             state = self.wait(state, Duration::from_millis(100));
         }
@@ -405,6 +463,10 @@ impl Link {
                 return stream.finish();
             }
             state.connection = Some(stream.clone());
+            if let Some(least) = state.goes_on {
+                // The connection may have broken before the hub knew.
+                state.queue.push_front((None, Arc::new(Frame::Control(Control::GoesOn(least)).encode())));
+            }
             self.changed.notify_all();
         }
     }
@@ -485,6 +547,12 @@ impl Link {
                 Control::Left(site) => {
                     if let Some(peer) = self.lock().peers.get_mut(site) {
                         peer.has_left = true;
+                    }
+                    self.changed.notify_all();
+                }
+                Control::Gone(site, why) => {
+                    if let Some(peer) = self.lock().peers.get_mut(site) {
+                        peer.gone.get_or_insert(printable(&why));
                     }
                     self.changed.notify_all();
                 }
@@ -578,7 +646,7 @@ impl Link {
 }
 
 /// What to do after a run was lost.
-const RESUME: &str = ". A run with --checkpoint goes on when all sites start again with --resume";
+pub const RESUME: &str = ". A run with --checkpoint goes on when all sites start again with --resume";
 
 /// Ends the process with one message, from any thread.
 pub fn fail(text: &str) -> ! {
