@@ -1,7 +1,7 @@
 //! The files of a site, which no other process on its machine may write at the same time. Ranks of one job check each
 //! other's names; sites do not know each other's.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::settings::Settings;
 use crate::error::{Error, Result};

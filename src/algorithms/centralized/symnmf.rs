@@ -519,7 +519,7 @@ mod tests {
         let a = &m + &m.t();
         let g = v.t().dot(&v);
         let sparse = Csr::new(sprs::CsMatI::csr_from_dense(a.view(), 0.0));
-        for block in [Block::Dense(a.clone()), Block::Sparse(sparse)] {
+        for block in [Block::Dense(a.clone().into()), Block::Sparse(sparse)] {
             let order = block.order();
             let mut sampled = Sampled {
                 sampler: WeightedSampler::by_scores(n, d, 0..n, k as f64 / n as f64),

@@ -75,6 +75,8 @@ pub struct RegularizationArgs {
 }
 
 impl RegularizationArgs {
+    pub const NONE: RegularizationArgs = RegularizationArgs { alpha_u: 0.0, alpha_v: Weight::Same, l1_ratio: 0.0 };
+
     /// The penalties of a run from its parameters by name, as in trace and output; none where a run had no such parameters.
     pub fn from_parameters<'a>(parameter: impl Fn(&str) -> Option<&'a Value>) -> Self {
         let number = |name: &str| parameter(name).and_then(Value::as_f64);

@@ -199,7 +199,7 @@ mod tests {
             }
             let y = random(3, 12, 4);
             let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
-            for block in [Block::Dense(m.clone()), sparse] {
+            for block in [Block::Dense(m.clone().into()), sparse] {
                 let start = random(2, 15, 4);
                 let mut x = start.clone();
                 update(beta, &block, &mut x, &y);
@@ -223,13 +223,13 @@ mod tests {
     #[test]
     fn a_projection_finds_planted_rows() {
         let (planted, y) = (random(5, 9, 3), random(3, 37, 3));
-        let block = Block::Dense(planted.dot(&y.t()));
+        let block = Block::Dense(planted.dot(&y.t()).into());
         for beta in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0] {
             let found = project(&block, &y.view(), beta, Penalty::NONE);
             let loss = divergence_of(beta, &block, &found.view(), &y.view());
             assert!(loss < 1e-4, "{beta}: {loss}");
         }
-        let nothing = project(&Block::Dense(Array2::<f64>::zeros((2, 37))), &y.view(), 1.5, Penalty::NONE);
+        let nothing = project(&Block::Dense(Array2::<f64>::zeros((2, 37)).into()), &y.view(), 1.5, Penalty::NONE);
         assert!(nothing.iter().all(|x| *x == 0.0));
     }
 }
