@@ -211,7 +211,7 @@ fn stand_between(stage: &mut Stage, deviation: Deviation) {
 }
 
 const RUN: &str = "--algo fnmf --start shared --barycenter mean --secure-sum -k 3 --max-iters 6 --eval-every 2 -q \
-                   --wait 20 --patience 4 --stall-timeout 6";
+                   --wait 20 --patience 4 --stall-timeout 12";
 
 /// How a run has to end.
 enum End {
