@@ -91,7 +91,7 @@ fn dense<T: Real>(filter: &str, peak: f64) {
             continue;
         }
         let x = random::<T>(rows, cols, Order::Rows);
-        let block = Block::Dense(random::<T>(rows, cols, Order::Rows));
+        let block = Block::Dense(random::<T>(rows, cols, Order::Rows).into());
         for k in all {
             let (b, u) = (random::<T>(cols, k, Order::Components), random::<T>(rows, k, Order::Components));
             let [mut out, mut other, mut third] = [rows; 3].map(|rows| Order::Components.zeros::<T>(rows, k));

@@ -16,6 +16,7 @@ pub mod host;
 pub mod library;
 pub mod linalg;
 pub mod metrics;
+pub mod model_selection;
 pub mod nls;
 pub mod output;
 pub mod party_sum;

@@ -7,15 +7,18 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape, Precision};
+use crate::algorithms::parameters::Missing;
 use crate::algorithms::shared::grid;
 use crate::algorithms::{Measures, Problem, registry};
-use crate::comm::Communicator;
+use crate::comm::{Communicator, Entry, MessageTag};
 use crate::data::{Loaded, Matrix, PartySplit, parties_in_memory};
-use crate::driver::{Checkpointer, Driver, Trajectory, arrange};
+use crate::driver::{Checkpointer, Driver, Stop, Trajectory, arrange};
 pub use crate::driver::{FactorScale, Limits, Observer};
 use crate::error::{Error, Result};
 pub use crate::linalg::with_threads;
 use crate::linalg::{ProductKernel, Real};
+use crate::model_selection::{self, Matched, SweepMissing, Trial, check_sizes, choose, point};
+pub use crate::model_selection::{Choice, Consensus, Point, Similarities, Stability, SweepMethod};
 use crate::nls;
 pub use crate::nls::Penalty;
 use crate::output::progress::Progress;
@@ -46,6 +49,32 @@ pub struct Factorization<T> {
     pub stopped_by: &'static str,
     /// Of the last evaluation.
     pub measures: Measures,
+    /// What the parties sent, all together, by message kind.
+    pub ledger: Vec<Sent>,
+    /// What one party sent to another, in methods whose parties have neighbours.
+    pub edges: Vec<Edge>,
+}
+
+/// The messages of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    pub kind: &'static str,
+    /// What they carry, and how it is protected, as in a trace.
+    pub payload: String,
+    pub protection: &'static str,
+    /// How often all parties sent one.
+    pub rounds: u64,
+    /// Bytes that they sent and received.
+    pub bytes: u64,
+}
+
+/// The messages from one party to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edge {
+    pub from: usize,
+    pub to: usize,
+    pub messages: u64,
+    pub bytes: u64,
 }
 
 /// A matrix of the result.
@@ -160,7 +189,30 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
         seconds: trajectory.seconds,
         stopped_by: stop.name(),
         measures: trajectory.measures,
+        ledger: sent(&comm),
+        edges: edges(&comm),
     })
+}
+
+fn sent(comm: &Communicator) -> Vec<Sent> {
+    let row = |(tag, entry): (&MessageTag, &Entry)| Sent {
+        kind: tag.kind,
+        payload: format!("{:?}", tag.payload),
+        protection: tag.protection().name(),
+        rounds: entry.calls,
+        bytes: entry.party_bytes,
+    };
+    comm.ledger().messages().filter(|(_, entry)| entry.party_bytes > 0).map(row).collect()
+}
+
+fn edges(comm: &Communicator) -> Vec<Edge> {
+    let row = |((from, to), entry): ((usize, usize), &Entry)| Edge {
+        from,
+        to,
+        messages: entry.calls,
+        bytes: entry.party_bytes,
+    };
+    comm.ledger().edges().map(row).collect()
 }
 
 /// The shape of the matrix that the parts make up.
@@ -203,10 +255,87 @@ pub fn project<T: Real>(matrix: Matrix<T>, v: &ArrayView2<'_, T>, penalty: Penal
     Ok(nls::project(&matrix.checked_block()?, v, penalty))
 }
 
+/// A search for the number of components.
+pub struct Search {
+    /// The numbers of components to try, in ascending order.
+    pub ks: Vec<usize>,
+    /// Factorisations for each, from different starts.
+    pub runs: usize,
+    pub method: SweepMethod,
+    /// Share of the entries that a run does not see; `None`: that of the method.
+    pub holdout: Option<f64>,
+    pub max_iters: usize,
+    pub tol: f64,
+    /// Of the first run; the next ones count on.
+    pub seed: u64,
+}
+
+/// What a [`Search`] found.
+pub struct SearchResult {
+    pub points: Vec<Point>,
+    /// For each k how similar the components of all runs are, cluster by cluster.
+    pub similarities: Vec<Similarities>,
+    /// `None` if nothing supports a choice.
+    pub choice: Option<Choice>,
+    /// That of the runs with the chosen k.
+    pub consensus: Option<Consensus>,
+}
+
+/// Called after each block of iterations with k, the run and what an [`Observer`] gets; `false` ends the search.
+pub type SearchObserver<'a> = &'a mut dyn FnMut(usize, usize, usize, &Measures) -> bool;
+
+/// Tries several numbers of components: the numbers are those of `fednmf sweep` for the same matrix and seed.
+///
+/// # Errors
+/// When the data or the parameters are refused, the iterations fail, or the observer ends the search.
+pub fn choose_k(matrix: Matrix<f64>, search: &Search, observer: SearchObserver<'_>) -> Result<SearchResult> {
+    let comm = Communicator::local();
+    let (shape, sparse) = (matrix.shape(), matrix.is_sparse());
+    let left_out = search.method.left_out(Missing::None, search.holdout)?;
+    let Some(&first) = search.ks.first().filter(|_| search.runs > 0) else {
+        return Err(Error::input("there must be at least one number of components and one run"));
+    };
+    check_sizes(&search.ks, shape)?;
+    let methods = search.method.configure(&search.ks, (shape.0, shape.1, sparse), &left_out);
+    let layout = model_selection::layout(&*methods[&first], &left_out, shape, &comm);
+    let loaded = Loaded::in_memory(vec![matrix], &layout, false, &comm)?;
+    let (mut points, mut all_matched) = (Vec::new(), Vec::new());
+    for &k in &search.ks {
+        let (mut errors, mut components) = (Vec::new(), Vec::new());
+        for run in 0..search.runs {
+            let trial = Trial {
+                method: &*methods[&k],
+                k,
+                seed: search.seed.wrapping_add(run as u64),
+                max_iters: search.max_iters,
+                tol: search.tol,
+            };
+            let of_run: Observer<'_> = Box::new(|iteration, measures| observer(k, run, iteration, measures));
+            let found = trial.run(&loaded, &left_out, Some(of_run), &comm);
+            let found = found.map_err(|e| e.at(format!("k = {k}, run {run}")))?;
+            if found.stop == Stop::Observer {
+                return Err(Error::failed("the search was ended"));
+            }
+            errors.push(found.errors());
+            components.extend(found.factors.into_iter().filter(|factor| factor.name == "V").map(|v| v.values));
+        }
+        points.push(point(k, &errors, &components));
+        all_matched.extend(Matched::new(&components));
+    }
+    let choice = choose(&points, shape.0.min(shape.1));
+    let consensus = choice.as_ref().and_then(|choice| {
+        let matched = search.ks.iter().zip(&all_matched).find(|(k, _)| **k == choice.k)?.1;
+        Some(Consensus::new(Some(matched), choice.k, (&loaded, &layout, SweepMissing::None), &comm))
+    });
+    let similarities = all_matched.iter().map(Matched::similarities).collect();
+    Ok(SearchResult { points, similarities, choice, consensus: consensus.transpose()? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ndarray::array;
+    use crate::linalg::Block;
+    use ndarray::{CowArray, ShapeBuilder, array};
 
     fn task<'a>(name: &str, k: usize, max_iters: usize) -> Task<'a, f64> {
         Task {
@@ -227,7 +356,7 @@ mod tests {
         let given = u.dot(&v.t());
         for name in ["auto", "hals", "bpp", "mu", "kl-mu", "dsanls", "vr-dsanls"] {
             let task = Task { initial: Some((u.view(), v.view())), ..task(name, 2, 1) };
-            let found = factorize(vec![Matrix::Dense(given.clone())], task).unwrap();
+            let found = factorize(vec![Matrix::Dense(given.clone().into())], task).unwrap();
             let product = found.factors[0].values.dot(&found.factors[1].values.t());
             let off = (&product - &given).mapv(|x| x * x).sum().sqrt() / given.mapv(|x| x * x).sum().sqrt();
             assert!(off < 0.05, "{name} is off by {off} after one iteration from the solution");
@@ -254,7 +383,8 @@ mod tests {
             initial: Some((u.view(), v.view())),
             ..task(name, 3, max_iters)
         };
-        factorize(vec![Matrix::Dense(x)], Task { limits: Limits { eval_every: 0, ..task.limits }, ..task }).unwrap()
+        factorize(vec![Matrix::Dense(x.into())], Task { limits: Limits { eval_every: 0, ..task.limits }, ..task })
+            .unwrap()
     }
 
     #[test]
@@ -321,7 +451,7 @@ mod tests {
                 limits: Limits { eval_every: 20_000, ..task(name, 3, 20_000).limits },
                 ..task(name, 3, 20_000)
             };
-            let found = factorize(vec![Matrix::Dense(x.clone())], task).unwrap();
+            let found = factorize(vec![Matrix::Dense(x.clone().into())], task).unwrap();
             let told = objective_of(&found, false, weights);
             assert!((told / objective - 1.0).abs() < 1e-4, "{name} {more:?}: {told} {objective}");
             let measured = found.measures.iter().find(|(name, _)| *name == "objective").unwrap().1;
@@ -333,10 +463,76 @@ mod tests {
     fn another_scale_of_the_components_is_refused_with_penalties() {
         let options = ["--alpha-u=1".to_string()];
         let task = |scale| Task { method: method("hals", &options).unwrap(), scale, ..task("hals", 2, 1) };
-        let x = || vec![Matrix::Dense(Array2::ones((4, 3)))];
+        let x = || vec![Matrix::Dense(Array2::ones((4, 3)).into())];
         let refused = factorize(x(), task(FactorScale::UnitV)).err().unwrap().message;
         assert!(refused.contains("unit-v") && refused.contains("sorted"), "{refused}");
         assert!(factorize(x(), task(FactorScale::Sorted)).is_ok());
+    }
+
+    /// Four blocks with noise.
+    fn blocks() -> Array2<f64> {
+        Array2::from_shape_fn((60, 40), |(i, j)| {
+            let noise = ((7 * i + 13 * j + i * j) % 17) as f64 / 170.0;
+            if i / 15 == j / 10 { (1 + (3 * i) % 7) as f64 * (2 + (5 * j) % 11) as f64 / 40.0 + noise } else { noise }
+        })
+    }
+
+    fn search(ks: &[usize]) -> Search {
+        let method = SweepMethod::Hals;
+        Search { ks: ks.to_vec(), runs: 3, method, holdout: None, max_iters: 100, tol: 1e-4, seed: 0 }
+    }
+
+    #[test]
+    fn the_consensus_of_a_search_is_fitted_exactly() {
+        let found =
+            choose_k(Matrix::Dense(blocks().into()), &search(&[2, 4]), &mut |_, _, _, _: &Measures| true).unwrap();
+        assert_eq!(found.points.iter().map(|point| point.k).collect::<Vec<_>>(), [2, 4]);
+        let (choice, consensus) = (found.choice.unwrap(), found.consensus.unwrap());
+        assert_eq!((choice.k, consensus.u.dim(), consensus.v.dim()), (4, (60, 4), (40, 4)));
+        let u = project(Matrix::Dense(blocks().into()), &consensus.v.view(), Penalty::NONE).unwrap();
+        assert!((&u - &consensus.u).iter().all(|x| x.abs() < 1e-9));
+        let rmse = (&blocks() - &u.dot(&consensus.v.t())).mapv(|x| x * x).mean().unwrap().sqrt();
+        assert!((consensus.rmse / rmse - 1.0).abs() < 1e-6, "{} {rmse}", consensus.rmse);
+        assert_eq!(found.similarities[1].clusters, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
+    }
+
+    #[test]
+    fn an_observer_sees_every_run_of_a_search_and_ends_it() {
+        let mut seen = std::collections::BTreeSet::new();
+        let x = || Matrix::Dense(blocks().into());
+        let observe = &mut |k, run, _, _: &Measures| {
+            seen.insert((k, run));
+            true
+        };
+        assert!(choose_k(x(), &search(&[1, 2]), observe).is_ok());
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]);
+        let ended = choose_k(x(), &search(&[1]), &mut |_, _, _, _: &Measures| false);
+        assert!(ended.err().unwrap().message.contains("ended"));
+        let refused = choose_k(x(), &search(&[1, 41]), &mut |_, _, _, _: &Measures| true).err().unwrap().message;
+        assert!(refused.contains("41 components are more than the 60 x 40 matrix"), "{refused}");
+    }
+
+    #[test]
+    fn borrowed_matrices_are_not_copied_and_have_the_same_factors() {
+        let all: &'static [f64] = Box::leak(blocks().into_raw_vec_and_offset().0.into_boxed_slice());
+        let borrowed = ArrayView2::from_shape((60, 40), all).unwrap();
+        let copy = Matrix::Dense(CowArray::from(borrowed)).checked_block().unwrap();
+        let Block::Dense(same) = &copy else { panic!("dense") };
+        assert_eq!(same.as_ptr(), all.as_ptr());
+        let product = |matrix| {
+            let found = factorize(vec![matrix], task("hals", 4, 20)).unwrap();
+            found.factors[0].values.dot(&found.factors[1].values.t())
+        };
+        let turned = ArrayView2::from_shape((60, 40).f(), all).unwrap();
+        assert_eq!(product(Matrix::Dense(borrowed.into())), product(Matrix::Dense(blocks().into())));
+        assert_eq!(product(Matrix::Dense(turned.into())), product(Matrix::Dense(turned.to_owned().into())));
+        // Every other column: neither by rows nor by columns, and checked all the same.
+        let mut negative = blocks();
+        negative[[3, 4]] = -1.0;
+        let negative: &'static Array2<f64> = Box::leak(Box::new(negative));
+        let sliced = Matrix::Dense(negative.slice(ndarray::s![.., ..;2]).into());
+        let refused = factorize(vec![sliced], task("hals", 2, 1)).err().unwrap().message;
+        assert!(refused.contains("row 3, column 2"), "{refused}");
     }
 
     #[test]
@@ -348,7 +544,7 @@ mod tests {
             seen.len() < 2
         });
         let task = Task { observer: Some(observer), ..task("hals", 2, 1000) };
-        let found = factorize(vec![Matrix::Dense(x)], task).unwrap();
+        let found = factorize(vec![Matrix::Dense(x.into())], task).unwrap();
         assert_eq!(found.stopped_by, "observer");
         assert!(found.iterations < 1000 && seen.len() == 2 && seen.iter().all(|(_, measures)| *measures > 0));
     }
@@ -367,11 +563,12 @@ mod tests {
     fn projections_are_the_exact_solution() {
         let v = array![[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]];
         let u = array![[1.0, 2.0], [0.0, 3.0]];
-        let found = project(Matrix::Dense(u.dot(&v.t())), &v.view(), Penalty::NONE).unwrap();
+        let found = project(Matrix::Dense(u.dot(&v.t()).into()), &v.view(), Penalty::NONE).unwrap();
         assert!((&found - &u).iter().all(|x: &f64| x.abs() < 1e-10), "{found}");
-        let refused = project(Matrix::Dense(array![[1.0, -1.0, 0.0]]), &v.view(), Penalty::NONE).unwrap_err().message;
+        let refused =
+            project(Matrix::Dense(array![[1.0, -1.0, 0.0]].into()), &v.view(), Penalty::NONE).unwrap_err().message;
         assert!(refused.contains("row 0, column 1"), "{refused}");
-        let refused = project(Matrix::Dense(array![[1.0]]), &v.view(), Penalty::NONE).unwrap_err().message;
+        let refused = project(Matrix::Dense(array![[1.0]].into()), &v.view(), Penalty::NONE).unwrap_err().message;
         assert!(refused.contains("V has 3 rows"), "{refused}");
     }
 }

@@ -1,7 +1,6 @@
 //! Blocks that the caller has in memory, in place of a file: for programs that use fednmf as a library, in one process.
 
-use ndarray::Array2;
-use sprs::CsMatI;
+use ndarray::ArrayView1;
 
 use crate::comm::{Communicator, Parties};
 use crate::data::distribute::assemble::LocalBlock;
@@ -13,13 +12,14 @@ use crate::data::layout::Layout;
 use crate::data::load::Loaded;
 use crate::data::split::PartySplit;
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Real};
+use crate::linalg::{Block, CsrMatrix, Dense, Real, owned_rows};
 
-/// A matrix in memory.
+/// A matrix in memory. One that is borrowed in order of rows is not copied, but methods that work on rows and columns
+/// alike make copies.
 pub enum Matrix<T: Real> {
-    Dense(Array2<T>),
+    Dense(Dense<T>),
     /// Compressed sparse rows with ascending columns.
-    Sparse(CsMatI<T, i32, usize>),
+    Sparse(CsrMatrix<T>),
 }
 
 impl<T: Real> Matrix<T> {
@@ -45,30 +45,33 @@ impl<T: Real> Matrix<T> {
 
     fn into_block(self) -> LocalBlock<T> {
         match self {
-            Matrix::Dense(x) if x.is_standard_layout() => LocalBlock::Dense(x),
-            Matrix::Dense(x) => LocalBlock::Dense(x.as_standard_layout().into_owned()),
+            Matrix::Dense(x) => LocalBlock::Dense(by_rows(x)),
             Matrix::Sparse(x) => LocalBlock::Sparse(x),
         }
     }
 
     fn transposed(&self) -> Self {
         match self {
-            Matrix::Dense(x) => Matrix::Dense(x.t().as_standard_layout().into_owned()),
-            Matrix::Sparse(x) => Matrix::Sparse(x.to_csc().transpose_into()),
+            // That of a borrowed matrix in order of columns is in order of rows, and needs no copy.
+            Matrix::Dense(x) if x.is_view() => Matrix::Dense(by_rows(x.clone().reversed_axes())),
+            Matrix::Dense(x) => Matrix::Dense(x.t().as_standard_layout().into_owned().into()),
+            Matrix::Sparse(x) => Matrix::Sparse(owned_rows(x.to_csc().transpose_into())),
         }
     }
 
     fn check(&self, policy: EntryPolicy) -> Result<()> {
         let refused = match self {
             Matrix::Dense(x) => {
-                let columns = x.ncols();
-                x.as_slice_memory_order().and_then(|all| policy.first_refused(all)).map(|(at, why)| {
-                    if x.is_standard_layout() {
-                        (at / columns, at % columns, why)
-                    } else {
-                        (at % x.nrows(), at / x.nrows(), why)
-                    }
-                })
+                let (rows, columns) = x.dim();
+                let turned = x.t();
+                if let Some(all) = x.as_slice() {
+                    policy.first_refused(all).map(|(at, why)| (at / columns, at % columns, why))
+                } else if let Some(all) = turned.as_slice() {
+                    policy.first_refused(all).map(|(at, why)| (at % rows, at / rows, why))
+                } else {
+                    let in_row = |row: ArrayView1<'_, T>| policy.first_refused(&row.to_vec());
+                    x.outer_iter().enumerate().find_map(|(i, row)| in_row(row).map(|(j, why)| (i, j, why)))
+                }
             }
             Matrix::Sparse(x) => policy.first_refused(x.data()).map(|(at, why)| {
                 let row = x.indptr().raw_storage().partition_point(|&start| start <= at) - 1;
@@ -163,6 +166,11 @@ impl<T: Real> Loaded<T> {
             fingerprints,
         })
     }
+}
+
+/// The same matrix in order of rows; a copy if it is in another.
+fn by_rows<T: Real>(x: Dense<T>) -> Dense<T> {
+    if x.is_standard_layout() { x } else { x.as_standard_layout().into_owned().into() }
 }
 
 /// Parties that are all in this process.

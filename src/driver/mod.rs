@@ -35,7 +35,7 @@ use crate::linalg;
 
 pub use arrange::{FactorScale, arrange, by_weight};
 pub use checkpoint::Checkpointer;
-pub use iterate::{Driver, Limits, Observer, Trajectory};
+pub use iterate::{Driver, Limits, Observer, Stop, Trajectory};
 
 /// Runs a factorisation; returns the exit code. Collective.
 ///

@@ -48,11 +48,11 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// A copy of X that is not prepared for products.
+    /// A copy of X, not prepared for products. What X borrows the copy borrows too.
     pub fn copy(&self) -> Self {
         match self {
             Block::Dense(x) => Block::Dense(x.clone()),
-            Block::Sparse(x) => Block::Sparse(Csr::new(x.matrix().clone())),
+            Block::Sparse(x) => Block::Sparse(Csr::from_rows(x.matrix().clone())),
             Block::Bits(x) => Block::Bits(x.clone()),
         }
     }
@@ -60,7 +60,7 @@ impl<T: Real> Block<T> {
     /// A copy of Xᵀ, for methods that select columns as often as rows.
     pub fn transposed(&self) -> Self {
         match self {
-            Block::Dense(x) => Block::Dense(x.t().as_standard_layout().into_owned()),
+            Block::Dense(x) => Block::Dense(x.t().as_standard_layout().into_owned().into()),
             Block::Sparse(x) => Block::Sparse(Csr::new(x.matrix().transpose_view().to_csr())),
             Block::Bits(x) => Block::Bits(x.transposed()),
         }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use sprs::CsMatI;
 
+use super::csr_matrix::{CsrMatrix, owned_rows};
 use super::kernel::{ProductKernel, ProductKernels};
 use super::mkl::{Kernels, SparseMatrix};
 use super::real::Real;
@@ -17,9 +18,9 @@ use crate::error::Result;
 /// than one large call) and that row pointers fit 32 bits.
 const BLOCK_ROWS: usize = 4096;
 
-/// A sparse block, rows × cols, with i32 column indices sorted in each row.
+/// A sparse block, rows × cols.
 pub struct Csr<T: Real> {
-    matrix: CsMatI<T, i32, usize>,
+    matrix: CsrMatrix<T>,
     blocks: Vec<RowBlock<T>>,
     kernels: ProductKernels,
     /// The partial transposed products of the threads, if there are several.
@@ -36,6 +37,11 @@ struct RowBlock<T> {
 impl<T: Real> Csr<T> {
     /// A block of this CSR matrix; products are native until [`Csr::prepare`].
     pub fn new(matrix: CsMatI<T, i32, usize>) -> Self {
+        Csr::from_rows(owned_rows(matrix))
+    }
+
+    /// As [`Csr::new`]; what the matrix borrows is not copied.
+    pub fn from_rows(matrix: CsrMatrix<T>) -> Self {
         assert!(matrix.is_csr(), "a block is stored by rows");
         Csr { matrix, blocks: Vec::new(), kernels: ProductKernel::Native.into(), partials: Mutex::default() }
     }
@@ -44,7 +50,7 @@ impl<T: Real> Csr<T> {
         self.matrix.shape()
     }
 
-    pub fn matrix(&self) -> &CsMatI<T, i32, usize> {
+    pub fn matrix(&self) -> &CsrMatrix<T> {
         &self.matrix
     }
 

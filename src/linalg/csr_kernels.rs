@@ -2,8 +2,8 @@
 //! walks the nonzeros of a row.
 
 use pulp::{Simd, WithSimd};
-use sprs::CsMatI;
 
+use super::csr_matrix::CsrMatrix;
 use super::mkl::prefetch;
 use super::real::Real;
 use super::simd::{dispatch_along, lanes, load, store};
@@ -39,7 +39,7 @@ fn strips(k: usize, lanes: usize, most: usize) -> impl Iterator<Item = (ColumnSt
 }
 
 /// out = X·B for the rows `first ..` of X, as many as out has; B is cols × k, out rows × k, both in row order.
-pub(super) fn mul<T: Real>(x: &CsMatI<T, i32, usize>, first: usize, b: &[T], k: usize, out: &mut [T]) {
+pub(super) fn mul<T: Real>(x: &CsrMatrix<T>, first: usize, b: &[T], k: usize, out: &mut [T]) {
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     if k > 0 {
         dispatch_along(k * size_of::<T>(), CsrMul { x, first, b, k, out });
@@ -48,7 +48,7 @@ pub(super) fn mul<T: Real>(x: &CsMatI<T, i32, usize>, first: usize, b: &[T], k: 
 
 /// out += (X_S)ᵀB for selected rows S of X; B is |S| × k, out cols × k, both in row order.
 pub(super) fn rows_tmul<T: Real>(
-    x: &CsMatI<T, i32, usize>,
+    x: &CsrMatrix<T>,
     rows: impl Iterator<Item = usize> + Clone,
     b: &[T],
     k: usize,
@@ -65,7 +65,7 @@ const AHEAD: usize = 12;
 
 /// The column indices and values of row i, each with the column index [`AHEAD`] nonzeros later.
 #[inline(always)]
-fn nonzeros_ahead<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = ((usize, &T), usize)> {
+fn nonzeros_ahead<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = ((usize, &T), usize)> {
     let starts = x.indptr().into_raw_storage();
     let later = x.indices().get(starts[i] + AHEAD..).unwrap_or_default();
     // At the end of the matrix the indices of the row itself serve: prefetching them is harmless.
@@ -75,7 +75,7 @@ fn nonzeros_ahead<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item 
 
 /// The column indices and values of row i.
 #[inline(always)]
-fn nonzeros<T>(x: &CsMatI<T, i32, usize>, i: usize) -> impl Iterator<Item = (usize, &T)> {
+fn nonzeros<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = (usize, &T)> {
     let starts = x.indptr().into_raw_storage();
     let range = starts[i]..starts[i + 1];
     x.indices()[range.clone()].iter().map(|&j| j as usize).zip(&x.data()[range])
@@ -93,8 +93,8 @@ macro_rules! each_strip {
     };
 }
 
-struct CsrMul<'a, T> {
-    x: &'a CsMatI<T, i32, usize>,
+struct CsrMul<'a, T: Real> {
+    x: &'a CsrMatrix<T>,
     first: usize,
     b: &'a [T],
     k: usize,
@@ -151,8 +151,8 @@ impl<T: Real> CsrMul<'_, T> {
     }
 }
 
-struct CsrScatter<'a, T, I> {
-    x: &'a CsMatI<T, i32, usize>,
+struct CsrScatter<'a, T: Real, I> {
+    x: &'a CsrMatrix<T>,
     rows: I,
     b: &'a [T],
     k: usize,

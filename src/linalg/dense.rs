@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2, s};
 
 use super::kernel::{ProductKernel, ProductKernels};
 use super::mkl::gemm;
@@ -11,8 +11,8 @@ use super::simd::Lanes;
 use super::tall_skinny::{self, RowSelection};
 use super::threads::over_rows;
 
-/// A dense block, rows × cols, row-major.
-pub type Dense<T> = Array2<T>;
+/// A dense block, rows × cols, row-major: its own, or that of a caller for as long as the block exists.
+pub type Dense<T> = CowArray<'static, T, Ix2>;
 
 /// Rows of a factor whose Gram matrix is summed in f32.
 const F32_ROWS: usize = 1 << 16;
@@ -116,6 +116,8 @@ fn tmul_by<T: Real>(
 
 #[cfg(test)]
 mod tests {
+    use ndarray::Array2;
+
     use super::*;
     use crate::linalg::Order;
 

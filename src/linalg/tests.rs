@@ -36,7 +36,7 @@ fn block<T: Real>(kind: BlockKind, seed: u64, rows: usize, cols: usize, k: usize
     }
     let wide = x.mapv(T::as_f64);
     let block = match kind {
-        BlockKind::Dense => Block::Dense(x),
+        BlockKind::Dense => Block::Dense(x.into()),
         BlockKind::Bits => {
             let mut bits = Bits::zeros(rows, cols);
             x.indexed_iter().filter(|(_, x)| !x.is_zero()).for_each(|((i, j), _)| bits.set(i, j));

@@ -40,7 +40,7 @@ impl<T: Real> CountSketch<T> {
         }
     }
 
-    fn dense_product(&mut self, x: &Array2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+    fn dense_product(&mut self, x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         let cols = x.ncols();
         let width = (TILE_BYTES / size_of::<T>() / self.d.max(1)).clamp(32, 4096).min(cols.max(1));
         self.tile.resize(self.d * width, T::zero());
@@ -88,7 +88,7 @@ impl<T: Real> Sketch<T> for CountSketch<T> {
 
     fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         if let Block::Dense(x) = x {
-            return self.dense_product(x, b, out);
+            return self.dense_product(&x.view(), b, out);
         }
         if self.expanded.nrows() != self.column.len() {
             self.expanded = self.order.zeros(self.column.len(), self.k);

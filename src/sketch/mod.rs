@@ -110,7 +110,7 @@ mod tests {
             Array2::from_shape_fn((n, k), |(i, j)| entry(i, j, 4)),
         );
         let whole = u.dot(&v.t()).dot(&v) - m.dot(&v);
-        let x = Block::Dense(m.t().as_standard_layout().into_owned());
+        let x = Block::Dense(m.t().as_standard_layout().into_owned().into());
         for &kind in SketchKind::value_variants() {
             let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
             let (mut sum, mut squares) = (Array2::<f64>::zeros((rows, k)), Array2::<f64>::zeros((rows, k)));
@@ -153,7 +153,7 @@ mod tests {
             let s = (left + right).reversed_axes();
             let expected = x.t().dot(&s).dot(&b);
             let mut out = Order::Components.zeros(cols, k);
-            sketch.product(&Block::Dense(x.clone()), &columns.view(), &mut out.view_mut());
+            sketch.product(&Block::Dense(x.clone().into()), &columns.view(), &mut out.view_mut());
             assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind:?} dense");
 
             let mut by_rows = make::<f64>(kind, n, d, k, Order::Rows);

@@ -331,7 +331,7 @@ mod tests {
         let (n, cols, k, d) = (60, 6, 3, 12);
         let (x, y) = data(n, cols, k);
         let exact = x.t().dot(&y);
-        let block = Block::Dense(x.clone());
+        let block = Block::Dense(x.clone().into());
         let mut all = samplers(&x, d, &[0, n]);
         let mut uniform = make::<f64>(SketchKind::Subsample, n, d, k, Order::Components);
         let (mut b, mut out) = (Order::Components.zeros(d, k), Order::Components.zeros(cols, k));

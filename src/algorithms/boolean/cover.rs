@@ -198,7 +198,7 @@ mod tests {
             let components = Components::new(rounded(&v.view()));
             let signal =
                 Signal { rows: (0..m).map(|i| vec![i as u32]).collect(), tiles: Components::new(rounded(&s.t())) };
-            let x = Ones::new(Block::Dense(a.clone())).unwrap();
+            let x = Ones::new(Block::Dense(a.clone().into())).unwrap();
             let bits = rounded(&u.view()).transposed();
             let found = components.fit(&x, &bits, Some(&signal));
             let r = product(&u, &v);
@@ -222,7 +222,7 @@ mod tests {
             let mut a = product(&u, &v);
             a.zip_mut_with(&random(m, n, 0.1, seed + 5), |a, flip| *a = (*a - flip).abs());
             let components = Components::new(rounded(&v.view()));
-            let x = Ones::new(Block::Dense(a.clone())).unwrap();
+            let x = Ones::new(Block::Dense(a.clone().into())).unwrap();
             let mut bits = Bits::zeros(m, k);
             let counts = components.refit(&x, &mut bits, None);
             assert_eq!(counts, components.fit(&x, &bits, None));
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn other_entries_than_0_and_1_are_refused() {
-        let error = Ones::new(Block::Dense(ndarray::arr2(&[[0.0, 1.0], [2.0, 0.0]]))).err().unwrap();
+        let error = Ones::new(Block::Dense(ndarray::arr2(&[[0.0, 1.0], [2.0, 0.0]]).into())).err().unwrap();
         assert!(error.message.contains("--binarize") && error.exit_code() == 2);
     }
 }

@@ -38,7 +38,7 @@ impl<T: Real> Ones<T> {
                 if x.matrix().data().contains(&T::zero()) {
                     return Ones::new(Block::Bits(to_bits(&x)));
                 }
-                x.matrix().clone()
+                x.matrix().to_owned()
             }
             Block::Bits(x) => {
                 let (rows, cols) = x.shape();

@@ -111,7 +111,7 @@ mod tests {
             let draw = |at, rows| uniform_factor::<f64>(&Stream::new(seed, Purpose::Probe, at), 0..rows, 3, 1.0);
             let (u, v) = (draw(1, 8), draw(2, 70));
             let a = draw(3, 8).dot(&draw(4, 70).t()).mapv(|x| f64::from(u8::from(x > 0.9)));
-            let x = Ones::new(Block::Dense(a.clone())).unwrap();
+            let x = Ones::new(Block::Dense(a.clone().into())).unwrap();
             let errors =
                 |u: &Array2<f64>, v: &Array2<f64>| (&u.dot(&v.t()).mapv(|x| x.min(1.0)) - &a).mapv(f64::abs).sum();
             let at_least = |x: &Array2<f64>, at| x.mapv(|x| f64::from(u8::from(x >= point(at))));

@@ -293,7 +293,7 @@ fn message(
     let mut party = Party {
         index: 0,
         cols: 0..n,
-        block: Private::new(Block::Dense(columns.as_standard_layout().into_owned())),
+        block: Private::new(Block::Dense(columns.as_standard_layout().into_owned().into())),
         v: Private::new(Order::Components.zeros(n, k)),
         rhs: Order::Components.zeros(n, k),
     };

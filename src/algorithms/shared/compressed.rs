@@ -29,7 +29,7 @@ struct Side<T: Real> {
 impl<T: Real> Side<T> {
     fn new(basis: Array2<T>, factor: Array2<T>) -> Self {
         let rhs = Order::Components.zeros(factor.nrows(), factor.ncols());
-        Side { basis: Block::Dense(basis), new: factor.clone(), factor, rhs }
+        Side { basis: Block::Dense(basis.into()), new: factor.clone(), factor, rhs }
     }
 }
 

@@ -141,7 +141,7 @@ impl Stored {
     fn block<T: Real>(&self, rows: usize, cols: usize) -> Result<Block<T>> {
         let (rows, cols) = (self.fewer(rows, cols), cols.max(1));
         let mut block = match self.density {
-            None => Block::Dense(random(rows, cols, Order::Rows, 1)),
+            None => Block::Dense(random(rows, cols, Order::Rows, 1).into()),
             Some(density) => random_sparse(rows, cols, density),
         };
         block.prepare(self.kernel, self.k)?;

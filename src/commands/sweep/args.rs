@@ -4,32 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::method::SweepMethod;
-use crate::algorithms::parameters::{self, Missing};
+use crate::algorithms::parameters;
 use crate::data::{TableOptions, Threshold};
 use crate::driver::settings::Scale;
 use crate::error::{Error, Result};
-
-/// The entries that a sweep can leave out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SweepMissing {
-    None,
-    /// NaN
-    Nan,
-    /// Zeros: only stored entries count
-    ZeroUnobserved,
-}
-
-impl From<SweepMissing> for Missing {
-    fn from(missing: SweepMissing) -> Missing {
-        match missing {
-            SweepMissing::None => Missing::None,
-            SweepMissing::Nan => Missing::Nan,
-            SweepMissing::ZeroUnobserved => Missing::ZeroUnobserved,
-        }
-    }
-}
+use crate::model_selection::{SweepMethod, SweepMissing};
 
 /// `fednmf sweep`.
 #[derive(Debug, Args)]

@@ -3,26 +3,22 @@
 //! a sweep that was stopped continues where it was, and several jobs may share a directory.
 
 mod args;
-mod choice;
 mod consensus;
-mod method;
 mod runs;
-mod stability;
 mod summary;
 
 use std::path::Path;
 
 pub use self::args::SweepArgs;
-use self::choice::{Point, choose};
 use self::runs::{Sweep, Task};
 use self::summary::Summary;
-use crate::algorithms::shared::grid;
-use crate::comm::{CONTROL, Communicator, Parties};
+use crate::comm::{CONTROL, Communicator};
 use crate::data;
-use crate::data::{Layout, Loaded, PartySplit};
+use crate::data::{Layout, Loaded};
 use crate::driver::metadata;
 use crate::driver::missing::warning_without_nan;
 use crate::error::{EXIT_DONE, Error, Result};
+use crate::model_selection::{Point, check_sizes, choose, layout};
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::targets;
@@ -160,18 +156,9 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
     progress.warnings(&input.header().warnings);
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     sweep.sparse = sparse;
-    if let Some(k) = sweep.ks.iter().find(|&&k| k > m.min(n)) {
-        return Err(Error::input(format!(
-            "--k: {k} components are more than the {m} x {n} matrix has rows or columns"
-        )));
-    }
+    check_sizes(&sweep.ks, (m, n)).map_err(|e| e.at("--k"))?;
     sweep.methods = sweep.args.algo.configure(&sweep.ks, (m, n, sparse), &sweep.left_out);
-    let partition = sweep.method(sweep.ks[0]).description().partition;
-    let plan = if sweep.left_out.any() {
-        Layout::RowsAndColumns { ranks: group.size() }
-    } else {
-        grid::plan(partition, (m, n), group.size(), Parties { count: 1, ranks: 1 }, PartySplit::Even, None)
-    };
+    let plan = layout(sweep.method(sweep.ks[0]), &sweep.left_out, (m, n), group);
     let loaded = input.load::<f64>(&plan, group, &mut |part| progress.loading(part))?;
     if sweep.input.allow_nan
         && let Some(warning) = warning_without_nan(loaded.blocks.first(), group)

@@ -7,30 +7,20 @@ use std::sync::Arc;
 use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
-use super::args::{SweepArgs, SweepMissing, numbers};
-use super::choice::Point;
-use super::stability::stability;
-use crate::algorithms::Problem;
-use crate::algorithms::method::{ConfiguredMethod, Precision};
+use super::args::{SweepArgs, numbers};
+use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::shared::missing::MissingArgs;
-use crate::comm::{Communicator, Parties};
+use crate::comm::Communicator;
 use crate::data::names::Names;
 use crate::data::{self, InputSpec, Loaded};
 use crate::driver::missing::HELD_OUT_OF_SPARSE;
 use crate::driver::settings::Scale;
-use crate::driver::{Checkpointer, Driver, FactorScale, Limits, Trajectory, arrange};
 use crate::error::{Error, Result};
-use crate::linalg::ProductKernel;
-use crate::metrics::Measure;
+use crate::model_selection::{Errors, Point, SweepMissing, Trial, point};
 use crate::output::matrices;
 use crate::output::matrices::Annotations;
 use crate::output::matrices::Stored;
-use crate::output::progress::Progress;
-use crate::output::trace::Trace;
 use crate::state::OwnedPiece;
-
-/// Iterations between two evaluations.
-const EVAL_EVERY: usize = 10;
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,55 +176,20 @@ impl Sweep<'_> {
     /// # Errors
     /// If the run fails, or its file cannot be written.
     pub fn run(&self, task: Task, loaded: &Loaded<f64>, group: &Communicator) -> Result<()> {
-        let problem = Problem {
-            data: loaded.copy(),
+        let trial = Trial {
+            method: self.method(task.k),
             k: task.k,
             seed: self.args.seed + task.run as u64,
-            kernel: ProductKernel::Native.into(),
-            parties: Parties { count: group.size(), ranks: group.size() },
             max_iters: self.args.max_iters,
-            initial: None,
-            missing: None,
-            resuming: false,
-            carry_on: false,
-            comm: group.clone(),
+            tol: self.args.tol,
         };
-        let mut driver = Driver {
-            view: None,
-            comm: group.clone(),
-            algorithm: group.agree_on_error(f64::build(self.method(task.k), problem))?,
-            trajectory: Trajectory::default(),
-            limits: Limits {
-                max_iters: self.args.max_iters,
-                tol: Some(self.args.tol),
-                target_error: None,
-                time_limit: None,
-                eval_every: EVAL_EVERY,
-            },
-            leading: Measure::RelativeError,
-            signals: None,
-            trace: Trace::default(),
-            progress: Progress::new(false, None),
-            checkpointer: Checkpointer::none(group),
-        };
-        driver.iterate()?;
-        let Driver { algorithm, trajectory, .. } = driver;
-        let statistics = &loaded.statistics;
-        let mut all = self.identity(task, statistics.checksum);
-        if !self.left_out.any() {
-            let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
-            all.insert(
-                "rmse".into(),
-                json!(trajectory.error().unwrap_or(f64::NAN) * (statistics.norm2 / entries).sqrt()),
-            );
-        }
-        all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+        let found = trial.run(loaded, &self.left_out, None, group)?;
+        let mut all = self.identity(task, loaded.statistics.checksum);
+        all.extend(found.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
         all.extend(self.prepared(loaded));
-        all.insert("iterations".into(), trajectory.iteration.into());
+        all.insert("iterations".into(), found.iterations.into());
         all.insert("input".into(), self.args.input.clone().into());
-        let found = algorithm.factors();
-        let arranged = arrange(group, FactorScale::UnitV, &found);
-        let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+        let factors: Vec<_> = found.factors.iter().map(OwnedPiece::view).collect();
         matrices::write_factors(group, &self.file(task), &factors, &all, &self.annotations())
     }
 
@@ -257,26 +212,15 @@ impl Sweep<'_> {
     /// # Errors
     /// If a file is gone, cannot be read, or belongs to another sweep.
     pub fn point(&self, k: usize, checksum: u64) -> Result<Point> {
-        let (mut seen, mut held, mut divergences) = (Vec::new(), Vec::new(), Vec::new());
-        for run in 0..self.args.runs {
+        let errors = |run| -> Result<Errors> {
             let task = Task { k, run };
             let Some(found) = self.done(task, checksum)? else {
                 return Err(Error::failed(format!("{}: is no longer there", self.file(task).display())));
             };
-            let value = |name: &str| found.get(name).and_then(Value::as_f64);
-            seen.extend(value("rmse"));
-            held.extend(value("heldout_rmse"));
-            divergences.extend(value("kl_divergence"));
-        }
-        let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
-        let heldout = (!held.is_empty()).then(|| {
-            let (mean, n) = (mean(&held), held.len() as f64);
-            let squares: f64 = held.iter().map(|x| (x - mean).powi(2)).sum();
-            (mean, if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
-        });
-        let divergence = (!divergences.is_empty()).then(|| mean(&divergences));
-        let stability = stability(&self.components(k)?);
-        Ok(Point { k, runs: self.args.runs, rmse: mean(&seen), divergence, heldout, stability })
+            Ok(Errors::named(|name| found.get(name).and_then(Value::as_f64)))
+        };
+        let errors = (0..self.args.runs).map(errors).collect::<Result<Vec<Errors>>>()?;
+        Ok(point(k, &errors, &self.components(k)?))
     }
 }
 

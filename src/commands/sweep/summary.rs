@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::args::SweepMissing;
-use super::choice::{Choice, Point, STABLE};
-use super::consensus::{Component, Consensus};
+use super::consensus::Consensus;
 use super::runs::Sweep;
 use crate::driver::settings::Scale;
 use crate::error::{Error, Result};
+use crate::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
 use crate::output::stdout::{print, print_line};
 use crate::report;
 

@@ -1,16 +1,15 @@
 //! Builds the block of a tile from entries in any order. A sparse block is built in the memory that received the entries.
 
 use ndarray::Array2;
-use sprs::CsMatI;
 
 use crate::data::layout::Tile;
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Csr, Order, Real, large_pages};
+use crate::linalg::{Block, Csr, CsrMatrix, Dense, Order, Real, large_pages};
 
 /// A block of this rank, as long as its values can be changed.
 pub enum LocalBlock<T: Real> {
-    Dense(Array2<T>),
-    Sparse(CsMatI<T, i32, usize>),
+    Dense(Dense<T>),
+    Sparse(CsrMatrix<T>),
 }
 
 impl<T: Real> LocalBlock<T> {
@@ -47,7 +46,8 @@ impl<T: Real> LocalBlock<T> {
         match self {
             LocalBlock::Sparse(x) if x.data().iter().any(|v| *v == T::zero()) => {
                 let (shape, mut indptr) = (x.shape(), x.indptr().raw_storage().to_vec());
-                let (_, mut indices, mut values) = x.into_raw_storage();
+                let (_, indices, values) = x.into_raw_storage();
+                let (mut indices, mut values) = (indices.into_vec(), values.into_vec());
                 let (mut from, mut to) = (0, 0);
                 for end in &mut indptr[1..] {
                     while from < *end {
@@ -61,7 +61,7 @@ impl<T: Real> LocalBlock<T> {
                 }
                 indices.truncate(to);
                 values.truncate(to);
-                LocalBlock::Sparse(CsMatI::new(shape, indptr, indices, values))
+                LocalBlock::Sparse(CsrMatrix::new(shape, indptr, indices.into(), values.into()))
             }
             other => other,
         }
@@ -71,7 +71,7 @@ impl<T: Real> LocalBlock<T> {
     pub fn finish(self) -> Block<T> {
         match self {
             LocalBlock::Dense(x) => Block::Dense(x),
-            LocalBlock::Sparse(x) => Block::Sparse(Csr::new(x)),
+            LocalBlock::Sparse(x) => Block::Sparse(Csr::from_rows(x)),
         }
     }
 }
@@ -129,13 +129,13 @@ impl<T: Real> TileBuilder<T> {
     /// If the arrays do not form a matrix, which would be a bug.
     pub fn finish(self) -> Result<(LocalBlock<T>, u64)> {
         let (rows, mut cols, mut values) = match self.storage {
-            Storage::Dense(x) => return Ok((LocalBlock::Dense(x), 0)),
+            Storage::Dense(x) => return Ok((LocalBlock::Dense(x.into()), 0)),
             Storage::Sparse { rows, cols, values } => (rows, cols, values),
         };
         let shape = self.tile.stored_shape();
         let mut indptr = into_rows(rows, &mut cols, &mut values, shape.0);
         let duplicates = sort_rows(&mut indptr, &mut cols, &mut values);
-        let matrix = CsMatI::try_new(shape, indptr, cols, values)
+        let matrix = CsrMatrix::try_new(shape, indptr, cols.into(), values.into())
             .map_err(|(_, _, _, e)| Error::failed(format!("a sparse block of the input: {e}")))?;
         Ok((LocalBlock::Sparse(matrix), duplicates))
     }

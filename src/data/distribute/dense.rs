@@ -184,7 +184,7 @@ pub fn exchange<'a, T: Real>(
         }
     }
     comm.agree_on_error(result)?;
-    Ok(blocks.into_iter().map(LocalBlock::Dense).collect())
+    Ok(blocks.into_iter().map(|block| LocalBlock::Dense(block.into())).collect())
 }
 
 /// A rectangle of the matrix whose entries are in a buffer, line by line.

@@ -95,5 +95,5 @@ fn dense<T: Real>(
         }
         progress(((step + 1) * STEP).min(rows) as f64 / rows as f64);
     }
-    Ok(LocalBlock::Dense(block))
+    Ok(LocalBlock::Dense(block.into()))
 }

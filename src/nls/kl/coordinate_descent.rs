@@ -246,7 +246,7 @@ mod tests {
         let (m, y) = (counts(), random(3, 37, 4));
         let (flat, sums) = parts(&y);
         let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
-        for block in [Block::Dense(m.clone()), sparse] {
+        for block in [Block::Dense(m.clone().into()), sparse] {
             // Starts far above the root pass it in a Newton step.
             for (penalty, scale) in
                 PENALTIES.into_iter().flat_map(|penalty| [0.01, 1.0, 1e3].map(|scale| (penalty, scale)))
@@ -280,14 +280,14 @@ mod tests {
     fn a_projection_is_the_minimum() {
         let (m, y) = (counts(), random(3, 37, 4));
         for penalty in PENALTIES {
-            let x = project(&Block::Dense(m.clone()), &y.view(), penalty);
+            let x = project(&Block::Dense(m.clone().into()), &y.view(), penalty);
             check_stationary(&m, &x, &y, penalty);
             assert!(x.row(14).iter().all(|x| *x == 0.0), "a row of zeros has none");
         }
         // A planted U comes back.
         let planted = random(5, 9, 4);
         let exact = planted.dot(&y.t());
-        let found = project(&Block::Dense(exact), &y.view(), Penalty::NONE);
+        let found = project(&Block::Dense(exact.into()), &y.view(), Penalty::NONE);
         assert!((&found - &planted).iter().all(|e| e.abs() < 1e-8));
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let (flat, sums) = parts(&y);
         let mut x = Array2::zeros((1, 2));
         let row = x.as_slice_mut().unwrap();
-        KlSweeps::new(2, 300).update((&Block::Dense(m.clone()), 0), fixed(&flat, &sums), row, Penalty::NONE);
+        KlSweeps::new(2, 300).update((&Block::Dense(m.clone().into()), 0), fixed(&flat, &sums), row, Penalty::NONE);
         check_stationary(&m, &x, &y, Penalty::NONE);
     }
 }

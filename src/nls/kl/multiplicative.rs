@@ -81,7 +81,7 @@ mod tests {
             m.iter().zip(&fit).map(one).sum::<f64>()
         };
         let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
-        for block in [Block::Dense(m.clone()), sparse] {
+        for block in [Block::Dense(m.clone().into()), sparse] {
             let start = random(2, 15, 4);
             let mut x = start.clone();
             update(&block, &mut x, &y, Penalty::NONE);

@@ -248,7 +248,7 @@ mod tests {
         let x = Array2::from_shape_fn((9, 2), |(i, j)| ((i * 2 + j) as f64 * 0.7).sin().abs());
         let z = Array2::from_shape_fn((9, 4), |(i, j)| ((i + 3 * j) as f64 * 1.3).cos());
         let penalties = Penalties { mu: 1.0, eta: 1.0, g_max: 0.0 };
-        let mut agent = Agent::new(0, Block::Dense(z.clone()), 2, penalties, 0);
+        let mut agent = Agent::new(0, Block::Dense(z.clone().into()), 2, penalties, 0);
         agent.x.x.assign(&x);
         agent.estimate_y(4000, 0.0).unwrap();
         let y = &agent.y.x;

@@ -102,7 +102,7 @@ pub fn kept<T: Real>(block: Block<T>, keep: impl Fn(usize, u32, T) -> bool) -> B
                     }
                 }
             }
-            Block::Sparse(Csr::new(matrix))
+            Block::Sparse(Csr::from_rows(matrix))
         }
         bits => bits,
     }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn observed_entries_are_those_not_taken_out() {
-        let block = Block::Dense(array![[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]]);
+        let block = Block::Dense(array![[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]].into());
         let gone = Lists::of_places(2, vec![(1, 1), (0, 2), (1, 0), (1, 1)]);
         assert_eq!((gone.row(0).0, gone.row(1).0, gone.longest()), (&[2][..], &[0, 1][..], 2));
         let seen = Lists::of_block(&block, &gone);

@@ -157,8 +157,8 @@ mod tests {
         let mut spoiled = m.clone();
         spoiled[[0, 2]] = 50.0;
         spoiled[[1, 0]] = 70.0;
-        let by_nan = Observed::new(Block::Dense(holes), false, std::iter::empty());
-        let by_marks = Observed::new(Block::Dense(spoiled), false, marked.into_iter());
+        let by_nan = Observed::new(Block::Dense(holes.into()), false, std::iter::empty());
+        let by_marks = Observed::new(Block::Dense(spoiled.into()), false, marked.into_iter());
         let stored = sprs::CsMatI::csr_from_dense(m.view(), 0.0);
         let by_zeros = Observed::new(Block::Sparse(Csr::new(stored)), true, std::iter::empty());
         for (observed, count) in

@@ -1,7 +1,7 @@
 //! How similar the components of several runs are: they are matched one to one, and the clusters are scored by
 //! silhouettes, as in NMFk (Alexandrov and Vesselinov 2014).
 
-use ndarray::{Array2, s};
+use ndarray::{Array2, Axis, s};
 
 use crate::algorithms::rows::fnmf::align::Assignment;
 
@@ -37,6 +37,15 @@ pub struct Matched {
     clusters: Vec<usize>,
     runs: usize,
     k: usize,
+}
+
+/// How similar the components of several runs are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Similarities {
+    /// The cosine between each two of them, in the order of the clusters.
+    pub cosines: Array2<f64>,
+    /// The cluster of each.
+    pub clusters: Vec<usize>,
 }
 
 impl Matched {
@@ -78,6 +87,16 @@ impl Matched {
             all[mine].cosine += (1.0 - within) / *runs as f64;
         }
         Some(all)
+    }
+
+    /// The cosines between all components, cluster by cluster.
+    pub fn similarities(&self) -> Similarities {
+        let mut order: Vec<usize> = (0..self.clusters.len()).collect();
+        order.sort_by_key(|&c| self.clusters[c]);
+        Similarities {
+            cosines: self.cosines.select(Axis(0), &order).select(Axis(1), &order),
+            clusters: order.iter().map(|&c| self.clusters[c]).collect(),
+        }
     }
 
     /// The mean of every cluster, normalised (n × k): the components that the runs agree on.
@@ -147,7 +166,6 @@ fn matched(cosines: &Array2<f64>, runs: usize, k: usize) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::random::{Purpose, Stream, uniform_factor};
-    use ndarray::Axis;
 
     fn random(seed: u64, n: usize, k: usize) -> Array2<f64> {
         uniform_factor(&Stream::new(seed, Purpose::Probe, 0), 0..n, k, 1.0)
@@ -162,6 +180,16 @@ mod tests {
         let found = stability(&[random(1, 50, 4), random(2, 50, 4), random(3, 50, 4)]).unwrap();
         assert!(found.mean < 0.4, "{found:?}");
         assert_eq!(stability(&[v]), None);
+    }
+
+    #[test]
+    fn similarities_are_blocks_of_clusters() {
+        let eye = Array2::<f64>::eye(2);
+        let turned = eye.select(Axis(1), &[1, 0]);
+        let found = Matched::new(&[eye, turned]).unwrap().similarities();
+        let same = |a: usize, b: usize| f64::from(u8::from(a / 2 == b / 2));
+        assert_eq!(found.cosines, Array2::from_shape_fn((4, 4), |(a, b)| same(a, b)));
+        assert_eq!(found.clusters, [0, 0, 1, 1]);
     }
 
     #[test]

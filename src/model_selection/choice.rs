@@ -1,6 +1,6 @@
 //! The choice of the number of components, from the error on held-out entries and the stability of the components.
 
-use crate::commands::sweep::stability::Stability;
+use super::stability::Stability;
 
 /// The results for one k.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]

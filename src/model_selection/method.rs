@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use clap::ValueEnum;
+
 use crate::algorithms::centralized::auto::AutoArgs;
 use crate::algorithms::centralized::bpp::BppArgs;
 use crate::algorithms::centralized::dsanls::DsanlsArgs;
@@ -33,10 +35,42 @@ pub enum SweepMethod {
     Dsanls,
 }
 
+/// The entries that a sweep can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SweepMissing {
+    None,
+    /// NaN
+    Nan,
+    /// Zeros: only stored entries count
+    ZeroUnobserved,
+}
+
+impl From<SweepMissing> for Missing {
+    fn from(missing: SweepMissing) -> Missing {
+        match missing {
+            SweepMissing::None => Missing::None,
+            SweepMissing::Nan => Missing::Nan,
+            SweepMissing::ZeroUnobserved => Missing::ZeroUnobserved,
+        }
+    }
+}
+
 /// The share that is held out where a method can and nothing else is asked for.
 const HELD_OUT: f64 = 0.05;
 
 impl SweepMethod {
+    /// The method of this name.
+    ///
+    /// # Errors
+    /// If there is none; the message has those that exist.
+    pub fn from_name(name: &str) -> Result<Self> {
+        SweepMethod::from_str(name, false).map_err(|_| {
+            let names: Vec<&str> = SweepMethod::value_variants().iter().map(|method| method.name()).collect();
+            Error::input(format!("{name:?} is no method of a sweep; they are {}", names.join(", ")))
+        })
+    }
+
     /// As typed.
     fn name(self) -> &'static str {
         match self {
@@ -130,6 +164,9 @@ mod tests {
             assert!(refused.message.contains("--holdout 0.2") && refused.message.contains(method.name()), "{refused}");
             assert!(method.left_out(Missing::Nan, None).is_err_and(|e| e.message.contains("--missing")));
         }
+        let named = SweepMethod::value_variants().iter().map(|method| SweepMethod::from_name(method.name()).unwrap());
+        assert_eq!(named.collect::<Vec<_>>(), SweepMethod::value_variants());
+        assert!(SweepMethod::from_name("nmf").unwrap_err().message.contains("kl-mu"));
     }
 
     #[test]
