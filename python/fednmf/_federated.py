@@ -27,6 +27,10 @@ class Federated:
     stopped_by: str
     #: Those of the last evaluation: rel_error, f1, rmsd.
     measures: dict[str, float]
+    #: What left the parties, by message kind: kind, payload, protection, rounds, bytes.
+    ledger: list[_run.Sent]
+    #: What a party sent to another: sender, receiver, messages, bytes. Only where the parties have neighbours.
+    edges: list[_run.Edge]
 
 
 def federated(
@@ -98,4 +102,6 @@ def federated(
     private: list[dict[str, np.ndarray]] = [{} for _ in parts]
     for name, party, values in run.factors:
         (shared if party is None else private[party])[name] = values
-    return Federated(algo, shared, private, run.n_iter, run.seconds, run.stopped_by, run.measures)
+    return Federated(
+        algo, shared, private, run.n_iter, run.seconds, run.stopped_by, run.measures, run.ledger, run.edges
+    )

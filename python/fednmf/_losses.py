@@ -8,12 +8,18 @@ import numpy as np
 import scipy.sparse as sp
 
 #: Entries of W H that are computed at a time.
-_BLOCK = 4_000_000
+_BLOCK = 1_000_000
 
 
 def _row_blocks(X: Any, k: int):
     rows = max(1, _BLOCK // max(X.shape[1], k))
     return (slice(first, first + rows) for first in range(0, X.shape[0], rows))
+
+
+def _stored_blocks(X: Any):
+    """The stored entries of a sparse matrix in float64, and their places."""
+    slices = (slice(first, first + _BLOCK) for first in range(0, X.nnz, _BLOCK))
+    return ((X.data[some].astype(np.float64), some) for some in slices)
 
 
 def _at_nonzeros(X: Any, W: np.ndarray, H: np.ndarray) -> np.ndarray:
@@ -32,8 +38,12 @@ def frobenius(X: Any, W: np.ndarray, H: np.ndarray) -> float:
     """The Frobenius norm of X - W H."""
     W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
     if sp.issparse(X):
-        squared = float(X.data.astype(np.float64) @ X.data.astype(np.float64))
-        squared += np.vdot(W.T @ W, H @ H.T) - 2 * np.vdot(X @ H.T, W)
+        squared = sum((float(np.vdot(x, x)) for x, _ in _stored_blocks(X)), 0.0)
+        # By blocks, since SciPy widens a matrix in float32 for the product.
+        step = max(1, X.shape[0] * _BLOCK // max(X.nnz, 1))
+        parts = (slice(first, first + step) for first in range(0, X.shape[0], step))
+        cross = sum((float(np.vdot(X[rows] @ H.T, W[rows])) for rows in parts), 0.0)
+        squared += np.vdot(W.T @ W, H @ H.T) - 2 * cross
     else:
         squared = sum((float(np.linalg.norm(X[rows] - W[rows] @ H)) ** 2 for rows in _row_blocks(X, len(H))), 0.0)
     return float(np.sqrt(max(squared, 0.0)))
@@ -45,9 +55,11 @@ def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
     total = float(W.sum(axis=0) @ H.sum(axis=1))
     tiny = np.finfo(np.float64).tiny
     if sp.issparse(X):
-        x = X.data.astype(np.float64)
-        found = np.maximum(_at_nonzeros(X, W, H), tiny)
-        return max(total + float((x * np.log(np.maximum(x, tiny) / found) - x).sum()), 0.0)
+        at_nonzeros = _at_nonzeros(X, W, H)
+        for x, some in _stored_blocks(X):
+            found = np.maximum(at_nonzeros[some], tiny)
+            total += float((x * np.log(np.maximum(x, tiny) / found) - x).sum())
+        return max(total, 0.0)
     for rows in _row_blocks(X, len(H)):
         block = X[rows].astype(np.float64)
         positive = block > 0

@@ -37,8 +37,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     beta_loss : "frobenius" (or 2), "kullback-leibler" (or 1)
         The loss. "kullback-leibler" needs solver "auto" or "mu".
     tol : float
-        Stop when the loss's measure (the relative error, or the divergence, or with penalties the objective) falls by less
-        than `tol / 10` times its first value over 10 iterations. 0: only `max_iter` stops.
+        Stop when the loss's measure (the relative error, or the divergence, or with penalties the objective) falls by
+        less than `tol / 10` times its first value over 10 iterations, the divergence by less than `tol / 100`. 0: only
+        `max_iter` stops.
     max_iter : int
         Largest number of iterations.
     random_state : int, RandomState or None
@@ -127,7 +128,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             k=k,
             random_state=self.random_state,
             max_iter=_run.count("max_iter", self.max_iter),
-            tol=tol / 10,
+            # The divergence is a square, and its first value is often far above the others.
+            tol=tol / (10 if loss == _FROBENIUS else 100),
             options={"init": init if start is None else None, **penalties},
             scale="as-found" if self.init == "custom" else "sorted" if penalties else "balanced",
             n_jobs=self.n_jobs,

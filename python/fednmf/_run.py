@@ -30,6 +30,28 @@ def methods() -> list[Method]:
     return [Method(*entry) for entry in _fednmf.methods()]
 
 
+class Sent(NamedTuple):
+    """Messages of one kind, of all parties together."""
+
+    kind: str
+    #: What they carry ("SharedFactor", "Gram", ...), and how it is protected ("declared": in the clear).
+    payload: str
+    protection: str
+    #: How often the parties sent one.
+    rounds: int
+    #: Bytes that they sent and received.
+    bytes: int
+
+
+class Edge(NamedTuple):
+    """Messages from one party to another, in methods whose parties have neighbours."""
+
+    sender: int
+    receiver: int
+    messages: int
+    bytes: int
+
+
 class Run(NamedTuple):
     """The result of a factorisation."""
 
@@ -39,6 +61,8 @@ class Run(NamedTuple):
     seconds: float
     stopped_by: str
     measures: dict[str, float]
+    ledger: list[Sent]
+    edges: list[Edge]
 
 
 def count(name: str, value: Any) -> int:
@@ -68,6 +92,13 @@ def native(X: Any) -> Any:
         X.eliminate_zeros()
     indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)
     return (X.data, indices, indptr, tuple(X.shape))
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed of the library: a whole number is itself, so that the program gives the same with it."""
+    if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool) and random_state >= 0:
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def arguments(options: Mapping[str, Any]) -> list[str]:
@@ -116,7 +147,15 @@ def factorize(
         "callback": callback,
     }
     factors, about = _fednmf.factorize([native(part) for part in parts], str(parts[0].dtype), settings, start)
-    return Run(factors, about["iterations"], about["seconds"], about["stopped_by"], about["measures"])
+    return Run(
+        factors,
+        about["iterations"],
+        about["seconds"],
+        about["stopped_by"],
+        about["measures"],
+        [Sent(*entry) for entry in about["ledger"]],
+        [Edge(*entry) for entry in about["edges"]],
+    )
 
 
 def project(

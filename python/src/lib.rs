@@ -1,18 +1,22 @@
 //! The native part of the Python package: NumPy arrays and the parts of SciPy's CSR matrices in, factors out. Names,
 //! defaults and checks of Python's side are in `fednmf/*.py`.
 
+mod borrowed;
+
+use borrowed::with_matrices;
 use fednmf::algorithms::description::Partition;
 use fednmf::algorithms::method::Precision;
 use fednmf::algorithms::{Measures, registry};
-use fednmf::data::Matrix;
 use fednmf::error::{Error, ErrorKind};
-use fednmf::library::{self, FactorScale, Factorization, Limits, Observer, Penalty, Task, with_threads};
+use fednmf::library::{
+    self, FactorScale, Factorization, Limits, Observer, Penalty, Point, Search, SearchResult, SweepMethod, Task,
+    with_threads,
+};
 use ndarray::Array2;
-use numpy::{Element, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
+use numpy::{Element, PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use sprs::CsMatI;
+use pyo3::types::PyDict;
 
 /// The message of the library as Python's exception.
 fn raise(error: &Error) -> PyErr {
@@ -20,23 +24,6 @@ fn raise(error: &Error) -> PyErr {
         ErrorKind::Input => PyValueError::new_err(error.message.clone()),
         ErrorKind::Failed => PyRuntimeError::new_err(error.message.clone()),
     }
-}
-
-/// A copy of a two-dimensional array, or of (data, indices, indptr, shape) with int32 indices that ascend in each row and an
-/// int64 indptr.
-fn matrix<T: Element + Precision>(given: &Bound<'_, PyAny>) -> PyResult<Matrix<T>> {
-    let Ok(parts) = given.cast::<PyTuple>() else {
-        return Ok(Matrix::Dense(array(given)?));
-    };
-    type Parts<'py, T> =
-        (PyReadonlyArray1<'py, T>, PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, i64>, (usize, usize));
-    let (data, indices, indptr, shape): Parts<'_, T> = parts.extract()?;
-    let starts = indptr.as_array().iter().map(|&start| usize::try_from(start)).collect::<Result<Vec<_>, _>>();
-    let starts = starts.map_err(|_| PyValueError::new_err("the sparse matrix has a negative index pointer"))?;
-    let (indices, data) = (indices.as_array().to_vec(), data.as_array().to_vec());
-    CsMatI::try_new(shape, starts, indices, data)
-        .map(Matrix::Sparse)
-        .map_err(|(.., e)| PyValueError::new_err(format!("the sparse matrix is not valid: {e}")))
 }
 
 fn array<T: Element + Precision>(given: &Bound<'_, PyAny>) -> PyResult<Array2<T>> {
@@ -83,13 +70,12 @@ fn factorize_in<T: Element + Precision>(
     settings: Settings,
     start: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
 ) -> PyResult<Found> {
-    let parts = parts.iter().map(matrix::<T>).collect::<PyResult<Vec<_>>>()?;
     let start = start.map(|(u, v)| Ok::<_, PyErr>((array::<T>(&u)?, array::<T>(&v)?))).transpose()?;
     let method = library::method(&settings.algo, &settings.options).map_err(|e| raise(&e))?;
     let scale = scale(&settings.scale)?;
     let Settings { k, seed, max_iters, tol, target_error, time_limit, eval_every, threads, callback, .. } = settings;
     let mut raised: Option<PyErr> = None;
-    let found = py.detach(|| {
+    let run = |parts| {
         let observer: Observer<'_> = Box::new(|iteration, measures| {
             let told = Python::attach(|py| observe(py, callback.as_ref(), iteration, measures));
             raised = told.err();
@@ -105,17 +91,22 @@ fn factorize_in<T: Element + Precision>(
             observer: Some(observer),
         };
         with_threads(threads, || library::factorize(parts, task))
-    });
+    };
+    let found = with_matrices::<T, _>(parts, |parts| py.detach(|| run(parts)))?;
     if let Some(raised) = raised {
         return Err(raised);
     }
     let found = found.and_then(|found| found).map_err(|e| raise(&e))?;
-    let Factorization { factors, iterations, seconds, stopped_by, measures } = found;
+    let Factorization { factors, iterations, seconds, stopped_by, measures, ledger, edges } = found;
     let about = PyDict::new(py);
     about.set_item("iterations", iterations)?;
     about.set_item("seconds", seconds)?;
     about.set_item("stopped_by", stopped_by)?;
     about.set_item("measures", dictionary(py, &measures)?)?;
+    let sent = ledger.iter().map(|sent| (sent.kind, &sent.payload, sent.protection, sent.rounds, sent.bytes));
+    about.set_item("ledger", sent.collect::<Vec<_>>())?;
+    let edges = edges.iter().map(|edge| (edge.from, edge.to, edge.messages, edge.bytes));
+    about.set_item("edges", edges.collect::<Vec<_>>())?;
     let arrays = factors.into_iter().map(|factor| {
         let values = PyArray2::from_owned_array(py, factor.values).into_any().unbind();
         (factor.name.to_string(), factor.party, values)
@@ -172,8 +163,10 @@ fn project_in<T: Element + Precision>(
     threads: usize,
 ) -> PyResult<Py<PyAny>> {
     let penalty = Penalty { l1, l2 };
-    let (given, v) = (matrix::<T>(given)?, array::<T>(v)?);
-    let found = py.detach(|| with_threads(threads, || library::project(given, &v.view(), penalty)));
+    let v = array::<T>(v)?;
+    let run = |given| with_threads(threads, || library::project(given, &v.view(), penalty));
+    let found =
+        with_matrices::<T, _>(std::slice::from_ref(given), |mut given| py.detach(|| run(given.swap_remove(0))))?;
     let u = found.and_then(|found| found).map_err(|e| raise(&e))?;
     Ok(PyArray2::from_owned_array(py, u).into_any().unbind())
 }
@@ -195,6 +188,82 @@ fn project(
     }
 }
 
+/// What to try, apart from the matrix.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct SearchSettings {
+    ks: Vec<usize>,
+    runs: usize,
+    method: String,
+    holdout: Option<f64>,
+    max_iters: usize,
+    tol: f64,
+    seed: u64,
+    threads: usize,
+    /// Called with k, the run, the iteration and a dictionary of measures.
+    callback: Option<Py<PyAny>>,
+}
+
+/// Factorises with several numbers of components, as `fednmf sweep` does: (points, similarities by k, choice or None,
+/// consensus or None).
+#[pyfunction]
+fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) -> PyResult<Py<PyDict>> {
+    let SearchSettings { ks, runs, method, holdout, max_iters, tol, seed, threads, callback } = settings;
+    let method = SweepMethod::from_name(&method).map_err(|e| raise(&e))?;
+    let search = Search { ks, runs, method, holdout, max_iters, tol, seed };
+    let mut raised: Option<PyErr> = None;
+    let mut observer = |k: usize, run: usize, iteration: usize, measures: &Measures| {
+        let told = Python::attach(|py| {
+            py.check_signals()?;
+            if let Some(callback) = &callback {
+                callback.call1(py, (k, run, iteration, dictionary(py, measures)?))?;
+            }
+            Ok(())
+        });
+        raised = told.err();
+        raised.is_none()
+    };
+    let mut run = |matrix| with_threads(threads, || library::choose_k(matrix, &search, &mut observer));
+    let given = std::slice::from_ref(given);
+    let found = with_matrices::<f64, _>(given, |mut given| py.detach(|| run(given.swap_remove(0))))?;
+    if let Some(raised) = raised {
+        return Err(raised);
+    }
+    let found = found.and_then(|found| found).map_err(|e| raise(&e))?;
+    search_result(py, found)
+}
+
+fn search_result(py: Python<'_>, found: SearchResult) -> PyResult<Py<PyDict>> {
+    let all = PyDict::new(py);
+    let points = found.points.iter().map(|p| point(py, p)).collect::<PyResult<Vec<_>>>()?;
+    all.set_item("points", points)?;
+    let similarities = found.similarities.into_iter();
+    let similarities = similarities.map(|s| (PyArray2::from_owned_array(py, s.cosines), s.clusters));
+    all.set_item("similarities", similarities.collect::<Vec<_>>())?;
+    all.set_item("choice", found.choice.map(|choice| (choice.k, choice.reasons, choice.warnings)))?;
+    let consensus = found.consensus.map(|consensus| {
+        let table = consensus.components.iter().map(|c| (c.silhouette, c.cosine, c.share)).collect::<Vec<_>>();
+        let (u, v) = (PyArray2::from_owned_array(py, consensus.u), PyArray2::from_owned_array(py, consensus.v));
+        (u, v, consensus.rmse, table)
+    });
+    all.set_item("consensus", consensus)?;
+    Ok(all.unbind())
+}
+
+/// The results for one k; what is not known is None.
+fn point<'py>(py: Python<'py>, point: &Point) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    all.set_item("k", point.k)?;
+    all.set_item("rmse", point.rmse)?;
+    all.set_item("divergence", point.divergence)?;
+    all.set_item("heldout", point.heldout.map(|(mean, _)| mean))?;
+    all.set_item("heldout_se", point.heldout.map(|(_, deviation)| deviation))?;
+    all.set_item("silhouette", point.stability.map(|s| s.mean))?;
+    all.set_item("least_silhouette", point.stability.map(|s| s.least))?;
+    all.set_item("cosine", point.stability.map(|s| s.cosine))?;
+    Ok(all)
+}
+
 /// Name, summary, and whose blocks the parties have: "rows", "columns", or None where a method has no parties.
 #[pyfunction]
 fn methods() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
@@ -211,5 +280,6 @@ fn _fednmf(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(factorize, module)?)?;
     module.add_function(wrap_pyfunction!(project, module)?)?;
+    module.add_function(wrap_pyfunction!(choose_k, module)?)?;
     module.add_function(wrap_pyfunction!(methods, module)?)
 }

@@ -33,6 +33,30 @@ def test_private_columns(planted, options):
     assert found.measures["rel_error"] == pytest.approx(error / np.linalg.norm(planted), rel=1e-3)
 
 
+def test_the_ledger_has_the_bytes_of_the_formula(planted):
+    parts = [planted[:, :10], planted[:, 10:]]
+    some = {"n_components": 3, "algo": "secure-hals", "random_state": 0, "eval_every": 0}
+    runs = [fednmf.federated(parts, max_iter=n, **some) for n in (10, 20)]
+    # Of each of ten iterations: both parties send and receive M V (60 x 3) and V'V (3 x 3) once.
+    of = [{sent.payload: sent for sent in run.ledger if sent.payload in ("Product", "Gram")} for run in runs]
+    for payload, numbers in (("Product", 60 * 3), ("Gram", 3 * 3)):
+        short, long = (ledger[payload] for ledger in of)
+        assert long.rounds - short.rounds == 10 and short.protection == "declared"
+        assert (long.bytes - short.bytes) % (10 * 2 * numbers * 8) == 0 < long.bytes - short.bytes
+    masked = fednmf.federated(parts, max_iter=10, secure_sum=True, **some).ledger
+    assert any(sent.protection == "masked" and sent.payload == "Masked" for sent in masked)
+    assert not any(sent.payload in ("Product", "Gram") for sent in masked)
+
+
+def test_neighbours_have_edges(planted):
+    parts = np.array_split(planted, 4, axis=1)
+    found = fednmf.federated(parts, n_components=2, algo="ppdnmf", max_iter=2, random_state=0, plain=True)
+    assert found.edges and all(edge.sender != edge.receiver and edge.bytes > 0 for edge in found.edges)
+    pairs = {(edge.sender, edge.receiver) for edge in found.edges}
+    assert pairs == {(receiver, sender) for sender, receiver in pairs}
+    assert not fednmf.federated(parts, n_components=2, algo="secure-hals", max_iter=2).edges
+
+
 METHODS = [method for method in fednmf.methods() if method.parties]
 
 

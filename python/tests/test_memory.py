@@ -1,0 +1,77 @@
+"""Which matrices are taken without a copy: the peak of the process's memory during a fit, in units of the matrix."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc")
+
+SCRIPT = """
+import json, sys, warnings
+import numpy as np, scipy.sparse as sp
+import fednmf
+
+warnings.simplefilter("ignore")
+
+def now(field):
+    line = next(line for line in open("/proc/self/status") if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+def size(X):
+    return X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes
+
+form, dtype, what = sys.argv[1:]
+rng = np.random.default_rng(0)
+if form in ("csr", "csc"):
+    make = {"csr": sp.csr_matrix, "csc": sp.csc_matrix}[form]
+    columns = np.sort(rng.integers(0, 40_000, (2000, 5000), dtype=np.int32), axis=1)
+    starts = np.arange(0, columns.size + 1, 5000)
+    X = sp.csr_matrix((np.ones(columns.size, dtype), columns.ravel(), starts), (2000, 40_000))
+    X.sum_duplicates()
+    X = make(X)
+else:
+    X = np.ones((3000, 5000), dtype=dtype, order="C" if form == "C" else "F")
+    X[::2, ::3] = 2
+run = {
+    "cd": lambda X: fednmf.NMF(3, solver="cd", init="random", max_iter=2, tol=0).fit(X),
+    "kl": lambda X: fednmf.NMF(3, beta_loss=1, init="random", max_iter=2, tol=0).fit(X),
+    "transform": lambda X: model.transform(X),
+}[what]
+small = X[:50].copy() if form != "F" else np.asfortranarray(X[:50])
+model = fednmf.NMF(3, solver="cd", init="random", max_iter=2, tol=0).fit(small)
+if what != "transform":
+    run(small)
+open("/proc/self/clear_refs", "w").write("5")
+before = now("VmRSS:")
+run(X)
+print((now("VmHWM:") - before) / size(X))
+"""
+
+
+def peak(*words):
+    # Not where the sources are: they would be imported.
+    folder = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("form", ["C", "csr"])
+@pytest.mark.parametrize("what", ["cd", "transform"])
+def test_rows_are_not_copied(form, dtype, what):
+    # Checks of a sparse matrix, and errors by blocks of rows, need some.
+    assert peak(form, dtype, what) < 0.5
+
+
+@pytest.mark.parametrize("form", ["F", "csc"])
+def test_columns_are_copied_once(form):
+    assert 0.7 < peak(form, "float64", "cd") < 1.6
+
+
+@pytest.mark.parametrize("form", ["C", "F"])
+def test_the_divergence_has_copies_by_rows_and_by_columns(form):
+    assert 1.5 < peak(form, "float64", "kl") < 3.4
