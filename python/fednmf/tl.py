@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Optional
 
 import numpy as np
 
+from ._choose_k import Callback, KChoice
+from ._choose_k import choose_k as _choose_k
+from ._cnmf import Programs, cnmf
 from ._nmf import NMF
+
+__all__ = ["KChoice", "Programs", "choose_k", "cnmf", "nmf", "project"]
 
 
 def nmf(
@@ -46,16 +52,9 @@ def nmf(
         If the layer or the column does not exist, or NMF refuses the matrix or a parameter.
     """
     adata = adata.copy() if copy else adata
-    if use_highly_variable is None:
-        use_highly_variable = "highly_variable" in adata.var
-    if use_highly_variable and "highly_variable" not in adata.var:
-        raise ValueError("use_highly_variable=True, but adata.var has no 'highly_variable': find them first")
-    used = np.asarray(adata.var["highly_variable"], dtype=bool) if use_highly_variable else np.ones(adata.n_vars, bool)
-    if not used.any():
-        raise ValueError("no gene is marked in adata.var['highly_variable']")
-    X = _matrix(adata, layer)
+    X, used, use_highly_variable = _chosen(adata, layer, use_highly_variable)
     model = NMF(n_components, random_state=random_state, **params)
-    cells = model.fit_transform(X if used.all() else X[:, used])
+    cells = model.fit_transform(X)
     genes = np.zeros((adata.n_vars, model.n_components_), dtype=model.components_.dtype)
     genes[used] = model.components_.T
     adata.obsm["X_nmf"] = cells
@@ -64,7 +63,7 @@ def nmf(
         "params": {
             "n_components": model.n_components_,
             "layer": "X" if layer is None else layer,
-            "use_highly_variable": bool(use_highly_variable),
+            "use_highly_variable": use_highly_variable,
             "solver": model.solver,
             "beta_loss": model._checked_loss(),
         },
@@ -101,6 +100,95 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     model.components_ = np.ascontiguousarray(components[used].T)
     model.n_components_, model.n_features_in_ = components.shape[1], int(used.sum())
     adata.obsm["X_nmf"] = model.transform(_matrix(adata, layer)[:, where])
+
+
+def choose_k(
+    data: Any,
+    ks: Iterable[int],
+    n_runs: int = 10,
+    layer: Optional[str] = None,
+    use_highly_variable: Optional[bool] = None,
+    *,
+    method: str = "hals",
+    holdout: Optional[float] = None,
+    max_iter: int = 200,
+    tol: float = 1e-4,
+    random_state: Any = 0,
+    n_jobs: Optional[int] = None,
+    callback: Optional[Callback] = None,
+) -> KChoice:
+    """Tries several numbers of components, each from several starts with other entries held out, and recommends one.
+
+    The numbers are those of ``fednmf sweep`` for the same matrix, method and seed. The arithmetic is float64.
+
+    Parameters
+    ----------
+    data : AnnData, array or sparse matrix
+        Samples x features.
+    ks : iterable of int
+        Numbers of components: range(2, 20), [5, 10, 20].
+    n_runs : int
+        Runs for each.
+    layer, use_highly_variable
+        As in `nmf`, for AnnData.
+    method : "hals", "mu", "auto", "bpp", "kl-mu", "kl-cd" or "dsanls"
+        The first three can hold entries out. For "kl-mu" and "kl-cd" the error is the Kullback-Leibler divergence.
+    holdout : float or None
+        Share of the entries that a run does not see; None: 0.05 where the method can hold entries out, else 0. With 0
+        each run is faster, and stability and error decide.
+    max_iter, tol
+        A run ends after `max_iter` iterations, or when in ten its error falls by less than `tol` times the first one.
+    random_state : int, RandomState or None
+        A whole number is the seed of the first run, and the next ones count on.
+    callback : callable or None
+        Called with k, the run, the iteration and the last measures about four times a second; an exception ends the
+        search.
+
+    Returns
+    -------
+    KChoice
+        `table`, `recommended`, `reasons`, `warnings`, `consensus` (factors of the recommended number) and
+        `similarities`; `fednmf.pl` plots them. For AnnData table and recommendation are in ``uns["nmf_choose_k"]`` too.
+
+    Raises
+    ------
+    ValueError
+        If a number of components is larger than the matrix, an option is wrong, or entries are negative or not finite.
+    """
+    annotated = hasattr(data, "obsm")
+    if not annotated and (layer is not None or use_highly_variable is not None):
+        raise ValueError("layer and use_highly_variable are for AnnData, not for a matrix")
+    found = _choose_k(
+        _chosen(data, layer, use_highly_variable)[0] if annotated else data,
+        ks,
+        n_runs,
+        method=method,
+        holdout=holdout,
+        max_iter=max_iter,
+        tol=tol,
+        random_state=random_state,
+        n_jobs=n_jobs,
+        callback=callback,
+    )
+    if annotated:
+        stored: dict[str, Any] = {"table": {name: found.column(name) for name in found.table}}
+        if found.recommended is not None:
+            stored["recommended"] = found.recommended
+        data.uns["nmf_choose_k"] = stored
+    return found
+
+
+def _chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]) -> tuple[Any, np.ndarray, bool]:
+    """The matrix of the genes to use, which these are, and whether they are the highly variable ones."""
+    if use_highly_variable is None:
+        use_highly_variable = "highly_variable" in adata.var
+    if use_highly_variable and "highly_variable" not in adata.var:
+        raise ValueError("use_highly_variable=True, but adata.var has no 'highly_variable': find them first")
+    used = np.asarray(adata.var["highly_variable"], dtype=bool) if use_highly_variable else np.ones(adata.n_vars, bool)
+    if not used.any():
+        raise ValueError("no gene is marked in adata.var['highly_variable']")
+    X = _matrix(adata, layer)
+    return X if used.all() else X[:, used], used, bool(use_highly_variable)
 
 
 def _matrix(adata: Any, layer: Optional[str]) -> Any:

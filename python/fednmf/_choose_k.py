@@ -1,0 +1,134 @@
+"""The number of components: several runs for each, by error on held-out entries and stability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.utils import check_array
+
+from . import _fednmf, _run
+
+#: Called with k, the run, the iteration and the last measures.
+Callback = Callable[[int, int, int, dict[str, float]], Any]
+
+_COLUMNS = ("k", "rmse", "divergence", "heldout", "heldout_se", "silhouette", "least_silhouette", "cosine")
+
+
+@dataclass
+class Consensus:
+    """What the runs with one k agree on: the mean of each component over the runs, and W fitted to it exactly."""
+
+    #: n_samples x k.
+    W: np.ndarray
+    #: k x n_features; each row has norm 1.
+    H: np.ndarray
+    #: Root mean squared error of W H.
+    rmse: float
+    #: Of each component: how well the runs agree on it (None with a single run).
+    silhouette: Optional[np.ndarray]
+    cosine: Optional[np.ndarray]
+    #: Of each component: its share of the norms of all terms.
+    share: np.ndarray
+
+
+class Similarities(NamedTuple):
+    """How similar the components of all runs with one k are."""
+
+    #: The cosine of each two, cluster by cluster (runs * k x runs * k).
+    cosines: np.ndarray
+    #: The cluster of each, from 0.
+    clusters: np.ndarray
+
+
+@dataclass
+class KChoice:
+    """The result of `choose_k`."""
+
+    #: A pandas.DataFrame with a row for each k, or without pandas a dictionary of arrays: mean errors over the runs,
+    #: and the stability of the components. NaN: not known.
+    table: Any
+    #: None if nothing supports a choice.
+    recommended: Optional[int]
+    reasons: list[str]
+    #: Why to try other numbers of components.
+    warnings: list[str]
+    #: Of the runs with the recommended number.
+    consensus: Optional[Consensus]
+    similarities: dict[int, Similarities]
+
+    def column(self, name: str) -> np.ndarray:
+        """A column of the table as an array."""
+        return np.asarray(self.table[name])
+
+
+def choose_k(
+    X: Any,
+    ks: Iterable[int],
+    n_runs: int,
+    *,
+    method: str,
+    holdout: Optional[float],
+    max_iter: int,
+    tol: float,
+    random_state: Any,
+    n_jobs: Optional[int],
+    callback: Optional[Callback],
+) -> KChoice:
+    """See `fednmf.tl.choose_k`; X is a matrix."""
+    X = check_array(X, accept_sparse="csr", dtype=np.float64)
+    checked = sorted({_run.count("ks", k) for k in ks})
+    if not checked:
+        raise ValueError("ks is empty: there must be a number of components to try")
+    found = _fednmf.choose_k(
+        _run.native(X),
+        {
+            "ks": checked,
+            "runs": _run.count("n_runs", n_runs),
+            "method": method,
+            "holdout": None if holdout is None else _share(holdout),
+            "max_iters": _run.count("max_iter", max_iter),
+            "tol": _run.at_least_zero("tol", tol),
+            "seed": _run.seed_of(random_state),
+            "threads": effective_n_jobs(n_jobs),
+            "callback": callback,
+        },
+    )
+    similarities = {
+        k: Similarities(cosines, np.asarray(clusters)) for k, (cosines, clusters) in zip(checked, found["similarities"])
+    }
+    k, reasons, warnings = found["choice"] or (None, ["nothing was held out, and no k is stable"], [])
+    consensus = found["consensus"] and _consensus(*found["consensus"])
+    return KChoice(_table(found["points"]), k, reasons, warnings, consensus, similarities)
+
+
+def _share(holdout: Any) -> float:
+    share = _run.at_least_zero("holdout", holdout)
+    if share > 0.9:
+        raise ValueError(f"holdout={holdout!r}: must be a number from 0 to 0.9")
+    return share
+
+
+def _table(points: list[dict[str, Any]]) -> Any:
+    columns = {name: np.array([np.nan if p[name] is None else p[name] for p in points]) for name in _COLUMNS}
+    try:
+        import pandas as pd
+    except ImportError:
+        return columns
+    return pd.DataFrame(columns)
+
+
+def _consensus(u: np.ndarray, v: np.ndarray, rmse: float, components: list[tuple]) -> Consensus:
+    silhouette, cosine, share = zip(*components)
+    known = silhouette[0] is not None
+    return Consensus(
+        W=np.ascontiguousarray(u),
+        H=np.ascontiguousarray(v.T),
+        rmse=rmse,
+        silhouette=np.array(silhouette) if known else None,
+        cosine=np.array(cosine) if known else None,
+        share=np.array(share),
+    )

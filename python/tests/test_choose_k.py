@@ -1,0 +1,183 @@
+"""fednmf.tl.choose_k: the answer on a matrix with known components, and the numbers of the program."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import fednmf
+from fednmf.tl import choose_k
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    rng = np.random.default_rng(3)
+    W, H = np.kron(np.eye(4), np.ones((25, 1))), np.kron(np.eye(4), np.ones((1, 15)))
+    return np.maximum((W * rng.random(W.shape)) @ (H * rng.random(H.shape)) + 0.05 * rng.normal(size=(100, 60)), 0)
+
+
+@pytest.fixture(scope="module")
+def found(blocks):
+    return choose_k(blocks, range(2, 8), 4)
+
+
+def test_the_planted_number_is_recommended(blocks, found):
+    assert found.recommended == 4 and found.reasons and not found.warnings
+    stability = dict(zip(found.column("k"), found.column("silhouette")))
+    assert stability[4] > 0.95 > stability[7]
+    assert (np.diff(found.column("rmse")) < 0).all()
+    heldout = dict(zip(found.column("k"), found.column("heldout")))
+    assert heldout[4] < 0.7 * heldout[3]
+    consensus = found.consensus
+    error = np.sqrt(np.mean((blocks - consensus.W @ consensus.H) ** 2))
+    assert consensus.rmse == pytest.approx(error, rel=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(consensus.H, axis=1), 1)
+    assert consensus.share.sum() == pytest.approx(1) and (np.diff(consensus.share) <= 1e-9).all()
+
+
+def test_similarities_are_cosines_by_cluster(found):
+    cosines, clusters = found.similarities[4]
+    assert cosines.shape == (16, 16) and clusters.tolist() == np.repeat(np.arange(4), 4).tolist()
+    same = clusters[:, None] == clusters
+    assert cosines[same].min() > 0.95 > cosines[~same].max()
+
+
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, np.asfortranarray, np.float32])
+def test_the_form_of_the_matrix_does_not_matter(blocks, form):
+    # Entries are held out by their number, which is another one in a sparse matrix.
+    some = [choose_k(X, [3, 4], 3, holdout=0) for X in (blocks.astype(np.float32), form(blocks.astype(np.float32)))]
+    assert some[0].recommended == some[1].recommended == 4
+    np.testing.assert_allclose(some[0].column("rmse"), some[1].column("rmse"), rtol=1e-6)
+
+
+def program():
+    return shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
+
+
+@pytest.mark.skipif(program() is None, reason="no program fednmf on the PATH")
+@pytest.mark.parametrize("words", [[], ["--holdout=0"], ["--algo=kl-mu"], ["--algo=mu", "--seed=5", "--max-iters=30"]])
+@pytest.mark.parametrize("form", ["npy", "npz"])
+def test_the_numbers_are_those_of_the_program(blocks, tmp_path, words, form):
+    X = np.where(blocks > 0.2, blocks, 0) if form == "npz" else blocks
+    path = tmp_path / f"blocks.{form}"
+    if form == "npz":
+        X = sp.csr_matrix(X)
+        sp.save_npz(path, X)
+    else:
+        np.save(path, X)
+    line = [program(), "sweep", "--k=2..5", "--runs=3", f"--input={path}", f"--output={tmp_path / 'sweep'}"]
+    line += ["--json", "--quiet"]
+    theirs = json.loads(subprocess.run(line + words, capture_output=True, text=True, check=True).stdout)
+    given = dict(word.removeprefix("--").split("=") for word in words)
+    ours = choose_k(
+        X,
+        range(2, 6),
+        3,
+        method=given.get("algo", "hals"),
+        holdout=0 if "holdout" in given else None,
+        random_state=int(given.get("seed", 0)),
+        max_iter=int(given.get("max-iters", 200)),
+    )
+    assert ours.recommended == theirs["recommended"]
+    points = theirs["points"]
+    for name, of in {
+        "rmse": lambda p: p["rmse"],
+        "divergence": lambda p: p["divergence"],
+        "heldout": lambda p: p["heldout"] and p["heldout"][0],
+        "heldout_se": lambda p: p["heldout"] and p["heldout"][1],
+        "silhouette": lambda p: p["stability"]["mean"],
+        "least_silhouette": lambda p: p["stability"]["least"],
+        "cosine": lambda p: p["stability"]["cosine"],
+    }.items():
+        expected = np.array([np.nan if of(p) is None else of(p) for p in points], dtype=float)
+        np.testing.assert_allclose(ours.column(name), expected, rtol=1e-9, atol=1e-12, err_msg=name)
+    if ours.consensus is not None:
+        assert ours.consensus.rmse == pytest.approx(theirs["consensus"]["rmse"], rel=1e-9)
+        shares = [component["share"] for component in theirs["consensus"]["components"]]
+        np.testing.assert_allclose(ours.consensus.share, shares, rtol=1e-9)
+
+
+def test_the_table_of_annotated_data_is_stored_and_written(blocks, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    adata = anndata.AnnData(blocks.astype(np.float32))
+    adata.var["highly_variable"] = np.arange(60) < 30
+    found = choose_k(adata, [1, 2], 2)
+    assert found.consensus.H.shape[1] == 30
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    stored = anndata.read_h5ad(tmp_path / "cells.h5ad").uns["nmf_choose_k"]
+    assert stored["recommended"] == found.recommended
+    np.testing.assert_array_equal(stored["table"]["rmse"], found.column("rmse"))
+
+
+def test_a_single_run_has_no_stability(blocks):
+    found = choose_k(blocks, [2, 3], 1)
+    assert np.isnan(found.column("silhouette")).all() and found.consensus.silhouette is None
+
+
+def test_a_callback_sees_the_runs_and_ends_the_search(blocks):
+    seen = set()
+    choose_k(blocks, [2, 3], 2, callback=lambda k, run, iteration, measures: seen.add((k, run)))
+    assert seen == {(2, 0), (2, 1), (3, 0), (3, 1)}
+
+    def stop(k, run, iteration, measures):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        choose_k(blocks, [2, 3], 2, callback=stop)
+
+
+@pytest.mark.parametrize(
+    "args, params, message",
+    [
+        (([], 2), {}, "ks is empty"),
+        (([2, 61], 2), {}, "61 components are more than the 100 x 60 matrix"),
+        (([0], 2), {}, "ks=0: must be a whole number"),
+        (([2], 0), {}, "n_runs=0"),
+        (([2], 2), {"method": "nmf"}, "no method of a sweep; they are hals, mu"),
+        (([2], 2), {"method": "bpp", "holdout": 0.1}, "bpp fits all entries"),
+        (([2], 2), {"holdout": 0.95}, "holdout=0.95"),
+        (([2], 2), {"layer": "counts"}, "are for AnnData"),
+    ],
+)
+def test_wrong_arguments_are_refused(blocks, args, params, message):
+    with pytest.raises(ValueError, match=message):
+        choose_k(blocks, *args, **params)
+    with pytest.raises(ValueError, match="negative"):
+        choose_k(-blocks, [2], 2)
+
+
+def test_plots_return_their_axes(blocks, found):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    error, stability = fednmf.pl.choose_k(found)
+    assert error.get_xlabel() == "components" and "recommended: 4" in error.get_legend_handles_labels()[1]
+    np.testing.assert_allclose(error.lines[0].get_ydata(), found.column("rmse"))
+    np.testing.assert_allclose(stability.lines[0].get_ydata(), found.column("silhouette"))
+    ax = fednmf.pl.consensus(found)
+    np.testing.assert_array_equal(ax.images[0].get_array(), found.similarities[4].cosines)
+    assert fednmf.pl.consensus(found, k=5, ax=ax) is ax
+    with pytest.raises(ValueError, match="k=9: was not tried"):
+        fednmf.pl.consensus(found, k=9)
+
+    axes = fednmf.pl.top_features(found, n_features=3, names=[f"g{i}" for i in range(60)])
+    assert len(axes) == 4
+    for h, ax in zip(found.consensus.H, axes):
+        assert [label.get_text() for label in ax.get_yticklabels()] == [f"g{i}" for i in np.argsort(-h)[:3]]
+        np.testing.assert_allclose([bar.get_width() for bar in ax.patches], np.sort(h)[::-1][:3])
+    model = fednmf.NMF(5, random_state=0, max_iter=20, tol=0).fit(blocks)
+    assert len(fednmf.pl.top_features(model)) == len(fednmf.pl.top_features(model.components_)) == 5
+    with pytest.raises(ValueError, match="2 names, but 60 features"):
+        fednmf.pl.top_features(model, names=["a", "b"])
+    plt.close("all")
+
+
+def test_plots_name_what_they_need(found, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        fednmf.pl.choose_k(found)

@@ -1,0 +1,186 @@
+"""fednmf.tl.cnmf: its files and its programmes beside those of the cnmf package, where that is installed."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import linear_sum_assignment, nnls
+
+import fednmf
+
+pd = pytest.importorskip("pandas")
+anndata = pytest.importorskip("anndata")
+
+KS, RUNS, GENES = [4, 5], 12, 120
+
+
+def planted_cells(form=sp.csr_matrix):
+    """Counts of 300 cells with five programmes of twenty genes, and the programmes (5 x 200)."""
+    rng = np.random.default_rng(8)
+    programs = np.full((5, 200), 0.3)
+    for i in range(5):
+        programs[i, 20 * i : 20 * (i + 1)] = rng.gamma(2, 3, 20)
+    usages = rng.dirichlet(np.full(5, 0.3), 300) * 3
+    adata = anndata.AnnData(form(rng.poisson(usages @ programs).astype(np.float32)))
+    adata.obs_names = [f"cell{i}" for i in range(300)]
+    adata.var_names = [f"gene{i}" for i in range(200)]
+    return adata, programs
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return planted_cells()
+
+
+@pytest.fixture(scope="module")
+def ours(cells, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ours")
+    found = fednmf.tl.cnmf(
+        cells[0], KS, name="ours", output_dir=folder, n_iter=RUNS, num_highvar_genes=GENES, random_state=3
+    )
+    return folder, found
+
+
+def matched(a, b):
+    """The correlation of each row of a with its row of b."""
+    correlation = np.corrcoef(a, b)[: len(a), len(a) :]
+    rows, columns = linear_sum_assignment(-correlation)
+    return correlation[rows, columns]
+
+
+def test_planted_programmes_are_found(cells, ours):
+    adata, programs = cells
+    found = ours[1][5]
+    assert matched(found.gene_spectra_tpm.to_numpy(), programs).min() > 0.9
+    # The genes with the largest scores mark the programme.
+    marked = [set(np.argsort(-row)[:10] // 20) for row in found.gene_spectra_score.to_numpy()]
+    assert sorted(min(m) for m in marked) == [0, 1, 2, 3, 4] and all(len(m) == 1 for m in marked)
+    assert ours[1][5].silhouette > 0.8 and ours[1][5].prediction_error < ours[1][4].prediction_error
+    shares = found.usages.div(found.usages.sum(axis=1), axis=0).sum()
+    assert list(found.usages.columns) == [1, 2, 3, 4, 5] and shares.iloc[0] == shares.max()
+    np.testing.assert_allclose(found.spectra.sum(axis=1), 1)
+
+
+def test_usages_and_spectra_are_those_of_the_definition(cells, ours):
+    adata, found = cells[0], ours[1][5]
+    tpm = adata.X.toarray() / adata.X.toarray().sum(axis=1, keepdims=True) * 1e6
+    places = adata.var_names.get_indexer(found.spectra.columns)
+    std = tpm.std(axis=0)
+    # The last refit of the usages.
+    H = (found.gene_spectra_tpm.to_numpy() / np.where(std > 0, std, 1))[:, places]
+    X = tpm[:, places] / np.where(std > 0, tpm.std(axis=0, ddof=1), 1)[places]
+    expected = np.array([nnls(H.T, x)[0] for x in X[:10]])
+    np.testing.assert_allclose(found.usages.to_numpy()[:10], expected, rtol=1e-3, atol=1e-4 * expected.max())
+    # The clusters, from the spectra of the runs alone.
+    with np.load(ours[0] / "ours" / "cnmf_tmp" / "ours.spectra.k_5.merged.df.npz", allow_pickle=True) as f:
+        merged = pd.DataFrame(**f)
+    assert merged.index[7] == "iter1_topic3" and merged.shape == (5 * RUNS, GENES)
+    spectra = merged.to_numpy(float)
+    spectra /= np.linalg.norm(spectra, axis=1, keepdims=True)
+    distances = np.sqrt(np.maximum(2 - 2 * spectra @ spectra.T, 0))
+    nearest = np.sort(distances, axis=1)[:, 1 : 1 + int(0.3 * RUNS)].mean(axis=1)
+    np.testing.assert_allclose(found.local_density["local_density"], nearest, atol=1e-6)
+    medians, kept = found.spectra.to_numpy(), spectra[nearest < 0.5]
+    label = np.argmax(kept @ (medians / np.linalg.norm(medians, axis=1, keepdims=True)).T, axis=1)
+    for i, row in enumerate(medians):
+        median = np.median(kept[label == i], axis=0)
+        np.testing.assert_allclose(row, median / median.sum(), rtol=1e-6, atol=1e-9)
+
+
+def test_the_form_of_the_counts_does_not_matter(cells, ours, tmp_path):
+    dense = planted_cells(np.asarray)[0]
+    found = fednmf.tl.cnmf(
+        dense, [5], name="dense", output_dir=tmp_path, n_iter=RUNS, num_highvar_genes=GENES, random_state=3
+    )
+    assert set(found[5].spectra.columns) == set(ours[1][5].spectra.columns)
+    assert matched(found[5].gene_spectra_tpm.to_numpy(), ours[1][5].gene_spectra_tpm.to_numpy()).min() > 0.999
+
+
+def test_the_divergence_and_given_genes(cells, tmp_path):
+    adata = cells[0][:, :100].copy()
+    genes = list(adata.var_names[::-1])
+    found = fednmf.tl.cnmf(
+        adata, [5], name="kl", output_dir=tmp_path, n_iter=4, genes=genes, beta_loss="kullback-leibler", max_iter=200
+    )
+    assert list(found[5].spectra.columns) == genes
+    assert matched(found[5].gene_spectra_tpm.to_numpy(), cells[1][:, :100]).min() > 0.9
+
+
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ({"ks": []}, "ks is empty"),
+        ({"n_iter": 3}, "n_iter=3: local_neighborhood_size=0.3"),
+        ({"ks": [121]}, "121 components are more"),
+        ({"density_threshold": 0.0}, "k = 3: 0 of 12 spectra have a local density below 0.0"),
+        ({"genes": ["gene3", "gene777"]}, "adata has no 'gene777'"),
+        ({"genes": ["gene150"]}, "cells have no count in the genes"),
+        ({"beta_loss": "itakura-saito"}, "beta_loss='itakura-saito'"),
+        ({"name": "a/b"}, "name='a/b'"),
+    ],
+)
+def test_what_is_wrong_is_named(cells, tmp_path, params, message):
+    settings = {"ks": [3], "name": "x", "n_iter": 4, "num_highvar_genes": GENES, **params}
+    with pytest.raises(ValueError, match=message):
+        fednmf.tl.cnmf(cells[0], output_dir=tmp_path, **settings)
+
+
+def test_negative_counts_are_refused(cells, tmp_path):
+    adata = cells[0].copy()
+    adata.X = adata.X.toarray() - 1
+    with pytest.raises(ValueError, match="raw counts"):
+        fednmf.tl.cnmf(adata, [3], name="x", output_dir=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def package():
+    return pytest.importorskip("cnmf", reason="cnmf is not installed")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_files_are_those_of_cnmf(package, cells, ours, tmp_path):
+    path = tmp_path / "cells.h5ad"
+    cells[0].write_h5ad(path)
+    theirs = package.cNMF(output_dir=str(tmp_path), name="theirs")
+    theirs.prepare(str(path), components=KS, n_iter=RUNS, num_highvar_genes=GENES, seed=3)
+    theirs.factorize()
+    theirs.combine()
+    theirs.k_selection_plot(close_fig=True)
+    for k in KS:
+        theirs.consensus(k, density_threshold=0.5, show_clustering=False)
+
+    folder, found = ours
+    our_files, their_files = (
+        {str(path.relative_to(root / name)).replace(name, "") for path in (root / name).rglob("*.*")}
+        for root, name in ((folder, "ours"), (tmp_path, "theirs"))
+    )
+    assert our_files == {name for name in their_files if not name.endswith(".png")}
+
+    reader = package.cNMF(output_dir=str(folder), name="ours")
+    for k in KS:
+        usage, scores, tpm, top = reader.load_results(K=k, density_threshold=0.5)
+        their_usage, their_scores, their_tpm, _ = theirs.load_results(K=k, density_threshold=0.5)
+        assert (usage.index == their_usage.index).all() and (tpm.index == their_tpm.index).all()
+        np.testing.assert_allclose(scores.to_numpy().T, found[k].gene_spectra_score, rtol=1e-9)
+        if k == 5:
+            for a, b in ((tpm, their_tpm), (scores, their_scores), (usage, their_usage)):
+                assert matched(a.to_numpy().T, b.to_numpy().T).min() > 0.99
+    assert Path(folder, "ours", "ours.overdispersed_genes.txt").read_text() == Path(
+        tmp_path, "theirs", "theirs.overdispersed_genes.txt"
+    ).read_text()
+
+    # Its own steps go on from our files, and come to our numbers.
+    from cnmf.cnmf import load_df_from_npz
+
+    stats = load_df_from_npz(reader.paths["k_selection_stats"]).astype(float)
+    reader.combine()
+    reader.k_selection_plot(close_fig=True)
+    again = load_df_from_npz(reader.paths["k_selection_stats"]).astype(float)
+    np.testing.assert_allclose(stats["silhouette"], again["silhouette"], rtol=1e-6)
+    np.testing.assert_allclose(stats["prediction_error"], again["prediction_error"], rtol=1e-3)
+    before = found[5].gene_spectra_tpm.to_numpy()
+    os.remove(reader.paths["local_density_cache"] % 5)
+    reader.consensus(5, density_threshold=0.5, show_clustering=True, close_clustergram_fig=True)
+    assert matched(reader.load_results(K=5, density_threshold=0.5)[2].to_numpy().T, before).min() > 0.9999
