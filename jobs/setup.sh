@@ -3,6 +3,7 @@
 #
 #   jobs/setup.sh           install (system packages need root or sudo; otherwise prints the packages to ask for)
 #   jobs/setup.sh --tests   the same, and python3 and shellcheck for the tests (shellcheck if available)
+#   jobs/setup.sh --check   install nothing; fail and print what is missing
 #   jobs/setup.sh --env     only print the exports needed by cargo and mpirun
 #
 # What is present is used, environment modules included: an MPI whose `mpicc` is on the PATH, an HDF5 given by HDF5_DIR
@@ -221,13 +222,24 @@ install_mkl() {
     mkl_complete "$MKL_DIR" || { rm -rf "$MKL_DIR"; mv -T "$work/root" "$MKL_DIR"; }
 }
 
+check() { # ends the script
+    local want
+    check_machine
+    want=$(missing_packages)
+    mkl_complete "$(mkl_root)" || want="$want MKL"
+    [ -z "$want" ] || die "missing:$want; run ${MPI:+MPI=$MPI }$here/jobs/setup.sh, which installs them" \
+        "or prints what to ask for"
+    exit 0
+}
+
 main() {
     local want tests="" did=""
     case "${1:-}" in
         --env) env_lines; return 0 ;;
         --tests) tests=1 ;;
+        --check) check ;;
         "") ;;
-        *) die "unknown argument $1 (known: --tests, --env)" ;;
+        *) die "unknown argument $1 (known: --tests, --check, --env)" ;;
     esac
     check_machine
     want=$(missing_packages)
