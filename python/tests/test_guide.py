@@ -17,4 +17,4 @@ def test_an_example_runs(example):
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 6

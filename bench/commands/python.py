@@ -1,0 +1,180 @@
+"""fednmf.NMF beside scikit-learn's NMF, and fednmf.tl.cnmf beside cNMF, in one Python process each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+from lib.datasets import BUNDLED, SETS
+
+#: Images of MNIST that are factorised.
+MNIST_ROWS = 10_000
+
+
+def _mnist(path):
+    import gzip
+
+    with gzip.open(path) as file:
+        return np.frombuffer(file.read(), dtype=np.uint8, offset=16).reshape(-1, 784)[:MNIST_ROWS].astype(np.float64)
+
+
+def _cells(path):
+    return sp.csr_matrix(scipy.io.mmread(path).T, dtype=np.float64)
+
+
+#: Name, number of components, how the file is read.
+MATRICES = {
+    "digits": (16, lambda path: np.load(path).astype(np.float64)),
+    "faces": (40, lambda path: np.load(path).astype(np.float64)),
+    "mnist": (40, _mnist),
+    "cells": (10, _cells),
+}
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="bench/run python", description=__doc__)
+    parser.add_argument("what", choices=["nmf", "cnmf"], help="nmf: the estimators; cnmf: programmes of cells")
+    parser.add_argument("--data", type=Path, default=os.environ.get("FEDNMF_DATA"), help="folder of the public sets")
+    parser.add_argument("--repeats", type=int, default=5, help="of each fit; the median time counts (default: 5)")
+    parser.add_argument("--jobs", type=int, default=1, help="threads of fednmf (default: 1, as scikit-learn has)")
+    parser.add_argument("--runs", type=int, default=20, help="runs of cNMF for each k (default: 20)")
+    parser.add_argument("-k", type=int, nargs="+", default=[4, 6, 8], help="numbers of programmes (default: 4 6 8)")
+    parser.add_argument("--busy", action="store_true", help="no times: others use the machine")
+    options = parser.parse_args(arguments)
+    return (_estimators if options.what == "nmf" else _programmes)(options)
+
+
+def _path(name, options):
+    if name == "digits":
+        return BUNDLED
+    path = Path(options.data or "", SETS[name].file)
+    return path if options.data and path.exists() else None
+
+
+def _estimators(options):
+    import sklearn
+    from sklearn.decomposition import NMF as SklearnNMF
+
+    import fednmf
+
+    print(f"fednmf {fednmf.__version__}, scikit-learn {sklearn.__version__}, {options.jobs} thread(s)\n")
+    head = ["matrix", "loss", "k", "scikit-learn", "fednmf", "iterations"]
+    head += [] if options.busy else ["seconds", "seconds to scikit-learn's value"]
+    print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
+    for name, (k, read) in MATRICES.items():
+        path = _path(name, options)
+        if path is None:
+            print(f"| {name} | no {SETS[name].file} below --data |" + " |" * (len(head) - 2))
+            continue
+        X = read(path)
+        for loss, theirs in [
+            ("frobenius", {"solver": "cd"}),
+            ("kullback-leibler", {"solver": "mu", "init": "nndsvda"}),
+        ]:
+            common = {"beta_loss": loss, "random_state": 0}
+            their = _fitted(lambda common=common, theirs=theirs: SklearnNMF(k, **common, **theirs), X, options)
+            our = _fitted(lambda common=common: fednmf.NMF(k, n_jobs=options.jobs, **common), X, options)
+            (their_error, their_steps, their_seconds), (our_error, our_steps, our_seconds) = their, our
+            row = [name, loss, str(k), f"{their_error:.6g}", f"{our_error:.6g}", f"{their_steps} / {our_steps}"]
+            if not options.busy:
+                row += [f"{their_seconds:.2f} / {our_seconds:.2f}", _seconds_to(their_error, X, k, common, options)]
+            print("| " + " | ".join(row) + " |", flush=True)
+
+
+def _fitted(make, X, options):
+    """The error of a fit, its iterations, and the median of its seconds."""
+    import warnings
+
+    seconds = []
+    for _ in range(1 if options.busy else options.repeats):
+        model = make()
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X)
+        seconds.append(time.perf_counter() - began)
+    return model.reconstruction_err_, model.n_iter_, float(np.median(seconds))
+
+
+def _seconds_to(error, X, k, common, options):
+    """The median seconds of the shortest fit of fednmf, by doubling its iterations, that is as good."""
+    import fednmf
+
+    iterations = 5
+    while iterations <= 5000:
+        make = lambda: fednmf.NMF(k, n_jobs=options.jobs, max_iter=iterations, tol=0, **common)  # noqa: B023, E731
+        found, _, seconds = _fitted(make, X, options)
+        if found <= error:
+            return f"{seconds:.2f}"
+        iterations *= 2
+    return "-"
+
+
+def _programmes(options):
+    import anndata
+    import cnmf
+    from scipy.optimize import linear_sum_assignment
+
+    import fednmf
+
+    path = _path("cells", options)
+    if path is None:
+        raise SystemExit(f"no {SETS['cells'].file} below --data")
+    adata = anndata.AnnData(_cells(path).astype(np.float32))
+    adata.obs_names = [f"cell{i}" for i in range(adata.n_obs)]
+    adata.var_names = [f"gene{i}" for i in range(adata.n_vars)]
+    # As cNMF asks: no empty cells or genes.
+    adata = adata[np.asarray(adata.X.sum(axis=1)).ravel() >= 5, np.asarray(adata.X.sum(axis=0)).ravel() >= 5].copy()
+    genes = min(300, adata.n_vars)
+    adata = adata[np.asarray((adata.X > 0).sum(axis=1)).ravel() >= 5].copy()
+    print(f"{adata.n_obs} cells x {adata.n_vars} genes, {genes} of them factorised, {options.runs} runs\n")
+    with tempfile.TemporaryDirectory() as folder:
+        adata.write_h5ad(Path(folder, "cells.h5ad"))
+        theirs = cnmf.cNMF(output_dir=folder, name="theirs")
+        began = time.perf_counter()
+        theirs.prepare(
+            str(Path(folder, "cells.h5ad")), components=options.k, n_iter=options.runs, num_highvar_genes=genes, seed=0
+        )
+        theirs.factorize()
+        theirs.combine()
+        theirs.k_selection_plot(close_fig=True)
+        for k in options.k:
+            theirs.consensus(k, density_threshold=0.5, show_clustering=False)
+        their_seconds = time.perf_counter() - began
+        began = time.perf_counter()
+        ours = fednmf.tl.cnmf(
+            adata,
+            options.k,
+            name="ours",
+            output_dir=folder,
+            n_iter=options.runs,
+            num_highvar_genes=genes,
+            random_state=0,
+            n_jobs=options.jobs,
+        )
+        our_seconds = time.perf_counter() - began
+        stats = cnmf.load_df_from_npz(theirs.paths["k_selection_stats"]).astype(float).set_index("k")
+        head = ["K", "correlation of programmes, median (least)", "of usages"]
+        head += ["silhouette: cNMF, fednmf", "squared error: cNMF, fednmf"]
+        print("| " + " | ".join(head) + " |")
+        print("|" + " --- |" * 5)
+        for k in options.k:
+            usage, _, tpm, _ = theirs.load_results(K=k, density_threshold=0.5)
+            ours_usage = ours[k].usages.div(ours[k].usages.sum(axis=1), axis=0)
+            columns = []
+            for a, b in ((tpm.T.to_numpy(), ours[k].gene_spectra_tpm), (usage.T.to_numpy(), ours_usage.T)):
+                correlation = np.corrcoef(np.nan_to_num(a), np.nan_to_num(b))[:k, k:]
+                matched = correlation[linear_sum_assignment(-correlation)]
+                columns.append(f"{np.median(matched):.3f} ({matched.min():.3f})")
+            silhouette = f"{stats.silhouette[k]:.3f}, {ours[k].silhouette:.3f}"
+            error = f"{stats.prediction_error[k]:.0f}, {ours[k].prediction_error:.0f}"
+            print(f"| {k} | {columns[0]} | {columns[1]} | {silhouette} | {error} |")
+        if not options.busy:
+            print(f"\nseconds: cNMF {their_seconds:.1f}, fednmf {our_seconds:.1f}")
