@@ -114,7 +114,7 @@ fn dense_products<T: Real>(c: &mut Criterion) {
         let x = random::<T>(rows, cols, Order::Rows, rng);
         let sample: Vec<usize> = (0..rows).step_by(10).collect();
         let contiguous = x.select(Axis(0), &sample);
-        let x = Block::Dense(x);
+        let x = Block::Dense(x.into());
         let (b, u) = (random::<T>(cols, k, x.order(), rng), random::<T>(rows, k, x.order(), rng));
         let (mut xb, mut xu) = (x.order().zeros::<T>(rows, k), x.order().zeros::<T>(cols, k));
         let mut g = Array2::zeros((k, k));
