@@ -66,10 +66,6 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 path.display()
             )));
         }
-        // A trace is appended to what is there, and the file behind --add-to is found before.
-        if !matches!(content, Content::Trace | Content::AddedFactors) {
-            check_link(option, path)?;
-        }
         for (other, source) in sources {
             // Factors may be added to the matrix that they are of.
             if *content == Content::AddedFactors && *other == "--input" {
@@ -105,6 +101,10 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
             )));
         }
         target.check_party_files()?;
+        // A trace is appended to what is there, and the file behind --add-to is found before.
+        if !matches!(content, Content::Trace | Content::AddedFactors) {
+            check_link(option, path)?;
+        }
         if let Some(kind) = foreign(path, *content) {
             return Err(Error::input(format!(
                 "{option} {}: exists and is not {kind} written by fednmf, so it is not replaced; remove it or choose another \

@@ -64,7 +64,7 @@ fn a_first_pair_of_others_is_no_header() {
         ("user,item\n", "no pair of the factors"),
     ] {
         std::fs::write(at("p.csv"), pairs).unwrap();
-        fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).refused(&["p.csv", why]);
+        fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).own_process().refused(&["p.csv", why]);
     }
     std::fs::write(at("p.csv"), "user,item\n1,c\n").unwrap();
     assert_eq!(fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).run().code, Some(0));

@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(TableOptions::from_json(&serde_json::json!({"k": 3})), TableOptions::default());
         assert_eq!(TableOptions::from_json(&Value::Null), TableOptions::default());
         assert_eq!(options.first_given(), Some("--format triples"));
-        assert_eq!(options.words().join(" "), "--format triples --header no --index-col yes");
+        assert_eq!(options.words().join(" "), "--header no --index-col yes --format triples");
         assert!(TableOptions::default().words().is_empty());
         assert_eq!(TableOptions::default().first_given(), None);
     }
