@@ -167,7 +167,8 @@ fn a_party_that_cannot_write_is_named_and_the_last_good_checkpoint_stays() {
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("warning: no checkpoint: ") && output.stderr.contains("party-02"), "{output:?}");
     std::fs::remove_dir(blocked).unwrap();
-    assert_eq!(names(), before);
+    let left = names();
+    assert!(before.iter().all(|name| left.contains(name)), "{left:?}");
     assert_eq!(fednmf(2, &format!("{} --resume", line(20))).ok()["resumed_from"], 5);
 }
 
