@@ -270,7 +270,7 @@ fn methods() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
     let parties = |partition| match partition {
         Partition::PartyRows => Some("rows"),
         Partition::PartyColumns => Some("columns"),
-        Partition::Grid | Partition::RowsAndColumns => None,
+        Partition::Grid | Partition::RowsAndColumns | Partition::Symmetric => None,
     };
     registry::descriptions().map(|d| (d.name, d.summary, parties(d.partition))).collect()
 }
