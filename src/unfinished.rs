@@ -30,6 +30,14 @@ pub fn part_of(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// Whether a process of this machine has not ended. One that waits for its parent to notice has.
+fn is_running(process: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The name of the program, in parentheses, may have any characters; the state follows it.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
 /// Removes the unfinished files of processes of this machine that are gone, once for each directory.
 fn tidy(directory: &Path) {
     let is_new = TIDIED.lock().is_ok_and(|mut tidied| tidied.insert(directory.to_path_buf()));
@@ -40,7 +48,7 @@ fn tidy(directory: &Path) {
             .to_str()
             .and_then(|name| name.strip_suffix(SUFFIX)?.rsplit_once(&format!(".{}-", *MACHINE)))
             .and_then(|(_, process)| process.parse::<u32>().ok());
-        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+        if process.is_some_and(|process| !is_running(process)) {
             let _ = fs::remove_file(entry.path()); // It may be another user's.
         }
     }
@@ -111,8 +119,12 @@ mod tests {
     fn what_killed_processes_left_is_removed_and_what_others_write_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        child.wait().unwrap();
+        // Ended, and not waited for.
+        let mut child = std::process::Command::new("true").stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::Read::read_to_end(child.stdout.as_mut().unwrap(), &mut Vec::new()).unwrap();
+        while is_running(child.id()) {
+            std::thread::yield_now();
+        }
         let own = part_of(&path).to_string_lossy().into_owned();
         let of =
             |process: u32| own.replace(&format!("-{}{SUFFIX}", std::process::id()), &format!("-{process}{SUFFIX}"));
@@ -127,5 +139,6 @@ mod tests {
         assert!(!Path::new(&dead).exists() && kept.iter().all(|name| Path::new(name).exists()));
         assert_eq!(fs::read(&path).unwrap(), b"whole");
         assert!(!dir.path().join("target").exists(), "the link was followed");
+        child.wait().unwrap();
     }
 }
