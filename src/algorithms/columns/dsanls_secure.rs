@@ -87,7 +87,7 @@ impl Method for DsanlsSecureArgs {
         ),
         limits: Some([
             "It releases sketches of the data; enough of them determine it (Theorem 3 of the paper), hence the limit.",
-            "Fewer leave the data undetermined, which does not make it secret. There is no stronger privacy guarantee.",
+            "Whole numbers and rows with many zeros allow few or none. Fewer leave the data undetermined, which is not secret.",
         ]),
         messages: &[
             RELEASES[0],

@@ -59,9 +59,9 @@ pub fn sufficient_equations(nonzero: f64) -> f64 {
     (0..=4000).map(|i| needed(1e-3 * f64::from(i))).fold(1.0, f64::min)
 }
 
-/// The equations from which basis pursuit hardly finds `unknowns` nonnegative numbers with that share of nonzero ones:
-/// fewer than at the threshold by three standard deviations, where zeros alone decide (a limit of intrinsic volumes of
-/// the orthant, which are binomial).
+/// The number of equations from which basis pursuit hardly ever finds `unknowns` nonnegative numbers with that share of
+/// nonzero ones: three standard deviations below the threshold. The deviation is that of the intrinsic volumes of the
+/// orthant, which are binomial: half the square root of the number of zeros.
 pub fn insufficient_equations(nonzero: f64, unknowns: f64) -> f64 {
     (unknowns * sufficient_equations(nonzero) - 1.5 * ((1.0 - nonzero) * unknowns).sqrt()).max(0.0)
 }

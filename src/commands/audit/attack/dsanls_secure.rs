@@ -15,7 +15,7 @@ const RELEASE: &str = "sketch of M";
 /// Most columns for which an attack keeps n × n numbers.
 const MOST: usize = 20_000;
 
-/// Both attacks on all releases together.
+/// The attacks on all releases together.
 pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     let releases = seen.sums(RELEASE);
     let (m, n, hidden) = (seen.m, seen.n, seen.hidden());
