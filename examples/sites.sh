@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154,SC2164
 # What the examples of sites have in common: keys, data and a script for each of three sites, a hub, and the run without
 # a platform. Sourced, with `options` of the method, the name of the `platform`, and the directory as the first argument.
 

@@ -4,7 +4,7 @@ use ndarray::ArrayView2;
 
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::linalg::{Block, Real};
-use crate::nls::kl::divergence_of;
+use crate::nls::divergence::divergence_of;
 
 /// The measure that a method is about: the one that progress and summary lead with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

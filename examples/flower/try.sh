@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # A hub, a SuperLink and three SuperNodes on this machine: a factorisation whose connections Flower carries.
 #     PATH=…/bin:$PATH examples/flower/try.sh [DIRECTORY]
-# needs fednmf and the commands of the flwr package (pip install flwr). The directory is new or empty. The result is
-# compared with that of the same run without Flower.
+# needs fednmf and the flwr package with numpy (pip install "flwr==1.41.*" numpy). The directory is new or empty. The result is
+# compared with that of the same run without Flower. Takes some minutes.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 platform=flower
-options="--algo fnmf --secure-sum -k 3 --max-iters 1 --eval-every 0"
+options="--algo fnmf --secure-sum -k 3 --max-iters 20 --eval-every 5"
 # shellcheck source=examples/sites.sh
 . "$here/../sites.sh"
 export FLWR_HOME=$dir/flwr FLWR_TELEMETRY_ENABLED=0
@@ -18,8 +18,9 @@ processes+=($!)
 sleep 5
 port=9200
 for site in north south west; do
-    flower-supernode --insecure --superlink 127.0.0.1:8000 --port $port --node-config "site=\"$dir/$site\"" \
-        >"$site/node.log" 2>&1 &
+    flower-supernode --insecure --superlink 127.0.0.1:8000 --port $port --isolation process >"$site/node.log" 2>&1 &
+    processes+=($!)
+    PYTHONPATH=$here python -m fednmf_flower.carrier "$site" "127.0.0.1:$port" >"$site/carrier.log" 2>&1 &
     processes+=($!)
     port=$((port + 1))
 done

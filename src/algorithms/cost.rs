@@ -182,10 +182,22 @@ pub struct Cost {
     /// The grid of ranks, where there is one.
     pub grid: Option<(usize, usize)>,
     /// What of this is not exact, in words.
-    pub about: Option<&'static str>,
+    pub caveats: Vec<&'static str>,
 }
 
 impl Cost {
+    /// Notes what is not exact, once.
+    pub fn caveat(&mut self, text: &'static str) {
+        if !self.caveats.contains(&text) {
+            self.caveats.push(text);
+        }
+    }
+
+    /// All that is not exact; `None` if everything is.
+    pub fn about(&self) -> Option<String> {
+        (!self.caveats.is_empty()).then(|| self.caveats.join("; "))
+    }
+
     /// Adds work: flops of the busiest rank, and of all.
     pub fn add(&mut self, kernel: Kernel, rank: f64, total: f64) {
         self.work.push(Work { kernel, rank, total });

@@ -13,10 +13,11 @@ use serde_json::{Map, Value};
 use super::cost::{Cost, Workload};
 use super::description::Description;
 use super::effect;
+use super::parameters::Missing;
 use super::shared::dp::DpArgs;
 use super::shared::grid::GridArgs;
 use super::shared::init::InitArgs;
-use super::shared::missing::MissingArgs;
+use super::shared::missing::{MissingArgs, PartyMissing, PartyMissingArgs};
 use super::shared::regularization::RegularizationArgs;
 use super::shared::secure_sum::{SecureSumArgs, ThresholdArgs};
 use super::shared::sketched_step::StepArgs;
@@ -32,6 +33,7 @@ pub struct Groups<'a> {
     pub grid: Option<&'a GridArgs>,
     pub init: Option<&'a InitArgs>,
     pub missing: Option<&'a MissingArgs>,
+    pub party_missing: Option<&'a PartyMissingArgs>,
     pub regularization: Option<&'a RegularizationArgs>,
     pub secure_sum: Option<&'a SecureSumArgs>,
     pub threshold: Option<&'a ThresholdArgs>,
@@ -49,6 +51,12 @@ impl Groups<'_> {
     /// Whether a factor has a penalty.
     pub fn is_regularized(&self) -> bool {
         self.regularization.is_some_and(RegularizationArgs::is_on)
+    }
+
+    /// Whether NaN in the data marks missing entries.
+    pub fn takes_nan(&self) -> bool {
+        self.missing.is_some_and(|group| group.missing == Missing::Nan)
+            || self.party_missing.is_some_and(|group| group.missing == PartyMissing::Nan)
     }
 
     /// The measure that progress, summary and `--tol` go by: the error on held-out entries if there are any, the objective

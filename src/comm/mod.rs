@@ -2,8 +2,9 @@
 //! under a [`MessageTag`], and is recorded in the [`Ledger`].
 //!
 //! From the bottom up: [`transport`] moves bytes between ranks, through MPI or within one process; `collective`,
-//! `point_to_point` and `party_sums` are the communicator's methods; `reproducible` makes sums over parties independent of
-//! their order. Beside them, [`watchdog`] ends a job that makes no progress and `exit` ends one that has failed.
+//! `neighbours`, `point_to_point` and `party_sums` are the communicator's methods; `reproducible` makes sums over parties
+//! independent of their order. Beside them, [`watchdog`] ends a job that makes no progress and `exit` ends one that has
+//! failed.
 //!
 //! The ledger has two columns. *Party bytes* are what the hosted parties send and receive; they are equal on any number of
 //! ranks (for methods whose blocks are the ranks', a rank is a party). *MPI bytes* are what crosses the rank's border.
@@ -11,6 +12,7 @@
 mod collective;
 mod exit;
 mod ledger;
+mod neighbours;
 mod parties;
 mod party_communicator;
 mod party_reductions;
@@ -28,7 +30,7 @@ use std::time::Instant;
 
 use crate::error::{EXIT_INPUT, Error, ErrorKind, Result};
 use crate::linalg::{Element, flops};
-use crate::privacy::transcript::Transcript;
+use crate::privacy::transcript::{SiteSignature, Transcript};
 use crate::warning::say;
 
 pub use self::transport::Loss;
@@ -38,6 +40,7 @@ pub use crate::linalg::even_part;
 pub use collective::Parts;
 pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use ledger::{Consent, Entry, Ledger, MessageTag, Payload};
+pub use neighbours::Route;
 pub use parties::Parties;
 pub use party_communicator::PartyCommunicator;
 pub use party_reductions::LARGEST;
@@ -182,6 +185,14 @@ impl Communicator {
     /// Whether each rank has an owner of its own, see [`Transport::owner`].
     pub fn has_owners(&self) -> bool {
         self.transport().owner(self.rank()).is_some()
+    }
+
+    /// Vouches for the key of this rank's transcript, as [`Transport::vouch_for`].
+    ///
+    /// # Errors
+    /// If the certificate's key cannot sign.
+    pub fn vouch_for(&self, key: &str) -> Result<Option<SiteSignature>> {
+        self.transport().vouch_for(key)
     }
 
     /// A rank in messages: `rank 3`, or `site NAME`.

@@ -10,7 +10,8 @@ use serde_json::json;
 use crate::algorithms::parameters;
 use crate::data::{PARTY, highest_party};
 use crate::error::{Error, Result};
-use crate::privacy::{BudgetFile, Charge, PrivacyLoss};
+use crate::privacy::dp::{at_least, at_most, delta_text};
+use crate::privacy::{BudgetFile, PrivacyLoss};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NoiseKind {
@@ -41,8 +42,8 @@ pub struct AccountArgs {
     /// Bits by which two messages may differ (xor): entries of V, or twice --clip
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     bits: u64,
-    /// Print what a --budget file says instead: the runs, what they have spent or may still spend, composed and as a
-    /// plain sum, the limit, and what is left. With {party} in its name the files of all parties
+    /// Print what a --budget file says instead: what it protects, the runs, what they have spent or may still spend,
+    /// composed and as a plain sum, the limit, and what is left. With {party} in its name the files of all parties
     #[arg(long, value_name = "F.json", conflicts_with_all = ["dp", "noise", "epsilon", "delta", "releases", "bits"])]
     budget: Option<PathBuf>,
     /// Print JSON
@@ -164,42 +165,37 @@ fn budget_json(path: &str, budget: &BudgetFile) -> serde_json::Value {
     let (epsilon, delta) = budget.spent();
     json!({
         "budget": path, "limit": budget.limit, "epsilon": epsilon, "epsilon_simple": budget.simple().0, "delta": delta,
-        "left": budget.left(), "runs": budget.runs,
+        "left": budget.left(), "protects": budget.protects, "runs": budget.runs,
     })
 }
 
-/// A sum without the last digits, which rounding fills.
-fn rounded(x: f64) -> f64 {
-    format!("{x:.12e}").parse().unwrap_or(x)
-}
-
 fn budget_table(path: &str, budget: &BudgetFile) -> String {
-    let mut out = format!("{path}: a budget for all runs on its data\n\n");
+    let protects = match &budget.protects {
+        Some(scope) => scope.describe(),
+        None if budget.runs.is_empty() => "what the first run will".into(),
+        None => "not known, the file is of an earlier version; no other run can be added".into(),
+    };
+    let mut out = format!("{path}: a budget for all runs on its data\nprotects: {protects}\n\n");
     let width = budget.runs.iter().map(|run| run.method.len()).max().unwrap_or(0).max("method".len());
     let _ = writeln!(out, "{:16}  {:width$}  {:>12}  {:>10}  state", "run", "method", "epsilon", "delta");
     for run in &budget.runs {
-        // A run that was killed, or still runs, has what it may spend.
-        let state = match run {
-            Charge { killed: true, .. } => "killed: all that it reserved counts",
-            Charge { ended: true, .. } => "ended",
-            _ => "reserved",
-        };
-        let (epsilon, delta) = (format!("{:.6}", run.epsilon), format!("{:e}", rounded(run.delta)));
+        let (epsilon, delta, state) = (at_least(run.epsilon), delta_text(run.delta), run.state());
         let _ = writeln!(out, "{:16}  {:width$}  {epsilon:>12}  {delta:>10}  {state}", run.run, run.method);
     }
     let (epsilon, delta) = budget.spent();
     let _ = writeln!(
         out,
-        "\n{} run(s) have spent or reserved epsilon {epsilon:.6} together, delta {:e} (sum of epsilons: {:.6}).",
+        "\n{} run(s) have spent or reserved epsilon {} together, delta {} (sum of epsilons: {}).",
         budget.runs.len(),
-        rounded(delta),
-        budget.simple().0
+        at_least(epsilon),
+        delta_text(delta),
+        at_least(budget.simple().0)
     );
     let _ = writeln!(
         out,
-        "The limit is epsilon {}, of which {:.6} is left; runs with Gaussian noise compose to less than their sum.",
+        "The limit is epsilon {}, of which {} is left; runs with Gaussian noise compose to less than their sum.",
         budget.limit,
-        budget.left()
+        at_most(budget.left())
     );
     out
 }

@@ -21,7 +21,7 @@ use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::output::matrices::{Factor, Stored};
+use crate::output::matrices::{Factor, OwnParts, Stored};
 use crate::output::progress::Progress;
 use crate::output::stdout::print;
 
@@ -64,10 +64,12 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     provenance.apply(&mut spec);
     spec.allow_negative = true;
     let input = data::open(&spec, comm)?;
-    spec.parties = input.header().files;
+    spec.complete(input.header());
     let (m, n) = (input.header().rows, input.header().cols);
     let factors = || Ok((Factor::open(&stored, "U")?, Factor::open(&stored, "V")?));
     let (u, v) = comm.agree_on_error(factors())?;
+    let own_parts = provenance.own_parts().then(|| OwnParts::read(&stored, &u, &v)).transpose();
+    let own_parts = comm.agree_on_error(own_parts)?;
     let fits = fitting((u.shape(), v.shape()), &args.factors, (m, n), args.transpose);
     let k = comm.agree_on_error(fits)?;
     comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
@@ -83,6 +85,21 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let rows = loaded.cuts.rows[comm.rank()].clone();
     let u = comm.agree_on_error(u.rows(of_rows.as_deref(), rows.clone()))?;
     let v = comm.agree_on_error(v.rows(of_columns.as_deref(), 0..n))?;
+    // The row or column of the stored factors that one of the matrix is.
+    let place = |order: &Option<Vec<usize>>, i: usize| order.as_ref().map_or(i, |order| order[i]);
+    let own_row = |a: usize| place(&of_rows, rows.start + a);
+    let own_penalty = match (&own_parts, provenance.own_penalty) {
+        (Some(own), Some(weight)) if !provenance.leaves_out() => {
+            let mut sum = [own.norm2(&u, own_row)];
+            comm.sum(FIT, &mut sum);
+            Some(0.5 * weight * sum[0])
+        }
+        _ => None,
+    };
+    let (u, v) = match &own_parts {
+        Some(own) => own.widened(&u, own_row, of_columns.as_deref()),
+        None => (u, v),
+    };
     let marks = match provenance.missing.marks() {
         Some(file) => {
             let marks = missing::read(file, (m, n), &names, &loaded.cuts, comm)?;
@@ -106,7 +123,6 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
             only_stored: provenance.missing == Missing::ZeroUnobserved,
         };
         // The run drew them by their places in its matrix.
-        let place = |order: &Option<Vec<usize>>, i: usize| order.as_ref().map_or(i, |order| order[i]);
         let back = of_columns.as_deref().map(inverse);
         marks.extend(held_places(
             &block,
@@ -116,7 +132,10 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
             |j| place(&back, j),
         ));
     }
-    let measures = measures(&provenance, block, marks, (&u, &v), (norm2, m), comm)?;
+    let mut measures = measures(&provenance, block, marks, (&u, &v), (norm2, m), comm)?;
+    if let (Some(penalty), Some((_, error))) = (own_penalty, measures.first()) {
+        measures.push((Measure::Objective.key(), 0.5 * error * error * norm2 + penalty));
+    }
     if comm.is_root() {
         print(&text(args, &provenance, &measures, (m, n, k)))?;
     }

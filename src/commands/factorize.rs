@@ -9,7 +9,7 @@ use clap::Args;
 use super::report::DisplayArgs;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::parameters::{self, Missing, count};
+use crate::algorithms::parameters::{self, count};
 use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
 use crate::driver::FactorScale;
 use crate::driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings};
@@ -172,7 +172,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLostParty::Abort, help_heading = "Running")]
     pub on_lost_party: OnLostParty,
 
-    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. A run that needs more is refused
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. A run is refused if its
+    /// data, and its factors or what computes their start, need more (data_bytes, and the larger of factor_bytes and
+    /// start_bytes, of fednmf estimate --json). Not counted: the program itself, and copies while it loads, saves or evaluates
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Running")]
     pub memory: Option<u64>,
 
@@ -291,7 +293,7 @@ impl RunArgs {
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.allow_negative = description.allows_negative;
         input.binarize = args.binarize;
-        input.allow_nan = method.groups().missing.is_some_and(|group| group.missing == Missing::Nan);
+        input.allow_nan = method.groups().takes_nan();
         if input.allow_nan && args.binarize.is_some() {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
         }

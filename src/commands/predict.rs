@@ -14,7 +14,7 @@ use crate::data::formats::fields::{FirstLines, fields, integer, next_line, numbe
 use crate::data::formats::io::InputFile;
 use crate::data::formats::text::TextBlocks;
 use crate::error::{EXIT_DONE, Error, Result};
-use crate::output::matrices::{Factor, Stored, check_writable};
+use crate::output::matrices::{Factor, OwnParts, Stored, check_writable};
 use crate::output::progress::Progress;
 use crate::output::stdout::print;
 use crate::output::targets::check_new;
@@ -98,6 +98,8 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
         factor.rows(None, 0..factor.shape().0)
     };
     let (u, v) = (whole("U")?, whole("V")?);
+    let own_parts = || OwnParts::read(&stored, &Factor::open(&stored, "U")?, &Factor::open(&stored, "V")?);
+    let own_parts = provenance.own_parts().then(own_parts).transpose()?;
     if u.ncols() != v.ncols() {
         return Err(Error::input(format!("{}: U and V are not the factors of one run", args.factors.display())));
     }
@@ -106,7 +108,8 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     let of_columns = Lookup::new("column", v.nrows(), names.columns);
     let boolean = provenance.method.is_some_and(|method| method.is_boolean());
     let unit = provenance.unit(&args.factors)?;
-    let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, &v, (i, j)) };
+    let v_of = |i: usize| own_parts.as_ref().map_or(&v, |own| own.of_row(i));
+    let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, v_of(i), (i, j)) };
     let text = table(&args.pairs, &of_rows, &of_columns, value)?;
     match &args.output {
         None => print(&text)?,

@@ -7,13 +7,13 @@ use clap::Args;
 use ndarray::Axis;
 use serde_json::{Map, Value, json};
 
-use super::provenance::{Provenance, order};
+use super::provenance::{METHOD_OF_V, Provenance, order};
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::shared::missing::Observed;
 use crate::comm::{CONTROL, Communicator};
 use crate::data;
 use crate::data::formats::options::TableFormat;
-use crate::data::names::Names;
+use crate::data::names::{self, Names};
 use crate::data::{InputSpec, Layout, TableOptions};
 use crate::driver::metadata::Destination;
 use crate::driver::{metadata, missing};
@@ -76,9 +76,14 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let checked = if comm.is_root() { check_files(args, &spec) } else { Ok(()) };
     let stored = comm.agree_on_error(checked.and_then(|()| Stored::open(&args.factors)))?;
     let provenance = comm.agree_on_error(provenance(args, &stored))?;
+    comm.agree_on_error(provenance.check_one_v(&args.factors))?;
     provenance.apply(&mut spec);
+    if !spec.transpose {
+        // New transactions need not have every item.
+        spec.items = stored.names().columns.as_deref().and_then(names::items);
+    }
     let input = data::open(&spec, comm)?;
-    spec.parties = input.header().files;
+    spec.complete(input.header());
     let (m, n) = (input.header().rows, input.header().cols);
     let stored_v = comm.agree_on_error(Factor::open(&stored, "V"))?;
     let (columns, k) = stored_v.shape();
@@ -152,8 +157,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let (u, error) = if provenance.missing == Missing::None {
         let u = match provenance.beta {
             None => nls::project(&block, &v.view(), penalty),
-            Some(1.0) => nls::kl::project(&block, &v.view(), penalty),
-            Some(beta) => nls::kl::project_beta(&block, &v.view(), beta, penalty),
+            Some(1.0) => nls::divergence::project(&block, &v.view(), penalty),
+            Some(beta) => nls::divergence::project_beta(&block, &v.view(), beta, penalty),
         };
         if let (Some(beta), Some(method)) = (provenance.beta, provenance.method) {
             divergence = Some((method.measure, metrics::beta_divergence(comm, beta, &block, &u.view(), &v.view())));
@@ -328,5 +333,7 @@ fn attributes_of(
         "params": params,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
+    // Of projected factors again the method that they began with.
+    all.extend(provenance.method.map(|method| (METHOD_OF_V.to_string(), method.name.into())));
     all
 }

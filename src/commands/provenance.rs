@@ -16,6 +16,9 @@ use crate::metrics::Measure;
 use crate::output::matrices::Stored;
 use crate::warning::warn;
 
+/// The attribute of projected factors that names the method of the run that V is from.
+pub const METHOD_OF_V: &str = "method_of_v";
+
 /// The part of a run's parameters that says what its factors are factors of.
 #[derive(Debug, Clone)]
 pub struct Provenance {
@@ -27,6 +30,10 @@ pub struct Provenance {
     pub missing: Missing,
     /// The penalties on the factors.
     pub regularization: RegularizationArgs,
+    /// The weight of the penalty on the parties' own parts of V, where they have them.
+    pub own_penalty: Option<f64>,
+    /// Whether parties have components in the place of shared ones.
+    personalized: bool,
     /// The share of the entries that were held out, and the seed that drew them.
     pub holdout: Option<(f64, u64)>,
     transpose: bool,
@@ -47,7 +54,8 @@ impl Provenance {
     /// If they make no sense.
     pub fn of(stored: &Stored, path: &Path) -> Result<Provenance> {
         let attributes = stored.attributes();
-        let method = attributes.get("algo").and_then(Value::as_str).and_then(registry::find).map(|e| e.description());
+        let named = |name: &str| attributes.get(name).and_then(Value::as_str).and_then(registry::find);
+        let method = named("algo").or_else(|| named(METHOD_OF_V)).map(|entry| entry.description());
         // The files of a sweep have some of them beside the method's.
         let parameter =
             |name: &str| attributes.get("params").and_then(|params| params.get(name)).or_else(|| attributes.get(name));
@@ -85,6 +93,8 @@ impl Provenance {
             binarize,
             missing,
             regularization,
+            own_penalty: parameter("own_penalty").and_then(Value::as_f64),
+            personalized: parameter("personalize").is_some_and(|value| *value == true || *value == 1),
             holdout,
             transpose,
             stack,
@@ -100,6 +110,25 @@ impl Provenance {
         input.binarize = self.binarize;
         input.allow_nan = self.missing == Missing::Nan;
         input.stack = self.stack;
+    }
+
+    /// Whether each party has parts of V of its own, in its file.
+    pub fn own_parts(&self) -> bool {
+        self.own_penalty.is_some() || self.personalized
+    }
+
+    /// Refuses factors with own parts, for rows of no party.
+    ///
+    /// # Errors
+    /// If they have them.
+    pub fn check_one_v(&self, path: &Path) -> Result<()> {
+        if self.own_parts() {
+            return Err(Error::input(format!(
+                "{}: each party has a part of V of its own, and new rows are no party's; factorise all rows together",
+                path.display()
+            )));
+        }
+        Ok(())
     }
 
     /// Whether some entries do not count.

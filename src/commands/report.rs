@@ -12,7 +12,7 @@ use crate::comm::{CONTROL, Communicator};
 use crate::data;
 use crate::data::formats::detect::is_table_name;
 use crate::data::{InputSpec, Layout, Source, Stack, TableOptions, Threshold, names};
-use crate::driver::report::{sample, with_names};
+use crate::driver::report::{OWN_INPUT_OF, sample, with_names};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
@@ -200,6 +200,12 @@ fn task(run: &Run, args: &ReportArgs) -> Result<Task> {
     let lines = run.display.lines((m, n))?.unwrap_or(Lines::Rows);
     let mut without = None;
     if run.factors.is_ok() && args.input.is_none() {
+        if history.start[OWN_INPUT_OF].is_u64() {
+            let without = Some(
+                "Rows of the matrix are not shown: the run at this site had its own party's part of it alone.".into(),
+            );
+            return Ok(Task { start: history.start.clone(), lines, without });
+        }
         let name = history.parameter("input").as_str().unwrap_or_default();
         let Source::File { path, .. } = input_of(&history.start, None)?.source else {
             let entries = m as f64 * n as f64;

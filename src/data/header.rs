@@ -1,5 +1,7 @@
 //! Shape and format of the input, known before its entries are read.
 
+use std::ops::Range;
+
 use crate::data::formats::options::Labels;
 use crate::data::formats::values::Values;
 
@@ -24,6 +26,8 @@ pub struct Header {
     pub notes: Vec<String>,
     /// What may have been misread in them, likewise.
     pub warnings: Vec<String>,
+    /// The items that are the columns (rows, where transposed), if these are transactions.
+    pub items: Option<Range<u64>>,
     /// Height and width, if each row (column, where transposed) is an image in the file.
     pub image: Option<(usize, usize)>,
 }

@@ -147,6 +147,7 @@ impl<T: Real> Loaded<T> {
             stored: sparse.then_some(stored),
             values: Values::Double,
             format: "in memory".to_string(),
+            items: None,
             files: None,
             labels: None,
             notes: Vec::new(),

@@ -44,12 +44,13 @@ pub struct Summary {
     pub checksum: String,
 }
 
-/// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative entries are accepted, and errors quote the file.
+/// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative
+/// entries are accepted. Errors quote a single file, but not those of parties.
 ///
 /// # Errors
 /// As [`crate::data::Input::load`].
 pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
-    let spec = InputSpec { allow_negative: true, allow_nan: true, private: false, ..spec.clone() };
+    let spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
     let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let input = open(&spec, comm)?;
     let loaded = input.load_any::<f64>(&layout, comm, progress)?;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Read as _;
+use std::ops::Range;
 use std::path::Path;
 
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
@@ -59,7 +60,9 @@ pub fn of_input(spec: &InputSpec) -> Names {
 
 /// The names in one file of an input, after `--transpose`.
 pub fn of_path(path: &str, spec: &InputSpec) -> Names {
-    let Names { columns, rows, turned } = if Path::new(path).is_dir() {
+    let Names { columns, rows, turned } = if let Some(items) = &spec.items {
+        Names { columns: Some(items.clone().map(|item| item.to_string()).collect()), ..Names::default() }
+    } else if Path::new(path).is_dir() {
         of_directory(Path::new(path))
     } else if !is_hdf5_name(path) {
         let (columns, rows) = detect::names(path, spec.table);
@@ -104,6 +107,13 @@ pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Res
         }
     }
     Ok(())
+}
+
+/// The items that a list of names consists of, if it is that of transactions: whole numbers in order, without gaps.
+pub fn items(names: &[String]) -> Option<Range<u64>> {
+    let first: u64 = names.first()?.parse().ok()?;
+    let items = first..first + names.len() as u64;
+    items.clone().zip(names).all(|(item, name)| *name == item.to_string()).then_some(items)
 }
 
 /// The names in the `{party}` file of a party; none if it has no file.

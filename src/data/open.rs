@@ -66,6 +66,7 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
                 stored: None,
                 values: Values::Double,
                 format,
+                items: None,
                 files: None,
                 labels: None,
                 notes,
@@ -225,7 +226,8 @@ pub fn highest_party(pattern: &str) -> Option<usize> {
 
 /// The names of the dimension that all parties have in common: those of the columns if each has rows of its own.
 fn shared_names(spec: &InputSpec, path: &str) -> Option<Vec<String>> {
-    let names = names::of_path(path, spec);
+    // Which items a file of transactions has may differ.
+    let names = names::of_path(path, &InputSpec { items: None, ..spec.clone() });
     if spec.stack == Stack::Rows { names.columns } else { names.rows }
 }
 
@@ -244,6 +246,8 @@ fn digest(names: &[String]) -> String {
 fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Result<(Vec<PlacedFile>, Header)> {
     // The items of transactions are numbers that mean the same in all files, whichever of them a file has.
     let items = files.iter().filter_map(|(file, _)| file.items()).reduce(Items::merge);
+    let given = spec.items.as_ref().and_then(Items::new);
+    let items = items.map(|items| given.map_or(items, |given| items.merge(given)));
     if let Some(items) = items {
         files.iter_mut().for_each(|(file, _)| file.widen(items));
     }
@@ -282,6 +286,12 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
     }
     let Some(first) = placed.first() else { return Err(Error::input("no input files")) };
     let count = spec.by_party().then_some(placed.len());
+    let items = items.map(Items::columns);
+    let mut notes_of_files = notes(spec, &placed, MatrixFile::note);
+    if let (Source::File { path, .. }, Some(items)) = (&spec.source, &items) {
+        let what = if spec.transpose { "rows" } else { "columns" };
+        notes_of_files.push(format!("{path}: the {what} are items {} to {}", items.start, items.end - 1));
+    }
     let header = Header {
         rows,
         cols,
@@ -291,8 +301,9 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
         format: first.content.format.clone(),
         files: count,
         labels: first.content.labels(),
-        notes: notes(spec, &placed, MatrixFile::note),
+        notes: notes_of_files,
         warnings: notes(spec, &placed, MatrixFile::doubt),
+        items,
         image: first.content.image,
     };
     if header.sparse && rows.max(cols) > i32::MAX as usize {

@@ -1,5 +1,6 @@
 //! What `--input` and its options ask for, parsed and checked without touching the disk.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -7,6 +8,7 @@ use serde_json::Value;
 
 use crate::data::formats::hdf5::is_hdf5_name;
 use crate::data::formats::options::{TableFormat, TableOptions};
+use crate::data::header::Header;
 use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
 
@@ -102,6 +104,8 @@ pub struct InputSpec {
     pub table: TableOptions,
     /// Number of `{party}` files; by default the number of ranks.
     pub parties: Option<usize>,
+    /// Items that are columns of transactions, whether the files have them or not; once the input is open, all of them.
+    pub items: Option<Range<u64>>,
     /// How `{party}` files are combined.
     pub stack: Stack,
     /// Whether the sums that private data share while loading are masked.
@@ -118,6 +122,12 @@ pub struct InputSpec {
 pub const PARTY: &str = "{party}";
 
 impl InputSpec {
+    /// Takes over what only the files tell, from their header: the number of parties and the items.
+    pub fn complete(&mut self, header: &Header) {
+        self.parties = header.files.or(self.parties);
+        self.items.clone_from(&header.items);
+    }
+
     /// Parses `PATH`, `PATH:/dataset` or `synthetic:KIND,key=value,…`. All else has its default: no preprocessing, no
     /// negative entries, party files stacked by rows.
     ///
@@ -140,6 +150,7 @@ impl InputSpec {
             memory: None,
             table: TableOptions::default(),
             parties: None,
+            items: None,
             stack: Stack::Rows,
             masked: false,
             private,

@@ -5,20 +5,49 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::settings::Settings;
+use crate::algorithms::description::{Partition, ProtectedUnit};
 use crate::algorithms::shared::dp::BudgetPath;
 use crate::comm::{Communicator, Parties};
-use crate::data::PARTY;
+use crate::data::{Cuts, PARTY};
 use crate::error::{Error, Result};
 use crate::file_lock::{FileLock, lock_of};
-use crate::privacy::{BudgetFile, Charge, Releases};
+use crate::privacy::{BudgetFile, BudgetScope, BudgetUnit, Charge, Covers, Division, Lines, Releases};
 use crate::unfinished::{Access, replace};
 
-/// Reserves the run's epsilon in the budget of all parties. Collective.
+/// What the run's epsilon protects, where it has a `--budget` file; `cuts` are those of its data.
+pub fn scope(settings: &Settings, comm: &Communicator, cuts: &Cuts) -> Option<BudgetScope> {
+    let (budget, unit) = budget_of(settings).zip(settings.description().protects())?;
+    let transposed = settings.input.transpose;
+    let unit = match (unit, transposed) {
+        (ProtectedUnit::Party, _) => BudgetUnit::Party,
+        (ProtectedUnit::Column, false) => BudgetUnit::Column,
+        (ProtectedUnit::Column, true) => BudgetUnit::Row,
+    };
+    let covers = if each_has_one(budget.path, comm) { Covers::OneParty } else { Covers::AllParties };
+    let by_rows = settings.description().partition == Partition::PartyRows;
+    let division = match settings.input.by_party() {
+        true => Division::OwnFiles,
+        false => {
+            let along = if by_rows == transposed { Lines::Columns } else { Lines::Rows };
+            Division::cut(along, if by_rows { &cuts.rows } else { &cuts.cols })
+        }
+    };
+    Some(BudgetScope::new(unit, covers, division))
+}
+
+/// Reserves the run's epsilon, which `protects` these units, in the budget of all parties. Collective.
 ///
 /// # Errors
-/// On all ranks, if a budget has too little left, or its file cannot be read or written; nothing is reserved then.
-pub fn reserve(settings: &Settings, comm: &Communicator, parties: Parties, releases: Option<&Releases>) -> Result<()> {
-    let Some((budget, releases)) = budget_of(settings).zip(releases) else { return Ok(()) };
+/// On all ranks, if a budget protects other units or has too little left, or its file cannot be read or written;
+/// nothing is reserved then.
+pub fn reserve(
+    settings: &Settings,
+    comm: &Communicator,
+    parties: Parties,
+    protects: Option<&BudgetScope>,
+    releases: Option<&Releases>,
+) -> Result<()> {
+    let Some(((budget, protects), releases)) = budget_of(settings).zip(protects).zip(releases) else { return Ok(()) };
     let mut limit = budget.limit;
     let (epsilon, delta) = releases.budget();
     let epsilon = epsilon.unwrap_or(f64::INFINITY);
@@ -29,9 +58,9 @@ pub fn reserve(settings: &Settings, comm: &Communicator, parties: Parties, relea
         let (is_new, mut before) = (!path.exists(), None);
         change(&path, &mut limit, |file| {
             let loss = Some(releases.reserved_loss());
-            let charge =
-                Charge { run: run.clone(), method: name.into(), epsilon, delta, loss, ended: false, killed: false };
-            before = file.reserve(charge)?;
+            let (run, method) = (run.clone(), name.into());
+            let charge = Charge { run, method, epsilon, delta, loss, ended: false, killed: false, resumed: false };
+            before = file.reserve(charge, protects)?;
             Ok(())
         })?;
         done.push((path, run, before, is_new));
@@ -83,9 +112,14 @@ fn budget_of(settings: &Settings) -> Option<BudgetPath<'_>> {
 fn files(path: &Path, comm: &Communicator, parties: Parties) -> impl Iterator<Item = (usize, PathBuf)> {
     let hosted: Range<usize> = parties.hosted(comm.rank());
     let text = path.display().to_string();
-    let own = text.contains(PARTY) || comm.has_owners();
+    let own = each_has_one(path, comm);
     let kept = hosted.clone().filter(move |&party| own || party == 0);
     kept.map(move |party| (party - hosted.start, PathBuf::from(text.replace(PARTY, &party.to_string()))))
+}
+
+/// Whether each party has a budget of its own.
+fn each_has_one(path: &Path, comm: &Communicator) -> bool {
+    path.display().to_string().contains(PARTY) || comm.has_owners()
 }
 
 /// Changes a budget file while no other run does.

@@ -9,7 +9,7 @@ use crate::linalg::{ProductKernel, ProductKernels};
 use crate::output::checkpoint::Checkpoint;
 
 /// The key of the chosen kernels in trace and checkpoint.
-pub const USED: &str = "sparse_kernels_used";
+pub const USED: &str = "kernels_used";
 
 /// The kernels of this run: those asked for; on resume those of the checkpoint, since the others round differently; else
 /// by the processor of rank 0, never by a clock. Collective.

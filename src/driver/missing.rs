@@ -62,6 +62,7 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
     let mut spec = InputSpec::parse(path).map_err(at)?;
     spec.allow_negative = true;
     let input = data::open(&spec, comm).map_err(at)?;
+    spec.complete(input.header());
     let (rows, cols) = (input.header().rows, input.header().cols);
     if (rows, cols) != (m, n) {
         let hint = if (cols, rows) == (m, n) { ": it is turned, so transpose it" } else { "" };

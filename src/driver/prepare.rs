@@ -114,7 +114,7 @@ pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<
     let header = input.header().clone();
     check_shape(settings, &header).map_err(Error::on_all_ranks)?;
     let mut settings = settings.settled(header.rows, header.cols, header.sparse);
-    settings.input.parties = header.files.or(settings.input.parties);
+    settings.input.complete(&header);
     if let Some((_, display)) = &mut settings.report {
         display.show_images(header.image);
     }
@@ -151,6 +151,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
     let (fingerprints, parties) = (own_fingerprints(&settings, comm, &divided), divided.parties);
+    let protects = budget::scope(&settings, comm, &divided.loaded.cuts);
     let view = view.map(|file| view::Viewing::new(file, comm, &settings, divided.parties, &divided.loaded));
     let building = Instant::now();
     let (mut algorithm, marks) = build(&settings, comm, divided, kernels, resuming)?;
@@ -197,7 +198,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
             "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
         );
     }
-    budget::reserve(&settings, comm, parties, algorithm.private_releases())?;
+    budget::reserve(&settings, comm, parties, protects.as_ref(), algorithm.private_releases())?;
     let trace = open_trace(&settings, comm, resuming.then_some(trajectory.iteration), &start)?;
     identity.insert(kernels::USED.into(), kernels::names(kernels));
     let checkpoint = settings.checkpoint.as_ref().map(|path| Checkpoint::new(path));
@@ -342,10 +343,9 @@ fn load<T: Real>(
     } else {
         grid::plan(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
     };
-    // Each factor, and what an update computes for it.
-    let factors = 2.0 * (m as f64 + n as f64) * (settings.k * size_of::<T>()) as f64 / comm.size() as f64;
-    let start = if resuming { 0.0 } else { start_bytes::<T>(settings, input.header(), comm.size()) };
-    memory::check(input.least_bytes::<T>(&plan, comm.size()) + factors.max(start), settings.input.memory, comm)?;
+    let need = input.least_bytes::<T>(&plan, comm.size())
+        + workspace_bytes::<T>(settings, input.header(), parties, comm.rank(), resuming);
+    memory::check(need, settings.input.memory, comm)?;
     let loaded = input.load::<T>(&plan, comm, &mut |part| {
         watchdog::step();
         progress.loading(part);
@@ -357,7 +357,9 @@ fn load<T: Real>(
     if loaded.duplicates > 0 {
         progress.note(&format!("{} entries were given more than once and added up", loaded.duplicates));
     }
+    // Whether parties miss entries is nobody else's business.
     if settings.input.allow_nan
+        && !partition.is_private()
         && let Some(warning) = missing::warning_without_nan(loaded.blocks.first(), comm)
     {
         progress.warn(&warning);
@@ -374,15 +376,31 @@ fn load<T: Real>(
     Ok(Divided { loaded, plan, parties, split, seconds })
 }
 
-/// What the start needs on a rank before there are factors, in bytes; 0 where that depends on a number of entries that the
-/// input does not tell.
-fn start_bytes<T: Real>(settings: &Settings, header: &Header, ranks: usize) -> f64 {
+/// What a rank holds beside its data, in bytes: the factors and what belongs to them, or the start before they are there,
+/// by the method's formula. Where that does not apply, each factor and what an update computes for it.
+fn workspace_bytes<T: Real>(
+    settings: &Settings,
+    header: &Header,
+    parties: Parties,
+    rank: usize,
+    resuming: bool,
+) -> f64 {
     let Header { rows: m, cols: n, sparse, stored, .. } = *header;
+    let (word, ranks) = (size_of::<T>(), parties.ranks);
+    let least = 2.0 * (m as f64 + n as f64) * (settings.k * word) as f64 / ranks as f64;
+    let private = settings.description().partition.is_private();
+    // The formulas are of whole data, and of a rank that hosts as many parties as any other.
+    let missing = settings.method.groups().missing.is_some_and(MissingArgs::any);
+    if missing || private && parties.hosted(rank).is_empty() {
+        return least;
+    }
     let all = Some(m as f64 * n as f64).filter(|_| !sparse);
-    let Some(stored) = all.or(stored.map(|stored| stored as f64)) else { return 0.0 };
-    let workload = Workload { m, n, stored, sparse, k: settings.k, parties: None, word: size_of::<T>() };
+    let Some(stored) = all.or(stored.map(|stored| stored as f64)) else { return least };
+    let of_parties = private.then_some(parties.count);
+    let workload = Workload { m, n, stored, sparse, k: settings.k, parties: of_parties, word };
     // A parameter that does not fit is refused by the method.
-    settings.method.cost(&workload, ranks).ok().flatten().map_or(0.0, |cost| cost.start)
+    let cost = settings.method.cost(&workload, ranks).ok().flatten();
+    cost.map_or(least, |cost| cost.factors.max(if resuming { 0.0 } else { cost.start }))
 }
 
 /// Warns of masked sums that hide little.
@@ -486,7 +504,7 @@ fn start_event<T: Real>(
     settings: &Settings,
     comm: &Communicator,
     divided: &Divided<T>,
-    sparse_kernels: ProductKernels,
+    kernels: ProductKernels,
 ) -> Value {
     let Divided { loaded, parties, seconds, .. } = divided;
     json!({
@@ -494,8 +512,11 @@ fn start_event<T: Real>(
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
         "n": loaded.header.cols, "nnz": loaded.statistics.nonzeros, "k": settings.k, "seed": settings.seed,
         "precision": T::NAME, "host": attributes::hostname(), "time": attributes::now(), "params": {},
-        "format": loaded.header.format, "image": loaded.header.image, kernels::USED: kernels::names(sparse_kernels), "checksum": checksum(settings, loaded),
-        "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0, "output": settings.output,
+        "format": loaded.header.format, "image": loaded.header.image, kernels::USED: kernels::names(kernels),
+        "checksum": checksum(settings, loaded), "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0,
+        "output": settings.output,
+        // At a site the input is what one party has.
+        report::OWN_INPUT_OF: settings.input.own_disk.then(|| comm.rank()),
     })
 }
 

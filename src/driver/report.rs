@@ -18,6 +18,9 @@ use crate::report;
 use crate::report::{Display, History, Lines, Run, Sample};
 use crate::state::{Owner, Piece};
 
+/// The field of the start event that has the party whose part of the matrix the input is, where it is not the whole.
+pub const OWN_INPUT_OF: &str = "own_input_of";
+
 /// Whether the report of a run shows rows or columns of the matrix; `None` without a report.
 ///
 /// # Errors

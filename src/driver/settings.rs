@@ -19,7 +19,8 @@ use crate::report::Display;
 pub const SAMPLE_INPUT: &str = "synthetic:planted";
 
 /// Parameters that do not affect the result, by name: a resumed run may have others.
-const WITHOUT_EFFECT: [&str; 6] = ["budget_limit", "grid", "measure", "record_order", "replay", "party_timeout"];
+const WITHOUT_EFFECT: [&str; 7] =
+    ["budget_limit", "exchange", "grid", "measure", "record_order", "replay", "party_timeout"];
 
 /// The arithmetic of a factorisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -31,8 +31,7 @@ pub fn begin(settings: &Settings, comm: &Communicator) -> Result<Created> {
         return if comm.has_owners() { comm.agree_on_error(Ok(created)) } else { Ok(created) };
     };
     let path = own(path, comm);
-    let key = settings.transcript_key.as_ref().map_or_else(|| path.with_extension("key"), |key| own(key, comm));
-    let begun = create(settings, comm, (&path, &key), &mut created);
+    let begun = create(settings, comm, &path, &mut created);
     match comm.agree_on_error(begun.map(|transcript| comm.keep_transcript(transcript))) {
         Ok(()) => Ok(created),
         Err(e) => {
@@ -103,14 +102,20 @@ pub fn files(settings: &Settings, comm: &Communicator) -> Vec<PathBuf> {
     (0..ranks).flat_map(of_rank).collect()
 }
 
-/// Opens the transcript at `path`, signed with the key at `key`, and notes the new ones among the two.
-fn create(
-    settings: &Settings,
-    comm: &Communicator,
-    (path, key): (&Path, &Path),
-    created: &mut Created,
-) -> Result<Transcript> {
-    let key = signing_key(key, created)?;
+/// Opens the transcript at `path`, signed with the key that belongs to it, and notes the new ones among the two files.
+fn create(settings: &Settings, comm: &Communicator, path: &Path, created: &mut Created) -> Result<Transcript> {
+    let named = settings.transcript_key.as_ref().map(|key| own(key, comm));
+    let of_key = named.clone().unwrap_or_else(|| path.with_extension("key"));
+    let key = signing_key(&of_key, created, |why| {
+        let (transcript, key) = (path.display(), of_key.display());
+        Error::input(match named {
+            Some(_) => format!("--transcript-key {key}: {why}; name another file"),
+            None => format!(
+                "--transcript {transcript}: the key of a transcript of this name is in {key}, which {why}; name a file for \
+                 the key with --transcript-key, or give the transcript another name"
+            ),
+        })
+    })?;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|e| {
         let why = match e.kind() {
             ErrorKind::AlreadyExists => {
@@ -127,29 +132,30 @@ fn create(
         command: settings.words.clone(),
         rank: comm.rank(),
         ranks: comm.size(),
+        site: comm.vouch_for(&hex(key.verifying_key().as_bytes()))?,
     };
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
 }
 
-/// The key of the file, or a new one in a new file that its owner alone can read.
-fn signing_key(path: &Path, created: &mut Created) -> Result<SigningKey> {
-    let at = |why: String| Error::input(format!("--transcript-key {}: {why}", path.display()));
+/// The key of the file, or a new one in a new file that its owner alone can read; `wrong` makes the error of what is wrong
+/// with the file.
+fn signing_key(path: &Path, created: &mut Created, wrong: impl Fn(&str) -> Error) -> Result<SigningKey> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(mut file) => {
             created.0.push(path.to_path_buf());
             let mut secret = [0; 32];
             secret_rng(None, 0)?.fill_bytes(&mut secret);
-            writeln!(file, "{}", hex(&secret)).map_err(|e| at(format!("cannot be written ({e})")))?;
+            writeln!(file, "{}", hex(&secret)).map_err(|e| wrong(&format!("cannot be written ({e})")))?;
             Ok(SigningKey::from_bytes(&secret))
         }
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             let mut text = String::new();
             let read = std::fs::File::open(path).and_then(|file| file.take(1000).read_to_string(&mut text));
-            read.map_err(|e| at(format!("cannot be read ({e})")))?;
+            read.map_err(|e| wrong(&format!("cannot be read ({e})")))?;
             let secret = unhex(text.trim()).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-            let secret = secret.ok_or_else(|| at("holds no key of 64 hexadecimal digits; name another file".into()))?;
+            let secret = secret.ok_or_else(|| wrong("holds no key of 64 hexadecimal digits"))?;
             Ok(SigningKey::from_bytes(&secret))
         }
-        Err(e) => Err(at(format!("cannot be written ({e}); choose a directory of your own"))),
+        Err(e) => Err(wrong(&format!("cannot be written ({e})"))),
     }
 }

@@ -54,6 +54,14 @@ impl<T: Real> Csr<T> {
         &self.matrix
     }
 
+    /// Which rows and which columns have stored entries.
+    pub fn occupied(&self) -> [Vec<bool>; 2] {
+        let rows = self.matrix.outer_iterator().map(|row| row.nnz() > 0).collect();
+        let mut cols = vec![false; self.matrix.cols()];
+        self.matrix.indices().iter().for_each(|&j| cols[j as usize] = true);
+        [rows, cols]
+    }
+
     /// The matrix (rows × `cols`) of which column `places[j]` is column j of this one, and all others are empty.
     #[must_use]
     pub fn with_columns_at(&self, places: &[usize], cols: usize) -> Self {

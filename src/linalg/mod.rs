@@ -40,7 +40,7 @@ pub use mkl::{gemm, large_pages, version as mkl_version};
 pub use order::Order;
 pub use real::Real;
 pub use residual::squares;
-pub(crate) use threads::over_rows;
+pub(crate) use threads::{PerThread, over_rows};
 pub use threads::{even_part, start_threads, with_threads};
 
 #[cfg(test)]

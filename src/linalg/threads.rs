@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ndarray::{ArrayViewMut2, Axis};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -108,6 +108,28 @@ pub(crate) fn over_parts(parts: usize, f: &(impl Fn(usize) + Sync)) {
         Some(pool) if parts > 1 => pool.scope(|s| (0..parts).for_each(|part| s.spawn(move |_| f(part)))),
         _ => (0..parts).for_each(f),
     });
+}
+
+/// Working memory of the threads: as many copies as were ever in use at the same time, kept for the next call.
+pub(crate) struct PerThread<S> {
+    first: S,
+    idle: Mutex<Vec<S>>,
+}
+
+impl<S: Clone> PerThread<S> {
+    pub(crate) fn new(first: S) -> Self {
+        PerThread { first, idle: Mutex::default() }
+    }
+
+    /// Calls `f` with a copy that no other thread uses.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
+        let mut own = self.idle.lock().ok().and_then(|mut idle| idle.pop()).unwrap_or_else(|| self.first.clone());
+        let result = f(&mut own);
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.push(own);
+        }
+        result
+    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use clap::ValueEnum;
 
 use crate::algorithms::centralized::auto::AutoArgs;
 use crate::algorithms::centralized::bpp::BppArgs;
+use crate::algorithms::centralized::divergence::cd::KlCdArgs;
+use crate::algorithms::centralized::divergence::mu::KlMuArgs;
 use crate::algorithms::centralized::dsanls::DsanlsArgs;
 use crate::algorithms::centralized::hals::HalsArgs;
-use crate::algorithms::centralized::kl::cd::KlCdArgs;
-use crate::algorithms::centralized::kl::mu::KlMuArgs;
 use crate::algorithms::centralized::mu::MuArgs;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape, defaults};
 use crate::algorithms::parameters::{Auto, Missing};

@@ -6,7 +6,7 @@
 
 mod bpp;
 mod coordinate_descent;
-pub mod kl;
+pub mod divergence;
 mod mu;
 mod penalty;
 mod pgd;

@@ -54,6 +54,11 @@ impl<'a> Factor<'a> {
         self.parts.is_some()
     }
 
+    /// The rows of each party, where they are private.
+    pub(super) fn parts(&self) -> Option<&[Range<usize>]> {
+        self.parts.as_deref()
+    }
+
     /// Fills `out` with rows `first_row ..`.
     ///
     /// # Errors

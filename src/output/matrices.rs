@@ -21,6 +21,7 @@ use crate::unfinished::Access;
 pub use crate::output::anndata::{Annotations, PartyNames, shape_to_add_to};
 pub use crate::output::factor::Factor;
 pub use crate::output::h5::check_writable;
+pub use crate::output::own_parts::OwnParts;
 pub use crate::output::sink::Format;
 pub use crate::output::stored::Stored;
 

@@ -10,7 +10,8 @@ mod factor;
 mod gather;
 pub mod h5;
 pub mod matrices;
-mod npz;
+pub mod npz;
+mod own_parts;
 pub mod party_files;
 mod plan;
 pub mod progress;
@@ -24,6 +25,8 @@ mod values;
 pub mod view;
 
 use crate::comm::{MessageTag, Payload};
+
+pub use own_parts::{OWN_COMPONENTS, OWN_PART};
 
 /// Shared rows on their way to rank 0's output file.
 pub const OUTPUT: MessageTag = MessageTag::new("output", Payload::SharedFactor);

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
+use std::iter::repeat;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -81,13 +82,26 @@ impl Archive {
         written.map_err(|e| unwritten(self.part.path(), e))
     }
 
-    /// Adds a whole matrix, its values as bytes in row order; `descr` is the NumPy type.
+    /// Adds a whole array, its values as bytes in row order; `descr` is the NumPy type.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn array(&mut self, name: &str, descr: &str, (rows, cols): (usize, usize), bytes: &[u8]) -> Result<()> {
-        let begun = self.member(name, descr, &format!("{rows}, {cols}"));
+    pub fn array(&mut self, name: &str, descr: &str, shape: &[usize], bytes: &[u8]) -> Result<()> {
+        // A tuple of one number has a comma.
+        let shape: String = shape.iter().map(|length| format!("{length},")).collect();
+        let begun = self.member(name, descr, &shape);
         begun.and_then(|()| self.zip.write_all(bytes)).map_err(|e| unwritten(self.part.path(), e))
+    }
+
+    /// Adds a list of texts.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn texts(&mut self, name: &str, texts: &[String]) -> Result<()> {
+        let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(1);
+        let padded = texts.iter().flat_map(|text| text.chars().map(u32::from).chain(repeat(0)).take(longest));
+        let bytes: Vec<u8> = padded.flat_map(u32::to_le_bytes).collect();
+        self.array(name, &format!("<U{longest}"), &[texts.len()], &bytes)
     }
 
     /// Replaces the attributes, which are written last.

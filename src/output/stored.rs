@@ -154,9 +154,6 @@ impl Stored {
 
     /// The lists of all parties, one after the other; `None` if one of them has none or cannot be read.
     fn list_of_parties(&self, name: &str) -> Option<Vec<String>> {
-        if self.attributes.contains_key(PARTY) {
-            return None;
-        }
         let lists = (0..self.parties()?).map(|party| self.of_party(party).ok()?.list(name));
         Some(lists.collect::<Option<Vec<_>>>()?.concat())
     }
@@ -212,7 +209,15 @@ impl Stored {
 
     fn lacks(&self, name: &str) -> Error {
         let files = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
-        if let Some(files) = files.filter(|_| !self.attributes.contains_key(PARTY)) {
+        if let (Some(files), Some(party)) = (files, self.attributes.get(PARTY)) {
+            return Error::input(format!(
+                "{}: has no matrix {name}: it is the file of party {party} with its private factors alone; give {}, \
+                 which the run wrote beside it",
+                self.path.display(),
+                self.path.with_file_name(shared_file(files)).display()
+            ));
+        }
+        if let Some(files) = files {
             return Error::input(format!(
                 "{}: its {name} is private and in the files of the parties ({files}); this needs both factors in one file",
                 self.path.display()
@@ -258,10 +263,11 @@ impl Stored {
         }
     }
 
-    /// The number of parties whose files are beside this one, if there are any.
+    /// The number of parties whose files are beside this shared one, if there are any.
     pub(super) fn parties(&self) -> Option<usize> {
         let count = self.attributes.get("parties").and_then(Value::as_u64)?;
-        self.attributes.contains_key(PARTY_FILES).then_some(count as usize)
+        let is_shared = self.attributes.contains_key(PARTY_FILES) && !self.attributes.contains_key(PARTY);
+        is_shared.then_some(count as usize)
     }
 
     /// Opens and checks the file of `party`.
@@ -405,6 +411,13 @@ impl Sums {
 pub fn party_file(pattern: &str, party: usize, width: usize) -> String {
     // Only a damaged file asks for more digits than a usize has.
     pattern.replace("{party}", &format!("{party:0width$}", width = width.min(20)))
+}
+
+/// The name of the shared file, from the pattern for those of the parties.
+fn shared_file(pattern: &str) -> String {
+    let (stem, rest) = pattern.rsplit_once(".party-{party}").unwrap_or((pattern, ""));
+    // A checkpoint's generation is not in the name of its shared file.
+    rest.rsplit_once('.').map_or_else(|| stem.to_string(), |(_, extension)| format!("{stem}.{extension}"))
 }
 
 fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {

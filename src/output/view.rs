@@ -108,7 +108,7 @@ impl Recorder for ViewFile {
         // The list is written at the end, so that the place in it is the number.
         let name = format!("{:06}", self.records.len());
         let Sighting { knowledge, kind, tag, from, to, shape: (rows, cols), bytes, .. } = *sighting;
-        match archive.array(&name, descr, (rows, cols), bytes) {
+        match archive.array(&name, descr, &[rows, cols], bytes) {
             Ok(()) => self.records.push(Record {
                 knowledge,
                 kind: kind.into(),

@@ -19,7 +19,8 @@ pub mod transcript;
 pub mod wide;
 
 pub use dp::{
-    Bound, BudgetFile, Charge, ColumnBound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, Releases,
+    Bound, BudgetFile, BudgetScope, BudgetUnit, Charge, ColumnBound, Covers, Division, Lines, Mechanism, NOISE_KEY,
+    NoisePlan, NoiseRequest, PrivacyLoss, Releases,
 };
 pub use released::{
     Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,

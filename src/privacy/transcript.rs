@@ -1,6 +1,6 @@
 //! A party's record of what it sent: a line for each message with a digest of its content, in a hash chain that the party
 //! signs at the end (Ed25519, RFC 8032). Whoever has the file and knows the party's public key sees whether a line was
-//! changed, removed or added; the contents themselves are not in it.
+//! changed, removed or added; the contents themselves are not in it. The key of a site is vouched for by its certificate.
 
 use std::io::Write;
 
@@ -20,6 +20,28 @@ pub struct Heading {
     pub command: Vec<String>,
     pub rank: usize,
     pub ranks: usize,
+    /// At a site: whose transcript this is, by its certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<SiteSignature>,
+}
+
+/// A statement that the key of a site's certificate has signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteSignature {
+    pub site: String,
+    /// The certificate (DER), then those between it and the CA, in hexadecimal digits.
+    pub chain: Vec<String>,
+    /// When it was signed, in seconds since 1970, by the site's clock.
+    pub time: u64,
+    /// The scheme of the signature, as TLS numbers them.
+    pub scheme: u16,
+    /// In hexadecimal digits.
+    pub signature: String,
+}
+
+/// What a site signs, so that others know whose key signs a transcript: `key` in hexadecimal digits.
+pub fn statement_of_key(site: &str, time: u64, key: &str) -> Vec<u8> {
+    format!("fednmf transcript key v1\n{site}\n{time}\n{key}\n").into_bytes()
 }
 
 /// The version that is written.
@@ -212,7 +234,14 @@ mod tests {
 
     fn written() -> String {
         let out = Shared::default();
-        let heading = Heading { fednmf_transcript: VERSION, method: "felb".into(), command: vec![], rank: 0, ranks: 1 };
+        let heading = Heading {
+            fednmf_transcript: VERSION,
+            method: "felb".into(),
+            command: vec![],
+            rank: 0,
+            ranks: 1,
+            site: None,
+        };
         let mut transcript = Transcript::new(Box::new(out.clone()), SigningKey::from_bytes(&[7; 32]), &heading);
         for content in [&b"one"[..], b"two", b"three"] {
             transcript.sent("sum V_i", "Masked", "masked", content);

@@ -128,6 +128,7 @@ fn federated_methods_cost_what_was_predicted() {
         ("syn-ssd-v", "--local-iters 3 --sketch-size 7,20", true),
         ("syn-ssd-uv", "--local-iters 3", true),
         ("fnmf", "--local-iters 3", false),
+        ("inmf", "--update hals --local-iters 2", false),
     ] {
         for (ranks, parties) in [(1, 4), (2, 4), (3, 4), (4, 8)] {
             compare(algo, &format!("--parties {parties} {options}"), false, ranks, flops);
@@ -211,6 +212,10 @@ fn the_memory_of_the_start_is_predicted() {
     let line = "--algo hals -k 20 --init nndsvd --max-iters 1 --memory 200M --input";
     fednmf(0, &format!("{line} synthetic:planted,m=300000,n=40,k=2")).refused(&["memory"]);
     fednmf(0, "--algo hals -k 20 --max-iters 1 --memory 200M --input synthetic:planted,m=300000,n=40,k=2").ok();
+    // Extrapolation has a third copy of each factor: 8 (m n + 3 k (m + n + k)) bytes are 228.9 MiB.
+    let line = "--algo hals -k 20 --extrapolation restart --max-iters 1 --input synthetic:planted,m=300000,n=40,k=2";
+    fednmf(0, &format!("{line} --memory 200M")).refused(&["228.9 MiB", "--memory allows 200.0 MiB"]);
+    fednmf(0, &format!("{line} --memory 230M")).ok();
 }
 
 #[test]

@@ -531,6 +531,24 @@ fn a_projection_keeps_what_was_missing() {
     assert!((projected - evaluated).abs() < 1e-9 * projected, "{projected} {evaluated}");
 }
 
+#[test]
+fn projected_factors_have_the_divergence_of_those_before() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let input = "--input synthetic:planted,m=30,n=20,k=3";
+    for (method, measure) in [("kl-cd", "kl_divergence"), ("beta-mu --beta 0.5", "beta_divergence")] {
+        let run = format!("--algo {method} -k 3 --max-iters 20 --json --quiet {input} --output {}", at("f.h5"));
+        summary(&run);
+        // Projected factors may be projected on again.
+        for (from, to) in [("f.h5", "once.h5"), ("once.h5", "twice.h5")] {
+            let projected = summary(&format!("project {} --json {input} --output {}", at(from), at(to)));
+            let evaluated = summary(&format!("evaluate {} --json {input}", at(to)));
+            let (told, found) = (number(&projected, measure), number(&evaluated, measure));
+            assert!((told - found).abs() < 1e-9 * told, "{method}, {to}: {told} {found}");
+        }
+    }
+}
+
 /// `admm` belongs to the methods of parties, but gives all factors to all of them.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]

@@ -1,5 +1,9 @@
 //! The exact methods on grids of ranks: the traffic follows the formula, and the grid does not change the result.
 
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::path::Path;
+
 use crate::common::{data, distance, events, fednmf, matrix};
 use serde_json::Value;
 use tempfile::tempdir;
@@ -23,6 +27,7 @@ fn bytes_are_those_of_mpi_faun() {
     ] {
         for (pr, pc) in GRIDS {
             let line = format!("--algo {algo} --input {input} -k {k} --precision {precision} --grid {pr}x{pc}");
+            let line = format!("{line} --exchange dense");
             let run = fednmf(pr * pc, &format!("{line} --max-iters {iterations} --eval-every 0")).ok();
             let what = format!("{algo} {input} {pr}x{pc}");
             // An all-gather of V among the pr ranks of a grid column: together they contribute it once, and each
@@ -91,4 +96,132 @@ fn a_grid_that_does_not_fit_is_refused() {
     fednmf(3, "--algo hals --grid 2x2").refused(&["--grid 2x2", "4 ranks", "has 3"]);
     fednmf(1, "--algo mu --grid 99999999999999x99999999999999").refused(&["--grid", "far too many"]);
     fednmf(2, "--algo dsanls --grid 2x1").refused(&["--grid", "hals, bpp, mu"]);
+}
+
+/// Writes an n × n matrix with as many entries in each row as in each column, so that it is cut evenly: entry
+/// (i, i + offset) for each offset, around the corner too. Returns the places of its entries.
+fn write_circulant(path: &Path, n: usize, offsets: &[usize]) -> Vec<(usize, usize)> {
+    let places: Vec<_> = (0..n).flat_map(|i| offsets.iter().map(move |offset| (i, (i + offset) % n))).collect();
+    let mut text = format!("%%MatrixMarket matrix coordinate real general\n{n} {n} {}\n", places.len());
+    for &(i, j) in &places {
+        writeln!(text, "{} {} {}", i + 1, j + 1, 1 + (7 * i + 3 * j) % 11).unwrap();
+    }
+    std::fs::write(path, text).unwrap();
+    places
+}
+
+/// Rows of V and of U that cross a border in one sparse exchange on an even grid, and messages: by the definition, from
+/// the places of the entries. n is a multiple of pr pc.
+fn crossing(places: &[(usize, usize)], n: usize, (pr, pc): (usize, usize)) -> [(usize, usize); 2] {
+    let share = n / (pr * pc);
+    // Rank (i, j) owns share i of the pr in column block j of V, and share j of the pc in row block i of U.
+    let of_v = |row: usize, col: usize| (col, row / (n / pr), col / (n / pc), col % (n / pc) / share);
+    let of_u = |row: usize, col: usize| (row, col / (n / pc), row / (n / pr), row % (n / pr) / share);
+    [&of_v as &dyn Fn(usize, usize) -> (usize, usize, usize, usize), &of_u].map(|side| {
+        let all = places.iter().map(|&(row, col)| side(row, col));
+        let needed: HashSet<_> = all.filter(|(_, needs, _, owns)| needs != owns).collect();
+        let pairs: HashSet<_> = needed.iter().map(|&(_, needs, group, owns)| (needs, group, owns)).collect();
+        (needed.len(), pairs.len())
+    })
+}
+
+#[test]
+fn a_sparse_exchange_sends_the_rows_that_blocks_touch_and_gives_the_same_result() {
+    let dir = tempdir().unwrap();
+    let input = dir.path().join("m.mtx");
+    let (n, k, iterations) = (240, 4, 5);
+    let places = write_circulant(&input, n, &[0, 1, 17]);
+    let count = |run: &Value, purpose: &str, column: &str| -> u64 {
+        let rows = run["wire"].as_array().unwrap().iter();
+        rows.filter(|row| row["purpose"] == purpose).map(|row| row[column].as_u64().unwrap()).sum()
+    };
+    for (algo, precision, word) in [("hals", "f64", 8), ("bpp", "f64", 8), ("mu", "f32", 4), ("auto", "f64", 8)] {
+        for grid in [(2, 1), (1, 3), (4, 1), (2, 2), (3, 2)] {
+            let (pr, pc) = grid;
+            let run = |exchange: &str, more: &str| {
+                let file = dir.path().join("o.h5");
+                let line =
+                    format!("--algo {algo} -k {k} --precision {precision} --grid {pr}x{pc} --max-iters {iterations}");
+                let line = format!("{line} --init random --exchange {exchange} {more} --input");
+                let run = fednmf(pr * pc, &line).arg(&input).arg("--output").arg(&file).ok();
+                (run, matrix(&file, "U"), matrix(&file, "V"))
+            };
+            let ((dense, u, v), (sparse, a, b)) = (run("dense", ""), run("sparse", ""));
+            let close = if word == 8 { 1e-9 } else { 1e-4 };
+            let what = format!("{algo} {pr}x{pc}");
+            let error = |run: &Value| run["rel_error"].as_f64().unwrap();
+            assert!((error(&dense) - error(&sparse)).abs() <= close * error(&dense), "{what}: {dense} {sparse}");
+            assert!(distance(&u, &a) < 1e2 * close && distance(&v, &b) < 1e2 * close, "{what}");
+            // The same messages come again, in whatever order, and are summed in that of the ranks.
+            let (_, a2, b2) = run("sparse", "");
+            assert!(a == a2 && b == b2, "{what}: not the same bits");
+            let (sparse, _, _) = run("sparse", "--eval-every 0");
+            let [of_v, of_u] = crossing(&places, n, grid);
+            for (purpose, (rows, pairs)) in
+                [("gather V", of_v), ("sum M'U", of_v), ("gather U", of_u), ("sum M V", of_u)]
+            {
+                // After a rise of the objective an extrapolated iteration repeats nothing of these. Each row and message
+                // is counted where it is sent and where it is received.
+                assert_eq!(
+                    count(&sparse, purpose, "mpi_bytes"),
+                    (2 * iterations * rows * k * word) as u64,
+                    "{what} {purpose}"
+                );
+                assert_eq!(count(&sparse, purpose, "messages"), (2 * iterations * pairs) as u64, "{what} {purpose}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sixteen_ranks_exchange_what_blocks_touch() {
+    let dir = tempdir().unwrap();
+    let input = dir.path().join("m.mtx");
+    let (n, k, iterations) = (240, 4, 3);
+    let places = write_circulant(&input, n, &[0, 1, 17]);
+    let one = fednmf(1, &format!("--algo hals -k {k} --max-iters {iterations} --input")).arg(&input).ok();
+    for grid in [(4, 4), (16, 1)] {
+        let line = format!("--algo hals -k {k} --max-iters {iterations} --eval-every 0 --grid {}x{}", grid.0, grid.1);
+        let run = fednmf(16, &format!("{line} --exchange sparse --input")).arg(&input).limit(300).ok();
+        let [of_v, of_u] = crossing(&places, n, grid);
+        for (purpose, (rows, _)) in [("gather V", of_v), ("sum M'U", of_v), ("gather U", of_u), ("sum M V", of_u)] {
+            assert_eq!(bytes(&run, purpose), (2 * iterations * rows * k * 8) as u64, "{grid:?} {purpose}");
+        }
+        let line = line.replace(" --eval-every 0", "");
+        let run = fednmf(16, &format!("{line} --exchange sparse --input")).arg(&input).limit(300).ok();
+        let error = |run: &Value| run["rel_error"].as_f64().unwrap();
+        assert!((error(&one) - error(&run)).abs() <= 1e-9 * error(&one), "{grid:?}: {one} {run}");
+    }
+}
+
+#[test]
+fn the_exchange_that_sends_less_is_chosen_and_in_the_trace() {
+    let dir = tempdir().unwrap();
+    let (input, trace) = (dir.path().join("m.mtx"), dir.path().join("t.jsonl"));
+    let chosen = |input: &str, words: &str| {
+        fednmf(4, &format!("--algo hals -k 10 --max-iters 2 --input {input} {words} --trace")).arg(&trace).ok();
+        let params = events(&trace)[0]["params"].clone();
+        [params["exchange_v"].clone(), params["exchange_u"].clone()]
+    };
+    write_circulant(&input, 4000, &[0, 1]);
+    let banded = input.display().to_string();
+    assert_eq!(chosen(&banded, "--grid 4x1"), [Value::from("sparse"), Value::Null], "U does not travel");
+    assert_eq!(chosen(&banded, "--grid 1x4"), [Value::Null, Value::from("sparse")], "V does not travel");
+    assert_eq!(chosen(&banded, "--grid 4x1 --exchange dense"), [Value::from("dense"), Value::Null]);
+    // The blocks on the diagonal touch all of their rows and columns.
+    assert_eq!(chosen(&banded, "--grid 2x2"), ["dense", "dense"]);
+    // Each block touches all rows and columns.
+    assert_eq!(chosen("synthetic:sparse,m=200,n=200,density=0.3", "--grid 2x2"), ["dense", "dense"]);
+    // Three messages cost more than the bytes that they save of two.
+    write_circulant(&input, 60, &[0, 1, 17, 33, 47]);
+    assert_eq!(chosen(&input.display().to_string(), "--grid 4x1"), [Value::from("dense"), Value::Null]);
+}
+
+#[test]
+fn a_sparse_exchange_of_dense_data_is_refused() {
+    fednmf(2, "--algo hals --exchange sparse --input synthetic:planted,m=30,n=20 -k 3").refused(&[
+        "--exchange sparse",
+        "dense",
+        "leave it out",
+    ]);
 }

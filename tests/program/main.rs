@@ -49,6 +49,8 @@ mod grid;
 #[cfg(feature = "mpi")]
 mod interrupted;
 #[cfg(feature = "mpi")]
+mod joint;
+#[cfg(feature = "mpi")]
 mod losses;
 #[cfg(feature = "mpi")]
 mod missing;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{distance, fednmf, matrix, number, save_npy};
+use crate::common::{distance, factor, fednmf, matrix, number, save_npy};
 use fednmf::random::{Purpose, Stream, uniform_factor};
 use ndarray::Array2;
 use tempfile::tempdir;
@@ -226,9 +226,14 @@ fn options_that_exclude_missing_entries_are_refused() {
     save_npy(&path, &data(20, 12, 0.1));
     fednmf(2, "--algo hals --input").arg(&path).refused(&["NaN", "--missing nan"]);
     fednmf(0, "--algo bpp --missing nan --input").arg(&path).refused(&["--missing", "bpp", "hals"]);
-    for words in
-        ["--extrapolation restart", "--init nndsvd", "--init compressed", "--measure projected-gradient", "--grid 1x1"]
-    {
+    for words in [
+        "--extrapolation restart",
+        "--init nndsvd",
+        "--init compressed",
+        "--measure projected-gradient",
+        "--grid 1x1",
+        "--exchange sparse",
+    ] {
         let option = words.split(' ').next().unwrap();
         fednmf(0, &format!("--algo hals --missing nan {words} --input")).arg(&path).refused(&[option, "--missing"]);
     }
@@ -372,5 +377,111 @@ fn the_divergence_of_the_observed_entries_is_minimised() {
         };
         let [one, three] = [run(1), run(3)].map(|summary| number(&summary, "heldout_rmse"));
         assert!((one - three).abs() < 1e-6 * one + 1e-9 && one < 0.1, "{algo}: {one} {three}");
+    }
+}
+
+/// Each party's rows are completed by its own factors, so one party does what loops over the completed matrix do.
+#[test]
+fn a_party_completes_its_rows_before_each_step() {
+    let dir = tempdir().unwrap();
+    let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
+    let (k, steps) = (3, 6);
+    let m = data(37, 26, 0.3);
+    let sum: f64 = m.iter().filter(|x| !x.is_nan()).sum();
+    let scale = 2.0 * (sum / m.len() as f64 / k as f64).sqrt();
+    let start = |purpose, rows| uniform_factor::<f64>(&Stream::new(5, purpose, 0), 0..rows, k, scale);
+    let (mut u, mut v) = (start(Purpose::StartU, 37), start(Purpose::StartV, 26));
+    let sweep = |completed: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>| {
+        for i in 0..x.nrows() {
+            for l in 0..k {
+                let descent: f64 =
+                    (0..y.nrows()).map(|j| (completed[[i, j]] - x.row(i).dot(&y.row(j))) * y[[j, l]]).sum();
+                x[[i, l]] = (x[[i, l]] + descent / y.column(l).dot(&y.column(l))).max(0.0);
+            }
+        }
+    };
+    let completed = |u: &Array2<f64>, v: &Array2<f64>| {
+        ndarray::Zip::from(&m).and(&u.dot(&v.t())).map_collect(|&m, &f| if m.is_nan() { f } else { m })
+    };
+    for _ in 0..steps {
+        sweep(&completed(&u, &v), &mut u, &v);
+        sweep(&completed(&u, &v).t().to_owned(), &mut v, &u);
+    }
+    let product = u.dot(&v.t());
+    let off = |x: &Array2<f64>| (x - &product).iter().filter(|x| !x.is_nan()).map(|x| x * x).sum::<f64>();
+    let norm2: f64 = m.iter().filter(|x| !x.is_nan()).map(|x| x * x).sum();
+    for (missing, data) in [("nan", m.clone()), ("zero-unobserved", m.mapv(|x| if x.is_nan() { 0.0 } else { x }))] {
+        save_npy(&file, &data);
+        for ranks in [0, 2] {
+            let line = format!(
+                "--algo fedavg --parties 1 --update hals --start shared --missing {missing} -k {k} --seed 5 --max-iters 1 \
+                 --local-iters {steps} --input"
+            );
+            let summary = fednmf(ranks, &line).arg(&file).arg("--output").arg(&out).ok();
+            let found = factor(&out, "U").dot(&matrix(&out, "V").t());
+            assert!(distance(&found, &product) < 1e-6, "{missing} on {ranks}");
+            assert!((number(&summary, "rel_error") - (off(&m) / norm2).sqrt()).abs() < 1e-6, "{missing}: {summary}");
+        }
+    }
+}
+
+/// Three parties miss three tenths of their rows each, and one of them a column: what they do not have is recovered.
+#[test]
+fn parties_recover_what_they_miss_alike_on_any_number_of_ranks() {
+    let dir = tempdir().unwrap();
+    let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
+    let truth = data(120, 40, 0.0);
+    let mut m = data(120, 40, 0.3);
+    m.slice_mut(ndarray::s![..40, 7]).fill(f64::NAN);
+    m.row_mut(50).fill(f64::NAN);
+    save_npy(&file, &m);
+    for line in [
+        "fnmf --update hals --local-iters 10 --max-iters 60",
+        "fedavg --update hals --start shared --local-iters 10 --max-iters 60",
+        "fedprox --start shared --local-iters 20 --max-iters 60",
+    ] {
+        let mut first: Option<(Array2<f64>, u64)> = None;
+        for ranks in [0, 2, 3] {
+            let line = format!("--algo {line} --parties 3 --missing nan -k 4 --seed 2 --input");
+            let summary = fednmf(ranks, &line).arg(&file).arg("--output").arg(&out).ok();
+            let (u, v) = (factor(&out, "U"), matrix(&out, "V"));
+            let fit = u.dot(&v.t());
+            let error = |hidden: bool| {
+                let of = m.indexed_iter().filter(|((i, _), x)| *i != 50 && x.is_nan() == hidden).map(|(at, _)| at);
+                let (off, norm) = of.fold((0.0, 0.0), |(off, norm), at| {
+                    (off + (fit[at] - truth[at]).powi(2), norm + truth[at].powi(2))
+                });
+                (off / norm).sqrt()
+            };
+            assert!(error(true) < 0.05, "{line}: hidden {}, seen {}", error(true), error(false));
+            assert!((number(&summary, "rel_error") - error(false)).abs() < 1e-9, "{summary}");
+            assert!(u.row(50).iter().all(|x| *x == 0.0), "nothing is known of this row");
+            let bits = number(&summary, "rmsd_refit").to_bits();
+            let (fit_there, bits_there) = first.get_or_insert_with(|| (fit.clone(), bits));
+            assert!(*fit_there == fit && *bits_there == bits, "{line} on {ranks} ranks");
+        }
+    }
+    let run = |words: &str| fednmf(0, &format!("--algo fnmf --parties 3 {words} --input")).arg(&file);
+    run("--missing none").refused(&["NaN"]);
+    run("--missing marks.npy").refused(&["--missing", "nan"]);
+    run("--missing nan --holdout 0.1").refused(&["--holdout", "fnmf"]);
+    run("--missing nan --binarize 0.5").refused(&["--binarize"]);
+}
+
+/// Threads share the rows of an update, so they change nothing at all.
+#[test]
+fn threads_change_no_bit_of_an_update_with_missing_entries() {
+    let dir = tempdir().unwrap();
+    let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
+    for share in [0.2, 0.8] {
+        save_npy(&file, &data(160, 90, share));
+        for algo in ["hals", "mu", "kl-mu", "kl-cd", "fnmf --parties 2 --update hals"] {
+            let run = |threads: usize| {
+                let line = format!("--algo {algo} --missing nan -k 3 --max-iters 5 --threads {threads} --input");
+                fednmf(0, &line).arg(&file).arg("--output").arg(&out).ok();
+                (factor(&out, "U"), matrix(&out, "V"))
+            };
+            assert_eq!(run(1), run(3), "{algo}, {share} missing");
+        }
     }
 }

@@ -82,3 +82,50 @@ pub fn array_of_mtx(path: &Path) -> Array2<f64> {
     let (m, n) = (next() as usize, next() as usize);
     Array2::from_shape_fn((n, m), |_| next()).reversed_axes().as_standard_layout().into_owned()
 }
+
+/// The minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0 by trying every set of positive coordinates.
+fn least(g: &Array2<f64>, r: &[f64]) -> Vec<f64> {
+    let k = r.len();
+    let mut best = (0.0, vec![0.0; k]);
+    for set in 1..1usize << k {
+        let members: Vec<usize> = (0..k).filter(|j| set >> j & 1 == 1).collect();
+        // Gaussian elimination.
+        let f = members.len();
+        let mut a =
+            Array2::from_shape_fn((f, f + 1), |(i, j)| if j < f { g[[members[i], members[j]]] } else { r[members[i]] });
+        for i in 0..f {
+            for l in 0..f {
+                if l != i {
+                    let by = a[[l, i]] / a[[i, i]];
+                    (0..=f).for_each(|j| a[[l, j]] -= by * a[[i, j]]);
+                }
+            }
+        }
+        let solution: Vec<f64> = (0..f).map(|i| a[[i, f]] / a[[i, i]]).collect();
+        if solution.iter().all(|x| *x >= 0.0) {
+            // At a stationary point the value is −½ r·x.
+            let value = -0.5 * members.iter().zip(&solution).map(|(&j, x)| r[j] * x).sum::<f64>();
+            if value < best.0 {
+                let mut x = vec![0.0; k];
+                members.iter().zip(&solution).for_each(|(&j, s)| x[j] = *s);
+                best = (value, x);
+            }
+        }
+    }
+    best.1
+}
+
+/// Each row x of X ← the minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0, or one sweep of coordinate descent towards it.
+pub fn least_squares(x: &mut Array2<f64>, g: &Array2<f64>, r: &Array2<f64>, exact: bool) {
+    let k = x.ncols();
+    for (mut x, r) in x.rows_mut().into_iter().zip(r.rows()) {
+        if exact {
+            x.iter_mut().zip(least(g, &r.to_vec())).for_each(|(x, new)| *x = new);
+        } else {
+            for j in 0..k {
+                let slope: f64 = (0..k).map(|l| g[[j, l]] * x[l]).sum::<f64>() - r[j];
+                x[j] = f64::max(0.0, x[j] - slope / g[[j, j]]);
+            }
+        }
+    }
+}

@@ -321,6 +321,8 @@ fn errors_about_a_partys_file_hold_nothing_of_it() {
             assert!(shown(&error), "{name}: {error}");
             let error = run("--algo hals", &parties);
             assert!(!shown(&error), "{name}: {error}");
+            let error = fednmf(0, "inspect").arg(dir.path().join(&parties)).run().stderr;
+            assert!(error.contains(told) && !shown(&error), "{name}: {error}");
         }
     }
 }

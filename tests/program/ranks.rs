@@ -44,6 +44,7 @@ static ALLOCATOR: Counting = Counting;
 on_ranks! {
     collectives_follow_their_definitions: collectives,
     an_exchange_beyond_a_chunk_takes_several_rounds: exchange_in_rounds,
+    neighbours_exchange_messages_in_pieces: exchange_with_neighbours,
     sums_over_parties_have_the_same_bits_on_any_number_of_ranks: party_sums,
     an_error_on_one_rank_becomes_the_same_error_on_all: agreement,
     subgroups_communicate_among_themselves: splits,
@@ -120,6 +121,28 @@ fn exchange_in_rounds(whole: &Communicator) {
     let rounds = if p == 1 { 0 } else { longest.div_ceil((5 / p).max(1)) };
     assert_eq!((plain, messages() - before - plain), if p == 1 { (0, 0) } else { (3, 2 + rounds as u64) });
     assert!(p == 1 || rounds > 1);
+}
+
+fn exchange_with_neighbours(whole: &Communicator) {
+    let (r, p) = (whole.rank(), whole.size());
+    // Rank r has something for r + 1 and r + 2, but nothing if that is itself.
+    let length =
+        |from: usize, to: usize| if from != to && (to + p - from) % p <= 2 { 3 + 4 * from + 2 * to } else { 0 };
+    let message = |from: usize, to: usize| (0..length(from, to)).map(move |i| (from * 10_000 + to * 100 + i) as u64);
+    let send: Vec<u64> = (0..p).flat_map(|to| message(r, to)).collect();
+    let expected: Vec<u64> = (0..p).flat_map(|from| message(from, r)).collect();
+    for chunk in [1 << 30, 4] {
+        let comm = whole.with_new_ledger().chunked(chunk);
+        let to = comm.route((0..p).map(|to| (to, length(r, to))));
+        let from = comm.route((0..p).map(|from| (from, length(from, r))));
+        let mut receive = vec![0; expected.len()];
+        comm.exchange_along(TEST, (&to, &send), (&from, &mut receive));
+        assert_eq!(receive, expected, "rank {r}, chunks of {chunk}");
+        let pieces: usize = (0..p).map(|i| length(r, i).div_ceil(chunk) + length(i, r).div_ceil(chunk)).sum();
+        let entry = comm.ledger().messages().find(|(tag, _)| **tag == TEST).map(|(_, entry)| *entry).expect("recorded");
+        let bytes = 8 * (send.len() + receive.len());
+        assert_eq!((entry.messages, entry.mpi_bytes), (pieces as u64, bytes as u64), "rank {r}, chunks of {chunk}");
+    }
 }
 
 /// The bits of the sums.
@@ -250,6 +273,7 @@ fn allocations(comm: &Communicator) {
             let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
             let arguments: &[&str] = match method.name {
                 _ if entry.takes("plain") => &["--plain"],
+                _ if entry.takes("exchange") && text.starts_with("synthetic:sparse") => &["--exchange", "sparse"],
                 "vr-dsanls" => &["--epoch", "3"],
                 // Rows with many zeros allow no release.
                 "dsanls-secure" => &["--i-know-this-leaks"],

@@ -63,6 +63,20 @@ fn private_factors_are_read_from_the_files_of_the_parties() {
             assert_eq!(fs::metadata(&whole).unwrap().permissions().mode() & 0o777, 0o600);
         }
     }
+    fs::write(dir.path().join("pairs.csv"), "row,column\n1,1\n").unwrap();
+    // A party's own file lacks what all share, and the other parties' rows.
+    for (line, file, shared) in [
+        ("clusters", "a.party-01.h5", "a.h5"),
+        ("evaluate --input synthetic:planted,m=20,n=9", "a.party-02.h5", "a.h5"),
+        ("predict", "b.party-00.h5", "b.h5"),
+        ("predict", "d.party-01.npz", "d.npz"),
+    ] {
+        let mut run = fednmf(0, line).own_process().arg(dir.path().join(file));
+        if line == "predict" {
+            run = run.arg(dir.path().join("pairs.csv"));
+        }
+        run.refused(&[file, "its private factors alone", &format!("{}, which", dir.path().join(shared).display())]);
+    }
     fs::remove_file(dir.path().join("a.party-01.h5")).unwrap();
     let evaluated = fednmf(0, "evaluate").arg(dir.path().join("a.h5")).arg("--input").arg(&digits);
     evaluated.refused(&["a.h5", "party 1", "a.party-01.h5", "beside it"]);

@@ -3,10 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use ed25519_dalek::SigningKey;
 use fednmf::comm::transport::sites::{Config, Sites};
+use fednmf::privacy::transcript::{Heading, Transcript, unhex};
 #[cfg(feature = "mpi")]
 use serde_json::Value;
 use tempfile::tempdir;
@@ -42,6 +45,82 @@ fn sites_compute_the_bits_of_mpirun() {
             assert_eq!(verified.code, Some(0), "{}", verified.stderr);
         }
         assert!(stage.at("d").join("t.jsonl").exists());
+    }
+}
+
+/// A transcript says whose it is by the certificate of its site, and who has only another certificate cannot claim it.
+#[test]
+fn a_transcript_is_of_the_site_whose_certificate_vouches_for_its_key() {
+    let mut stage = Stage::new();
+    certificates(&stage.at("others"), SystemTime::now() - HOUR, SystemTime::now() + HOUR);
+    stage.start_hub("");
+    stage.start_sites("--algo fnmf --secure-sum -k 2 --max-iters 2 --transcript {site}/s.jsonl");
+    stage.all_well();
+    let verify = |file: &Path, ca: &Path| fednmf(0, "audit verify").arg(file).arg("--ca").arg(ca);
+    let own = |site: &str| stage.at(site).join("s.jsonl");
+    for site in NAMES {
+        let verified = verify(&own(site), &stage.keys("ca.pem")).run();
+        assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+        assert!(verified.stdout.contains(&format!("of site {site}\n")), "{}", verified.stdout);
+    }
+    let unchecked = fednmf(0, "audit verify").arg(own("a")).run();
+    assert!(unchecked.stdout.contains("of site a, it says; --ca checks it"), "{}", unchecked.stdout);
+    let refused = |file: &Path, ca: &Path, why: &str| {
+        let run = verify(file, ca).run();
+        assert!(run.code == Some(1) && run.stderr.contains(why), "{why}: {:?} {}", run.code, run.stderr);
+    };
+    refused(&own("a"), &stage.at("others").join("ca.pem"), "is not of site a: its certificate is not from the CA");
+
+    // Transcripts that a site could make itself, with valid chains of their own.
+    let heading = |site: &str| -> Heading { serde_json::from_str(text(&own(site)).lines().next().unwrap()).unwrap() };
+    let forge = |signer: &str, heading: &Heading| {
+        let secret = unhex(text(&own(signer).with_extension("key")).trim()).unwrap();
+        let path = stage.at("forged.jsonl");
+        let file = std::fs::File::create(&path).unwrap();
+        let key = SigningKey::from_bytes(&secret.try_into().unwrap());
+        Transcript::new(Box::new(file), key, heading).finish(None).unwrap();
+        path
+    };
+    let (a, b) = (heading("a"), heading("b"));
+    let (of_a, of_b) = (a.site.clone().unwrap(), b.site.clone().unwrap());
+    let claims = |site| Heading { site, ..b.clone() };
+    let ca = stage.keys("ca.pem");
+    assert_eq!(verify(&forge("b", &b), &ca).run().code, Some(0), "the forger's own claim is no forgery");
+    refused(&forge("b", &claims(Some(of_a.clone()))), &ca, "is not of site a: its signature does not fit");
+    let mut renamed = of_b.clone();
+    renamed.site = "a".into();
+    refused(&forge("b", &claims(Some(renamed.clone()))), &ca, "is not of site a: its certificate is for another site");
+    renamed.chain = of_a.chain;
+    refused(&forge("b", &claims(Some(renamed))), &ca, "is not of site a: its signature does not fit");
+    let mut later = of_b.clone();
+    later.time += 1;
+    refused(&forge("b", &claims(Some(later.clone()))), &ca, "its signature does not fit");
+    later.time += 3 * HOUR.as_secs();
+    refused(&forge("b", &claims(Some(later))), &ca, "its certificate has expired");
+    refused(&forge("b", &claims(None)), &ca, "no certificate vouches for its key");
+
+    let changed = stage.at("changed.jsonl");
+    std::fs::write(&changed, text(&own("a")).replacen(&of_a.signature, &of_b.signature, 1)).unwrap();
+    let run = verify(&changed, &ca).run();
+    assert!(run.code == Some(2) && run.stderr.contains("a line was changed"), "{:?} {}", run.code, run.stderr);
+    let missing = verify(&own("a"), &stage.keys("a.key")).run();
+    assert!(missing.code == Some(2) && missing.stderr.contains("holds no certificate"), "{}", missing.stderr);
+}
+
+/// No site has the matrix of the run, so a report of its trace goes without.
+#[test]
+fn a_trace_of_a_site_has_a_report() {
+    for words in ["--algo fnmf", "--algo syn-sd --transpose"] {
+        let mut stage = Stage::new();
+        stage.start_hub("");
+        stage.start_sites(&format!("{words} -k 2 --max-iters 2 --trace {{site}}/t.jsonl --output {{site}}/f.h5"));
+        stage.all_well();
+        let page = stage.at("page.html");
+        let made = fednmf(0, "report").arg(stage.at("b").join("t.jsonl")).arg("--output").arg(&page).run();
+        assert_eq!(made.code, Some(0), "{words}: {}", made.stderr);
+        let page = text(&page);
+        assert!(page.contains("its own party") && !page.contains("reconstruction-0"), "{words}: {page}");
+        assert!(page.contains("error-over-iterations"), "{words}: {page}");
     }
 }
 

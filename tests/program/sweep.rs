@@ -1,10 +1,12 @@
 //! The choice of k on a matrix with known k, in one job and resumed.
 
-use crate::common::{fednmf, matrix};
+use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{fednmf, matrix};
 
 #[test]
 fn a_refused_sweep_leaves_no_directory() {
@@ -313,4 +315,55 @@ fn factors_of_a_sweep_have_the_names_of_the_matrix() {
     std::fs::write(at("bare.csv"), bare).unwrap();
     assert!(evaluated("bare.csv").stderr.contains("matched by position"));
     assert!(!first.stderr.contains("matched by position"));
+}
+
+/// The header and the bytes of an array in an archive of NumPy.
+fn array(archive: &Path, name: &str) -> (String, Vec<u8>) {
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(archive).unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    zip.by_name(&format!("{name}.npy")).unwrap().read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes[..7], *b"\x93NUMPY\x01");
+    let begin = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    (String::from_utf8(bytes[10..begin].to_vec()).unwrap(), bytes[begin..].to_vec())
+}
+
+#[test]
+fn runs_are_written_as_spectra_for_cnmf() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let row = |i: usize| (0..4).map(|j| format!(",{}", (i * 7 + j * j * 3) % 11)).collect::<String>();
+    let rows: String = (0..9).map(|i| format!("cell{i}{}\n", row(i))).collect();
+    std::fs::write(at("cells.csv"), format!("cell,A,B,Cäx,D\n{rows}")).unwrap();
+    let sweep = |ranks: usize, runs: usize| {
+        let line = format!("sweep --k 2..3 --runs {runs} --holdout 0 --max-iters 20 --quiet --input");
+        fednmf(ranks, &line).arg(at("cells.csv")).arg("--output").arg(at("sweep")).arg("--cnmf").arg(at("pbmc"))
+    };
+    sweep(2, 1).refused(&["--cnmf", "cnmf prepare"]);
+    std::fs::create_dir_all(at("pbmc/cnmf_tmp")).unwrap();
+    // With a run of an earlier job.
+    for (ranks, runs) in [(1, 1), (2, 2)] {
+        let done = sweep(ranks, runs).run();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    for (k, run) in [(2, 0), (2, 1), (3, 0), (3, 1)] {
+        let v = matrix(&at("sweep").join(format!("k{k:04}-run{run:03}.h5")), "V");
+        let file = at("pbmc/cnmf_tmp").join(format!("pbmc.spectra.k_{k}.iter_{run}.df.npz"));
+        let (header, data) = array(&file, "data");
+        assert!(header.contains("'<f8'") && header.contains(&format!("({k},4,)")), "{header}");
+        let data: Vec<f64> = data.chunks_exact(8).map(|x| f64::from_le_bytes(x.try_into().unwrap())).collect();
+        assert_eq!(data, v.t().iter().copied().collect::<Vec<_>>(), "components x genes");
+        let (header, index) = array(&file, "index");
+        assert!(header.contains("'<i8'") && header.contains(&format!("({k},)")), "{header}");
+        let index: Vec<i64> = index.chunks_exact(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
+        assert_eq!(index, (1..=k).collect::<Vec<i64>>());
+        let (header, genes) = array(&file, "columns");
+        assert!(header.contains("'<U3'") && header.contains("(4,)"), "{header}");
+        let character = |x: &[u8]| char::from_u32(u32::from_le_bytes(x.try_into().unwrap())).unwrap();
+        assert_eq!(genes.chunks_exact(4).map(character).collect::<String>(), "A\0\0B\0\0CäxD\0\0");
+    }
+    // What cNMF itself wrote stays.
+    let theirs = at("pbmc/cnmf_tmp/pbmc.spectra.k_2.iter_1.df.npz");
+    std::fs::write(&theirs, "theirs").unwrap();
+    sweep(1, 2).refused(&["pbmc.spectra.k_2.iter_1.df.npz", "not replaced"]);
+    assert_eq!(std::fs::read(&theirs).unwrap(), b"theirs");
 }

@@ -3,40 +3,9 @@
 use std::path::Path;
 
 use crate::common::{data, distance, factor, fednmf, matrix, number, save_npy, session};
+use crate::naive::least_squares;
 use ndarray::Array2;
 use tempfile::tempdir;
-
-/// The minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0 by trying every set of positive coordinates.
-fn least(g: &Array2<f64>, r: &[f64]) -> Vec<f64> {
-    let k = r.len();
-    let mut best = (0.0, vec![0.0; k]);
-    for set in 1..1usize << k {
-        let members: Vec<usize> = (0..k).filter(|j| set >> j & 1 == 1).collect();
-        // Gaussian elimination.
-        let f = members.len();
-        let mut a =
-            Array2::from_shape_fn((f, f + 1), |(i, j)| if j < f { g[[members[i], members[j]]] } else { r[members[i]] });
-        for i in 0..f {
-            for l in 0..f {
-                if l != i {
-                    let by = a[[l, i]] / a[[i, i]];
-                    (0..=f).for_each(|j| a[[l, j]] -= by * a[[i, j]]);
-                }
-            }
-        }
-        let solution: Vec<f64> = (0..f).map(|i| a[[i, f]] / a[[i, i]]).collect();
-        if solution.iter().all(|x| *x >= 0.0) {
-            // At a stationary point the value is −½ r·x.
-            let value = -0.5 * members.iter().zip(&solution).map(|(&j, x)| r[j] * x).sum::<f64>();
-            if value < best.0 {
-                let mut x = vec![0.0; k];
-                members.iter().zip(&solution).for_each(|(&j, s)| x[j] = *s);
-                best = (value, x);
-            }
-        }
-    }
-    best.1
-}
 
 /// Iterations from U = V, with penalty α, each row solved exactly or by one sweep.
 fn anls(a: &Array2<f64>, start: &Array2<f64>, alpha: f64, iterations: usize, exact: bool) -> [Array2<f64>; 2] {
@@ -46,16 +15,7 @@ fn anls(a: &Array2<f64>, start: &Array2<f64>, alpha: f64, iterations: usize, exa
         let fixed = factors[1 - half % 2].clone();
         let g = fixed.t().dot(&fixed) + Array2::<f64>::eye(k) * alpha;
         let r = a.dot(&fixed) + &fixed * alpha;
-        for (mut x, r) in factors[half % 2].rows_mut().into_iter().zip(r.rows()) {
-            if exact {
-                x.iter_mut().zip(least(&g, &r.to_vec())).for_each(|(x, new)| *x = new);
-            } else {
-                for j in 0..k {
-                    let slope: f64 = (0..k).map(|l| g[[j, l]] * x[l]).sum::<f64>() - r[j];
-                    x[j] = f64::max(0.0, x[j] - slope / g[[j, j]]);
-                }
-            }
-        }
+        least_squares(&mut factors[half % 2], &g, &r, exact);
     }
     factors
 }

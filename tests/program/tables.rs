@@ -178,6 +178,45 @@ fn triples_with_some_of_the_items_are_projected() {
 }
 
 #[test]
+fn ratings_under_another_name_are_read_with_the_option_that_the_message_names() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("u.data");
+    std::fs::write(&path, "196\t242\t3\n186\t302\t3\n22\t377\t1\n196\t302\t5\n").unwrap();
+    fednmf(0, "inspect").arg(&path).refused(&["no known format", "--format triples", "--format table"]);
+    assert_eq!(inspect("--format triples", &path).0["rows"], 3);
+    // What is no text has no such reading.
+    let path = dir.path().join("u.bin");
+    std::fs::write(&path, [0xab; 500]).unwrap();
+    let told = fednmf(0, "inspect").arg(&path).run();
+    assert!(told.code == Some(2) && !told.stderr.contains("--format"), "{}", told.stderr);
+}
+
+#[test]
+fn line_breaks_within_quotation_marks_are_refused_by_that_name() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("x.csv");
+    let broken = "\"a\nb\",2,3,5,8,9,7\n";
+    let rows = "r,1,2,6,4,3,8\n".repeat(100);
+    for (text, line) in [
+        (format!("{broken}{rows}"), 1),
+        (format!("n,t,u,v,w,x,y\n{broken}"), 2),
+        (format!("n,t,u,v,w,x,y\n{rows}{broken}"), 102),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let words = [&*format!("line {line}: "), "line breaks within quotation marks are not supported"];
+        fednmf(0, "inspect").own_process().arg(&path).refused(&words);
+        fednmf(0, "prepare one-hot")
+            .own_process()
+            .arg(&path)
+            .arg("-o")
+            .arg(dir.path().join("o.csv"))
+            .refused(&words[1..]);
+    }
+    std::fs::write(&path, "n,\"x, \"\"X\"\"\",y\n\"r, s\",1,2\n\"t\",3,4\n").unwrap();
+    assert_eq!(inspect("", &path).0["cols"].as_u64(), Some(2));
+}
+
+#[test]
 fn tables_that_look_like_triples_are_not_factorised() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("r.csv");

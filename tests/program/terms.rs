@@ -114,3 +114,53 @@ fn clusters_agree_with_known_groups() {
         .refused(&["has 1 labels", "200 rows"]);
     fednmf(0, "clusters --output c.csv").own_process().arg(file("f.npz")).refused(&["c.csv", ".tsv"]);
 }
+
+#[test]
+fn items_keep_their_numbers() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name)
+    };
+    let factorise = |input: &Path, words: &str| {
+        let output = input.with_extension("h5");
+        let run = fednmf(0, &format!("--algo hals -k 2 --max-iters 50 --quiet {words} --input")).arg(input);
+        good(run.arg("--output").arg(&output).run());
+        output
+    };
+    let items = |factors: &Path| {
+        let text = good(fednmf(0, "top -n 9").arg(factors).run());
+        let names = text.lines().skip(1).map(|line| line.split('\t').nth(2).unwrap().to_string());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    let from_one = factorise(&file("ten.dat", "10 20\n20 30\n30\n"), "");
+    assert_eq!(items(&from_one).into_iter().collect::<Vec<_>>(), ["10", "20", "30"]);
+    let from_zero = factorise(&file("zero.dat", "0 1\n0 1\n2 3 4\n2 3 4\n1 4\n"), "");
+    assert_eq!(items(&from_zero).into_iter().collect::<Vec<_>>(), ["0", "1", "2", "3", "4"]);
+
+    let project = |factors: &Path, input: &Path| {
+        let output = input.with_extension("projected.h5");
+        fednmf(0, "project --json --quiet").arg(factors).arg("--input").arg(input).arg("--output").arg(output)
+    };
+    // Of the items of the factors these have some: the same rows as with all of them.
+    let some = file("some.dat", "1\n2 3\n1 3\n");
+    good(project(&from_zero, &some).run());
+    let all = file("all.dat", "1\n2 3\n1 3\n0 4\n");
+    good(project(&from_zero, &all).run());
+    let [some, all] = [some, all].map(|input| matrix(&input.with_extension("projected.h5"), "U"));
+    assert!((&some - &all.slice(ndarray::s![..3, ..])).iter().all(|e| e.abs() < 1e-12), "{some} {all}");
+    // Others belong to no column.
+    project(&from_zero, &file("five.dat", "1 2\n2 3 5\n1 4\n")).refused(&["5"]);
+    project(&from_one, &file("none.dat", "0 10\n20\n")).refused(&["0"]);
+    let inspected = fednmf(0, "inspect").arg(dir.path().join("ten.dat")).run();
+    assert!(inspected.stderr.contains("items 1 to 30"), "{inspected:?}");
+
+    // Parties have the items of all, whichever each has itself.
+    file("p-0.dat", "0 2\n1 2\n");
+    file("p-1.dat", "1 3\n2 3\n");
+    let output = dir.path().join("p.h5");
+    let run = fednmf(2, "--algo fnmf -k 2 --parties 2 --max-iters 20 --quiet --input");
+    good(run.arg(dir.path().join("p-{party}.dat")).arg("--output").arg(&output).run());
+    let found = items(&output);
+    assert!(found.contains("3") && found.iter().all(|item| item.parse::<usize>().unwrap() <= 3), "{found:?}");
+}

@@ -85,13 +85,40 @@ fn a_refused_run_leaves_nothing_on_any_rank() {
     // A budget of one party has too little left; the key that was there stays.
     let key = "ab".repeat(32) + "\n";
     std::fs::write(file("t.rank-01.key"), &key).unwrap();
-    let budget = r#"{"fednmf_budget": 1, "limit": 2, "runs": [
-        {"run": "other", "method": "felb", "epsilon": 1.5, "delta": 1e-6, "ended": true}]}"#;
+    let budget = r#"{"fednmf_budget": 3, "limit": 2,
+        "protects": {"unit": "party", "covers": "one-party",
+            "division": {"cut": {"parties": 3, "along": "rows", "sizes": "3 x 599"}}},
+        "runs": [{"run": "other", "method": "felb", "epsilon": 1.5, "delta": 1e-6, "ended": true}]}"#;
     std::fs::write(file("b2.json"), budget).unwrap();
     run().arg("--budget").arg(file("b{party}.json")).arg("--budget-limit").arg("2").refused(&["b2.json", "is left"]);
     assert_eq!(left(), ["b2.json", "t.rank-01.key"]);
     assert_eq!(std::fs::read_to_string(file("t.rank-01.key")).unwrap(), key);
     assert_eq!(std::fs::read_to_string(file("b2.json")).unwrap(), budget);
+    // So does one whose runs protect what nobody knows.
+    let budget = r#"{"fednmf_budget": 2, "limit": 2, "runs": [
+        {"run": "other", "method": "felb", "epsilon": 0.5, "delta": 1e-6, "ended": true}]}"#;
+    std::fs::write(file("b2.json"), budget).unwrap();
+    let run = run().arg("--budget").arg(file("b{party}.json")).arg("--budget-limit").arg("2");
+    run.refused(&["b2.json", "earlier version", "another --budget file", "0.500000"]);
+    assert_eq!(left(), ["b2.json", "t.rank-01.key"]);
+    assert_eq!(std::fs::read_to_string(file("b2.json")).unwrap(), budget);
+}
+
+/// In the directory of `keygen`, the transcript of a site a would have the key of its certificate.
+#[test]
+fn the_key_that_a_transcript_has_by_its_name_may_be_another_ones() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("a.key"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    let run = || {
+        let line = "--algo fnmf --parties 2 -k 2 --max-iters 2 --input synthetic:planted,m=20,n=9";
+        fednmf(0, line).arg("--transcript").arg(file("a.jsonl"))
+    };
+    run().refused(&["--transcript ", "a.jsonl", "a.key", "64 hexadecimal digits", "--transcript-key", "another name"]);
+    run().arg("--transcript-key").arg(file("a.key")).refused(&["--transcript-key ", "a.key", "name another file"]);
+    assert!(!file("a.jsonl").exists());
+    run().arg("--transcript-key").arg(file("signing.key")).ok();
+    assert!(file("a.jsonl").exists() && file("signing.key").exists());
 }
 
 #[test]
@@ -127,7 +154,9 @@ fn runs_on_the_same_data_share_a_budget() {
     let told = fednmf(0, "account").arg("--budget").arg(file("b{party}.json")).run().stdout;
     let simple = budget(0)["runs"][0]["epsilon"].as_f64().unwrap() + budget(0)["runs"][1]["epsilon"].as_f64().unwrap();
     assert_eq!(told.matches("2 run(s)").count(), 3, "{told}");
-    assert!(told.contains(&format!("sum of epsilons: {simple:.6}")) && told.contains("felb-mu  "), "{told}");
+    let sum =
+        told.split("sum of epsilons: ").nth(1).and_then(|rest| rest.split(')').next()?.parse::<f64>().ok()).unwrap();
+    assert!((simple..simple + 2e-6).contains(&sum) && told.contains("felb-mu  "), "{told}");
     let told = fednmf(0, "account --json").arg("--budget").arg(file("b1.json")).run().stdout;
     let told: Value = serde_json::from_str(&told).unwrap();
     // Two equal Gaussian runs have √2 of the noise-to-signal ratio of one, so three of them fit where a sum allows two.
@@ -184,6 +213,84 @@ fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
     let sweep = fednmf(0, "sweep -k 2 --input synthetic:planted").arg("--budget").arg(file("b.json"));
     sweep.arg("--output").arg(file("sweep")).refused(&["--budget"]);
     assert!(!file("sweep").exists());
+}
+
+/// A sum over different units would protect neither: each has a file of its own.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_budget_adds_up_what_protects_the_same() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let run = |budget: &str, more: &str| {
+        let line = format!("-k 2 --max-iters 3 --eval-every 0 --dp gaussian --epsilon 3 {more}");
+        let given = ["--input", "--parties"].map(|option| more.contains(option));
+        let run = fednmf(2, &line).arg("--budget").arg(file(budget));
+        let run = if given[0] { run } else { run.arg("--input").arg("synthetic:planted,m=40,n=12") };
+        if given[1] { run } else { run.arg("--parties").arg("4") }
+    };
+    let refused = |budget: &str, more: &str, parts: &[&str]| {
+        let before = std::fs::read_to_string(file(budget)).unwrap();
+        run(budget, more).refused(&[&[budget, "another --budget file"], parts].concat());
+        assert_eq!(std::fs::read_to_string(file(budget)).unwrap(), before);
+    };
+    let account = |budget: &str| fednmf(0, "account").arg("--budget").arg(file(budget)).run().stdout;
+
+    run("c.json", "--algo secure-hals --budget-limit 9").ok();
+    refused("c.json", "--algo fnmf", &["one column of the input", "the whole data of a party"]);
+    refused("c.json", "--algo secure-hals --transpose", &["one column of the input", "one row of the input"]);
+    // A column is the same column whoever has it.
+    run("c.json", "--algo secure-hals --parties 3").ok();
+    let told = account("c.json");
+    assert!(told.contains("protects: one column of the input; one budget") && told.contains("2 run(s)"), "{told}");
+
+    run("p.json", "--algo fnmf --budget-limit 9").ok();
+    refused("p.json", "--algo secure-hals", &["one column of the input", "the whole data of a party"]);
+    refused("p.json", "--algo fnmf --parties 3", &["4 parties with rows", "3 parties with rows"]);
+    refused("p.json", "--algo fnmf --skew 0.4", &["(4 x 10)", "(1 x 16 + 3 x 8)"]);
+    refused("p.json", "--algo fnmf --transpose", &["4 parties with rows", "4 parties with columns"]);
+    refused("p.json", "--algo syn-sd --clip 1", &["4 parties with rows", "4 parties with columns"]);
+    run("p.json", "--algo fnmf").ok();
+    // The columns of the transposed matrix are its rows.
+    run("p.json", "--algo syn-sd --clip 1 --transpose").ok();
+    let told = account("p.json");
+    assert!(told.contains("protects: the whole data of a party, 4 parties with rows of one matrix (4 x 10)"), "{told}");
+    assert!(told.contains("3 run(s)"), "{told}");
+
+    // A party with a file of its own is the same party, whatever the others do.
+    for party in 0..3 {
+        let line = |i: usize| (0..6).map(|j| format!("{}.5", (i * j + i + party) % 7)).collect::<Vec<_>>().join(",");
+        let text: String = (0..6).map(|i| line(i) + "\n").collect();
+        std::fs::write(file(&format!("d{party}.csv")), text).unwrap();
+    }
+    let input = format!("--input {}", file("d{party}.csv").display());
+    run("own{party}.json", &format!("--algo fnmf --parties 3 --budget-limit 9 {input}")).ok();
+    std::fs::remove_file(file("d2.csv")).unwrap();
+    run("own{party}.json", &format!("--algo syn-sd --clip 1 --parties 2 {input}")).ok();
+    let told = account("own{party}.json");
+    let each = "a party, each party with a file of its own; the budget of one party";
+    assert_eq!([told.matches(each).count(), told.matches("2 run(s)").count()], [3, 2], "{told}");
+    refused("own1.json", &format!("--algo fnmf --parties 2 {input}"), &["one budget for all parties"]);
+}
+
+#[test]
+fn account_tells_that_a_run_was_resumed() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let run = |more: &str| {
+        let line = "--algo fnmf --parties 3 -k 2 --input synthetic:planted,m=30,n=12 --eval-every 0 --dp gaussian \
+                    --epsilon 2 --dp-releases 4 --budget-limit 5 --max-iters";
+        let run = fednmf(0, &format!("{line} {more}")).arg("--checkpoint").arg(file("c.h5"));
+        run.arg("--budget").arg(file("b.json")).ok();
+        let told = fednmf(0, "account").arg("--budget").arg(file("b.json")).run().stdout;
+        told.lines().find(|line| line.contains("fnmf  ")).unwrap().to_string()
+    };
+    assert!(run("1").ends_with("-5  ended"));
+    assert!(run("2 --resume").ends_with("  resumed, ended"));
+    // A killed run leaves this.
+    let text = std::fs::read_to_string(file("b.json")).unwrap();
+    std::fs::write(file("b.json"), text.replace("\"ended\": true", "\"ended\": false")).unwrap();
+    let told = run("3 --resume");
+    assert!(told.ends_with("  killed, resumed, ended: all that it reserved counts"), "{told}");
 }
 
 /// One budget for all parties is in the name of party 0, which the first rank hosts.

@@ -3,54 +3,19 @@
 `Tunnel` is the proxy (HTTP CONNECT) through which `fednmf join`, started by SITE/join.sh, dials the hub; what it sends
 waits until a message fetches it. The bytes are TLS between the site and the hub; for which host they ask does not matter,
 since the server's end knows where the hub is, and the hub's certificate says whether it is the right one.
-
-    python tunnel.py SITE
-
-is a process with the tunnel of a site, for platforms whose own processes do not last as long as a run.
 """
 
-import json
 import os
 import socket
-import struct
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
-SOCKET = "tunnel.sock"
 # Without a message for so long nobody carries the bytes any more.
 ABANDONED = 900.0
 # Bytes of a connection that wait; fednmf waits for the rest.
 MOST = 16 << 20
-
-
-def ask(connection: socket.socket, value: dict) -> dict:
-    """Sends a value and returns the answer."""
-    write(connection, value)
-    return read(connection)
-
-
-def write(connection: socket.socket, value: dict) -> None:
-    text = json.dumps(value).encode()
-    connection.sendall(struct.pack("<Q", len(text)) + text)
-
-
-def read(connection: socket.socket) -> dict:
-    (length,) = struct.unpack("<Q", exactly(connection, 8))
-    return json.loads(exactly(connection, length))
-
-
-def exactly(connection: socket.socket, length: int) -> bytes:
-    parts = []
-    while length > 0:
-        part = connection.recv(min(length, 1 << 16))
-        if not part:
-            raise ConnectionError("the other side has closed the connection")
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
 
 
 class Tunnel:
@@ -99,9 +64,9 @@ class Tunnel:
                 self.changed.notify_all()
                 self.changed.wait_for(lambda: len(self.sent.get(number, b"")) < MOST)
 
-    def exchange(self, request: dict) -> dict:
-        """Hands on what a message has brought, and returns what waits, if need be after a while."""
-        for number, data in request["parts"]:
+    def bring(self, brought: dict) -> None:
+        """Hands on what a message has brought, an answer of `HubEnd.bring`."""
+        for number, data in brought["parts"]:
             with self.changed:
                 connection = self.connections.get(number)
             if connection is not None:
@@ -109,7 +74,7 @@ class Tunnel:
                     connection.sendall(bytes.fromhex(data))
                 except OSError:
                     pass  # Its reader notices.
-        for number in request["closed"]:
+        for number in brought["closed"]:
             with self.changed:
                 connection = self.connections.get(number)
             if connection is not None:
@@ -117,16 +82,24 @@ class Tunnel:
                     connection.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass
+
+    def send(self, hold: float) -> dict:
+        """What waits for the hub, after at most `hold` seconds."""
         with self.changed:
             self.asked = time.monotonic()
             something = lambda: self.opened or self.closed or self.code >= 0 or any(self.sent.values())
-            self.changed.wait_for(something, timeout=float(request["hold"]))
+            self.changed.wait_for(something, timeout=hold)
             parts = [[number, bytes(data).hex()] for number, data in self.sent.items() if data]
             answer = {"opened": self.opened, "parts": parts, "closed": self.closed, "code": self.code}
             self.sent = {number: bytearray() for number in self.connections}
             self.opened, self.closed = [], []
             self.changed.notify_all()
             return answer
+
+    def abandon(self) -> None:
+        """Nobody carries the bytes any more: fednmf is to end."""
+        with self.changed:
+            self.asked = float("-inf")
 
     def ended(self, code: int) -> None:
         with self.changed:
@@ -145,7 +118,7 @@ class HubEnd:
         self.code = -1
 
     def take(self, sent: dict) -> int:
-        """Hands on what the site has sent, an answer of `Tunnel.exchange`; returns the number of bytes."""
+        """Hands on what the site has sent, an answer of `Tunnel.send`; returns the number of bytes."""
         for number in sent["opened"]:
             connection = socket.create_connection(self.hub, timeout=10)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -187,6 +160,23 @@ class HubEnd:
         return {"parts": parts, "closed": closed}
 
 
+class InOrder:
+    """Gives back in their order what is numbered from 0 and may come in another."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.early: dict[int, dict] = {}
+
+    def take(self, number: int, value: dict) -> list[dict]:
+        """Takes one, and returns those whose turn it is."""
+        self.early[number] = value
+        turn = []
+        while self.next in self.early:
+            turn.append(self.early.pop(self.next))
+            self.next += 1
+        return turn
+
+
 def accept(listener: socket.socket, serve) -> None:
     while True:
         connection, _ = listener.accept()
@@ -208,31 +198,3 @@ def join(site: Path, tunnel: Tunnel) -> None:
                 process.terminate()
             time.sleep(0.1)
     tunnel.ended(process.returncode)
-
-
-def main(site: Path) -> None:
-    path = site / SOCKET
-    path.unlink(missing_ok=True)
-    messages = socket.socket(socket.AF_UNIX)
-    old = os.umask(0o077)
-    messages.bind(str(path))
-    os.umask(old)
-    messages.listen()
-    tunnel = Tunnel()
-    done = threading.Event()
-
-    def answer(connection: socket.socket) -> None:
-        with connection:
-            result = tunnel.exchange(read(connection))
-            write(connection, result)
-        if result["code"] >= 0:
-            done.set()
-
-    threading.Thread(target=accept, args=(messages, answer), daemon=True).start()
-    join(site, tunnel)
-    done.wait(timeout=60)
-    path.unlink(missing_ok=True)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

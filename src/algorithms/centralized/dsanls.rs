@@ -148,10 +148,11 @@ impl Method for DsanlsArgs {
         (cost.shape.updated, cost.shape.gram) = (rows.max(cols), d_u.max(d_v));
         cost.factors = workload.bytes((2 * (rows + cols) + 2 * (d_u + d_v) + 2 * n) * k);
         if of_u == Sketching::Weighted || of_v == Sketching::Weighted {
-            cost.about =
-                Some("the flops of a sampled product depend on which rows are drawn; those of average rows are given");
+            cost.caveat(
+                "the flops of a sampled product depend on which rows are drawn; those of average rows are given",
+            );
         } else if sparse && of_u == Sketching::Oblivious(SketchKind::Subsample) {
-            cost.about = Some("the flops of a sampled product depend on which rows are drawn; the mean is given");
+            cost.caveat("the flops of a sampled product depend on which rows are drawn; the mean is given");
         }
         Ok(Some(cost))
     }

@@ -2,9 +2,9 @@
 
 pub mod auto;
 pub mod bpp;
+pub mod divergence;
 pub mod dsanls;
 pub mod hals;
-pub mod kl;
 pub mod mu;
 pub mod symnmf;
 pub mod vr_dsanls;

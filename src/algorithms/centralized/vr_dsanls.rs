@@ -176,7 +176,7 @@ impl Method for VrDsanlsArgs {
             }
         }
         if plan.epoch > 1 || self.extrapolation == Extrapolation::Restart {
-            cost.about = Some(
+            cost.caveat(
                 "the mean over an epoch as it is at first; its length follows the decrease of the objective, and an \
                  exact iteration after which that has risen is done again",
             );

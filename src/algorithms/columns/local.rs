@@ -8,7 +8,6 @@ use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real, gram, squares};
-use crate::nls::{Penalty, Pivoting, Sweep, sweep};
 use crate::random::Stream;
 use crate::sketch::{self, Sketch, SketchKind};
 
@@ -37,28 +36,6 @@ pub struct LocalArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub regularization: RegularizationArgs,
-}
-
-/// The update of a factor from its right-hand side and Gram matrix.
-pub struct FactorUpdate {
-    passes: usize,
-    exact: Option<Pivoting>,
-}
-
-impl FactorUpdate {
-    /// The exact minimiser, or `passes` sweeps; for k components.
-    pub fn new(exact: bool, passes: usize, k: usize) -> Self {
-        FactorUpdate { passes, exact: exact.then(|| Pivoting::new(k)) }
-    }
-
-    /// X ← its update, with this penalty on X, for the right-hand side r and the Gram matrix g.
-    pub fn apply<T: Real>(&mut self, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) {
-        let passes = self.passes;
-        match &mut self.exact {
-            Some(solver) => solver.solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty),
-            None => sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes, penalty }),
-        }
-    }
 }
 
 /// A party with its copy of U.

@@ -30,9 +30,9 @@
 use ndarray::{Array2, ArrayView2};
 
 use super::{Facts, PRODUCT, Party, Refitted, entries, entries_mut, parties, pieces, relative_error, restore};
-use crate::algorithms::columns::local::FactorUpdate;
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::init;
+use crate::algorithms::shared::least_squares::LeastSquaresUpdate;
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
@@ -69,7 +69,7 @@ pub struct NoisedHals<T: Real> {
     first: usize,
     parties: usize,
     facts: Facts,
-    update: FactorUpdate,
+    update: LeastSquaresUpdate,
     members: Vec<NoisedParty<T>>,
     /// Columns of norm 1.
     u: Array2<T>,
@@ -99,7 +99,7 @@ fn rounding<T: Real>(columns: usize, m: usize, k: usize) -> f64 {
 pub fn build<T: Real>(
     args: &DpArgs,
     secure_sum: &SecureSumArgs,
-    update: FactorUpdate,
+    update: LeastSquaresUpdate,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
@@ -257,7 +257,7 @@ pub fn unpacked<T: Real>(release: &[f64], order: Order, (m, k): (usize, usize)) 
 
 /// U's update for R and G with noise of this standard deviation. A multiple of I is added to G, and as much of U to the
 /// right-hand side: it holds U back where G is as small as its noise, and leaves the minimum where it is.
-fn step<T: Real>(update: &mut FactorUpdate, u: &mut Array2<T>, mut r: Array2<T>, mut g: Array2<f64>, noise: f64) {
+fn step<T: Real>(update: &mut LeastSquaresUpdate, u: &mut Array2<T>, mut r: Array2<T>, mut g: Array2<f64>, noise: f64) {
     let k = g.nrows();
     let largest = g.diag().iter().fold(0.0, |a: f64, x| a.max(*x));
     // A fourth of the spectral norm that the noise of G has.
@@ -279,7 +279,7 @@ fn step<T: Real>(update: &mut FactorUpdate, u: &mut Array2<T>, mut r: Array2<T>,
 /// them.
 pub fn term_of(columns: &Array2<f64>, u: &Array2<f64>, clip: Option<f64>) -> Vec<f64> {
     let bound = ColumnBound { norm: clip.unwrap_or(1.0), all: clip.is_none(), columns: columns.ncols(), rounding: 0.0 };
-    message(columns, u, bound, |v, rhs, g| FactorUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE))
+    message(columns, u, bound, |v, rhs, g| LeastSquaresUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE))
 }
 
 /// The message of a party with these columns (m × n), whose V (n × k) `fit` finds from MᵀU and UᵀU.
@@ -471,8 +471,8 @@ mod tests {
         message(columns, u, bound, |v, rhs, g| {
             let mut anything = draws(99);
             match fit {
-                Fit::Exact => FactorUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE),
-                Fit::Sweep => FactorUpdate::new(false, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE),
+                Fit::Exact => LeastSquaresUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE),
+                Fit::Sweep => LeastSquaresUpdate::new(false, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE),
                 Fit::Anything => v.iter_mut().for_each(|x| *x = 9.0 * anything.uniform() - 4.0),
             }
         })
@@ -533,7 +533,7 @@ mod tests {
         let bound = ColumnBound { norm: 100.0, all: false, columns: n, rounding: 0.0 };
         let message = term(&columns, &u, Fit::Exact, bound);
         let mut v = Array2::zeros((n, k));
-        FactorUpdate::new(true, 1, k).apply(&mut v, &columns.t().dot(&u), &u.t().dot(&u), Penalty::NONE);
+        LeastSquaresUpdate::new(true, 1, k).apply(&mut v, &columns.t().dot(&u), &u.t().dot(&u), Penalty::NONE);
         let (product, g) = (columns.dot(&v), v.t().dot(&v));
         let residual = &product - &u.dot(&g);
         let expected: Vec<f64> = residual.t().iter().copied().collect();
@@ -555,7 +555,7 @@ mod tests {
         let mut releases = Releases::new(plan, keys.collect());
         let mut u = Array2::from_shape_fn((m, k), |(i, a)| f64::from(u8::from(i % k == a)));
         to_unit_columns(&mut u);
-        let mut update = FactorUpdate::new(true, 1, k);
+        let mut update = LeastSquaresUpdate::new(true, 1, k);
         let (mut words, mut total) = (vec![0u64; release_length(m, k)], 0.0);
         while !releases.is_spent() && releases.done() < RELEASES {
             releases.open().unwrap();

@@ -20,7 +20,7 @@ use rand::Rng as _;
 use super::{
     FORMS, Facts, PAPER, PRODUCT, Party, entries, entries_mut, fit, parties, pieces, restore, start_u, summed,
 };
-use crate::algorithms::columns::local::{FactorUpdate, sketch_sizes, trace};
+use crate::algorithms::columns::local::{sketch_sizes, trace};
 use crate::algorithms::columns::noised_hals;
 use crate::algorithms::columns::row_subsample::Rows;
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Workload};
@@ -31,6 +31,7 @@ use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, SecretSource, Sizes};
 use crate::algorithms::shared::dp::{self, DpArgs};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use crate::algorithms::shared::least_squares::{LeastSquaresUpdate, Update};
 use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::oblivious;
@@ -43,16 +44,6 @@ use crate::metrics::Measure;
 use crate::party_sum::{Joint, KEYS, PartySum, masked};
 use crate::random::secret_rng;
 use crate::state::{Owner, Piece, SavedState, State};
-
-/// Update of a factor from its sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Update {
-    /// Sweeps of coordinate descent, component by component
-    Hals,
-    /// The exact minimiser, by block principal pivoting
-    Bpp,
-}
 
 /// How a party's V starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -226,7 +217,7 @@ impl Method for SecureHalsArgs {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         if self.dp.is_on() {
-            let update = FactorUpdate::new(self.update() == Update::Bpp, self.local_iters, problem.k);
+            let update = LeastSquaresUpdate::new(self.update() == Update::Bpp, self.local_iters, problem.k);
             return noised_hals::build(&self.dp, &self.secure_sum, update, problem);
         }
         build(self, problem)
@@ -280,7 +271,7 @@ struct SecureHals<T: Real> {
     comm: PartyCommunicator,
     party_sum: PartySum,
     facts: Facts,
-    update: FactorUpdate,
+    update: LeastSquaresUpdate,
     members: Vec<SecureParty<T>>,
     /// With extrapolation, the extrapolated U; V_r is fitted to it, so it is the result.
     u: Array2<T>,
@@ -362,7 +353,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
     Ok(Box::new(SecureHals {
         party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
         comm,
-        update: FactorUpdate::new(args.update() == Update::Bpp, args.local_iters, k),
+        update: LeastSquaresUpdate::new(args.update() == Update::Bpp, args.local_iters, k),
         members,
         u,
         extrapolated,

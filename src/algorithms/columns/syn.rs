@@ -331,14 +331,14 @@ impl SynArgs {
             workload.sketched(&mut cost, args.sketch, Kernel::SampledForU, (own, d_u), t, sizes);
             cost.add(Kernel::Gram, t * square * (d_u * hosted) as f64, t * square * (d_u * parties) as f64);
             if n % parties != 0 || sparse {
-                cost.about = Some(DRAWN);
+                cost.caveat(DRAWN);
             }
         } else {
             cost.add(Kernel::Mul, t * product * stored, t * product * all_stored);
             cost.add(Kernel::Gram, t * square * cols as f64, t * square * n as f64);
         }
         if sketches.exchanged.is_some() && sparse {
-            cost.about = Some(DRAWN);
+            cost.caveat(DRAWN);
         }
         let updates = (cols + m * hosted) as f64;
         cost.add(Kernel::Sweep, t * square * updates, t * square * (n + m * parties) as f64);

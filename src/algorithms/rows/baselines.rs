@@ -67,7 +67,7 @@ impl Method for FedAvgArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
+        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
@@ -103,7 +103,7 @@ impl Method for FedProxArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
+        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

@@ -12,6 +12,7 @@ use super::init::{self, InitArgs, Start};
 use super::low_rank::Task;
 use super::missing::MissingArgs;
 use super::regularization::{self, Penalties, RegularizationArgs};
+use super::row_exchange::{Exchange, PATTERN};
 pub use super::sizes::Sizes;
 use super::stationarity::{Evaluated, MeasureArgs};
 use super::{missing, stationarity};
@@ -96,6 +97,7 @@ impl ExactArgs {
             ("--measure projected-gradient", self.measure.measure == Evaluated::ProjectedGradient),
             ("--init nndsvd, nndsvda and compressed", self.init.is_computed()),
             ("--grid", self.grid.grid.given().is_some()),
+            ("--exchange", self.grid.exchange != Exchange::Auto),
         ];
         match wrong.into_iter().find(|(_, given)| *given && missing.any()) {
             Some((what, _)) => {
@@ -130,7 +132,12 @@ impl ExactArgs {
         cost.add(Kernel::Gram, square * (times * own_u + own_v) as f64, square * (times * m + n) as f64);
         cost.add(kernel, square * (of_u * own_u + of_v * own_v) as f64, square * (of_u * m + of_v * n) as f64);
         if beyond {
-            cost.about = Some("an iteration after which the objective has risen sums the Gram matrix of U once more");
+            cost.caveat("an iteration after which the objective has risen sums the Gram matrix of U once more");
+        }
+        if sparse && ranks > 1 && self.grid.exchange != Exchange::Dense {
+            cost.caveat(
+                "all rows of factors are counted; a run may send fewer, depending on the nonzeros (--exchange)",
+            );
         }
         // A grid column has every pc-th rank, a grid row consecutive ones.
         for (gram, gather, sum, groups, size, stride, length, words) in [
@@ -182,6 +189,7 @@ pub const MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(RHS_U, "(m / pr) x k", "as Gram of V, where the grid has several columns"),
     MessageSpec::new(RHS_V, "(n / pc) x k", "as Gram of V, where the grid has several rows"),
+    MessageSpec::new(PATTERN, "row indices", "at the start, on sparse data without --exchange dense"),
     MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
     regularization::MESSAGES,
     stationarity::MESSAGES,
@@ -250,6 +258,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     block.prepare(kernel, k)?;
     let mut grid = Grid::new(&comm, block, &data.cuts, k);
     (grid.u.own, grid.v.own) = (u, v);
+    grid.choose_exchange(&comm, args.grid.exchange)?;
     let extrapolated = (extrapolation == Extrapolation::Restart).then(|| Extrapolated {
         momentum: Momentum::default(),
         u: grid.u.own.clone(),
@@ -415,6 +424,7 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         let mut all = self.step.decisions();
         all.push(("grid", self.grid.name().into()));
+        all.extend(self.grid.exchanges().map(|(name, how)| (name, serde_json::json!(how))));
         all.extend(self.start.decisions());
         all
     }

@@ -74,9 +74,9 @@ pub struct DpArgs {
     /// secure-hals, or 1 where parties exchange once
     #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
     pub dp_releases: Auto<usize>,
-    /// A file that remembers what all runs on this data have spent; a run that would exceed its limit is refused. Runs
-    /// with Gaussian noise compose to less than the sum of their epsilons. With {party} in its name each party has one,
-    /// beside its data
+    /// A file that remembers what all runs on this data have spent; a run that would exceed its limit, or protects something
+    /// else, is refused. Runs with Gaussian noise compose to less than the sum of their epsilons. With {party} in its name
+    /// each party has one, beside its data
     #[arg(long, value_name = "F.json|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
     pub budget: OrNone<PathBuf>,
     /// What all runs on this data may spend together, for a new --budget file

@@ -2,16 +2,19 @@
 //!
 //! For U's update every rank needs V_j whole (gathered in its grid column) and the product M V, of which it holds one
 //! term for all rows of block i (summed and scattered in its grid row); for V's update the other way round.
-//! With pc = 1 (1-D by rows) U never moves and V crosses the network twice per iteration: 2nk words in all.
+//! With pc = 1 (1-D by rows) U never moves and V crosses the network twice per iteration: 2nk words in all. Where blocks
+//! are so sparse that they touch few rows, only these travel (`row_exchange`).
 
 use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
+use super::row_exchange::{Exchange, Load, RowExchange};
 use crate::algorithms::description::Partition;
 use crate::algorithms::parameters::{self, Auto, GridShape};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
 use crate::data::{Layout, PartySplit};
+use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real};
 
 /// What the ranks of a grid exchange.
@@ -26,6 +29,10 @@ pub struct GridArgs {
     /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words
     #[arg(long, value_name = "PRxPC", default_value = "auto", value_parser = parameters::auto(parameters::grid_shape))]
     pub grid: Auto<GridShape>,
+    /// How ranks exchange factors and products of sparse data: dense, all rows in collectives; sparse, from rank to rank,
+    /// the rows alone that the nonzeros of a block touch; auto: sparse where the busiest rank then sends a quarter less
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Exchange::Auto, hide_possible_values = true)]
+    pub exchange: Exchange,
 }
 
 /// How an m × n matrix is split. A grid is the one asked for, else the one that sends the fewest words.
@@ -75,6 +82,8 @@ pub struct GridSide<T: Real> {
     parts: Parts,
     rows: Vec<Range<usize>>,
     stage: Vec<T>,
+    /// Where only the rows that sparse blocks touch travel.
+    sparse: Option<RowExchange<T>>,
 }
 
 impl<T: Real> GridSide<T> {
@@ -97,6 +106,40 @@ impl<T: Real> GridSide<T> {
             stage: if order == Order::Components { vec![T::zero(); shared * k] } else { Vec::new() },
             rows,
             comm,
+            sparse: None,
+        }
+    }
+
+    /// Decides how rows travel in products with a sparse block that touches these ones, alike on all ranks of `all`: by
+    /// what the busiest of them sends, unless `asked` says more. Collective.
+    fn choose_exchange(&mut self, all: &Communicator, touched: &[bool], asked: Exchange) {
+        let (ranks, k) = (self.comm.size(), self.own.ncols());
+        if ranks == 1 || asked == Exchange::Dense {
+            return;
+        }
+        let others = (self.whole.nrows() - self.own.nrows()) * k * size_of::<T>();
+        let dense = Load::of_collective(ranks, others as u64).busiest(all);
+        let sparse = RowExchange::new(&self.comm, touched, &self.rows, k);
+        if sparse.load().busiest(all).pays(dense) || asked == Exchange::Sparse {
+            self.sparse = Some(sparse);
+        }
+    }
+
+    /// How rows travel, if they do.
+    fn exchange(&self) -> Option<Exchange> {
+        let how = if self.sparse.is_some() { Exchange::Sparse } else { Exchange::Dense };
+        (self.comm.size() > 1).then_some(how)
+    }
+
+    /// The rows of the block that its products need: all, or those that it touches; others have any finite value.
+    fn gather_needed(&mut self, tag: MessageTag) -> ArrayView2<'_, T> {
+        let first = self.rows[self.comm.rank()].start;
+        match &mut self.sparse {
+            Some(sparse) => {
+                sparse.gather((&self.comm, tag), &self.own, first, &mut self.whole);
+                self.whole.view()
+            }
+            None => self.gather(tag),
         }
     }
 
@@ -131,6 +174,10 @@ impl<T: Real> GridSide<T> {
             return;
         }
         product(&mut self.whole);
+        if let Some(sparse) = &mut self.sparse {
+            let first = self.rows[self.comm.rank()].start;
+            return sparse.scatter((&self.comm, tag), &self.whole, first, &mut self.rhs);
+        }
         let rhs = self.rhs.as_slice_memory_order_mut().expect("made contiguous");
         if self.stage.is_empty() {
             let whole = self.whole.as_slice_memory_order_mut().expect("made contiguous");
@@ -188,6 +235,32 @@ impl<T: Real> Grid<T> {
         }
     }
 
+    /// Decides for each factor how its rows travel in the products that follow. Dense blocks touch all rows. Collective.
+    ///
+    /// # Errors
+    /// If a sparse exchange of dense data is asked for.
+    pub fn choose_exchange(&mut self, comm: &Communicator, asked: Exchange) -> Result<()> {
+        match &self.block {
+            Block::Sparse(block) => {
+                let [rows, cols] = block.occupied();
+                self.u.choose_exchange(comm, &rows, asked);
+                self.v.choose_exchange(comm, &cols, asked);
+                Ok(())
+            }
+            _ if asked == Exchange::Sparse => {
+                let why = "--exchange sparse: the matrix is dense, so each rank needs all rows; leave it out";
+                Err(Error::input(why).on_all_ranks())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How the rows of the factors travel, for those that do.
+    pub fn exchanges(&self) -> impl Iterator<Item = (&'static str, Exchange)> {
+        let both = [("exchange_u", self.u.exchange()), ("exchange_v", self.v.exchange())];
+        both.into_iter().filter_map(|(name, how)| Some((name, how?)))
+    }
+
     /// `4x2`, as in `--grid`.
     pub fn name(&self) -> String {
         format!("{}x{}", self.shape.0, self.shape.1)
@@ -195,14 +268,14 @@ impl<T: Real> Grid<T> {
 
     /// Right-hand side M V of U's owned rows.
     pub fn product_for_u(&mut self, comm: &Communicator, gather: MessageTag, scatter: MessageTag) {
-        let v = self.v.gather(gather);
+        let v = self.v.gather_needed(gather);
         let block = &self.block;
         self.u.scatter(scatter, |out| comm.work("product M V", || block.mul(&v, &mut out.view_mut())));
     }
 
     /// Right-hand side Mᵀ U of V's owned rows.
     pub fn product_for_v(&mut self, comm: &Communicator, gather: MessageTag, scatter: MessageTag) {
-        let u = self.u.gather(gather);
+        let u = self.u.gather_needed(gather);
         let block = &self.block;
         self.v.scatter(scatter, |out| comm.work("product M'U", || block.tmul(&u, &mut out.view_mut())));
     }

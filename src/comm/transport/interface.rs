@@ -1,12 +1,18 @@
 //! The trait of a transport, and the buffers and messages that pass through it.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::error::Result;
 use crate::linalg::{Element, ElementType};
+use crate::privacy::transcript::SiteSignature;
 
 /// A short message that a rank may send at any time; what the two numbers mean is the sender's and the receiver's affair.
 pub type ControlMessage = [u64; 2];
+
+/// A rank, and the elements of a buffer that it is sent or sends.
+pub type RankPart = (usize, Range<usize>);
 
 /// The element-wise operation of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +107,14 @@ pub trait Transport {
         None
     }
 
+    /// Vouches for `key`, which signs this rank's transcript, with the owner's certificate; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the certificate's key cannot sign.
+    fn vouch_for(&self, _key: &str) -> Result<Option<SiteSignature>> {
+        Ok(None)
+    }
+
     /// From now on collectives go on without ranks that are gone, where the transport can, as long as `least` are left.
     /// A lost rank adds nothing to a reduction, and zeros to what is gathered, at all ranks alike. Collective.
     fn go_on_without_lost(&self, _least: usize) {}
@@ -139,6 +153,20 @@ pub trait Transport {
 
     /// Sends the r-th part of `send` to rank r and receives what the ranks have for this one, in rank order.
     fn all_to_all(&self, send: Buffer<'_>, send_counts: &[i32], receive: BufferMut<'_>, receive_counts: &[i32]);
+
+    /// Sends parts of a buffer to other ranks and receives theirs into parts of another one: pairs of a rank and its
+    /// elements, ranks ascending, the parts one after another. Both ends have the same parts. Only the ranks that have some
+    /// for each other need to communicate.
+    fn exchange(&self, send: (Buffer<'_>, &[RankPart]), receive: (BufferMut<'_>, &[RankPart])) {
+        let counts = |parts: &[RankPart]| {
+            let mut counts = vec![0; self.size()];
+            for (rank, part) in parts {
+                counts[*rank] += i32::try_from(part.len()).expect("the communicator cuts messages below 2^31 elements");
+            }
+            counts
+        };
+        self.all_to_all(send.0, &counts(send.1), receive.0, &counts(receive.1));
+    }
 
     /// Copies the buffer of rank `root` to every rank.
     fn broadcast(&self, root: usize, buffer: BufferMut<'_>);

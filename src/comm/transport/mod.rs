@@ -16,7 +16,7 @@ pub mod sites;
 
 use std::rc::Rc;
 
-pub use self::interface::{Buffer, BufferMut, ControlMessage, Loss, Op, OwnedBuffer, Transport};
+pub use self::interface::{Buffer, BufferMut, ControlMessage, Loss, Op, OwnedBuffer, RankPart, Transport};
 use self::launch::Launch;
 pub use self::local::Local;
 #[cfg(feature = "mpi")]

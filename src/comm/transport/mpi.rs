@@ -3,6 +3,7 @@
 //!
 //! Counts are checked against the buffers here; the communicator cuts long messages.
 
+use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -13,20 +14,23 @@ use mpi::ffi;
 use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{AsRaw, Communicator, Equivalence, Group, Source};
 
-use super::interface::{Buffer, BufferMut, ControlMessage, Op, OwnedBuffer, Transport};
+use super::interface::{Buffer, BufferMut, ControlMessage, Op, OwnedBuffer, RankPart, Transport};
 use crate::error::{Error, Result};
 use crate::linalg::ElementType;
 
-/// MPI tags: control messages and messages with a deadline are never mistaken for others.
+/// MPI tags: control messages, messages with a deadline and exchanges are never mistaken for others.
 const PLAIN: c_int = 0;
 const CONTROL: c_int = 1;
 const WITHIN: c_int = 2;
+const EXCHANGE: c_int = 3;
 
 /// An MPI communicator.
 pub struct Mpi {
     comm: SimpleCommunicator,
     /// Finalises MPI when the last group is gone; after `comm`, which must be freed before.
     universe: Rc<Universe>,
+    /// The requests of an exchange; kept, so that iterations do not allocate.
+    requests: RefCell<Vec<ffi::MPI_Request>>,
 }
 
 impl Mpi {
@@ -36,13 +40,13 @@ impl Mpi {
     /// If MPI was initialised before.
     pub fn start() -> Result<Self> {
         let universe = mpi::initialize().ok_or_else(|| Error::failed("MPI is already initialised"))?;
-        let world = Mpi { comm: universe.world(), universe: Rc::new(universe) };
+        let world = Mpi { comm: universe.world(), universe: Rc::new(universe), requests: RefCell::default() };
         world.find_crowded_nodes();
         Ok(world)
     }
 
     fn group(&self, comm: SimpleCommunicator) -> Mpi {
-        Mpi { comm, universe: self.universe.clone() }
+        Mpi { comm, universe: self.universe.clone(), requests: RefCell::default() }
     }
 
     /// Finds out, once and alike on all ranks, whether some node has more ranks than cores.
@@ -302,6 +306,34 @@ impl Transport for Mpi {
             || unsafe { ffi::MPI_Alltoallv(from, n, at, t, to, n2, at2, t, comm) },
             |request| unsafe { ffi::MPI_Ialltoallv(from, n, at, t, to, n2, at2, t, comm, request) },
         );
+    }
+
+    fn exchange(&self, (send, to): (Buffer<'_>, &[RankPart]), (receive, from): (BufferMut<'_>, &[RankPart])) {
+        let (t, comm, size) = (datatype(send.element), self.comm.as_raw(), send.element.size());
+        let (sent, received) = (send.count(), receive.count());
+        assert!(to.iter().all(|(_, part)| part.end <= sent) && from.iter().all(|(_, part)| part.end <= received));
+        let mut requests = self.requests.borrow_mut();
+        for (rank, part) in from {
+            let mut request = null_request();
+            let at = address_mut(&mut receive.bytes[part.start * size..part.end * size]);
+            let (n, rank) = (int(part.len()), int(*rank));
+            // SAFETY: the part has the length that is passed, is borrowed until the request is done below, and no other
+            // part overlaps it; a longer message is an error of MPI's and not written.
+            check(unsafe { ffi::MPI_Irecv(at, n, t, rank, EXCHANGE, comm, &mut request) }, "MPI_Irecv");
+            requests.push(request);
+        }
+        for (rank, part) in to {
+            let mut request = null_request();
+            let at = address(&send.bytes[part.start * size..part.end * size]);
+            let (n, rank) = (int(part.len()), int(*rank));
+            // SAFETY: the part has the length that is passed, and is borrowed until the request is done below.
+            check(unsafe { ffi::MPI_Isend(at, n, t, rank, EXCHANGE, comm, &mut request) }, "MPI_Isend");
+            requests.push(request);
+        }
+        for request in requests.drain(..) {
+            // Dropping it waits.
+            drop(Pending { request, name: "MPI_Wait" });
+        }
     }
 
     fn broadcast(&self, root: usize, buffer: BufferMut<'_>) {

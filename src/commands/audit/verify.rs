@@ -10,9 +10,12 @@ use serde_json::{Value, json};
 use crate::algorithms::description::Description;
 use crate::algorithms::registry;
 use crate::comm::Communicator;
+#[cfg(feature = "sites")]
+use crate::comm::transport::sites::Authority;
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::output::stdout::print;
 use crate::privacy::BudgetFile;
+use crate::privacy::dp::{at_least, delta_text};
 use crate::privacy::transcript::{self, Verified};
 use crate::units::bytes;
 
@@ -25,6 +28,11 @@ pub struct VerifyArgs {
     /// The public key that must have signed them, in hexadecimal digits
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
+    /// The certificate of the CA (PEM) that the transcripts' sites must have: a key that signed one must have been vouched for
+    /// with a site's certificate, valid at that time
+    #[cfg(feature = "sites")]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// The budget of the data: the runs must be in it, with what they spent
     #[arg(long, value_name = "F.json")]
     pub budget: Option<PathBuf>,
@@ -54,25 +62,48 @@ fn on_rank_0(args: &VerifyArgs) -> Result<String> {
         read.and_then(|text| transcript::verify(&text, args.key.as_deref())).map_err(|e| e.at(path.display()))
     };
     let transcripts = args.transcripts.iter().map(verified).collect::<Result<Vec<_>>>()?;
+    #[cfg(feature = "sites")]
+    let authority = args.ca.as_deref().map(Authority::read).transpose()?;
     for (path, verified) in args.transcripts.iter().zip(&transcripts) {
+        #[cfg(feature = "sites")]
+        if let Some(authority) = &authority {
+            of_site(verified, authority).map_err(|e| e.at(path.display()))?;
+        }
+        #[cfg(feature = "sites")]
+        let checked = authority.is_some();
+        #[cfg(not(feature = "sites"))]
+        let checked = false;
         let at = |e: Error| e.at(path.display());
         let sums = by_message(verified).map_err(at)?;
         if let Some(budget) = &budget {
             covered(verified, &transcripts, budget).map_err(at)?;
         }
-        describe(&mut text, path, verified, &sums);
-        all.push(as_json(path, verified, &sums));
+        describe(&mut text, path, verified, &sums, checked);
+        all.push(as_json(path, verified, &sums, checked));
     }
     if let Some(budget) = &budget {
         let (epsilon, delta) = budget.spent();
         let _ = writeln!(
             text,
-            "budget: epsilon {epsilon} of {}, delta {delta}, {} run(s)",
+            "budget: epsilon {} of {}, delta {}, {} run(s)",
+            at_least(epsilon),
             budget.limit,
+            delta_text(delta),
             budget.runs.len()
         );
     }
     Ok(if args.json { format!("{}\n", Value::from(all)) } else { text })
+}
+
+/// Whether the certificate of a site vouches for the key that signed a transcript.
+#[cfg(feature = "sites")]
+fn of_site(verified: &Verified, authority: &Authority) -> Result<()> {
+    let Some(signed) = &verified.heading.site else {
+        return Err(Error::failed("no certificate vouches for its key; transcripts of 'fednmf join' have one"));
+    };
+    authority
+        .verify_transcript_key(signed, &verified.public_key)
+        .map_err(|why| Error::failed(format!("is not of site {}: {why}", signed.site)))
 }
 
 fn read_budget(path: &Path) -> Result<BudgetFile> {
@@ -125,10 +156,13 @@ fn covered(verified: &Verified, all: &[Verified], budget: &BudgetFile) -> Result
         0 => "",
         _ => " in the name of this rank; give the transcript of rank 0 too, which keeps a budget of all parties",
     };
-    Err(Error::failed(format!("its run spent an epsilon of {} that is not in the budget{hint}", spent.epsilon)))
+    Err(Error::failed(format!(
+        "its run spent an epsilon of {} that is not in the budget{hint}",
+        at_least(spent.epsilon)
+    )))
 }
 
-fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums) {
+fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums, checked: bool) {
     let heading = &verified.heading;
     let _ = writeln!(
         text,
@@ -140,6 +174,9 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums) {
         verified.sent.len(),
         verified.public_key
     );
+    if let Some(signed) = &verified.heading.site {
+        let _ = writeln!(text, "  of site {}{}", signed.site, if checked { "" } else { ", it says; --ca checks it" });
+    }
     for ([kind, payload, protection], [count, size]) in sums {
         let _ = writeln!(text, "  {count:8}  {:>10}  {protection:17}  {kind} ({payload})", bytes(*size));
     }
@@ -148,7 +185,8 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums) {
     }
 }
 
-fn as_json(path: &Path, verified: &Verified, sums: &Sums) -> Value {
+fn as_json(path: &Path, verified: &Verified, sums: &Sums, checked: bool) -> Value {
+    let site = verified.heading.site.as_ref().filter(|_| checked).map(|signed| &signed.site);
     let rows: Vec<Value> = sums
         .iter()
         .map(|([kind, payload, protection], [count, size])| {
@@ -156,6 +194,6 @@ fn as_json(path: &Path, verified: &Verified, sums: &Sums) -> Value {
         })
         .collect();
     json!({"transcript": path.display().to_string(), "method": verified.heading.method, "rank": verified.heading.rank,
-           "ranks": verified.heading.ranks, "messages": verified.sent.len(), "public_key": verified.public_key,
+           "ranks": verified.heading.ranks, "messages": verified.sent.len(), "public_key": verified.public_key, "site": site,
            "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
 }

@@ -89,7 +89,7 @@ impl Report<'_> {
                                                   "party_bytes": party_bytes, "by_purpose": by_purpose})),
             "words_of_products": self.words().map(|[words, least]| json!({"rank": words, "lower_bound": least})),
             "message_table": self.message_table(),
-            "seconds": self.seconds(), "parts": self.parts(), "about": cost.about,
+            "seconds": self.seconds(), "parts": self.parts(), "about": cost.about(),
             "rates": rates.json(), "rates_between_ranks_assumed": !rates.known,
             "scan": scan, "recommended_ranks": recommended.used.ranks, "limits": self.limits(), "sbatch": self.sbatch(),
             "max_iters": question.max_iters,
@@ -152,7 +152,7 @@ impl Report<'_> {
         } else {
             self.what_is_not_predicted(&mut out);
         }
-        if let Some(about) = cost.about {
+        if let Some(about) = cost.about() {
             let _ = writeln!(out, "note      {about}");
         }
         let _ = writeln!(

@@ -103,8 +103,9 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
         spec.transpose = args.transpose;
         spec.table = args.table;
         let mut progress = Progress::new(true, None);
-        let names = names::of_input(&spec);
         let input = data::open(&spec, comm)?;
+        spec.complete(input.header());
+        let names = names::of_input(&spec);
         progress.notes(&input.header().notes);
         progress.warnings(&input.header().warnings);
         let loaded = input.load::<f64>(&Layout::Grid { pr: 1, pc: 1 }, comm, &mut |part| progress.loading(part))?;

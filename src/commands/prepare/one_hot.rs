@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::matrix::Prepared;
 use super::rules::{Column, Kind, Rules};
 use crate::data::TableOptions;
-use crate::data::formats::fields::{FirstLines, fields, is_missing, names_an_index, next_line, number, text_of};
+use crate::data::formats::fields::{
+    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, names_an_index, next_line, number, text_of,
+};
 use crate::data::formats::io::InputFile;
 use crate::data::formats::options::{Presence, TableFormat};
 use crate::data::formats::text::TextBlocks;
@@ -103,6 +105,7 @@ fn read(file: &InputFile, options: TableOptions, rules: Option<&Rules>) -> Resul
     }
     let tabs = [".tsv", ".tsv.gz"].iter().any(|end| file.path.ends_with(end));
     let first = FirstLines::read(file, tabs)?;
+    first.check_quotes(file)?;
     let names: Vec<String> = fields(first.first(), first.separator).map(text_of).collect();
     let known_index = match rules {
         Some(Rules::OneHot { index: Some(index), .. }) => names.iter().position(|name| name == index),
@@ -140,7 +143,10 @@ fn read(file: &InputFile, options: TableOptions, rules: Option<&Rules>) -> Resul
             if line_number == 1 {
                 continue;
             }
-            let row: Vec<&[u8]> = fields(&block[line], first.separator).collect();
+            let row: Vec<&[u8]> = fields(&block[line.clone()], first.separator).collect();
+            if row.len() != names.len() && ends_within_quotes(&block[line], first.separator) {
+                return Err(file.error(format!("row {}: {OPEN_QUOTE}", line_number - 1)));
+            }
             if row.len() != names.len() {
                 return Err(file.error(format!(
                     "row {}: has {} fields, but the header has {}; correct the row",
@@ -231,8 +237,10 @@ impl Kind {
         match self {
             Kind::Values(values) => values.iter().map(|value| format!("{name}={value}")).collect(),
             Kind::Cuts(cuts) => {
-                let ends = cuts.iter().map(|cut| format!("{name}<={cut}"));
-                ends.chain([cuts.last().map_or_else(|| name.to_string(), |cut| format!("{name}>{cut}"))]).collect()
+                let between = cuts.windows(2).map(|ends| format!("{}<{name}<={}", ends[0], ends[1]));
+                let first = cuts.first().map(|cut| format!("{name}<={cut}"));
+                let last = cuts.last().map_or_else(|| name.to_string(), |cut| format!("{name}>{cut}"));
+                first.into_iter().chain(between).chain([last]).collect()
             }
         }
     }
@@ -273,6 +281,20 @@ mod tests {
         assert!(
             prepare(&ragged, TableOptions::default(), None, None).unwrap_err().message.contains("row 1: has 1 fields")
         );
+    }
+
+    #[test]
+    fn each_interval_is_named_by_both_of_its_ends() {
+        let (_dir, path) = table("age\n10\n20\n30\n40\n50\n60\n");
+        for (bins, names) in [
+            (1, &["age"][..]),
+            (2, &["age<=40", "age>40"]),
+            (3, &["age<=30", "30<age<=50", "age>50"]),
+            (4, &["age<=20", "20<age<=40", "40<age<=50", "age>50"]),
+        ] {
+            let (made, _) = prepare(&path, TableOptions::default(), Some(bins), None).unwrap();
+            assert_eq!(made.column_names.unwrap(), names, "{bins} intervals");
+        }
     }
 
     #[test]

@@ -99,8 +99,12 @@ pub fn of_columns<T: Copy>(values: &[T], named: Option<&[String]>, matrix: &Prep
     }
     let names = matrix.column_names.as_deref();
     if named.is_some() != names.is_some() {
-        let (with, without) = if names.is_some() { ("matrix", "rules") } else { ("rules", "matrix") };
-        warn(&format!("the {with} name the columns, the {without} do not: columns are matched by position"));
+        let which = if names.is_some() {
+            "the matrix has column names, but the rules have none"
+        } else {
+            "the rules have column names, but the matrix has none"
+        };
+        warn(&format!("{which}: columns are matched by position"));
     }
     match names::compare(names, named) {
         Match::Equal => Ok(values.to_vec()),

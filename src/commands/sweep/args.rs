@@ -24,6 +24,10 @@ pub struct SweepArgs {
     /// sweep.html. What is there already is not done again
     #[arg(short = 'o', long, value_name = "DIR")]
     pub output: PathBuf,
+    /// Write the components of each run as the spectra of cNMF's step factorize, into the directory OUTPUT/NAME that
+    /// `cnmf prepare` made
+    #[arg(long, value_name = "DIR")]
+    pub cnmf: Option<PathBuf>,
     /// Runs for each k, with different starts and entries held out
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parameters::whole_number)]
     pub runs: usize,

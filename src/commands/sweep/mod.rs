@@ -3,6 +3,7 @@
 //! a sweep that was stopped continues where it was, and several jobs may share a directory.
 
 mod args;
+mod cnmf;
 mod consensus;
 mod runs;
 mod summary;
@@ -10,6 +11,7 @@ mod summary;
 use std::path::Path;
 
 pub use self::args::SweepArgs;
+use self::cnmf::CnmfDirectory;
 use self::runs::{Sweep, Task};
 use self::summary::Summary;
 use crate::comm::{CONTROL, Communicator};
@@ -57,6 +59,9 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let checked = made.and_then(|()| if comm.is_root() { check_results(args) } else { Ok(()) });
     comm.agree_on_error(checked)?;
     let tasks: Vec<Task> = sweep.ks.iter().flat_map(|&k| (0..args.runs).map(move |run| Task { k, run })).collect();
+    let cnmf = comm.agree_on_error(args.cnmf.as_deref().map(CnmfDirectory::open).transpose())?;
+    let cnmf_files = cnmf.as_ref().filter(|_| comm.is_root()).map_or(Ok(()), |cnmf| cnmf.check(&tasks));
+    comm.agree_on_error(cnmf_files)?;
     let groups = args.groups.unwrap_or(comm.size()).clamp(1, comm.size().min(tasks.len()));
     let number = comm.rank() * groups / comm.size();
     let group = comm.split(number);
@@ -102,6 +107,13 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     });
     comm.agree_on_error(all)?;
 
+    if let Some(cnmf) = &cnmf {
+        // From the files, since earlier jobs did some of the runs. Rank 0 of each group knows the names.
+        let own = tasks.iter().enumerate().filter(|(i, _)| group.is_root() && i % groups == number);
+        let written =
+            own.map(|(_, &task)| cnmf.write(task, &sweep.components_of(task)?, sweep.names.columns.as_deref()));
+        comm.agree_on_error(written.collect::<Result<()>>())?;
+    }
     let own = sweep.ks.iter().enumerate().filter(|(i, _)| i % comm.size() == comm.rank());
     let points = own.map(|(_, &k)| sweep.point(k, checksum)).collect::<Result<Vec<Point>>>();
     let mut points: Vec<Point> =
@@ -157,6 +169,7 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
     let input = data::open(&sweep.input, group)?;
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
+    sweep.input.complete(input.header());
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     sweep.sparse = sparse;
     check_sizes(&sweep.ks, (m, n)).map_err(|e| e.at("--k"))?;

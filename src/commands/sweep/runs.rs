@@ -196,18 +196,23 @@ impl Sweep<'_> {
         matrices::write_factors(group, &self.file(task), &factors, &all, &self.annotations())
     }
 
+    /// V (n × k) of a finished run.
+    ///
+    /// # Errors
+    /// If its file cannot be read.
+    pub fn components_of(&self, task: Task) -> Result<Array2<f64>> {
+        let stored = Stored::open(&self.file(task))?;
+        let mut v = Array2::zeros(stored.matrix("V")?);
+        stored.as_f64("V", 0, v.view_mut())?;
+        Ok(v)
+    }
+
     /// V (n × k) of every run with k components.
     ///
     /// # Errors
     /// If a file cannot be read.
     pub fn components(&self, k: usize) -> Result<Vec<Array2<f64>>> {
-        let read = |run| {
-            let stored = Stored::open(&self.file(Task { k, run }))?;
-            let mut v = Array2::zeros(stored.matrix("V")?);
-            stored.as_f64("V", 0, v.view_mut())?;
-            Ok(v)
-        };
-        (0..self.args.runs).map(read).collect()
+        (0..self.args.runs).map(|run| self.components_of(Task { k, run })).collect()
     }
 
     /// Error and stability of one k, from the files of its runs.

@@ -117,7 +117,16 @@ fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identifi
         // Ratings come under any name.
         (Some(Format::Fimi) | None, Some(asked)) => by_content()?.unwrap_or(asked),
         (Some(format), _) => format,
-        (None, None) => by_content()?.ok_or_else(|| wrong(&format!("is of no known format; {SUPPORTED}")))?,
+        (None, None) => by_content()?.ok_or_else(|| {
+            let hint = match kind(Path::new(path)) {
+                Some(FileKind::Other("text")) => {
+                    "; text under another name is read with --format triples (user, item, rating on each line) or \
+                     --format table"
+                }
+                _ => "",
+            };
+            wrong(&format!("is of no known format; {SUPPORTED}{hint}"))
+        })?,
     };
     match options.first_given() {
         Some(option) if !matches!(format, Format::Table { .. } | Format::Triples { .. }) => Err(wrong(&format!(

@@ -77,6 +77,19 @@ impl FirstLines {
         Ok(FirstLines { separator, lines, comments: comments.len() })
     }
 
+    /// Refuses lines that end within quotation marks.
+    ///
+    /// # Errors
+    /// With the first of them, counted from 1.
+    pub fn check_quotes(&self, file: &InputFile) -> Result<()> {
+        let is_whole = |at: usize, line: &[u8]| at <= 2 || line.len() < KEPT;
+        let is_open = |(at, line): &(usize, &[u8])| is_whole(*at, line) && ends_within_quotes(line, self.separator);
+        match (1..).zip(self.lines()).find(is_open) {
+            Some((at, _)) => Err(file.error(format!("line {at}: {OPEN_QUOTE}"))),
+            None => Ok(()),
+        }
+    }
+
     /// What was left out, for the user.
     pub fn note(&self) -> Option<String> {
         let count = self.comments;
@@ -145,31 +158,47 @@ pub fn count_lines(text: &[u8]) -> u64 {
 
 /// The fields of a line, without surrounding blanks and quotation marks. A quoted field may contain the separator.
 pub fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    quoted_fields(line, separator).map(|(field, _)| {
+        let field = field.trim_ascii();
+        field.strip_prefix(b"\"").and_then(|f| f.strip_suffix(b"\"")).unwrap_or(field)
+    })
+}
+
+/// Why a line that ends within quotation marks is refused.
+pub const OPEN_QUOTE: &str = "a quotation mark is not closed on its line, and line breaks within quotation marks are not \
+                              supported; write each row on one line";
+
+/// Whether a field of the line has no closing quotation mark.
+pub fn ends_within_quotes(line: &[u8], separator: u8) -> bool {
+    quoted_fields(line, separator).any(|(_, is_open)| is_open)
+}
+
+/// The fields of a line as they are written, and whether one has no closing quotation mark.
+fn quoted_fields(line: &[u8], separator: u8) -> impl Iterator<Item = (&[u8], bool)> {
     let mut rest = Some(if separator == b' ' { line.trim_ascii() } else { line });
     std::iter::from_fn(move || {
         let line = rest?;
-        let quoted = line.first() == Some(&b'"');
-        let from = if quoted { 1 + closing(&line[1..]) } else { 0 };
+        let closed = line.strip_prefix(b"\"").map(closing);
+        let from = closed.map_or(0, |end| end.map_or(line.len(), |end| 1 + end));
         let other = if separator == b' ' { b'\t' } else { separator };
         let end = memchr::memchr2(separator, other, &line[from..]).map(|end| from + end);
         rest = end.map(|end| {
             let rest = &line[end + 1..];
             if separator == b' ' { rest.trim_ascii_start() } else { rest }
         });
-        let field = line[..end.unwrap_or(line.len())].trim_ascii();
-        Some(field.strip_prefix(b"\"").and_then(|f| f.strip_suffix(b"\"")).unwrap_or(field))
+        Some((&line[..end.unwrap_or(line.len())], closed == Some(None)))
     })
 }
 
-/// The position after the closing quotation mark; a doubled mark is part of the field.
-fn closing(text: &[u8]) -> usize {
+/// The position after the closing quotation mark, if there is one; a doubled mark is part of the field.
+fn closing(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
-        match memchr::memchr(b'"', &text[at..]) {
-            Some(mark) if text.get(at + mark + 1) == Some(&b'"') => at += mark + 2,
-            Some(mark) => return at + mark + 1,
-            None => return text.len(),
+        let mark = at + memchr::memchr(b'"', &text[at..])?;
+        if text.get(mark + 1) != Some(&b'"') {
+            return Some(mark + 1);
         }
+        at = mark + 2;
     }
 }
 

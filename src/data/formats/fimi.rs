@@ -1,6 +1,8 @@
 //! FIMI transactions: each line is a row, and its items are the columns of its ones. Items are numbered from 1, or from 0
 //! if a 0 occurs; an empty line is a row of zeros.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::data::formats::number::whole;
@@ -24,6 +26,16 @@ pub struct Items {
 }
 
 impl Items {
+    /// The items of a range that is not empty.
+    pub fn new(range: &Range<u64>) -> Option<Items> {
+        (!range.is_empty()).then(|| Items { least: range.start, most: range.end - 1 })
+    }
+
+    /// The items that are columns.
+    pub fn columns(self) -> Range<u64> {
+        self.least.min(1)..self.most.saturating_add(1)
+    }
+
     /// The range of both.
     #[must_use]
     pub fn merge(self, other: Items) -> Items {
@@ -73,12 +85,13 @@ impl Transactions {
 
     /// Number of columns: the items between the first and the last.
     pub fn cols(&self) -> u64 {
-        (self.most - self.base()).saturating_add(1)
+        let columns = self.items().columns();
+        columns.end.saturating_sub(columns.start)
     }
 
     /// The item of the first column.
     fn base(&self) -> u64 {
-        self.least.min(1)
+        self.items().columns().start
     }
 
     /// Passes the entries of a block of lines to `sink` and returns their number; `before` lines precede the block.

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::formats::fields::{FirstLines, fields, is_missing, is_whole, next_line, number, text_of};
+use crate::data::formats::fields::{
+    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, is_whole, next_line, number, text_of,
+};
 use crate::data::formats::io::InputFile;
 use crate::data::formats::labels::Judgement;
 use crate::data::formats::like_triples;
@@ -38,6 +40,7 @@ pub struct Table {
 /// If the file cannot be read, or has no row of numbers, or not the header or index column that `options` promise.
 pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Table> {
     let lines = FirstLines::read(file, tabs)?;
+    lines.check_quotes(file)?;
     let all = lines.fields();
     if let Some(line) = decimal_comma(lines.lines()) {
         return Err(file.error(format!(
@@ -158,6 +161,8 @@ impl Table {
         }
         if count == self.cols {
             Ok(())
+        } else if ends_within_quotes(line, self.separator) {
+            Err(OPEN_QUOTE.into())
         } else {
             Err(format!("has {count} numbers, but the first row has {}", self.cols).into())
         }
@@ -279,6 +284,8 @@ mod tests {
             ("gene,a,b,c,d\ng1,1,2,3\ng2,3,4,5\n", "5 fields, but the first row has 4"),
             ("a,b\n1,2,3,4\n", "2 fields, but the first row has 4"),
             ("\u{feff}a,b\r1,2\r3,4", "carriage return"),
+            ("\"a\nb\",c,d\n1,2,3\n4,5,6\n", "line 1: a quotation mark is not closed"),
+            ("x,y,z\n\"a\nb\",2,3\n4,5,6\n", "line 2: a quotation mark is not closed"),
         ] {
             assert!(head(text, AUTO).unwrap_err().message.contains(what), "{text:?}");
         }
@@ -380,6 +387,7 @@ mod tests {
         assert_eq!(out, [1.0, 2.5, 30.0]);
         for (line, names) in [
             ("a,1,2", "has 2 numbers, but the first row has 3"),
+            ("\"a", "line breaks within quotation marks are not supported"),
             ("a,1,2,3,4", "has 4 numbers"),
             ("a,1,,3", "row 5, column 2 is empty; if that marks a missing value, a run with"),
             ("a,1,NA,3", "'NA', not a number; if that marks a missing value, a run with"),

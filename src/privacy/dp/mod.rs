@@ -6,13 +6,15 @@
 
 mod accounting;
 mod budget;
+mod budget_scope;
 mod gaussian;
 mod noise_plan;
 mod releases;
 mod sampler;
 
 pub use accounting::PrivacyLoss;
-pub use budget::{BudgetFile, Charge, RunLoss};
+pub use budget::{BudgetFile, Charge, RunLoss, at_least, at_most, delta_text};
+pub use budget_scope::{BudgetScope, BudgetUnit, Covers, Division, Lines};
 pub use noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan, NoiseRequest};
 pub use releases::Releases;
 pub use sampler::NOISE_KEY;

@@ -138,7 +138,7 @@ impl Method for FelbArgs {
         let own = products * stored + square * (rows + n * hosted) as f64;
         cost.add(Kernel::Other, own, products * entries + square * (m + n * parties) as f64);
         cost.messages.push(Message::party_sum(SUM_V.kind, (ranks, parties), n * k, word, 1));
-        cost.about = Some("the flops are those of the printed formulas; no kernel counts them");
+        cost.caveat("the flops are those of the printed formulas; no kernel counts them");
         cost.data = workload.block(rows, stored);
         cost.factors = workload.bytes((2 * rows + (hosted + 3) * n) * k) + (16 * n * k) as f64;
         Ok(Some(cost))

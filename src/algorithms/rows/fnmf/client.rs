@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use ndarray::{Array1, Array2};
+use ndarray::{Array1, Array2, ArrayView2};
 
 use crate::algorithms::rows::fnmf::align::Aligner;
+use crate::algorithms::shared::missing::{Gaps, Side};
 use crate::algorithms::shared::regularization::Penalties;
 use crate::comm::PartyCommunicator;
 use crate::linalg::{Block, Order, Real, gram};
-use crate::nls::{Penalty, Sweep, gradient_step, multiply, spectral_bound, sweep};
+use crate::nls::{Penalty, Pivoting, Sweep, gradient_step, multiply, spectral_bound, sweep};
 use crate::privacy::Private;
 
 /// How a party steps between two exchanges.
@@ -45,6 +46,8 @@ pub struct Client<T: Real> {
     /// Its rows of the whole matrix.
     pub rows: Range<usize>,
     pub block: Private<Block<T>>,
+    /// Where the block has zeros in the place of missing entries; `None` if nothing is missing.
+    pub gaps: Option<Private<Gaps<T>>>,
     /// Its share of the penalties.
     pub penalties: Penalties,
     /// |rows| × k.
@@ -110,6 +113,7 @@ impl<T: Real> Client<T> {
             own: block.order().zeros(n, if personalize { k } else { 0 }),
             slots: (0..k).collect(),
             block: Private::new(block),
+            gaps: None,
         }
     }
 
@@ -144,12 +148,24 @@ impl<T: Real> Client<T> {
             comm.work("Gram", || gram(&self.v.view(), &mut work.gram.view_mut()));
             comm.work("product X V", || self.block.mul(&self.v.view(), &mut self.rhs.view_mut()));
             comm.work("update", || {
+                advance(&mut self.u, &mut self.u_before, local.rule, t);
+                if let Some(gaps) = &mut self.gaps {
+                    let (x, y, g) = (&self.u.view(), &self.v.view(), &work.gram.view());
+                    gaps.complete(Side::Rows, x, y, g, &mut self.rhs);
+                }
                 let own = (&mut *self.u, self.penalties.u);
-                update(own, &mut self.u_before, &self.rhs, work_of(work), local.rule, t);
+                update(own, &self.rhs, work_of(work), local.rule);
             });
 
             comm.work("Gram", || gram(&self.u.view(), &mut work.gram.view_mut()));
             comm.work("product X'U", || self.block.tmul(&self.u.view(), &mut work.rhs.view_mut()));
+            comm.work("update", || {
+                advance(&mut self.v, &mut self.v_before, local.rule, t);
+                if let Some(gaps) = &mut self.gaps {
+                    let (x, y, g) = (&self.v.view(), &self.u.view(), &work.gram.view());
+                    gaps.complete(Side::Columns, x, y, g, &mut work.rhs);
+                }
+            });
             // HALS has the pull in the problem that it makes a step of; with the others it follows the step.
             let (inside, after) = if local.rule == LocalRule::Hals { (pull, None) } else { (None, pull) };
             if let Some(pull) = inside {
@@ -162,7 +178,7 @@ impl<T: Real> Client<T> {
             comm.work("update", || {
                 let Work { rhs, gram, probe, tile, .. } = work;
                 let own = (&mut self.v, self.penalties.v);
-                update(own, &mut self.v_before, rhs, (gram, probe, tile), local.rule, t);
+                update(own, rhs, (gram, probe, tile), local.rule);
             });
             if let Some(pull) = after {
                 comm.work("pull", || {
@@ -230,6 +246,35 @@ impl<T: Real> Client<T> {
         out
     }
 
+    /// The squared error of this U and V (n × k) on the observed entries.
+    pub fn residual2(&self, u: &Array2<T>, v: &Array2<T>) -> f64 {
+        let (u, v) = (&u.view(), &v.view());
+        match &self.gaps {
+            Some(gaps) => gaps.residual2(&self.block, u, v),
+            None => self.block.residual2(u, v).max(0.0),
+        }
+    }
+
+    /// The number of observed entries.
+    pub fn observed(&self) -> usize {
+        let (rows, n) = self.block.shape();
+        self.gaps.as_ref().map_or(rows * n, |gaps| gaps.observed((rows, n)))
+    }
+
+    /// U ← the exact minimiser over U ≥ 0, with this party's penalty, for V (n × k), the right-hand side M V, and VᵀV.
+    pub fn fit(
+        &self,
+        u: &mut Array2<T>,
+        v: &Array2<T>,
+        (rhs, g): (&ArrayView2<'_, T>, &Array2<T>),
+        solver: &mut Pivoting,
+    ) {
+        match &self.gaps {
+            Some(gaps) => gaps.solve(u, rhs, &v.view(), solver, self.penalties.u),
+            None => solver.solve_penalized(&mut u.view_mut(), rhs, &g.view(), self.penalties.u),
+        }
+    }
+
     /// Whether this party has no data.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -240,32 +285,34 @@ fn work_of<T>(work: &mut Work<T>) -> (&mut Array2<T>, &mut Array1<T>, &mut Array
     (&mut work.gram, &mut work.probe, &mut work.tile)
 }
 
+/// Keeps X for the next step, and moves it to where the step is taken: for iPALM beyond the last one.
+fn advance<T: Real>(x: &mut Array2<T>, before: &mut Array2<T>, rule: LocalRule, t: f64) {
+    let LocalRule::Ipalm { inertia } = rule else {
+        before.assign(x);
+        return;
+    };
+    let beta = T::from_f64(inertia * (t - 1.0) / (t + 2.0));
+    ndarray::Zip::from(x).and(before).for_each(|x, before| {
+        let now = *x;
+        *x = now + beta * (now - *before);
+        *before = now;
+    });
+}
+
 /// One update of X, which has this penalty, for the right-hand side R and the Gram matrix G of the other factor.
 fn update<T: Real>(
     (x, penalty): (&mut Array2<T>, Penalty),
-    before: &mut Array2<T>,
     r: &Array2<T>,
     (g, probe, tile): (&mut Array2<T>, &mut Array1<T>, &mut Array2<T>),
     rule: LocalRule,
-    t: f64,
 ) {
     match rule {
-        LocalRule::Mur => {
-            before.assign(x);
-            multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, tile);
-        }
+        LocalRule::Mur => multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, tile),
         LocalRule::Hals => {
-            before.assign(x);
             let mu = T::from_f64(STAY * g.diag().iter().map(|g| g.as_f64()).sum::<f64>() / g.nrows() as f64);
             sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu, passes: 1, penalty });
         }
-        LocalRule::Ipalm { inertia } => {
-            let beta = T::from_f64(inertia * (t - 1.0) / (t + 2.0));
-            ndarray::Zip::from(&mut *x).and(&mut *before).for_each(|x, before| {
-                let now = *x;
-                *x = now + beta * (now - *before);
-                *before = now;
-            });
+        LocalRule::Ipalm { .. } => {
             // The gradient X (G + λ₂I) − R + λ₁ has Lipschitz constant ‖G‖₂ + λ₂.
             let bound = spectral_bound(&g.view(), &mut probe.view_mut()) + penalty.weights::<T>().1;
             let eta = if bound > T::zero() { bound.recip() } else { T::zero() };

@@ -13,6 +13,7 @@ use crate::algorithms::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SU
 use crate::algorithms::rows::fnmf::client::{Client, Local, LocalRule, Pull, Work};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::init;
+use crate::algorithms::shared::missing::{Gaps, PartyMissing, PartyMissingArgs};
 use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, ThresholdArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -20,8 +21,9 @@ use crate::comm::{Parties, PartyCommunicator};
 use crate::error::{Error, Result};
 use crate::linalg::{Order, Real, gram};
 use crate::nls::Pivoting;
+use crate::output::OWN_COMPONENTS;
 use crate::party_sum::{KEYS, PartySum, masked};
-use crate::privacy::{Bound, Releases};
+use crate::privacy::{Bound, Private, Releases};
 use crate::random::{Purpose, Stream, uniform_rows};
 use crate::state::{Owner, Piece, SavedState, State};
 
@@ -95,6 +97,9 @@ pub struct RoundArgs {
     /// Share of the parties that take part in a round, drawn by --seed
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = parameters::number(1e-9, 1.0))]
     pub participation: f64,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: PartyMissingArgs,
 }
 
 impl RoundArgs {
@@ -162,6 +167,8 @@ pub struct FederatedSettings {
     pub independent: bool,
     /// Share of the parties that take part in a round.
     pub participation: f64,
+    /// What the parties' data lack.
+    pub missing: PartyMissing,
     pub personalize: bool,
     /// Whether components are compared and averaged at norm 1.
     pub unit: bool,
@@ -184,6 +191,7 @@ impl FederatedSettings {
             barycenter: Barycenter::Mean,
             independent: federated.start.given() != Some(StartOfV::Shared),
             participation: rounds.participation,
+            missing: rounds.missing.missing,
             personalize: false,
             // HALS gives a component the scale that fits it at the time, and the largest would dominate the mean.
             unit: hals,
@@ -201,6 +209,7 @@ impl FederatedSettings {
             barycenter: Barycenter::Mean,
             independent: federated.start.given() != Some(StartOfV::Shared),
             participation: 1.0,
+            missing: PartyMissing::None,
             personalize: false,
             unit: false,
         }
@@ -259,8 +268,9 @@ impl<T: Real> Refit<T> {
         for client in clients.iter_mut().filter(|client| !client.is_empty()) {
             let mut rhs = self.rhs.slice_mut(s![..client.u.nrows(), ..]);
             client.block.mul(&self.v.view(), &mut rhs);
-            let penalty = client.penalties.u;
-            self.solver.solve_penalized(&mut client.u.view_mut(), &rhs.view(), &self.gram.view(), penalty);
+            let mut u = std::mem::take(&mut *client.u);
+            client.fit(&mut u, &self.v, (&rhs.view(), &self.gram), &mut self.solver);
+            *client.u = u;
         }
     }
 }
@@ -293,12 +303,22 @@ pub fn build<T: Real>(
     let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
     let mut clients = Vec::new();
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
+        let mut gaps = None;
+        if method.missing != PartyMissing::None {
+            let found;
+            (block, found) = Gaps::take(block, method.missing == PartyMissing::ZeroUnobserved, k);
+            gaps = Some(Private::new(found));
+        }
         block.prepare(kernel, k)?;
         let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
         // The parties' shares of the penalty on V add up to the whole.
         let share = if m > 0 { client.rows.len() as f64 / m as f64 } else { 0.0 };
         client.penalties = Penalties { u: penalties.u, v: penalties.v.times(share) };
         init::u(seed, &client.rows, scale, client.u.view_mut());
+        if let Some(gaps) = &gaps {
+            gaps.clear_unobserved(&mut client.u, n);
+        }
+        client.gaps = gaps;
         if method.independent {
             let own = Stream::new(seed, Purpose::StartV, 1 + party as u64);
             uniform_rows(&own, 0..n, scale, client.v.view_mut());
@@ -522,7 +542,7 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         for client in &self.clients {
             pieces.push(Piece::private("U", client.party, client.u.view()));
             if self.method.personalize {
-                pieces.push(Piece::private("V_own", client.party, client.own.view()));
+                pieces.push(Piece::private(OWN_COMPONENTS, client.party, client.own.view()));
             }
         }
         pieces
@@ -552,7 +572,7 @@ impl<T: Real> Algorithm<T> for Federated<T> {
             saved.rows("U", owner, 0, client.u.view_mut())?;
             saved.rows("V_local", owner, 0, client.v.view_mut())?;
             if self.method.personalize {
-                saved.rows("V_own", owner, 0, client.own.view_mut())?;
+                saved.rows(OWN_COMPONENTS, owner, 0, client.own.view_mut())?;
             }
             if self.method.schedule == Schedule::Once {
                 saved.rows("U_before", owner, 0, client.u_before.view_mut())?;

@@ -97,14 +97,14 @@ fn of_client<T: Real>(
     let effective = client.effective(mean);
     let mut v = order.zeros(n, k);
     v.assign(&effective.t());
-    let residual2 = block.residual2(&client.u.view(), &v.view()).max(0.0);
+    let residual2 = client.residual2(&client.u, &v);
 
     let (mut refitted, mut rhs) = (client.u.clone(), order.zeros(rows, k));
     block.mul(&v.view(), &mut rhs.view_mut());
     gram(&v.view(), &mut g.view_mut());
     let Penalties { u: of_u, v: of_v } = client.penalties;
-    solver.solve_penalized(&mut refitted.view_mut(), &rhs.view(), &g.view(), of_u);
-    let refit2 = block.residual2(&refitted.view(), &v.view()).max(0.0);
+    client.fit(&mut refitted, &v, (&rhs.view(), g), solver);
+    let refit2 = client.residual2(&refitted, &v);
 
     let squares =
         |f: &dyn Fn(usize, usize) -> f64| -> f64 { (0..k).map(|l| (0..n).map(|j| f(l, j).powi(2)).sum::<f64>()).sum() };
@@ -123,7 +123,7 @@ fn of_client<T: Real>(
     let loss = 0.5 * squares(&|l, j| client.v[[j, l]].as_f64() - moved[[l, j]].as_f64());
     let gap = aligner.orthogonality_gap();
     let personal = client.own_count() as f64;
-    let entries = (rows * n) as f64;
+    let entries = client.observed().max(1) as f64;
     let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
     // A personal component is penalised in the place of the shared one.
     let penalty = of_u.value(&client.u.view()) + of_v.value(&v.view());

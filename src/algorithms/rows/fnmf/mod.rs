@@ -112,7 +112,7 @@ impl Method for FnmfArgs {
     }
 
     fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
+        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -150,7 +150,7 @@ impl Method for FnmfArgs {
         }
         let turn = Message::party_sum(barycenter::INSIDE.kind, (ranks, parties), n * k + k + 1, word, 2);
         cost.messages.push(Message { party_bytes: 0, ..turn });
-        cost.about = Some(
+        cost.caveat(
             "bytes of parties are exact; MPI bytes and messages are those of two turns of the barycenter, and how many it \
              takes depends on the data; the flops of aligning are about right",
         );

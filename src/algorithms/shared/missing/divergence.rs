@@ -8,9 +8,9 @@ use ndarray::{Array2, ArrayView2};
 
 use super::lists::Lists;
 use super::step::{Listed, UpdateKind};
-use crate::linalg::{Block, Real};
+use crate::linalg::{Block, PerThread, Real, over_rows};
 use crate::nls::Penalty;
-use crate::nls::kl::{Fixed, KlMultiply, KlSweeps, KlUpdate, column_sums};
+use crate::nls::divergence::{DivergenceUpdate, Fixed, KlMultiply, KlSweeps, column_sums};
 
 /// A difference of two sums is rounding alone up to this share of them.
 const LOST: f64 = 64.0 * f64::EPSILON;
@@ -51,21 +51,22 @@ impl<T: Real> Rows<'_, T> {
 
 /// What the update of rows needs, made once.
 pub struct DivergenceStep {
+    threads: PerThread<OneThread>,
+    totals: Vec<f64>,
+}
+
+#[derive(Clone)]
+struct OneThread {
     multiply: KlMultiply,
     sweeps: KlSweeps,
-    totals: Vec<f64>,
     sums: Vec<f64>,
 }
 
 impl DivergenceStep {
     pub fn new(kind: UpdateKind, k: usize) -> Self {
         let passes = if let UpdateKind::KlCd { passes } = kind { passes } else { 1 };
-        DivergenceStep {
-            multiply: KlMultiply::new(k),
-            sweeps: KlSweeps::new(k, passes),
-            totals: vec![0.0; k],
-            sums: vec![0.0; k],
-        }
+        let one = OneThread { multiply: KlMultiply::new(k), sweeps: KlSweeps::new(k, passes), sums: vec![0.0; k] };
+        DivergenceStep { threads: PerThread::new(one), totals: vec![0.0; k] }
     }
 
     /// Updates the rows x for the rows y of the other factor, both in row order.
@@ -77,20 +78,26 @@ impl DivergenceStep {
         y: &Array2<T>,
         penalty: Penalty,
     ) {
-        let DivergenceStep { multiply, sweeps, totals, sums } = self;
+        let DivergenceStep { threads, totals } = self;
         let (rows, k) = (y.as_slice().expect("made in row order"), totals.len());
         column_sums(rows, totals);
-        for (number, mut x) in x.rows_mut().into_iter().enumerate() {
-            if data.is_unobserved(number) {
-                continue;
-            }
-            data.observed_sums(number, |j| &rows[j * k..(j + 1) * k], totals, sums);
-            let (x, y) = (x.as_slice_mut().expect("made in row order"), Fixed { rows, sums, gram: &[] });
-            match kind {
-                UpdateKind::KlCd { .. } => sweeps.update((data.block, number), y, x, penalty),
-                _ => multiply.update((data.block, number), y, x, penalty),
-            }
-        }
+        let totals = &*totals;
+        over_rows(&mut x.view_mut(), &|first, mut x| {
+            threads.with(|OneThread { multiply, sweeps, sums }| {
+                for (a, mut x) in x.rows_mut().into_iter().enumerate() {
+                    let number = first + a;
+                    if data.is_unobserved(number) {
+                        continue;
+                    }
+                    data.observed_sums(number, |j| &rows[j * k..(j + 1) * k], totals, sums);
+                    let (x, y) = (x.as_slice_mut().expect("made in row order"), Fixed { rows, sums, gram: &[] });
+                    match kind {
+                        UpdateKind::KlCd { .. } => sweeps.update((data.block, number), y, x, penalty),
+                        _ => multiply.update((data.block, number), y, x, penalty),
+                    }
+                }
+            });
+        });
     }
 }
 

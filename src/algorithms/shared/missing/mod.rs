@@ -6,6 +6,7 @@
 //! for each half, (m + n) k words. Where most entries count, the update is that of the exact methods less what the missing
 //! ones add to it: work ∝ (nonzeros + missing) k. Where few do, they are gone through: work ∝ observed k.
 
+mod completed;
 mod divergence;
 mod lists;
 mod observed;
@@ -25,11 +26,12 @@ use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::data::STATISTICS;
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Order, Real, gram};
+use crate::linalg::{Block, Order, PerThread, Real, gram, over_rows};
 use crate::metrics;
 use crate::nls::Penalty;
 use crate::state::{Owner, Piece, SavedState};
 
+pub use completed::{Gaps, Side};
 pub use lists::{Counted, Holdout};
 pub use observed::{Fit, Observed, held_places};
 pub use step::UpdateKind;
@@ -65,6 +67,27 @@ impl MissingArgs {
     }
 }
 
+/// Missing entries of data that parties keep to themselves. A file of marks, and held-out entries whose error all would have
+/// to add up, are left to the methods that split one matrix.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct PartyMissingArgs {
+    /// Missing entries: nan (NaN), or zero-unobserved (zeros, also those that a file stores: only nonzeros count). Each party
+    /// completes its own rows by its factors before each step, and releases what it would release of complete data
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = PartyMissing::None)]
+    pub missing: PartyMissing,
+}
+
+/// Which entries of a party's data are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartyMissing {
+    None,
+    /// NaN
+    Nan,
+    /// Zeros, stored or not: only nonzeros count
+    ZeroUnobserved,
+}
+
 /// One factor on one rank, with the data that its update needs.
 struct MissingSide<T: Real> {
     /// Own rows × N, zero where missing.
@@ -88,7 +111,7 @@ struct Masked<T: Real> {
     gram: Array2<T>,
     /// The other factor in the order that a dense product wants.
     operand: Array2<T>,
-    space: Workspace<T>,
+    space: PerThread<Workspace<T>>,
     /// For the updates of the divergence.
     step: DivergenceStep,
     /// Own row, column and entry of what is held out.
@@ -237,7 +260,7 @@ pub fn build<T: Real>(
     let mut unobserved = [u.clear_unobserved(listed, n) as f64, v.clear_unobserved(listed, m) as f64];
     comm.sum(STATISTICS, &mut unobserved);
     let operand = if products { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
-    let space = Workspace::new(if kind.is_divergence() { 0 } else { longest }, k);
+    let space = PerThread::new(Workspace::new(if kind.is_divergence() { 0 } else { longest }, k));
     Ok(Box::new(Masked {
         comm,
         kind,
@@ -263,7 +286,7 @@ fn half<T: Real>(
     penalty: Penalty,
     (x, y): (&mut MissingSide<T>, &mut MissingSide<T>),
     (gram_parcel, gather): (MessageTag, MessageTag),
-    (g, operand, space): (&mut Array2<T>, &mut Array2<T>, &mut Workspace<T>),
+    (g, operand, space): (&mut Array2<T>, &mut Array2<T>, &PerThread<Workspace<T>>),
 ) {
     whole(comm, y, gather);
     if listed == Listed::Absent {
@@ -282,11 +305,16 @@ fn half<T: Real>(
     }
     let none = ndarray::aview1(&[]);
     comm.work("update", || {
-        for (number, mut row) in x.own.rows_mut().into_iter().enumerate() {
-            let rhs = if listed == Listed::Absent { x.rhs.row(number) } else { none };
-            let problem = Row { listed, lists: &x.lists, number, y: &y.whole, gram: g, rhs, penalty };
-            problem.update(kind, &mut row, space);
-        }
+        let (lists, all_rhs, y, gram) = (&x.lists, &x.rhs, &y.whole, &*g);
+        over_rows(&mut x.own.view_mut(), &|first, mut rows| {
+            space.with(|space| {
+                for (a, mut row) in rows.rows_mut().into_iter().enumerate() {
+                    let number = first + a;
+                    let rhs = if listed == Listed::Absent { all_rhs.row(number) } else { none };
+                    Row { listed, lists, number, y, gram, rhs, penalty }.update(kind, &mut row, space);
+                }
+            });
+        });
     });
 }
 

@@ -52,6 +52,7 @@ pub enum Listed {
 const LOST: f64 = 64.0;
 
 /// Memory for one row, made once.
+#[derive(Clone)]
 pub struct Workspace<T> {
     /// The listed rows of the other factor, component after component.
     z: Vec<T>,

@@ -14,6 +14,7 @@ use super::rounds::{Contributions, Rounds};
 use crate::comm::transport::interface::{Buffer, BufferMut, ControlMessage, Loss, Op, OwnedBuffer, Transport};
 use crate::error::Result;
 use crate::linalg::{Element, ElementType};
+use crate::privacy::transcript::SiteSignature;
 
 /// A group of sites.
 pub struct Sites {
@@ -206,6 +207,10 @@ impl Transport for Sites {
 
     fn owner(&self, rank: usize) -> Option<&str> {
         Some(&self.link.sites()[self.members[rank]])
+    }
+
+    fn vouch_for(&self, key: &str) -> Result<Option<SiteSignature>> {
+        self.link.vouch_for(key).map(Some)
     }
 
     fn go_on_without_lost(&self, least: usize) {

@@ -12,11 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::UnixTime;
+
 use super::frame::{Control, Decoder, Frame, Hello, PIECE, PROTOCOL, SiteKey, printable, valid_name};
 use super::proxy::{Address, connect};
 use super::seal::{Channel, Own, channels};
 use super::tls::{Identity, Refusal, Stream, explain};
 use crate::error::{EXIT_FAILED, Error, Result};
+use crate::privacy::transcript::{SiteSignature, hex, statement_of_key};
 use crate::warning::{say, warn};
 
 /// How a site takes part.
@@ -321,6 +324,18 @@ impl Link {
         thread("hub writer", Box::new(move || writer.write()))?;
         let _ = CURRENT.set(link.clone());
         Ok(link)
+    }
+
+    /// Signs that `key` signs this site's transcript.
+    ///
+    /// # Errors
+    /// If the certificate's key cannot sign.
+    pub fn vouch_for(&self, key: &str) -> Result<SiteSignature> {
+        let site = self.sites[self.me].clone();
+        let time = UnixTime::now().as_secs();
+        let (scheme, signature) = self.identity.sign(&statement_of_key(&site, time, key))?;
+        let chain = self.identity.chain().iter().map(|certificate| hex(certificate)).collect();
+        Ok(SiteSignature { site, chain, time, scheme, signature: hex(&signature) })
     }
 
     /// The names of the sites, by rank.

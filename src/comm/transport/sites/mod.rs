@@ -21,3 +21,4 @@ pub use self::group::Sites;
 pub use self::hub::{Hub, HubConfig};
 pub use self::link::{Config, abort};
 pub use self::proxy::Address;
+pub use self::tls::Authority;

@@ -8,6 +8,7 @@
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
 use rand::Rng as _;
+use rustls::pki_types::UnixTime;
 use sha2::{Digest as _, Sha256};
 use x25519_dalek::{PublicKey, StaticSecret};
 
@@ -95,7 +96,9 @@ pub fn channels(
         }
         let chain = key.chain.iter().map(|certificate| bytes(certificate)).collect::<Result<Vec<_>>>()?;
         let said = statement(run, site, &key.instance, &key.key);
-        identity.verify_site(site, &chain, &said, key.scheme, &bytes(&key.signature)?).map_err(|e| wrong(site, e))?;
+        let signature = bytes(&key.signature)?;
+        let verified = identity.authority().verify_site(site, &chain, UnixTime::now(), &said, (key.scheme, &signature));
+        verified.map_err(|e| wrong(site, e))?;
         let known = bytes(&key.key)?;
         public.push(<[u8; KEY]>::try_from(known).map_err(|_| wrong(site, "it is damaged".into()))?);
         all.update(Sha256::digest(&said));

@@ -18,15 +18,81 @@ use rustls::{
 };
 
 use crate::error::{Error, Result};
+use crate::privacy::transcript::{SiteSignature, statement_of_key, unhex};
+
+/// What `--ca` says: whom this process trusts.
+pub struct Authority {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+    /// Verifies certificates of sites.
+    sites: Arc<dyn ClientCertVerifier>,
+}
 
 /// What `--cert`, `--key` and `--ca` say: who this process is, and whom it trusts.
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    roots: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
-    /// Verifies certificates of sites.
-    sites: Arc<dyn ClientCertVerifier>,
+    authority: Authority,
+}
+
+impl Authority {
+    /// Reads certificates of a CA.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has none.
+    pub fn read(ca: &Path) -> Result<Authority> {
+        let mut roots = RootCertStore::empty();
+        for root in certificates("--ca", ca)? {
+            roots.add(root).map_err(|e| {
+                Error::input(format!("--ca {}: is no certificate of a CA ({e}); name the CA's file", ca.display()))
+            })?;
+        }
+        let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
+        let sites = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|e| Error::input(format!("--ca {}: cannot be used ({e})", ca.display())))?;
+        Ok(Authority { roots, provider, sites })
+    }
+
+    /// Verifies that a certificate of the CA vouches for the `key` of a transcript, as [`SiteSignature`] says.
+    ///
+    /// # Errors
+    /// Why it does not, in words.
+    pub fn verify_transcript_key(&self, signed: &SiteSignature, key: &str) -> std::result::Result<(), String> {
+        let bytes = |digits: &str| unhex(digits).ok_or("it is damaged");
+        let chain = signed.chain.iter().map(|der| bytes(der)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(signed.time));
+        let text = statement_of_key(&signed.site, signed.time, key);
+        self.verify_site(&signed.site, &chain, time, &text, (signed.scheme, &bytes(&signed.signature)?)).map(drop)
+    }
+
+    /// Verifies that a CA's certificate for `site`, valid at `time`, has signed `text`.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn verify_site(
+        &self,
+        site: &str,
+        chain: &[Vec<u8>],
+        time: UnixTime,
+        text: &[u8],
+        (scheme, signature): (u16, &[u8]),
+    ) -> std::result::Result<HandshakeSignatureValid, String> {
+        let chain: Vec<CertificateDer<'_>> = chain.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
+        let (first, others) = chain.split_first().ok_or("it has no certificate")?;
+        self.sites.verify_client_cert(first, others, time).map_err(|e| format!("its certificate {}", problem(&e)))?;
+        if !is_for(first, site) {
+            return Err("its certificate is for another site".into());
+        }
+        let leaf = webpki::EndEntityCert::try_from(first).map_err(|_| "its certificate is damaged")?;
+        let scheme = SignatureScheme::from(scheme);
+        let known = self.provider.signature_verification_algorithms.mapping.iter();
+        let algorithms = known.filter(|(known, _)| *known == scheme).flat_map(|(_, algorithms)| algorithms.iter());
+        match algorithms.into_iter().any(|algorithm| leaf.verify_signature(*algorithm, text, signature).is_ok()) {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err("its signature does not fit its certificate".into()),
+        }
+    }
 }
 
 impl Identity {
@@ -40,17 +106,7 @@ impl Identity {
         let text = std::fs::read(key).map_err(|e| wrong(format!("cannot be read ({e})")))?;
         let secret = PrivateKeyDer::from_pem_slice(&text)
             .map_err(|_| wrong("holds no private key in PEM format; give the key of --cert".into()))?;
-        let mut roots = RootCertStore::empty();
-        for root in certificates("--ca", ca)? {
-            roots.add(root).map_err(|e| {
-                Error::input(format!("--ca {}: is no certificate of a CA ({e}); name the CA's file", ca.display()))
-            })?;
-        }
-        let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
-        let sites = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
-            .build()
-            .map_err(|e| Error::input(format!("--ca {}: cannot be used ({e})", ca.display())))?;
-        let identity = Identity { chain, key: secret, roots, provider, sites };
+        let identity = Identity { chain, key: secret, authority: Authority::read(ca)? };
         identity.client_config().map_err(|e| wrong(format!("does not fit --cert {} ({e})", cert.display())))?;
         Ok(identity)
     }
@@ -60,10 +116,15 @@ impl Identity {
         &self.chain
     }
 
+    /// Whom this process trusts.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     fn client_config(&self) -> std::result::Result<ClientConfig, rustls::Error> {
-        ClientConfig::builder_with_provider(self.provider.clone())
+        ClientConfig::builder_with_provider(self.authority.provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(self.roots.clone())
+            .with_root_certificates(self.authority.roots.clone())
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
     }
 
@@ -72,9 +133,9 @@ impl Identity {
     /// # Errors
     /// If the key does not fit the certificate.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>> {
-        let built = ServerConfig::builder_with_provider(self.provider.clone())
+        let built = ServerConfig::builder_with_provider(self.authority.provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map(|config| config.with_client_cert_verifier(self.sites.clone()))
+            .map(|config| config.with_client_cert_verifier(self.authority.sites.clone()))
             .and_then(|config| config.with_single_cert(self.chain.clone(), self.key.clone_key()));
         built.map(Arc::new).map_err(|e| Error::input(format!("--cert and --key: cannot be used ({e})")))
     }
@@ -86,43 +147,19 @@ impl Identity {
     pub fn sign(&self, text: &[u8]) -> Result<(u16, Vec<u8>)> {
         let unknown =
             |why: String| Error::input(format!("--key: cannot sign ({why}); use an ECDSA, Ed25519 or RSA key"));
-        let key = self.provider.key_provider.load_private_key(self.key.clone_key());
+        let key = self.authority.provider.key_provider.load_private_key(self.key.clone_key());
         let key = key.map_err(|e| unknown(e.to_string()))?;
-        let schemes: Vec<SignatureScheme> =
-            self.provider.signature_verification_algorithms.mapping.iter().map(|(scheme, _)| *scheme).collect();
+        let schemes: Vec<SignatureScheme> = self
+            .authority
+            .provider
+            .signature_verification_algorithms
+            .mapping
+            .iter()
+            .map(|(scheme, _)| *scheme)
+            .collect();
         let signer = key.choose_scheme(&schemes).ok_or_else(|| unknown("unknown kind".into()))?;
         let signature = signer.sign(text).map_err(|e| unknown(e.to_string()))?;
         Ok((signer.scheme().into(), signature))
-    }
-
-    /// Verifies that a CA's certificate for `site` has signed `text`.
-    ///
-    /// # Errors
-    /// Why not, in words.
-    pub fn verify_site(
-        &self,
-        site: &str,
-        chain: &[Vec<u8>],
-        text: &[u8],
-        scheme: u16,
-        signature: &[u8],
-    ) -> std::result::Result<HandshakeSignatureValid, String> {
-        let chain: Vec<CertificateDer<'_>> = chain.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
-        let (first, others) = chain.split_first().ok_or("it has no certificate")?;
-        self.sites
-            .verify_client_cert(first, others, UnixTime::now())
-            .map_err(|e| format!("its certificate {}", problem(&e)))?;
-        if !is_for(first, site) {
-            return Err("its certificate is for another site".into());
-        }
-        let leaf = webpki::EndEntityCert::try_from(first).map_err(|_| "its certificate is damaged")?;
-        let scheme = SignatureScheme::from(scheme);
-        let known = self.provider.signature_verification_algorithms.mapping.iter();
-        let algorithms = known.filter(|(known, _)| *known == scheme).flat_map(|(_, algorithms)| algorithms.iter());
-        match algorithms.into_iter().any(|algorithm| leaf.verify_signature(*algorithm, text, signature).is_ok()) {
-            true => Ok(HandshakeSignatureValid::assertion()),
-            false => Err("its signature does not fit its certificate".into()),
-        }
     }
 }
 

@@ -80,7 +80,8 @@ class Join(Executor):
         threading.Thread(target=join, args=(site, tunnel), daemon=True).start()
         brought: dict = {"parts": [], "closed": []}
         while not abort_signal.triggered:
-            sent = tunnel.exchange({**brought, "hold": 0.005})
+            tunnel.bring(brought)
+            sent = tunnel.send(hold=0.005)
             request = Shareable()
             request["json"] = json.dumps(sent)
             replies = engine.send_aux_request(None, TOPIC, request, 60.0, fl_ctx)

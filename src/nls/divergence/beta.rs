@@ -3,7 +3,7 @@
 
 use ndarray::{Array2, ArrayView2};
 
-use super::{Fixed, KlUpdate, column_sums};
+use super::{DivergenceUpdate, Fixed, column_sums};
 use crate::linalg::{Block, Real};
 use crate::nls::Penalty;
 
@@ -52,7 +52,7 @@ fn add<T: Real>(sums: &mut [f64], weight: f64, y: &[T]) {
     sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += weight * y.as_f64());
 }
 
-impl<T: Real> KlUpdate<T> for BetaMultiply {
+impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
     fn update(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
         let (beta, exponent) = (self.beta, self.exponent());
         let BetaMultiply { row: entries, numerator, denominator, .. } = self;

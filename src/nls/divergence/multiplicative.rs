@@ -1,6 +1,6 @@
 //! Multiplicative updates (Lee and Seung, Algorithms for Non-negative Matrix Factorization, NIPS 2000).
 
-use super::{Fixed, KlUpdate, multiplied};
+use super::{DivergenceUpdate, Fixed, multiplied};
 use crate::linalg::simd::dispatch;
 use crate::linalg::{Block, Real};
 use crate::nls::Penalty;
@@ -19,7 +19,7 @@ impl KlMultiply {
     }
 }
 
-impl<T: Real> KlUpdate<T> for KlMultiply {
+impl<T: Real> DivergenceUpdate<T> for KlMultiply {
     fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
         dispatch(
             #[inline(always)]
@@ -55,7 +55,7 @@ impl KlMultiply {
 mod tests {
     use super::*;
     use crate::linalg::Csr;
-    use crate::nls::kl::column_sums;
+    use crate::nls::divergence::column_sums;
     use crate::random::{Purpose, Stream, uniform_factor};
     use ndarray::{Array2, Axis};
 

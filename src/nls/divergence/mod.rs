@@ -21,12 +21,12 @@ pub struct Fixed<'a, T> {
     pub rows: &'a [T],
     /// The sums of its k columns.
     pub sums: &'a [f64],
-    /// Its Gram matrix, k × k, for updates that take it ([`KlUpdate::takes_gram`]).
+    /// Its Gram matrix, k × k, for updates that take it ([`DivergenceUpdate::takes_gram`]).
     pub gram: &'a [f64],
 }
 
 /// An update of single rows, with the memory that it needs.
-pub trait KlUpdate<T: Real>: Clone + Send + 'static {
+pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
     /// Updates x, the factor's row for this row of the block.
     fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty);
 

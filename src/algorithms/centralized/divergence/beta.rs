@@ -14,7 +14,7 @@ use crate::algorithms::{Algorithm, Problem};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
-use crate::nls::kl::BetaMultiply;
+use crate::nls::divergence::BetaMultiply;
 
 /// β, as a number or as the name of its divergence.
 #[derive(Debug, Clone, Copy, PartialEq)]

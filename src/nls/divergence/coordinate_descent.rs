@@ -8,7 +8,7 @@
 
 use ndarray::{Array2, ArrayView2};
 
-use super::{Fixed, KlUpdate, column_sums, multiplied};
+use super::{DivergenceUpdate, Fixed, column_sums, multiplied};
 use crate::linalg::simd::dispatch;
 use crate::linalg::{Block, Real};
 use crate::nls::Penalty;
@@ -42,7 +42,7 @@ struct Pull {
     curvature: f64,
 }
 
-impl<T: Real> KlUpdate<T> for KlSweeps {
+impl<T: Real> DivergenceUpdate<T> for KlSweeps {
     fn update(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
         self.read(block, row, y.rows);
         self.x.iter_mut().zip(&*x).for_each(|(own, x)| *own = x.as_f64());

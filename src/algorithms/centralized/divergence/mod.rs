@@ -9,7 +9,6 @@ pub mod cd;
 pub mod mu;
 
 use std::ops::Range;
-use std::sync::Mutex;
 
 use ndarray::{Array2, ArrayViewMut2};
 
@@ -20,10 +19,10 @@ use crate::algorithms::shared::{init, missing};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::Result;
-use crate::linalg::{Block, Order, Real, over_rows};
+use crate::linalg::{Block, Order, PerThread, Real, over_rows};
 use crate::metrics;
 use crate::nls::Penalty;
-use crate::nls::kl::{Fixed, KlUpdate, add_gram, column_sums};
+use crate::nls::divergence::{DivergenceUpdate, Fixed, add_gram, column_sums};
 use crate::state::{Owner, Piece, SavedState};
 
 const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
@@ -54,12 +53,12 @@ fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
     }
     cost.data = workload.block(rows, of_u) + workload.block(cols, of_v);
     cost.factors = workload.bytes((rows + cols + m + n) * k);
-    cost.about = Some("the flops are those of the printed formulas; no kernel counts them");
+    cost.caveat("the flops are those of the printed formulas; no kernel counts them");
     cost
 }
 
 /// One factor on one rank, and the data of its rows.
-struct KlSide<T: Real> {
+struct Side<T: Real> {
     /// Own rows × all of the other factor's.
     block: Block<T>,
     own: Array2<T>,
@@ -77,13 +76,13 @@ enum Loss {
 }
 
 /// A factorisation whose rows `R` updates.
-struct Kl<T: Real, R> {
+struct DivergenceNmf<T: Real, R> {
     comm: Communicator,
-    u: KlSide<T>,
-    v: KlSide<T>,
+    u: Side<T>,
+    v: Side<T>,
     /// The sums of the columns of the factor that is fixed.
     sums: Vec<f64>,
-    updates: Updates<R>,
+    updates: PerThread<R>,
     /// The Gram matrix of the factor that is fixed, where the updates take it.
     gram: Vec<f64>,
     loss: Loss,
@@ -98,7 +97,7 @@ struct Kl<T: Real, R> {
 ///
 /// # Errors
 /// If the given start cannot be read.
-fn build<T: Real, R: KlUpdate<T> + Sync>(
+fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     problem: Problem<'_, T>,
     regularization: &RegularizationArgs,
     loss: Loss,
@@ -111,7 +110,7 @@ fn build<T: Real, R: KlUpdate<T> + Sync>(
         let rows = cuts[comm.rank()].clone();
         let zeros = |rows: usize| Order::Rows.zeros(rows, k);
         let block = blocks.next().expect("the plan gives a row block and a column block").transposed();
-        KlSide { block, own: zeros(rows.len()), whole: zeros(total), parts: Parts::new(cuts, k), rows, tag }
+        Side { block, own: zeros(rows.len()), whole: zeros(total), parts: Parts::new(cuts, k), rows, tag }
     };
     let mut u = side(&data.cuts.rows, m, GATHER_U);
     let mut v = side(&data.cuts.cols, n, GATHER_V);
@@ -125,14 +124,14 @@ fn build<T: Real, R: KlUpdate<T> + Sync>(
             init::v(seed, &v.rows, scale, v.own.view_mut());
         }
     }
-    Ok(Box::new(Kl {
+    Ok(Box::new(DivergenceNmf {
         comm,
         u,
         v,
         sums: vec![0.0; k],
         gram: if update.takes_gram() { vec![0.0; k * k] } else { Vec::new() },
         loss,
-        updates: Updates { first: update, idle: Mutex::default() },
+        updates: PerThread::new(update),
         penalties: regularization.penalties((m, n)),
         norm2: data.statistics.norm2,
         given: initial.is_some(),
@@ -140,36 +139,18 @@ fn build<T: Real, R: KlUpdate<T> + Sync>(
     }))
 }
 
-/// The updates of the threads of a rank, with the memory of each.
-struct Updates<R> {
-    first: R,
-    idle: Mutex<Vec<R>>,
-}
-
-impl<R: Clone> Updates<R> {
-    fn take(&self) -> R {
-        self.idle.lock().ok().and_then(|mut idle| idle.pop()).unwrap_or_else(|| self.first.clone())
-    }
-
-    fn give_back(&self, update: R) {
-        if let Ok(mut idle) = self.idle.lock() {
-            idle.push(update);
-        }
-    }
-}
-
-impl<T: Real> KlSide<T> {
+impl<T: Real> Side<T> {
     fn gather(&mut self, comm: &Communicator) {
         let (own, whole) = (self.own.as_slice(), self.whole.as_slice_mut());
         comm.all_gather(self.tag, own.expect("made in row order"), &self.parts, whole.expect("made in row order"));
     }
 
     /// Updates this factor's rows, for y = the other factor, whole.
-    fn update<R: KlUpdate<T> + Sync>(
+    fn update<R: DivergenceUpdate<T> + Sync>(
         &mut self,
         y: &Array2<T>,
         (sums, gram): (&mut [f64], &mut [f64]),
-        updates: &Updates<R>,
+        updates: &PerThread<R>,
         penalty: Penalty,
     ) {
         let rows = y.as_slice().expect("made in row order");
@@ -179,19 +160,19 @@ impl<T: Real> KlSide<T> {
         }
         let (block, y) = (&self.block, Fixed { rows, sums, gram });
         over_rows(&mut self.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
-            let mut update = updates.take();
-            for (i, mut row) in rows.rows_mut().into_iter().enumerate() {
-                update.update((block, first + i), y, row.as_slice_mut().expect("made in row order"), penalty);
-            }
-            updates.give_back(update);
+            updates.with(|update| {
+                for (i, mut row) in rows.rows_mut().into_iter().enumerate() {
+                    update.update((block, first + i), y, row.as_slice_mut().expect("made in row order"), penalty);
+                }
+            });
         });
     }
 }
 
-impl<T: Real, R: KlUpdate<T> + Sync> Algorithm<T> for Kl<T, R> {
+impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
-            let Kl { comm, u, v, sums, gram, updates, penalties, .. } = self;
+            let DivergenceNmf { comm, u, v, sums, gram, updates, penalties, .. } = self;
             v.gather(comm);
             comm.work("update", || u.update(&v.whole, (sums, gram), updates, penalties.u));
             u.gather(comm);
@@ -207,7 +188,7 @@ impl<T: Real, R: KlUpdate<T> + Sync> Algorithm<T> for Kl<T, R> {
 
     /// The relative error as of every method, and the divergence, infinite where a nonzero entry cannot be reached.
     fn measure(&mut self) -> Result<Measures> {
-        let Kl { comm, u, v, loss, norm2, penalties, .. } = self;
+        let DivergenceNmf { comm, u, v, loss, norm2, penalties, .. } = self;
         v.gather(comm);
         let block = std::iter::once((&u.block, u.own.view(), v.whole.view()));
         let error = metrics::relative_error(comm, *norm2, block);
@@ -225,7 +206,7 @@ impl<T: Real, R: KlUpdate<T> + Sync> Algorithm<T> for Kl<T, R> {
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        let piece = |name, side: &'_ KlSide<T>| (name, side.whole.nrows(), side.rows.start);
+        let piece = |name, side: &'_ Side<T>| (name, side.whole.nrows(), side.rows.start);
         let [(u, m, i), (v, n, j)] = [piece("U", &self.u), piece("V", &self.v)];
         vec![Piece::shared(u, m, i, self.u.own.view()), Piece::shared(v, n, j, self.v.own.view())]
     }

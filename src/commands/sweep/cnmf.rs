@@ -1,0 +1,80 @@
+//! The runs of a sweep as those of cNMF's step `factorize` (Kotliar et al., eLife 2019), whose next steps go on from them:
+//! `cnmf_tmp/NAME.spectra.k_K.iter_I.df.npz` has the components of a run, k × n, as a pandas table.
+
+use std::path::{Path, PathBuf};
+
+use ndarray::Array2;
+use serde_json::Map;
+
+use super::runs::Task;
+use crate::error::{Error, Result};
+use crate::output::npz::{Archive, Matrices};
+use crate::unfinished::Access;
+
+/// A directory that `cnmf prepare` made.
+pub struct CnmfDirectory {
+    folder: PathBuf,
+    name: String,
+}
+
+impl CnmfDirectory {
+    /// The directory OUTPUT/NAME of `cnmf prepare --output-dir OUTPUT --name NAME`.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn open(path: &Path) -> Result<Self> {
+        let wrong = |why: &str| Error::input(format!("--cnmf {}: {why}", path.display()));
+        let folder = path.join("cnmf_tmp");
+        if !folder.is_dir() {
+            return Err(wrong("has no folder cnmf_tmp; give the directory OUTPUT/NAME that `cnmf prepare` made"));
+        }
+        let found = std::fs::canonicalize(path).ok();
+        let name = found.as_deref().and_then(Path::file_name).ok_or_else(|| wrong("has no name"))?;
+        Ok(CnmfDirectory { folder, name: name.to_string_lossy().into_owned() })
+    }
+
+    /// Checks that writing these runs replaces no file that a sweep did not write.
+    ///
+    /// # Errors
+    /// Naming the first such file.
+    pub fn check(&self, tasks: &[Task]) -> Result<()> {
+        let foreign =
+            |file: &PathBuf| file.exists() && !Matrices::open(file).is_ok_and(|(archive, _)| archive.is_own());
+        match tasks.iter().map(|&task| self.file(task)).find(foreign) {
+            Some(file) => Err(Error::input(format!(
+                "--cnmf: {} exists and is not a sweep's, so it is not replaced; prepare another run of cNMF",
+                file.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn file(&self, Task { k, run }: Task) -> PathBuf {
+        self.folder.join(format!("{}.spectra.k_{k}.iter_{run}.df.npz", self.name))
+    }
+
+    /// Writes V (n × k) of a run. Genes without names have numbers, as pandas would number them.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, task: Task, v: &Array2<f64>, genes: Option<&[String]>) -> Result<()> {
+        let (n, k) = v.dim();
+        // pandas takes the three arrays as its arguments, and no others.
+        let mut archive = Archive::create(&self.file(task), Map::new(), Access::Default)?;
+        archive.array("data", "<f8", &[k, n], &bytes(v.t().iter().map(|x| x.to_le_bytes())))?;
+        archive.array("index", "<i8", &[k], &numbers(1..=k))?;
+        match genes {
+            Some(genes) => archive.texts("columns", genes)?,
+            None => archive.array("columns", "<i8", &[n], &numbers(0..n))?,
+        }
+        archive.finish()?.publish()
+    }
+}
+
+fn bytes(values: impl Iterator<Item = [u8; 8]>) -> Vec<u8> {
+    values.flatten().collect()
+}
+
+fn numbers(range: impl Iterator<Item = usize>) -> Vec<u8> {
+    bytes(range.map(|i| (i as i64).to_le_bytes()))
+}
