@@ -219,6 +219,8 @@ enum End {
     Right,
     /// Some site says this; the others too have no wrong answer.
     Refused(&'static str),
+    /// Some site says this; the sites that have an answer have the same one, of all sites or of those that went on.
+    Undivided(&'static str),
 }
 
 /// Runs with a deviation, and expects the end.
@@ -232,20 +234,23 @@ fn expect(what: &str, more: &str, deviation: Deviation, end: &End, right: &ndarr
     assert!(start.elapsed() < Duration::from_secs(60), "{what}: {:?}", start.elapsed());
     let all: String = NAMES.iter().map(|site| stage.says(site)).collect();
     assert!(!all.contains("internal error"), "{what}: {all}");
+    let answer = |site: &str| factor(&stage.at(site).join("f.h5"), "V");
+    let first = NAMES.iter().zip(&ends).find(|(_, (code, _))| *code == Some(0)).map(|(site, _)| answer(site));
     for (site, (code, _)) in NAMES.iter().zip(&ends) {
         match code {
-            Some(0) => {
-                assert_eq!(factor(&stage.at(site).join("f.h5"), "V"), right, "{what}: {site} has a wrong answer");
+            Some(0) if matches!(end, End::Undivided(_)) => {
+                assert_eq!(Some(answer(site)), first, "{what}: {site} has another answer");
             }
+            Some(0) => assert_eq!(answer(site), right, "{what}: {site} has a wrong answer"),
             Some(1 | 2) => {
-                assert!(matches!(end, End::Refused(_)), "{what}: {site}: {all}\nhub: {}", stage.hub_says());
+                assert!(!matches!(end, End::Right), "{what}: {site}: {all}\nhub: {}", stage.hub_says());
                 assert!(stage.says(site).contains("fednmf: "), "{what}: {site} says nothing");
                 assert!(!stage.at(site).join("f.h5").exists(), "{what}: {site} is half-written");
             }
             code => panic!("{what}: {site}: {code:?}: {all}"),
         }
     }
-    if let End::Refused(why) = end {
+    if let End::Refused(why) | End::Undivided(why) = end {
         assert!(all.contains(why), "{what}: {all}\nhub: {}", stage.hub_says());
         assert!(ends.iter().any(|(code, _)| *code != Some(0)), "{what}: nobody refuses: {all}");
     }
@@ -613,7 +618,8 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
             (3, r#"{"Gone":[1,"was lost"]}"#),
         ],
     ] {
-        expect("the sites are divided", more, claims(9, true, divided), &End::Refused("--resume"), &right);
+        // Whoever hears of it first may have agreed with the others before these hear anything.
+        expect("the sites are divided", more, claims(9, true, divided), &End::Undivided("--resume"), &right);
     }
     // One site is told that another is gone: all others go on without that one, and it is told so.
     let mut stage = Stage::new();
