@@ -1,9 +1,11 @@
-"""fednmf.NMF beside scikit-learn's NMF, and fednmf.tl.cnmf beside cNMF, in one Python process each."""
+"""fednmf.NMF beside scikit-learn's NMF and in its tests, and fednmf.tl.cnmf beside cNMF."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
+from lib import matrices
 from lib.datasets import BUNDLED, SETS
 
 #: Images of MNIST that are factorised.
@@ -29,18 +32,28 @@ def _cells(path):
     return sp.csr_matrix(scipy.io.mmread(path).T, dtype=np.float64)
 
 
+def _generated(_):
+    """20000 cells x 2000 genes, where the bundled and public sets have fewer cells."""
+    counts, _ = matrices.cells(20260105, (20_000, 2000), 1500)
+    return sp.csr_matrix((counts.values, counts.columns, counts.starts), counts.shape)
+
+
 #: Name, number of components, how the file is read.
 MATRICES = {
     "digits": (16, lambda path: np.load(path).astype(np.float64)),
     "faces": (40, lambda path: np.load(path).astype(np.float64)),
     "mnist": (40, _mnist),
     "cells": (10, _cells),
+    "generated cells": (20, _generated),
 }
+
+
+HELP = "nmf: the estimators; tests: scikit-learn's own tests with fednmf.NMF; cnmf: programmes of cells"
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="bench/run python", description=__doc__)
-    parser.add_argument("what", choices=["nmf", "cnmf"], help="nmf: the estimators; cnmf: programmes of cells")
+    parser.add_argument("what", choices=["nmf", "tests", "cnmf"], help=HELP)
     parser.add_argument("--data", type=Path, default=os.environ.get("FEDNMF_DATA"), help="folder of the public sets")
     parser.add_argument("--repeats", type=int, default=5, help="of each fit; the median time counts (default: 5)")
     parser.add_argument("--jobs", type=int, default=1, help="threads of fednmf (default: 1, as scikit-learn has)")
@@ -48,12 +61,14 @@ def main(arguments):
     parser.add_argument("-k", type=int, nargs="+", default=[4, 6, 8], help="numbers of programmes (default: 4 6 8)")
     parser.add_argument("--busy", action="store_true", help="no times: others use the machine")
     options = parser.parse_args(arguments)
-    return (_estimators if options.what == "nmf" else _programmes)(options)
+    return {"nmf": _estimators, "tests": _tests, "cnmf": _programmes}[options.what](options)
 
 
 def _path(name, options):
     if name == "digits":
         return BUNDLED
+    if name not in SETS:
+        return None
     path = Path(options.data or "", SETS[name].file)
     return path if options.data and path.exists() else None
 
@@ -70,7 +85,7 @@ def _estimators(options):
     print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
     for name, (k, read) in MATRICES.items():
         path = _path(name, options)
-        if path is None:
+        if path is None and name in SETS:
             print(f"| {name} | no {SETS[name].file} below --data |" + " |" * (len(head) - 2))
             continue
         X = read(path)
@@ -115,6 +130,16 @@ def _seconds_to(error, X, k, common, options):
             return f"{seconds:.2f}"
         iterations *= 2
     return "-"
+
+
+def _tests(_):
+    """scikit-learn's tests of NMF, which import fednmf's class under that name."""
+    with tempfile.TemporaryDirectory() as folder:
+        plugin = "import sklearn.decomposition\nimport fednmf\nsklearn.decomposition.NMF = fednmf.NMF\n"
+        Path(folder, "in_place.py").write_text(plugin)
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "in_place", "-p", "no:cacheprovider"]
+        command += ["--pyargs", "sklearn.decomposition.tests.test_nmf", "-k", "not minibatch and not MiniBatch"]
+        subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": folder}, check=False)
 
 
 def _programmes(options):

@@ -86,20 +86,25 @@ def sparse_case(_):
     return Sparse.from_entries((m, n), places[kept] // n, places[kept] % n, counts[kept]), Known()
 
 
-def cells_case(_):
-    """10000 cells x 1000 genes: Poisson counts of 12 types of cells with 60 marker genes each, heavy tails."""
-    rng, (m, n, types) = np.random.default_rng(20260104), (10_000, 1000, 12)
+def cells(seed, shape, depth):
+    """Poisson counts of 12 types of cells with 60 marker genes each, heavy tails, and `depth` counts in a median cell."""
+    rng, (m, n), types = np.random.default_rng(seed), shape, 12
     base = rng.gamma(0.3, 1.0, n)
     profile = np.tile(base, (types, 1))
     for markers in profile:
         markers[rng.choice(n, 60, replace=False)] += rng.gamma(0.5, 4.0, 60)
     profile /= profile.sum(axis=1, keepdims=True)
     labels = rng.choice(types, m, p=rng.dirichlet(np.full(types, 3.0)))
-    depth = 150 * rng.lognormal(0.0, 0.5, (m, 1))
+    depths = depth * rng.lognormal(0.0, 0.5, (m, 1))
     mixture = 0.85 * profile[labels] + 0.15 * profile[rng.integers(0, types, m)]
-    counts = rng.poisson(depth * mixture)
+    counts = rng.poisson(depths * mixture)
     rows, columns = np.nonzero(counts)
-    return Sparse.from_entries((m, n), rows, columns, counts[rows, columns]), Known(labels=labels)
+    return Sparse.from_entries(shape, rows, columns, counts[rows, columns]), Known(labels=labels)
+
+
+def cells_case(_):
+    """10000 cells x 1000 genes: Poisson counts of 12 types of cells with 60 marker genes each, heavy tails."""
+    return cells(20260104, (10_000, 1000), 150)
 
 
 def mnist_case(data):
