@@ -16,7 +16,7 @@ from . import _losses, _run
 
 _FROBENIUS, _KULLBACK_LEIBLER = "frobenius", "kullback-leibler"
 _LOSSES = {_FROBENIUS: _FROBENIUS, 2: _FROBENIUS, _KULLBACK_LEIBLER: _KULLBACK_LEIBLER, 1: _KULLBACK_LEIBLER}
-_INITS = (None, "random", "nndsvd", "nndsvda", "custom")
+_INITS = (None, "random", "nndsvd", "nndsvda", "nndsvdar", "custom")
 _SOLVERS = ("auto", "cd", "mu")
 
 
@@ -27,7 +27,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     ----------
     n_components : int, "auto" or None
         Number of components. None: the number of features; "auto": that of W or H if they are given, else as None.
-    init : None, "random", "nndsvd", "nndsvda" or "custom"
+    init : None, "random", "nndsvd", "nndsvda", "nndsvdar" or "custom"
         The start. None: chosen by sizes with solver "auto" and the Frobenius loss, else "nndsvda" if n_components is at most
         the smaller dimension, otherwise "random". "custom": W and H of `fit_transform`.
     solver : "auto", "cd" or "mu"
@@ -194,7 +194,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """The loss, if all parameters that are independent of X are supported."""
         self._penalties()
         if self.init is not None and self.init not in _INITS:
-            raise ValueError(f"init={self.init!r}: must be None, 'random', 'nndsvd', 'nndsvda' or 'custom'")
+            raise ValueError(f"init={self.init!r}: must be None, 'random', 'nndsvd', 'nndsvda', 'nndsvdar' or 'custom'")
         if self.solver not in _SOLVERS:
             raise ValueError(f"solver={self.solver!r}: must be 'auto', 'cd' or 'mu'")
         loss = _LOSSES.get(self.beta_loss) if isinstance(self.beta_loss, (str, numbers.Real)) else None
@@ -249,7 +249,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _method(self, shape: tuple[int, int], k: int, loss: str) -> tuple[str, Optional[str]]:
         """The method's name, and its --init (None: its default)."""
         fits = k <= min(shape)
-        if self.init in ("nndsvd", "nndsvda") and not fits:
+        if self.init in ("nndsvd", "nndsvda", "nndsvdar") and not fits:
             raise ValueError(f"init={self.init!r} needs n_components <= {min(shape)}, the smaller dimension of X")
         if self.solver == "auto" and loss == _FROBENIUS:
             return "auto", None if self.init == "custom" else self.init

@@ -214,7 +214,7 @@ def test_more_components_than_features(planted):
         ({"alpha_W": -0.1}, "alpha_W=-0.1: must be a number, at least 0"),
         ({"alpha_H": "some"}, "alpha_H='some': must be a number, at least 0"),
         ({"l1_ratio": 1.5}, "l1_ratio=1.5: must be a number from 0 to 1"),
-        ({"init": "nndsvdar"}, "init='nndsvdar': must be"),
+        ({"init": "nndsvdx"}, "init='nndsvdx': must be"),
         ({"solver": "hals"}, "solver='hals': must be"),
         ({"solver": "cd", "beta_loss": "kullback-leibler"}, "use 'mu' or 'auto'"),
         ({"beta_loss": "itakura-saito"}, "beta_loss='itakura-saito': must be"),

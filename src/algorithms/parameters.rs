@@ -282,18 +282,21 @@ pub enum Init {
     BySize,
     Random,
     Nndsvd,
-    /// With small numbers in place of zeros.
+    /// With the mean of the data in place of zeros.
     Nndsvda,
+    /// With small random numbers in place of zeros.
+    Nndsvdar,
     Compressed,
     File(PathBuf),
 }
 
 /// The starts by name, with what they are called elsewhere.
-const STARTS: [Meaning; 5] = [
+const STARTS: [Meaning; 6] = [
     ("auto", &["default"]),
     ("random", &["rand", "rnd", "randn", "uniform"]),
     ("nndsvd", &["svd", "pca"]),
     ("nndsvda", &["svda"]),
+    ("nndsvdar", &["svdar"]),
     ("compressed", &["compress", "compression", "low-rank", "lowrank"]),
 ];
 
@@ -305,9 +308,11 @@ pub fn init(text: &str) -> Parsed<Init> {
         "nndsvd" => Init::Nndsvd,
         "nndsvda" => Init::Nndsvda,
         "compressed" => Init::Compressed,
-        "nndsvdar" => return Err("must be nndsvda, which has the mean of the data in place of zeros".into()),
+        "nndsvdar" => Init::Nndsvdar,
         _ if similar(text, &STARTS).is_some() => return Err(meant(text, &STARTS)),
-        _ => Init::File(file(text).map_err(|must| format!("{must}, auto, random, nndsvd, nndsvda or compressed"))?),
+        _ => Init::File(
+            file(text).map_err(|must| format!("{must}, auto, random, nndsvd, nndsvda, nndsvdar or compressed"))?,
+        ),
     })
 }
 
@@ -319,6 +324,7 @@ impl Init {
             Init::Random => Some("random"),
             Init::Nndsvd => Some("nndsvd"),
             Init::Nndsvda => Some("nndsvda"),
+            Init::Nndsvdar => Some("nndsvdar"),
             Init::Compressed => Some("compressed"),
             Init::File(_) => None,
         }

@@ -64,7 +64,7 @@ fn nndsvd_equals_that_of_the_paper_on_any_grid() {
 }
 
 #[test]
-fn nndsvda_has_the_mean_of_the_data_in_place_of_zeros() {
+fn zeros_of_nndsvd_are_the_mean_of_the_data_or_small_random_numbers() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     let spec = "planted,m=70,n=43,seed=3,k=9,noise=0";
@@ -79,6 +79,16 @@ fn nndsvda_has_the_mean_of_the_data_in_place_of_zeros() {
         let (u, v) = (matrix(&file("o.h5"), "U"), matrix(&file("o.h5"), "V"));
         assert!(w.iter().any(|x| *x == 0.0) && h.iter().any(|x| *x == 0.0));
         assert!(distance(&filled(w.clone()), &u) < 1e-7 && distance(&filled(h.clone()), &v) < 1e-7, "{ranks}");
+        let line = line.replace("nndsvda", "nndsvdar");
+        fednmf(ranks, &line).arg(file("m.npy")).arg("--output").arg(file("r.h5")).ok();
+        for (name, exact) in [("U", &w), ("V", &h)] {
+            let found = matrix(&file("r.h5"), name);
+            let drawn: Vec<f64> = exact.iter().zip(&found).filter(|(x, _)| **x == 0.0).map(|(_, y)| *y).collect();
+            assert!(exact.iter().zip(&found).all(|(x, y)| *x == 0.0 || (x - y).abs() < 1e-7), "{ranks}");
+            // Half of a normal distribution: its second moment is the square of the deviation.
+            let moment = drawn.iter().map(|y| y * y).sum::<f64>() / drawn.len() as f64;
+            assert!(drawn.iter().all(|y| *y > 0.0) && (moment.sqrt() / (0.01 * mean) - 1.0).abs() < 0.3, "{moment}");
+        }
     }
 }
 
@@ -106,9 +116,14 @@ fn the_start_is_the_same_on_any_number_of_ranks() {
     let dense = "planted,m=400,n=300,k=8,noise=0.1";
     let wide = "planted,m=150,n=900,k=8,noise=0.1";
     let sparse = "sparse,m=500,n=300,density=0.1";
-    for (start, spec) in
-        [("auto", dense), ("auto", sparse), ("compressed", wide), ("compressed", sparse), ("nndsvda", wide)]
-    {
+    for (start, spec) in [
+        ("auto", dense),
+        ("auto", sparse),
+        ("compressed", wide),
+        ("compressed", sparse),
+        ("nndsvda", wide),
+        ("nndsvdar", wide),
+    ] {
         for (precision, near) in [("f64", 1e-8), ("f32", 1e-2)] {
             let mut first: Option<(Array2<f64>, Array2<f64>)> = None;
             for (ranks, grid) in [(0, "1x1"), (2, "1x2"), (3, "3x1"), (4, "2x2")] {
@@ -155,7 +170,7 @@ fn every_start_works_on_extreme_matrices() {
     let rank_one = "2,4,6,8\n1,2,3,4\n3,6,9,12\n4,8,12,16\n";
     for (table, ks, most) in [(zeros, &[2, 4][..], 1e-3), (rank_one, &[1, 3, 4], 1e-3), ("1,0,2,4\n", &[1], 1e-6)] {
         std::fs::write(&path, table).unwrap();
-        for start in ["auto", "random", "nndsvd", "nndsvda", "compressed"] {
+        for start in ["auto", "random", "nndsvd", "nndsvda", "nndsvdar", "compressed"] {
             for (k, precision) in ks.iter().flat_map(|k| [(k, "f64"), (k, "f32")]) {
                 for algo in ["auto", "hals", "mu", "bpp"] {
                     let line =

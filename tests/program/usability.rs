@@ -100,11 +100,10 @@ fn options_of_other_programs_are_explained() {
         ("--random-state 1", "--seed"),
         ("-k -3", "at least 1"),
         ("--clients 3", "--parties"),
-        ("--init nndsvdar", "nndsvda"),
         ("--init compress", "did you mean compressed?"),
         ("--init svd", "did you mean nndsvd?"),
         ("--algo hals --missing NA", "did you mean nan?"),
-        ("--init nothing", "auto, random, nndsvd, nndsvda or compressed"),
+        ("--init nothing", "auto, random, nndsvd, nndsvda, nndsvdar or compressed"),
     ] {
         fednmf(0, typed).refused(&[meant]);
     }

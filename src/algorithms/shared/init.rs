@@ -42,9 +42,10 @@ pub fn v<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct InitArgs {
     /// Where the factors start: random; nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks);
-    /// nndsvda (with the mean of the data in place of its zeros); compressed (nndsvd, then HALS on a low-rank approximation of
-    /// the data); or a file that --output wrote. auto: with --algo auto by the sizes compressed, nndsvd with fewer passes over
-    /// the data, or random, which all other methods and runs with missing entries are
+    /// nndsvda (with the mean of the data in place of its zeros); nndsvdar (with small random numbers there); compressed
+    /// (nndsvd, then HALS on a low-rank approximation of the data); or a file that --output wrote. auto: with --algo auto by the
+    /// sizes compressed, nndsvd with fewer passes over the data, or random, which all other methods and runs with missing
+    /// entries are
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
     pub init: Init,
 }
@@ -60,7 +61,7 @@ impl InitArgs {
 
     /// Whether the start was asked to be computed from the data.
     pub fn is_computed(&self) -> bool {
-        matches!(self.init, Init::Nndsvd | Init::Nndsvda | Init::Compressed)
+        matches!(self.init, Init::Nndsvd | Init::Nndsvda | Init::Nndsvdar | Init::Compressed)
     }
 
     /// Refuses `nndsvd` and its like for `method`, which does not start from them.
@@ -84,8 +85,7 @@ pub enum Start {
     Random,
     Nndsvd {
         effort: Effort,
-        /// With the mean of the data in place of zeros: NNDSVDa.
-        filled: bool,
+        zeros: Zeros,
     },
     Compressed {
         effort: Effort,
@@ -93,6 +93,28 @@ pub enum Start {
     },
     /// From a file, or a caller of the library.
     Given,
+}
+
+/// What a start from singular vectors has in place of zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zeros {
+    /// They stay: NNDSVD.
+    Kept,
+    /// The mean of the data: NNDSVDa.
+    Mean,
+    /// |x| mean / 100 with x from the standard normal distribution: NNDSVDar.
+    Random,
+}
+
+impl Zeros {
+    /// The name of the start.
+    fn start(self) -> &'static str {
+        match self {
+            Zeros::Kept => "nndsvd",
+            Zeros::Mean => "nndsvda",
+            Zeros::Random => "nndsvdar",
+        }
+    }
 }
 
 /// Singular vectors that were asked for by name.
@@ -124,13 +146,14 @@ impl Start {
         match init {
             Init::Random | Init::Auto => Start::Random,
             Init::File(_) => Start::Given,
-            Init::Nndsvd => Start::Nndsvd { effort: ACCURATE, filled: false },
-            Init::Nndsvda => Start::Nndsvd { effort: ACCURATE, filled: true },
+            Init::Nndsvd => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Kept },
+            Init::Nndsvda => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Mean },
+            Init::Nndsvdar => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Random },
             Init::Compressed => Start::Compressed { effort: BASIS, iterations: iterations.clamp(LEAST, MOST) },
             Init::BySize => {
                 let compressed = iterations >= MOST;
                 let effort = if compressed { BASIS } else { CHEAP };
-                let vectors = Start::Nndsvd { effort, filled: false };
+                let vectors = Start::Nndsvd { effort, zeros: Zeros::Kept };
                 if 2.0 * k > m.min(n) as f64 || vectors.flops(sizes, sparse) > WORTH * whole {
                     Start::Random
                 } else if compressed {
@@ -180,8 +203,8 @@ impl Start {
     pub fn decisions(self) -> Vec<(&'static str, Value)> {
         match self {
             Start::Random => vec![("init", "random".into())],
-            Start::Nndsvd { effort, filled } => vec![
-                ("init", if filled { "nndsvda" } else { "nndsvd" }.into()),
+            Start::Nndsvd { effort, zeros } => vec![
+                ("init", zeros.start().into()),
                 ("init_passes", effort.passes.into()),
                 ("init_spare_columns", effort.spare.into()),
             ],
@@ -196,32 +219,31 @@ impl Start {
     }
 }
 
-const PRODUCTS: &str =
-    "3 to 13 times, with --algo auto, --init nndsvd, nndsvda or compressed, where more ranks share the rows or columns";
+const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, where more ranks share the rows or columns";
 
 /// What leaves a rank for the start.
 pub const MESSAGES: [MessageSpec; 5] = [
     MessageSpec::new(
         low_rank::GRAM,
         "l x l, with l = k + 5 or k + 10",
-        "3 to 13 times, with --algo auto, --init nndsvd, nndsvda or compressed",
+        "3 to 13 times, for a start from singular vectors",
     ),
-    MessageSpec::new(nndsvd::NORMS, "4 x k", "once, with --algo auto, --init nndsvd, nndsvda or compressed"),
+    MessageSpec::new(nndsvd::NORMS, "4 x k", "once, for a start from singular vectors"),
     MessageSpec::new(low_rank::GATHER, "(m / pr + n / pc) x l", PRODUCTS),
     MessageSpec::new(low_rank::PRODUCT, "(m / pr + n / pc) x l", PRODUCTS),
     MessageSpec::new(
         compressed::SMALL,
         "(k + l) x k and two words",
-        "twice, after a rise of the objective three times, in each of 5 to 20 iterations, with --algo auto or --init compressed",
+        "twice, after a rise of the objective three times, in each of 5 to 20 iterations of a compressed start",
     ),
 ];
 
-/// What replaces the zeros of a start where no update could leave them, in means of the data: the largest of the random
-/// numbers that NNDSVDar puts there.
+/// What replaces the zeros of a start where no update could leave them, in means of the data: the scale of the random numbers
+/// that NNDSVDar puts there.
 const FLOOR: f64 = 0.01;
 
 /// Own rows of both factors of an m × n matrix from the grid's block, which comes back. Where `positive`, no entry is zero,
-/// since multiplicative updates keep zeros: they become [`FLOOR`] means of the data, or one mean in NNDSVDa. Collective.
+/// since multiplicative updates keep zeros: they become [`FLOOR`] means of the data, or what the start has there. Collective.
 ///
 /// # Errors
 /// When there are no such factors, or the singular vectors cannot be computed.
@@ -256,11 +278,16 @@ pub fn on_grid<T: Real>(
             comm.agree_on_error(read)?;
             Ok((block, [of_u, of_v]))
         }
-        Start::Nndsvd { effort, filled } => {
-            let fill = if filled { mean } else { small };
+        Start::Nndsvd { effort, zeros } => {
+            let fill = if zeros == Zeros::Mean { mean } else { small };
             let (block, low_rank) = low_rank::approximate(task, block, effort)?;
-            let factors = nndsvd::factors(comm, &low_rank, k, fill)?.map(|x| narrow(&x, order));
-            Ok((block, if filled || positive { without_zeros(factors, fill) } else { factors }))
+            let mut factors = nndsvd::factors(comm, &low_rank, k, fill)?.map(|x| narrow(&x, order));
+            if zeros == Zeros::Random {
+                for ((factor, purpose), rows) in factors.iter_mut().zip([Purpose::StartU, Purpose::StartV]).zip(rows) {
+                    random_for_zeros(&Stream::new(task.seed, purpose, 0), rows.start, small, factor);
+                }
+            }
+            Ok((block, if zeros == Zeros::Mean || positive { without_zeros(factors, fill) } else { factors }))
         }
         Start::Compressed { effort, iterations } => {
             let (block, low_rank) = low_rank::approximate(task, block, effort)?;
@@ -273,6 +300,19 @@ pub fn on_grid<T: Real>(
                 out
             };
             Ok((block, factors.map(in_order)))
+        }
+    }
+}
+
+/// Puts the absolute values of normal numbers with this deviation in place of the zeros of a factor's rows from `first` on.
+fn random_for_zeros<T: Real>(stream: &Stream, first: usize, deviation: f64, factor: &mut Array2<T>) {
+    let mut cursor = stream.at(first as u128 * factor.ncols() as u128);
+    for mut row in factor.rows_mut() {
+        for x in &mut row {
+            let drawn = cursor.normal().abs();
+            if *x <= T::zero() {
+                *x = T::from_f64(deviation * drawn);
+            }
         }
     }
 }
@@ -301,7 +341,7 @@ mod tests {
         let entries = stored.unwrap_or(m * n) as f64;
         match Start::choose(&Init::BySize, &Sizes { m, n, entries, k }, stored.is_some()) {
             Start::Random => "random",
-            Start::Nndsvd { effort: CHEAP, filled: false } => "nndsvd",
+            Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept } => "nndsvd",
             Start::Compressed { effort: BASIS, iterations: MOST } => "compressed",
             other => panic!("{other:?}"),
         }
@@ -343,6 +383,7 @@ mod tests {
         assert_eq!(named(Init::Random), "random");
         assert_eq!(named(Init::Nndsvd), "nndsvd");
         assert_eq!(named(Init::Nndsvda), "nndsvda");
+        assert_eq!(named(Init::Nndsvdar), "nndsvdar");
         assert_eq!(named(Init::Compressed), "compressed");
     }
 }
