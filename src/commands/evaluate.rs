@@ -58,8 +58,16 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
     spec.table = args.table;
-    let stored = comm.agree_on_error(Stored::open(&args.factors))?;
+    let stored = comm.agree_on_error(Stored::open_factors(&args.factors))?;
     let mut provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;
+    if provenance.holdout.is_some() && stored.party().is_some() {
+        return Err(Error::input(format!(
+            "{}: which entries the run held out follows from the rows of all parties; name the shared file, with the files \
+             of all parties beside it",
+            args.factors.display()
+        ))
+        .on_all_ranks());
+    }
     comm.agree_on_error(provenance.name_missing(args.missing.as_ref(), &args.factors))?;
     provenance.apply(&mut spec);
     spec.allow_negative = true;
@@ -137,7 +145,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
         measures.push((Measure::Objective.key(), 0.5 * error * error * norm2 + penalty));
     }
     if comm.is_root() {
-        print(&text(args, &provenance, &measures, (m, n, k)))?;
+        print(&text(args, &provenance, stored.party(), &measures, (m, n, k)))?;
     }
     Ok(EXIT_DONE)
 }
@@ -211,11 +219,19 @@ fn measures(
     Ok(measures)
 }
 
-fn text(args: &EvaluateArgs, provenance: &Provenance, measures: &Measures, (m, n, k): (usize, usize, usize)) -> String {
+/// `party`: the one whose part of the matrix is measured, if it is not the whole.
+fn text(
+    args: &EvaluateArgs,
+    provenance: &Provenance,
+    party: Option<usize>,
+    measures: &Measures,
+    (m, n, k): (usize, usize, usize),
+) -> String {
     let note = provenance.note();
     if args.json {
         let mut all: Map<String, Value> = measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))).collect();
         all.extend([("m".to_string(), m.into()), ("n".into(), n.into()), ("k".into(), k.into())]);
+        all.extend(party.map(|party| ("party".to_string(), party.into())));
         if !note.is_empty() {
             all.insert("preparation".into(), note.into());
         }
@@ -231,7 +247,8 @@ fn text(args: &EvaluateArgs, provenance: &Provenance, measures: &Measures, (m, n
         leading.leading(value).iter().map(|(measure, x)| format!("{} {x:.6}", measure.label())).collect();
     shown.extend(value("rmse").map(|x| format!("RMSE {x:.6} on the observed entries")));
     let note = if note.is_empty() { note } else { format!("; {note}") };
-    format!("{} ({m} x {n}, k = {k}{note})\n", shown.join(", "))
+    let of_party = party.map_or_else(String::new, |party| format!("party {party}: "));
+    format!("{} ({of_party}{m} x {n}, k = {k}{note})\n", shown.join(", "))
 }
 
 /// The number of components of factors, by their shapes, that fit an m × n matrix; `turned`: which was transposed.

@@ -36,7 +36,7 @@ impl FactorRows {
     /// # Errors
     /// If the file or the names cannot be read, or their number is another.
     pub fn read(path: &Path, side: Side, scale: Scale, terms: Option<&str>) -> Result<FactorRows> {
-        let stored = Stored::open(path)?;
+        let stored = Stored::open_factors(path)?;
         let names = stored.names();
         let (name, other, known) = match side {
             Side::Rows => ("U", "V", names.rows),

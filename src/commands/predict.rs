@@ -91,7 +91,7 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     if let Some(output) = &args.output {
         check_output(output)?;
     }
-    let stored = Stored::open(&args.factors)?;
+    let stored = Stored::open_factors(&args.factors)?;
     let provenance = Provenance::of(&stored, &args.factors)?;
     let whole = |name| {
         let factor = Factor::open(&stored, name)?;

@@ -7,14 +7,14 @@ use ndarray::{Array2, ArrayViewMut2, Axis, s};
 use crate::error::{Error, Result};
 use crate::output::stored::Stored;
 
-/// A factor of an output. The rows of the parties follow one another, party 0 first, as in the matrix.
+/// A factor of an output. The rows of the parties that count follow one another, party 0 first, as in the matrix.
 #[derive(Debug)]
 pub struct Factor<'a> {
     stored: &'a Stored,
     name: &'static str,
     cols: usize,
-    /// The rows of each party, where they are private.
-    parts: Option<Vec<Range<usize>>>,
+    /// The parties and the rows of each, where they are private.
+    parts: Option<Vec<(usize, Range<usize>)>>,
     rows: usize,
 }
 
@@ -28,17 +28,17 @@ impl<'a> Factor<'a> {
             let (rows, cols) = stored.matrix(name)?;
             return Ok(Factor { stored, name, cols, parts: None, rows });
         };
-        let (mut rows, mut cols, mut parts) = (0, None, Vec::with_capacity(parties));
-        for party in 0..parties {
+        let (mut rows, mut cols, mut parts) = (0, None, Vec::with_capacity(parties.len()));
+        for party in parties {
             let (own, k) = stored.of_party(party)?.matrix(name)?;
             if *cols.get_or_insert(k) != k {
                 return Err(Error::input(format!(
-                    "{}: {name} of party {party} has {k} columns, and that of party 0 another number; put the files of one \
+                    "{}: {name} of party {party} has {k} columns, and that of another party another number; put the files of one \
                      run back together",
                     stored.path().display()
                 )));
             }
-            parts.push(rows..rows + own);
+            parts.push((party, rows..rows + own));
             rows += own;
         }
         Ok(Factor { stored, name, cols: cols.unwrap_or(0), parts: Some(parts), rows })
@@ -54,8 +54,8 @@ impl<'a> Factor<'a> {
         self.parts.is_some()
     }
 
-    /// The rows of each party, where they are private.
-    pub(super) fn parts(&self) -> Option<&[Range<usize>]> {
+    /// The parties and the rows of each, where they are private.
+    pub(super) fn parts(&self) -> Option<&[(usize, Range<usize>)]> {
         self.parts.as_deref()
     }
 
@@ -66,11 +66,11 @@ impl<'a> Factor<'a> {
     pub fn read(&self, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
         let Some(parts) = &self.parts else { return self.stored.as_f64(self.name, first_row, out) };
         let wanted = first_row..first_row + out.nrows();
-        for (party, rows) in parts.iter().enumerate() {
+        for (party, rows) in parts {
             let here = rows.start.max(wanted.start)..rows.end.min(wanted.end);
             if !here.is_empty() {
                 let part = s![here.start - first_row..here.end - first_row, ..];
-                self.stored.of_party(party)?.as_f64(self.name, here.start - rows.start, out.slice_mut(part))?;
+                self.stored.of_party(*party)?.as_f64(self.name, here.start - rows.start, out.slice_mut(part))?;
             }
         }
         Ok(())

@@ -57,12 +57,12 @@ impl OwnParts {
             Ok([own, Array2::zeros((k, k))])
         };
         let (mut v, mut grams) = (Vec::new(), Vec::new());
-        for party in 0..rows.len() {
-            let [of_v, gram] = of_party(party)?;
+        for (party, _) in rows {
+            let [of_v, gram] = of_party(*party)?;
             v.push(of_v);
             grams.push(gram);
         }
-        Ok(OwnParts { rows: rows.to_vec(), v, grams })
+        Ok(OwnParts { rows: rows.iter().map(|(_, rows)| rows.clone()).collect(), v, grams })
     }
 
     /// The V of row i of U, n × k.

@@ -1,5 +1,6 @@
 //! Reads what was written: matrices by rows, each rank its own; private ones from their parties' files.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use hdf5::types::TypeDescriptor;
@@ -48,6 +49,8 @@ pub struct Stored {
     source: Source,
     attributes: Map<String, Value>,
     sealed: bool,
+    /// The party whose private factors alone count; all parties' without.
+    party: Option<usize>,
 }
 
 /// The open file.
@@ -68,6 +71,30 @@ impl Stored {
         Stored::open_as(path, false)
     }
 
+    /// Opens an output for its factors: those of all parties, or, if the file of a party is named, what all parties share
+    /// and the private factor of that one. An institution has no more of a run with others.
+    ///
+    /// # Errors
+    /// As [`Stored::open`], and if the shared file is not beside that of the party, or is of another run.
+    pub fn open_factors(path: &Path) -> Result<Self> {
+        let stored = Stored::open(path)?;
+        let party = stored.attributes.get(PARTY).and_then(Value::as_u64).and_then(|party| usize::try_from(party).ok());
+        let files = stored.attributes.get(PARTY_FILES).and_then(Value::as_str);
+        let (Some(party), Some(files)) = (party, files) else { return Ok(stored) };
+        let shared = path.with_file_name(shared_file(files));
+        if let Err(e) = std::fs::File::open(&shared) {
+            return Err(Error::input(format!(
+                "{}: is the file of party {party} with its private factors; what all parties share is in {}, which cannot be \
+                 read ({e}); put it beside it",
+                path.display(),
+                shared.display()
+            )));
+        }
+        let shared = Stored { party: Some(party), ..Stored::open(&shared)? };
+        shared.of_party(party)?;
+        Ok(shared)
+    }
+
     /// Opens a file that must have been written with checksums.
     ///
     /// # Errors
@@ -85,7 +112,7 @@ impl Stored {
             let (matrices, attributes) =
                 Matrices::open(path).map_err(|e| Error::input(format!("{shown}: cannot be read as .npz ({e})")))?;
             let source = Source::Npz(matrices);
-            return Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: false });
+            return Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: false, party: None });
         }
         let state = checksum::check(path)
             .map_err(|e| Error::input(format!("{shown}: cannot be opened ({e}); check the name")))?;
@@ -110,7 +137,7 @@ impl Stored {
         } else {
             Source::Hdf5(file)
         };
-        Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == Integrity::Good })
+        Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == Integrity::Good, party: None })
     }
 
     /// Where the shared file is.
@@ -118,13 +145,18 @@ impl Stored {
         &self.path
     }
 
+    /// The party whose private factors alone count, if one was asked for.
+    pub fn party(&self) -> Option<usize> {
+        self.party
+    }
+
     /// The attributes of the shared file, with objects and lists parsed.
     pub fn attributes(&self) -> &Map<String, Value> {
         &self.attributes
     }
 
-    /// Names of the rows and columns of the factorised matrix, as far as the file has them, or the files of all parties beside
-    /// it, party 0 first.
+    /// Names of the rows and columns of the factorised matrix, as far as the file has them, or the files of the parties that
+    /// count beside it, party 0 first.
     pub fn names(&self) -> Names {
         match &self.source {
             Source::AnnData(_) => {
@@ -152,22 +184,26 @@ impl Stored {
         list.iter().map(|name| name.as_str().map(str::to_string)).collect()
     }
 
-    /// The lists of all parties, one after the other; `None` if one of them has none or cannot be read.
+    /// The lists of the parties that count, one after the other; `None` if one of them has none or cannot be read.
     fn list_of_parties(&self, name: &str) -> Option<Vec<String>> {
-        let lists = (0..self.parties()?).map(|party| self.of_party(party).ok()?.list(name));
+        let lists = self.parties()?.map(|party| self.of_party(party).ok()?.list(name));
         Some(lists.collect::<Option<Vec<_>>>()?.concat())
     }
 
     /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it, or
     /// an output to which something was added.
     pub fn is_output(&self) -> bool {
-        let all_own = match &self.source {
+        self.is_unchanged() && ["version", "git"].iter().all(|name| self.attributes.contains_key(*name))
+    }
+
+    /// Whether the file is as it was written, without anything that was added or changed.
+    pub(super) fn is_unchanged(&self) -> bool {
+        match &self.source {
             Source::AnnData(file) => anndata::holds_factors_alone(file),
             // Any change leaves the checksum behind.
             Source::Hdf5(_) => self.sealed,
             Source::Npz(matrices) => matrices.is_own(),
-        };
-        all_own && ["version", "git"].iter().all(|name| self.attributes.contains_key(*name))
+        }
     }
 
     /// Rows and columns of a matrix in the shared file.
@@ -263,11 +299,11 @@ impl Stored {
         }
     }
 
-    /// The number of parties whose files are beside this shared one, if there are any.
-    pub(super) fn parties(&self) -> Option<usize> {
+    /// The parties that count, whose files are beside this shared one, if there are any.
+    pub(super) fn parties(&self) -> Option<Range<usize>> {
         let count = self.attributes.get("parties").and_then(Value::as_u64)?;
         let is_shared = self.attributes.contains_key(PARTY_FILES) && !self.attributes.contains_key(PARTY);
-        is_shared.then_some(count as usize)
+        is_shared.then_some(self.party.map_or(0..count as usize, |party| party..party + 1))
     }
 
     /// Opens and checks the file of `party`.

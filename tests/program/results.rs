@@ -64,18 +64,21 @@ fn private_factors_are_read_from_the_files_of_the_parties() {
         }
     }
     fs::write(dir.path().join("pairs.csv"), "row,column\n1,1\n").unwrap();
-    // A party's own file lacks what all share, and the other parties' rows.
+    // A party's own file lacks what all share.
+    fs::create_dir(dir.path().join("alone")).unwrap();
     for (line, file, shared) in [
         ("clusters", "a.party-01.h5", "a.h5"),
         ("evaluate --input synthetic:planted,m=20,n=9", "a.party-02.h5", "a.h5"),
         ("predict", "b.party-00.h5", "b.h5"),
         ("predict", "d.party-01.npz", "d.npz"),
     ] {
-        let mut run = fednmf(0, line).own_process().arg(dir.path().join(file));
+        let alone = dir.path().join("alone").join(file);
+        fs::copy(dir.path().join(file), &alone).unwrap();
+        let mut run = fednmf(0, line).own_process().arg(alone);
         if line == "predict" {
             run = run.arg(dir.path().join("pairs.csv"));
         }
-        run.refused(&[file, "its private factors alone", &format!("{}, which", dir.path().join(shared).display())]);
+        run.refused(&[file, "its private factors", shared, "beside it"]);
     }
     fs::remove_file(dir.path().join("a.party-01.h5")).unwrap();
     let evaluated = fednmf(0, "evaluate").arg(dir.path().join("a.h5")).arg("--input").arg(&digits);
@@ -261,5 +264,56 @@ fn a_shape_that_does_not_fit_is_explained() {
     assert!(message("evaluate", "new.npy").contains("fednmf project"));
     for command in ["evaluate", "project"] {
         assert!(!message(command, "other.npy").contains("--transpose"));
+    }
+}
+
+/// What the shared file and the file of one party say of its rows, or columns, is what the files of all say of them.
+#[test]
+fn a_party_reads_its_own_part_alone() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for party in 0..3 {
+        npy(dir.path(), &format!("p{party}.npy"), 40 * party..40 * (party + 1));
+    }
+    let squares = |party: usize| {
+        let file = fs::read(at(&format!("p{party}.npy"))).unwrap();
+        file[file.len() - 40 * 64..].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>()
+    };
+    for (options, by_columns) in [
+        ("--algo fnmf --align lap-rho --personalize", false),
+        ("--algo inmf", false),
+        ("--algo felb --binarize 8", false),
+        ("--algo syn-sd", true),
+    ] {
+        let run = fednmf(2, &format!("{options} -k 3 --max-iters 5 --input")).arg(at("p{party}.npy"));
+        let run = run.arg("--output").arg(at("o.h5")).ok();
+        let mut residual2 = 0.0;
+        for party in 0..3 {
+            // All that the party has.
+            let own = tempdir().unwrap();
+            let mine = own.path().join(format!("o.party-0{party}.h5"));
+            for name in ["o.h5", &format!("o.party-0{party}.h5"), &format!("p{party}.npy")] {
+                fs::copy(at(name), own.path().join(name)).unwrap();
+            }
+            let input = own.path().join(format!("p{party}.npy"));
+            let evaluated = summary(0, &format!("evaluate {} --json --input {}", mine.display(), input.display()));
+            let about = ["m", "n", "party"].map(|name| evaluated[name].as_u64().unwrap());
+            assert_eq!(about, [40, 64, party as u64], "{options}");
+            residual2 += number(&evaluated, "rel_error").powi(2) * squares(party);
+            let place = |i: usize, j: usize| if by_columns { (i, 64 * party + j) } else { (40 * party + i, j) };
+            let predicted = |factors: &Path, pairs: [(usize, usize); 2]| -> Vec<String> {
+                let lines: String = pairs.iter().map(|(i, j)| format!("{i},{j}\n")).collect();
+                fs::write(at("pairs.csv"), format!("row,column\n{lines}")).unwrap();
+                let text = fednmf(0, "predict").arg(factors).arg(at("pairs.csv")).run().stdout;
+                text.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().to_string()).collect()
+            };
+            let own_values = predicted(&mine, [(3, 5), (7, 2)]);
+            assert_eq!(own_values, predicted(&at("o.h5"), [place(3, 5), place(7, 2)]), "{options}");
+            assert_eq!(own_values.len(), 2, "{options}");
+        }
+        if !options.contains("felb") {
+            let whole = (residual2 / (0..3).map(squares).sum::<f64>()).sqrt();
+            assert!((whole - number(&run, "rel_error")).abs() < 1e-6 && whole < 0.9, "{options}: {whole} {run}");
+        }
     }
 }
