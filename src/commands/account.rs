@@ -185,11 +185,12 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
     let (epsilon, delta) = budget.spent();
     let _ = writeln!(
         out,
-        "\n{} run(s) have spent or reserved epsilon {} together, delta {} (sum of epsilons: {}).",
+        "\n{} run(s) have spent or reserved epsilon {} together, delta {} (sums of epsilons and of deltas: {}, {}).",
         budget.runs.len(),
         at_least(epsilon),
         delta_text(delta),
-        at_least(budget.simple().0)
+        at_least(budget.simple().0),
+        delta_text(budget.simple().1)
     );
     let _ = writeln!(
         out,

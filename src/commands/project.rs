@@ -1,6 +1,6 @@
 //! `fednmf project`: the factor U of new rows, for the V of an earlier run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -74,7 +74,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     spec.transpose = args.transpose;
     spec.table = args.table;
     let checked = if comm.is_root() { check_files(args, &spec) } else { Ok(()) };
-    let stored = comm.agree_on_error(checked.and_then(|()| Stored::open(&args.factors)))?;
+    let stored = comm.agree_on_error(checked.and_then(|()| Stored::open_factors(&args.factors)))?;
     let provenance = comm.agree_on_error(provenance(args, &stored))?;
     comm.agree_on_error(provenance.check_one_v(&args.factors))?;
     provenance.apply(&mut spec);
@@ -296,6 +296,17 @@ fn matched(
             })
         };
         return Ok(Columns::Among(items.iter().map(place).collect::<Result<_>>()?));
+    }
+    if let Some((new, known)) =
+        matrix.columns.as_ref().zip(factors.columns.as_ref()).filter(|(new, _)| new.len() > rows)
+    {
+        let known: HashSet<&String> = known.iter().collect();
+        if let Some(name) = new.iter().find(|name| !known.contains(name)) {
+            return Err(Error::input(format!(
+                "{}: column {name} of the new matrix is not among the {rows} of the factors; leave it out",
+                args.factors.display()
+            )));
+        }
     }
     if rows != n {
         let hint = match (m == rows, args.transpose) {

@@ -40,6 +40,9 @@ use crate::report::{Lines, Sample};
 use crate::state::{Owner, ReadRows, SavedState};
 use crate::units::about;
 
+/// From this delta on a run is warned of: noise should fail less often than for one of a thousand units.
+const LARGE_DELTA: f64 = 1e-3;
+
 /// What stays the same during a run and goes into its results.
 pub struct Run {
     pub settings: Settings,
@@ -249,6 +252,14 @@ fn note_settings(settings: &Settings, progress: &mut Progress) {
     }
     if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
         progress.warn(&format!("--secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
+    }
+    if let Some(delta) =
+        settings.method.groups().dp.filter(|dp| dp.is_on()).map(|dp| dp.delta).filter(|x| *x > LARGE_DELTA)
+    {
+        progress.warn(&format!(
+            "--delta {delta}: with this probability the noise may protect nothing; choose less than one divided by the number \
+             of what is protected"
+        ));
     }
     let parameters = settings.method.parameters();
     // A sketch of all rows and columns is exact, and the step is that of hals.

@@ -31,8 +31,8 @@ const OBS: &str = "obsm/X_nmf";
 const VAR: &str = "varm/NMF";
 /// Everything else.
 const ABOUT: &str = "uns/nmf";
-/// The attribute of it with the number of its members.
-const MEMBERS: &str = "fednmf_members";
+/// The names of the entries of it that fednmf wrote, this list included; others are the user's.
+const ENTRIES: &str = "entries";
 
 /// What the provenance says of rows and columns of the matrix that have no names.
 pub const NUMBERED_ROWS: &str = "numbered_rows";
@@ -98,12 +98,16 @@ impl<'a> Sheet<'a> {
         if !annotations.history.is_empty() {
             about.insert("trace".into(), annotations.history.clone().into());
         }
+        let own: Vec<String> =
+            about.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.clone()).collect();
+        about.insert(ENTRIES.into(), own.into_iter().chain([ENTRIES.to_string()]).collect());
         let write = || -> Outcome<()> {
             let file = writer.file();
             if annotations.add {
-                for old in [OBS, VAR, ABOUT].into_iter().filter(|place| exists(file, place)) {
+                for old in [OBS, VAR].into_iter().filter(|place| exists(file, place)) {
                     file.unlink(old)?;
                 }
+                remove_entries(file)?;
             } else {
                 label(file, "anndata", "0.1.0")?;
             }
@@ -113,9 +117,10 @@ impl<'a> Sheet<'a> {
                 let group = file.create_group(name)?;
                 label(&group, "dict", "0.1.0")?;
             }
-            let group = file.create_group(ABOUT)?;
-            tree(&group, &about)?;
-            group.new_attr::<u64>().create(MEMBERS)?.write_scalar(&group.len())
+            if exists(file, ABOUT) {
+                return entries(&file.group(ABOUT)?, &about);
+            }
+            tree(&file.create_group(ABOUT)?, &about)
         };
         write().map_err(|e| writer.failed(e))?;
         Ok(Sheet { rows: None, writer, annotations, lengths: [0; 2] })
@@ -217,9 +222,33 @@ fn strings(group: &Group, name: &str, all: &[VarLenUnicode]) -> Outcome<()> {
     label(&dataset, "string-array", "0.2.0")
 }
 
+/// Removes what fednmf wrote of an earlier run's provenance; what a user added stays.
+fn remove_entries(file: &File) -> Outcome<()> {
+    if !exists(file, ABOUT) {
+        return Ok(());
+    }
+    let own =
+        if file.loc_type_by_name(ABOUT)? == LocationType::Group { own_entries(&file.group(ABOUT)?) } else { None };
+    // Earlier versions did not list them.
+    let Some(own) = own else { return file.unlink(ABOUT) };
+    let group = file.group(ABOUT)?;
+    own.iter().filter(|name| group.link_exists(name)).try_for_each(|name| group.unlink(name))
+}
+
+/// The entries that fednmf wrote, if they are listed.
+fn own_entries(about: &Group) -> Option<Vec<String>> {
+    let list =
+        about.link_exists(ENTRIES).then(|| about.dataset(ENTRIES).and_then(|list| read_value(&list)))?.ok()??;
+    list.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
+}
+
 /// Objects as groups, lists as arrays, numbers, Booleans and text as scalars; null is omitted.
 fn tree(group: &Group, map: &Map<String, Value>) -> Outcome<()> {
     label(group, "dict", "0.1.0")?;
+    entries(group, map)
+}
+
+fn entries(group: &Group, map: &Map<String, Value>) -> Outcome<()> {
     for (name, value) in map {
         match value {
             Value::Null => {}
@@ -344,12 +373,22 @@ pub fn holds_factors_alone(file: &File) -> bool {
         let own = own.iter().find(|(name, _)| name == group);
         own.zip(members.ok()).is_some_and(|((_, own), members)| members.iter().all(|name| own.contains(&&**name)))
     };
-    let is_complete = |about: Group| {
-        let members = about.attr(MEMBERS).and_then(|members| members.read_scalar::<u64>());
-        members.is_ok_and(|members| members == about.len())
+    let groups = [file.member_names().unwrap_or_default(), vec!["/".into(), ABOUT.into()]].concat();
+    let labelled = |group: &String| {
+        let names = file.group(group).and_then(|group| group.attr_names());
+        names.is_ok_and(|names| names.iter().all(|name| OWN_ATTRIBUTES.contains(&&**name)))
     };
-    file.member_names().is_ok_and(|groups| groups.iter().all(known)) && file.group(ABOUT).is_ok_and(is_complete)
+    let is_complete = |about: Group| {
+        let (own, members) = (own_entries(&about), about.member_names());
+        own.zip(members.ok()).is_some_and(|(own, members)| members.iter().all(|name| own.contains(name)))
+    };
+    file.member_names().is_ok_and(|groups| groups.iter().all(known))
+        && groups.iter().all(labelled)
+        && file.group(ABOUT).is_ok_and(is_complete)
 }
+
+/// The attributes of groups that the format has.
+const OWN_ATTRIBUTES: [&str; 4] = ["encoding-type", "encoding-version", "_index", "column-order"];
 
 /// The contents of `uns/nmf`: what other formats have as root attributes.
 ///

@@ -32,11 +32,12 @@ impl PartyName {
         Some(PartyName { party: party.parse().ok()?, generation: generation.map(str::parse).transpose().ok()? })
     }
 
-    /// Whether the file at `path`, which has this name, is what fednmf writes under it.
+    /// Whether the file at `path`, which has this name, is what fednmf writes under it, and nothing was added to it.
     pub fn is_own(self, path: &Path) -> bool {
         let Ok(stored) = Stored::open(path) else { return false };
         let number = |name: &str| stored.attributes().get(name).and_then(Value::as_u64);
-        stored.attributes().contains_key(PARTY_FILES)
+        stored.is_unchanged()
+            && stored.attributes().contains_key(PARTY_FILES)
             && number(PARTY) == Some(self.party as u64)
             && number(GENERATION) == self.generation
     }

@@ -161,8 +161,8 @@ impl Target<'_> {
     pub fn check_party_files(&self) -> Result<()> {
         let Some(path) = self.foreign_party_file() else { return Ok(()) };
         Err(Error::input(format!(
-            "{}: {} has the name of a party's file of this output, but fednmf did not write it; remove it or choose \
-             another name",
+            "{}: {} has the name of a party's file of this output, but fednmf did not write it, or something was added to \
+             it; move it or choose another name",
             self.option,
             path.display()
         )))
@@ -213,7 +213,7 @@ fn foreign(path: &Path, content: Content) -> Option<&'static str> {
     }
     let (own, kind) = match content {
         Content::Factors => (Stored::open(path).is_ok_and(|stored| stored.is_output()), "an output"),
-        Content::Trace => (begins_with(path, b"{\"event\":\"start\""), "a trace"),
+        Content::Trace => (begins_with(path, b"{\"event\":\"start\",\"version\":"), "a trace"),
         Content::Report => (begins_with(path, REPORT_START.as_bytes()), "a report"),
         Content::View => (RecordedView::open(path).is_ok(), "a view"),
         Content::Order => (begins_with(path, ORDER_START.as_bytes()), "an order of merges"),

@@ -96,6 +96,14 @@ fn factors_are_added_to_a_file_that_keeps_the_rest() {
         let (x, factor) = (obs.len(), file.dataset("obsm/X_nmf").unwrap());
         assert_eq!(factor.shape(), [x, 2]);
         assert!(file.link_exists("uns/nmf/algo"));
+        // What a user noted there stays.
+        if ranks == 1 {
+            drop((file, factor));
+            let file = hdf5::File::open_rw(&input).unwrap();
+            file.new_dataset::<f64>().create("uns/nmf/mine").unwrap().write_scalar(&0.5).unwrap();
+        } else {
+            assert_eq!(file.dataset("uns/nmf/mine").unwrap().read_scalar::<f64>().unwrap(), 0.5);
+        }
     }
     let mistake = fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(data("digits.npy"));
     mistake.arg("--add-to").arg(&input).refused(&["--add-to", "1797 x 64"]);
@@ -702,6 +710,10 @@ fn an_output_to_which_anything_was_added_is_not_replaced() {
             let group = hdf5::File::open_rw(path).unwrap().group("uns/nmf").unwrap();
             group.new_dataset::<f64>().create("threshold").unwrap().write_scalar(&0.5).unwrap();
         }),
+        ("n.h5ad", &|path: &Path| {
+            let group = hdf5::File::open_rw(path).unwrap().group("uns/nmf").unwrap();
+            group.new_attr::<f64>().create("note").unwrap().write_scalar(&0.5).unwrap();
+        }),
         ("p.h5ad", &|path: &Path| {
             let group = hdf5::File::open_rw(path).unwrap().group("obs").unwrap();
             group.new_dataset::<f64>().shape(3).create("mine").unwrap();
@@ -720,6 +732,32 @@ fn an_output_to_which_anything_was_added_is_not_replaced() {
         // It can still be read.
         let read = fednmf(0, "evaluate").arg(at(name)).arg("--input").arg("synthetic:planted,m=12,n=9").run();
         assert_eq!(read.code, Some(0), "{}", read.stderr);
+    }
+}
+
+/// The parties' files are as much the user's as the shared one, whether the next run replaces or removes them.
+#[test]
+fn a_file_of_a_party_to_which_anything_was_added_is_kept() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (output, own) in [("a.h5", "a.party-02.h5"), ("a.npz", "a.party-02.npz")] {
+        let run = |more: &str| {
+            let line = format!("{more} -k 2 --max-iters 2 --input synthetic:planted,m=30,n=12 --output");
+            fednmf(0, &line).arg(at(output))
+        };
+        run("--algo fnmf --parties 3").ok();
+        run("--algo fnmf --parties 3").ok();
+        if output.ends_with("npz") {
+            add_array(&at(own));
+        } else {
+            let file = hdf5::File::open_rw(at(own)).unwrap();
+            file.new_attr::<f64>().create("threshold").unwrap().write_scalar(&0.5).unwrap();
+        }
+        let before = fs::read(at(own)).unwrap();
+        for more in ["--algo fnmf --parties 3", "--algo fnmf --parties 2", "--algo hals"] {
+            run(more).refused(&["--output", own, "added to it"]);
+        }
+        assert!(fs::read(at(own)).unwrap() == before && at(&own.replace("02", "01")).exists(), "{own}");
     }
 }
 

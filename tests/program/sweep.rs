@@ -279,6 +279,10 @@ fn a_consensus_replaces_no_file_of_others() {
     for _ in 0..2 {
         assert_eq!(sweep().run().code, Some(0));
     }
+    let file = hdf5::File::open_rw(&theirs).unwrap();
+    file.new_attr::<f64>().create("note").unwrap().write_scalar(&0.5).unwrap();
+    drop(file);
+    sweep().refused(&["consensus-k0002.h5", "added to it"]);
 }
 
 #[test]

@@ -150,8 +150,15 @@ fn items_keep_their_numbers() {
     let [some, all] = [some, all].map(|input| matrix(&input.with_extension("projected.h5"), "U"));
     assert!((&some - &all.slice(ndarray::s![..3, ..])).iter().all(|e| e.abs() < 1e-12), "{some} {all}");
     // Others belong to no column.
-    project(&from_zero, &file("five.dat", "1 2\n2 3 5\n1 4\n")).refused(&["5"]);
+    project(&from_zero, &file("five.dat", "1 2\n2 3 5\n1 4\n")).refused(&["column 5 of the new matrix"]);
     project(&from_one, &file("none.dat", "0 10\n20\n")).refused(&["0"]);
+    // Rules are for items as factors are.
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    for (line, output) in [("zero.dat --save-rules", "zero.mtx"), ("some.dat --rules", "some.mtx")] {
+        let line = format!("prepare tf-idf {}{line} {} -o {}", at(""), at("rules.json"), at(output));
+        good(fednmf(0, &line).run());
+    }
+    assert!(std::fs::read_to_string(at("some.mtx")).unwrap().contains("\n3 5 "), "three baskets of five items");
     let inspected = fednmf(0, "inspect").arg(dir.path().join("ten.dat")).run();
     assert!(inspected.stderr.contains("items 1 to 30"), "{inspected:?}");
 

@@ -102,6 +102,10 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
     } else {
         spec.transpose = args.transpose;
         spec.table = args.table;
+        if !spec.transpose {
+            // New transactions need not have every item.
+            spec.items = given.as_ref().and_then(Rules::names).and_then(names::items);
+        }
         let mut progress = Progress::new(true, None);
         let input = data::open(&spec, comm)?;
         spec.complete(input.header());

@@ -69,6 +69,14 @@ impl Rules {
         written.map_err(|e| unwritable(path, &e))
     }
 
+    /// The names of the columns of the matrix that the rules are for, where it had any.
+    pub fn names(&self) -> Option<&[String]> {
+        match self {
+            Rules::TfIdf { columns, .. } | Rules::Quantile { columns, .. } => columns.as_deref(),
+            Rules::OneHot { .. } => None,
+        }
+    }
+
     /// The rule for the column of a table with this name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         let Rules::OneHot { columns, .. } = self else { return None };

@@ -152,11 +152,12 @@ fn check_results(args: &SweepArgs) -> Result<()> {
     for path in entries.map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let consensus = name.starts_with("consensus-k") && name.ends_with(".h5");
-        let own =
-            || Stored::open(&path).is_ok_and(|stored| stored.attributes().get("algo").is_some_and(|a| a == "sweep"));
-        if consensus && !own() {
+        let is_a_sweeps =
+            |stored: Stored| stored.is_output() && stored.attributes().get("algo").is_some_and(|algo| algo == "sweep");
+        if consensus && !Stored::open(&path).is_ok_and(is_a_sweeps) {
             return Err(Error::input(format!(
-                "--output: {} exists and is not a sweep's, so it is not replaced; choose another directory",
+                "--output: {} exists and is not a sweep's, or something was added to it, so it is not replaced; move it or \
+                 choose another directory",
                 path.display()
             )));
         }

@@ -70,27 +70,36 @@ impl PrivacyLoss {
     }
 }
 
-/// The smallest proven ε at this δ of mechanisms of all kinds one after the other: Gaussian ones by their exact
-/// trade-off, pure ones by the sum of their Rényi divergences, each kind at its own share of δ.
-pub fn composition(losses: impl Iterator<Item = (PrivacyLoss, f64)>) -> f64 {
-    let (mut mu2, mut gaussian_delta) = (0.0, 0.0);
-    let (mut pure, mut pure_delta, mut simple) = (Vec::new(), 0.0, 0.0);
+/// A proven ε of mechanisms of all kinds one after the other, and its δ: Gaussian ones by their exact trade-off, pure ones
+/// by the sum of their Rényi divergences. Each kind counts at the smallest δ of its mechanisms, so that no further
+/// mechanism, whatever its δ, makes the ε smaller.
+pub fn composition(losses: impl Iterator<Item = (PrivacyLoss, f64)>) -> (f64, f64) {
+    let (mut mu2, mut gaussian_delta) = (0.0, f64::INFINITY);
+    let (mut pure, mut pure_delta, mut simple) = (Vec::new(), f64::INFINITY, 0.0);
     for (loss, delta) in losses {
         match loss {
             PrivacyLoss::Gaussian { mu } => {
                 mu2 += mu * mu;
-                gaussian_delta += delta;
+                gaussian_delta = delta.min(gaussian_delta);
             }
             PrivacyLoss::Pure { epsilon, pieces } => {
                 pure.push((epsilon, pieces));
-                pure_delta += delta;
-                simple += loss.epsilon(1, delta);
+                pure_delta = delta.min(pure_delta);
+                simple += pieces * epsilon;
             }
         }
     }
-    let renyi = |alpha: f64| pure.iter().map(|&(epsilon, pieces)| pieces * renyi(epsilon, alpha)).sum();
-    let pure = if pure.is_empty() { 0.0 } else { from_renyi(renyi, pure_delta).min(simple) };
-    gaussian::epsilon(mu2.sqrt(), gaussian_delta) + pure
+    let (mut epsilon, mut delta) = (0.0, 0.0);
+    if gaussian_delta.is_finite() {
+        epsilon += gaussian::epsilon(mu2.sqrt(), gaussian_delta);
+        delta += gaussian_delta;
+    }
+    if !pure.is_empty() {
+        let renyi = |alpha: f64| pure.iter().map(|&(epsilon, pieces)| pieces * renyi(epsilon, alpha)).sum();
+        epsilon += from_renyi(renyi, pure_delta).min(simple);
+        delta += pure_delta;
+    }
+    (epsilon, delta)
 }
 
 /// The largest Rényi divergence of order α of an ε-private mechanism (Bun and Steinke, Concentrated Differential Privacy,
@@ -227,32 +236,34 @@ mod tests {
         let delta = 1e-4;
         // Gaussian releases alone are exact; the closed form is μ = √Σμ².
         let mus = [0.3, 0.5, 0.4];
-        let found = composition(mus.iter().map(|&mu| (PrivacyLoss::Gaussian { mu }, delta / 3.0)));
+        let (found, _) = composition(mus.iter().map(|&mu| (PrivacyLoss::Gaussian { mu }, delta)));
         let reference = by_convolution(&mus.map(gaussian_losses), delta);
         assert!((found - gaussian::epsilon(0.5f64.sqrt(), delta)).abs() < 1e-9);
         assert!(found <= reference && reference < 1.03 * found, "{found} {reference}");
         // Pure ones by Rényi divergences.
         let each = [0.2, 0.3, 0.1];
-        let losses = each.iter().map(|&epsilon| (PrivacyLoss::Pure { epsilon, pieces: 20.0 }, delta / 3.0));
-        let found = composition(losses);
+        let losses = each.iter().map(|&epsilon| (PrivacyLoss::Pure { epsilon, pieces: 20.0 }, delta));
+        let (found, at) = composition(losses);
+        assert_eq!(at, delta);
         let all: Vec<_> = each.iter().flat_map(|&epsilon| vec![bit(epsilon); 20]).collect();
         let reference = by_convolution(&all, delta);
         assert!(found >= reference - 0.06 && found < 1.2 * reference, "{found} {reference}");
         // Both together: never below the truth.
-        let both = composition(
+        let (both, at) = composition(
             [
                 (PrivacyLoss::Gaussian { mu: 0.5 }, delta / 2.0),
                 (PrivacyLoss::Pure { epsilon: 0.3, pieces: 20.0 }, delta / 2.0),
             ]
             .into_iter(),
         );
+        assert_eq!(at, delta);
         let mut all = vec![bit(0.3); 20];
         all.push(gaussian_losses(0.5));
         let reference = by_convolution(&all, delta);
         assert!(both >= reference - 0.05 && both < 1.8 * reference, "{both} {reference}");
         // Without δ, pure losses add up.
         let none = composition([0.1, 0.2].map(|epsilon| (PrivacyLoss::Pure { epsilon, pieces: 1.0 }, 0.0)).into_iter());
-        assert!((none - 0.3).abs() < 1e-12 && composition(std::iter::empty()) == 0.0);
+        assert!((none.0 - 0.3).abs() < 1e-12 && none.1 == 0.0 && composition(std::iter::empty()) == (0.0, 0.0));
     }
 
     #[test]

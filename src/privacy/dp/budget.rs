@@ -3,7 +3,9 @@
 //! A run is kept with the loss of its mechanism, so that runs compose as the releases of one run do: Gaussian noise by
 //! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi
 //! divergences. Runs that files of version 1 keep have an epsilon alone; it is added (Dwork and Roth, The Algorithmic
-//! Foundations of Differential Privacy, 2014, theorem 3.16). Deltas add up in both cases.
+//! Foundations of Differential Privacy, 2014, theorem 3.16), and so is its delta. Gaussian mechanisms count at the smallest
+//! delta of their runs, and so do pure ones: at the sum of all deltas a run with a large one would lower what others have
+//! spent.
 //!
 //! All of this is about one unit of protection. Files of versions 1 and 2 do not say which, so that no run can be added
 //! to those of such a file.
@@ -128,14 +130,14 @@ impl BudgetFile {
         serde_json::to_string_pretty(self).expect("plain data") + "\n"
     }
 
-    /// Sums of the epsilons and of the deltas of all runs.
+    /// Sums of the epsilons and of the deltas of all runs: another guarantee than that of [`BudgetFile::spent`].
     pub fn simple(&self) -> (f64, f64) {
         self.runs.iter().fold((0.0, 0.0), |(epsilon, delta), run| (epsilon + run.epsilon, delta + run.delta))
     }
 
-    /// Epsilon and delta of all runs together: the delta is the sum, and the epsilon that of their composition.
+    /// Epsilon and delta of all runs together, by composition. No run makes this epsilon smaller.
     pub fn spent(&self) -> (f64, f64) {
-        (composed(self.runs.iter()), self.simple().1)
+        composed(self.runs.iter())
     }
 
     /// The epsilon that further runs may spend, whatever their noise.
@@ -155,12 +157,12 @@ impl BudgetFile {
         if !is_first {
             self.check_scope(&charge.run, protects)?;
         }
-        if composed(others().chain([&charge])) > self.limit * (1.0 + ROUNDING) {
+        if composed(others().chain([&charge])).0 > self.limit * (1.0 + ROUNDING) {
             return Err(Error::input(format!(
                 "{} earlier run(s) on this data may spend {} of an epsilon of {}, and this one asks for {}; \
                  {} is left for --epsilon",
                 others().count(),
-                at_least(composed(others())),
+                at_least(composed(others()).0),
                 self.limit,
                 charge.epsilon,
                 at_most(left_for(&others().collect::<Vec<_>>(), &charge, self.limit)),
@@ -245,21 +247,23 @@ pub fn delta_text(delta: f64) -> String {
     format!("{:e}", format!("{delta:.12e}").parse().unwrap_or(delta))
 }
 
-/// The ε of runs together, at the sum of their deltas. An entry without a loss counts with its epsilon.
-fn composed<'a>(runs: impl Iterator<Item = &'a Charge>) -> f64 {
-    let (mut added, mut simple, mut losses) = (0.0, 0.0, Vec::new());
+/// The (ε, δ) of runs together. An entry without a loss counts with its own.
+fn composed<'a>(runs: impl Iterator<Item = &'a Charge>) -> (f64, f64) {
+    let (mut epsilon, mut delta, mut losses) = (0.0, 0.0, Vec::new());
     for run in runs {
-        simple += run.epsilon;
         match run.loss {
             Some(RunLoss { loss, grid }) => {
-                added += grid;
+                epsilon += grid;
                 losses.push((loss, run.delta));
             }
-            None => added += run.epsilon,
+            None => {
+                epsilon += run.epsilon;
+                delta += run.delta;
+            }
         }
     }
-    // The sum is a bound as well.
-    (added + composition(losses.into_iter())).min(simple)
+    let together = composition(losses.into_iter());
+    (epsilon + together.0, delta + together.1)
 }
 
 /// The largest epsilon that a run like `charge` may ask for after `others`.
@@ -271,7 +275,7 @@ fn left_for(others: &[&Charge], charge: &Charge, limit: f64) -> f64 {
             }
             _ => None,
         };
-        composed(others.iter().copied().chain([&Charge { epsilon, loss, ..charge.clone() }])) <= limit
+        composed(others.iter().copied().chain([&Charge { epsilon, loss, ..charge.clone() }])).0 <= limit
     };
     if !fits(0.0) { 0.0 } else { 1.0 / gaussian::smallest(|inverse| inverse > 0.0 && fits(1.0 / inverse)) }
 }
@@ -348,10 +352,11 @@ mod tests {
         assert_eq!(budget, spent);
         let (epsilon, delta) = budget.spent();
         assert!((epsilon - 1.0).abs() < 1e-4 && (delta - 1.1e-5).abs() < 1e-18, "{epsilon} {delta}");
+        assert_eq!(budget.simple().1, delta);
         assert_eq!(BudgetFile::parse(&budget.text()).unwrap(), budget);
     }
 
-    /// n equal Gaussian runs have √n of the μ of one, and the sum of their deltas.
+    /// n equal Gaussian runs have √n of the μ of one, at the same delta.
     #[test]
     fn gaussian_runs_compose_by_the_closed_form() {
         let mut budget = BudgetFile::new(4.0);
@@ -360,10 +365,10 @@ mod tests {
         let mut count = 0;
         while budget.reserve(gaussian_run(&format!("run {count}"), epsilon, delta), &parties()).is_ok() {
             count += 1;
-            let (found, sum) = budget.spent();
+            let (found, at) = budget.spent();
             let n = f64::from(count);
-            assert!((found - gaussian::epsilon(mu * n.sqrt(), n * delta)).abs() < 1e-9 && found <= n * epsilon + 1e-9);
-            assert!((sum - n * delta).abs() < 1e-18 && (budget.simple().0 - n).abs() < 1e-9);
+            assert!((found - gaussian::epsilon(mu * n.sqrt(), delta)).abs() < 1e-9 && found <= n * epsilon + 1e-9);
+            assert!(at == delta && (budget.simple().0 - n).abs() < 1e-9);
         }
         // The sum allows four.
         assert!(count > 8 && budget.left() < 1.0, "{count}");
@@ -373,6 +378,27 @@ mod tests {
         assert!(left > budget.left(), "{refused}");
         assert!(budget.clone().reserve(gaussian_run("more", left * 1.001, delta), &parties()).is_err());
         budget.reserve(gaussian_run("more", left * 0.999, delta), &parties()).unwrap();
+    }
+
+    /// At the sum of the deltas the last run would leave more of the limit than there was.
+    #[test]
+    fn no_run_lowers_what_others_have_spent() {
+        let pure = |run: &str, epsilon, delta| {
+            let loss = PrivacyLoss::Pure { epsilon, pieces: 1.0 };
+            charge(run, epsilon, delta, Some(RunLoss { loss, grid: 0.0 }))
+        };
+        let mut budget = BudgetFile::new(1e9);
+        let mut spent = (0.0, 1.0);
+        for (i, (epsilon, delta)) in
+            [(2.0, 1e-5), (2.0, 1e-5), (0.01, 0.01), (0.01, 0.499), (1.0, 1e-7)].iter().enumerate()
+        {
+            budget.reserve(gaussian_run(&format!("g{i}"), *epsilon, *delta), &parties()).unwrap();
+            budget.reserve(pure(&format!("p{i}"), *epsilon, *delta), &parties()).unwrap();
+            let now = budget.spent();
+            assert!(now.0 > spent.0 && now.1 <= spent.1, "{now:?} after {spent:?}");
+            spent = now;
+        }
+        assert!((spent.1 - 2e-7).abs() < 1e-20, "{spent:?}");
     }
 
     /// What their runs protect is not known: no other run is added, and one that they have goes on.
