@@ -1,10 +1,15 @@
-"""The examples of docs/guide/python.md run."""
+"""The examples of docs/guide/python.md run, and what it says of scikit-learn's tests is so."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import sklearn
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "python.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "guide" / "python.md"
 EXAMPLES = [block.split("```")[0] for block in PAGE.read_text().split("```python\n")[1:]]
 
 
@@ -18,3 +23,11 @@ def test_an_example_runs(example):
 
 def test_there_are_examples():
     assert len(EXAMPLES) == 6
+
+
+def test_as_many_of_scikit_learns_own_tests_pass_as_the_page_says():
+    version, total, passed = re.search(r"\(version ([\d.]+), (\d+) without .*?, (\d+) pass", PAGE.read_text(), re.S).groups()
+    if sklearn.__version__ != version:
+        pytest.skip(f"the page is about scikit-learn {version}")
+    done = subprocess.run([sys.executable, ROOT / "bench" / "run", "python", "tests"], capture_output=True, text=True)
+    assert f"{int(total) - int(passed)} failed, {passed} passed" in done.stdout, done.stdout[-2000:] + done.stderr
