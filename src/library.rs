@@ -6,8 +6,9 @@ use clap::Command;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use crate::algorithms::description::Partition;
-use crate::algorithms::method::{ConfiguredMethod, MatrixShape, Precision};
+use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
 use crate::algorithms::parameters::Missing;
+use crate::algorithms::precision::Precision;
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::algorithms::{Measures, Problem, registry};

@@ -84,6 +84,11 @@ pub trait Algorithm<T: Real> {
         false
     }
 
+    /// Whether an error that hardly falls means that little is left to gain; false where the arithmetic has just changed.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     /// Runs what follows the last iteration, such as a single aggregation, before the last evaluation and the output.
     /// Collective.
     ///

@@ -227,25 +227,6 @@ impl<M: Method> ConfiguredMethod for M {
     }
 }
 
-/// The precisions, as far as methods are built for them.
-pub trait Precision: Real {
-    /// # Errors
-    /// As [`Method::build`].
-    fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, Self>) -> Result<Box<dyn Algorithm<Self>>>;
-}
-
-impl Precision for f64 {
-    fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>> {
-        method.build_f64(problem)
-    }
-}
-
-impl Precision for f32 {
-    fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>> {
-        method.build_f32(problem)
-    }
-}
-
 /// A method of the registry, whatever the type of its parameters.
 pub trait Entry: Sync {
     fn description(&self) -> &'static Description;

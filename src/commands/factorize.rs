@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::report::DisplayArgs;
-use crate::algorithms::description::Partition;
+use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{self, count};
 use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
@@ -96,8 +96,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
     pub seed: u64,
 
-    /// Arithmetic of the factorisation. auto: f32 for whole numbers and data in f32, f64 for all other data, the data
-    /// of parties, and tolerances that f32 does not resolve
+    /// Arithmetic of the factorisation. mixed: f32 for as long as it lowers the error, then f64. auto: f32 for whole
+    /// numbers and data in f32, f64 for all other data, the data of parties, and tolerances that f32 does not resolve
     #[arg(long, value_name = "P", value_enum, default_value_t = PrecisionChoice::F64, help_heading = "Running")]
     pub precision: PrecisionChoice,
 
@@ -259,6 +259,9 @@ impl RunArgs {
         if args.eval_every == 0 && (args.tol.is_some() || args.target_error.is_some()) {
             return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
         }
+        if args.precision == PrecisionChoice::Mixed {
+            check_mixed(description, args.eval_every)?;
+        }
         if args.report.is_none() && args.display.any() {
             return Err(Error::input(
                 "--image, --terms and --report-rows say what a report shows: give --report F.html too",
@@ -391,4 +394,16 @@ fn every(text: &str) -> Result<Every> {
     parsed.ok_or_else(|| {
         Error::input(format!("--checkpoint-every {text}: must be a number of iterations, or of seconds as in 300s"))
     })
+}
+
+/// Refuses `--precision mixed` where nothing can tell when to change, and for parties, whose messages would change too.
+fn check_mixed(method: &Description, eval_every: usize) -> Result<()> {
+    let why = if method.partition.is_private() {
+        format!("{} is a method of parties, whose messages have one precision", method.name)
+    } else if eval_every == 0 {
+        "evaluations tell when f32 gains no more, and --eval-every 0 has none".into()
+    } else {
+        return Ok(());
+    };
+    Err(Error::input(format!("--precision mixed: {why}; use --precision f32 or f64")))
 }

@@ -40,6 +40,23 @@ pub struct Loaded<T: Real> {
 }
 
 impl<T: Real> Loaded<T> {
+    /// A copy in another precision. The statistics stay those of this one.
+    #[must_use]
+    pub fn converted<S: Real>(&self) -> Loaded<S> {
+        Loaded {
+            header: self.header.clone(),
+            statistics: self.statistics,
+            duplicates: self.duplicates,
+            stored_zeros: self.stored_zeros,
+            cuts: self.cuts.clone(),
+            blocks: self.blocks.iter().map(Block::converted).collect(),
+            signal: self.signal.clone(),
+            threshold: self.threshold,
+            divisor: self.divisor,
+            fingerprints: self.fingerprints.clone(),
+        }
+    }
+
     /// A copy for another factorisation, without what the blocks prepared for their products.
     #[must_use]
     pub fn copy(&self) -> Self {

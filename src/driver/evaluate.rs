@@ -53,7 +53,7 @@ impl<T: Real> Driver<T> {
             return Ok(Some(Stop::TargetError));
         }
         let stalled = |tol: f64| before.is_some_and(|before| before - now < tol * first_loss);
-        Ok(self.limits.tol.is_some_and(stalled).then_some(Stop::Tolerance))
+        Ok((self.limits.tol.is_some_and(stalled) && self.algorithm.is_settled()).then_some(Stop::Tolerance))
     }
 
     /// Writes the evaluation to trace and progress.

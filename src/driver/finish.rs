@@ -61,7 +61,13 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
     write_results(&run, &driver, &comm, &factors, stop, privacy.as_ref())?;
     let profile = summary::profile(&comm);
-    let end = end_event(&driver.trajectory, stop, &profile, privacy);
+    let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
+    for (name, value) in driver.algorithm.decisions() {
+        // Those of the start are in its event.
+        if run.start["params"].get(name).is_none() {
+            end[name] = value;
+        }
+    }
     comm.agree_on_error(driver.trace.write(&end))?;
     report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
     if comm.reports() {

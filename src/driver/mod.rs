@@ -27,7 +27,7 @@ pub mod view;
 
 use self::prepare::Opened;
 use self::settings::Settings;
-use crate::algorithms::method::Precision;
+use crate::algorithms::precision::Precision;
 use crate::comm::watchdog;
 use crate::comm::watchdog::Watchdog;
 use crate::comm::{Communicator, Signals};
@@ -66,7 +66,7 @@ fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
         }
     };
     match opened.precision() {
-        settings::Precision::F64 => run_in::<f64>(opened, comm, signals, transcript),
+        settings::Precision::F64 | settings::Precision::Mixed => run_in::<f64>(opened, comm, signals, transcript),
         settings::Precision::F32 => run_in::<f32>(opened, comm, signals, transcript),
     }
 }

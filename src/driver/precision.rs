@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use super::settings::{Precision, Settings};
+use crate::algorithms::mixed_precision::RESOLUTION;
 use crate::comm::{CONTROL, Communicator};
 use crate::data::{Header, Values};
 use crate::output::checkpoint::Checkpoint;
@@ -14,8 +15,6 @@ use crate::output::checkpoint::Checkpoint;
 /// How far the error of a run in f32 is from that in f64, as a share of it, if both find the same factors. Tests hold
 /// runs to it.
 pub const SAME_ERROR: f64 = 1e-4;
-/// Below this share of its first value a change of the error in f32 may be rounding.
-const LEAST_TOL: f64 = 1e-6;
 /// Below this relative error the rounding of factors in f32 shows in it.
 const LEAST_ERROR: f64 = 1e-4;
 
@@ -70,7 +69,7 @@ fn of_checkpoint(settings: &Settings, comm: &Communicator) -> Option<bool> {
 
 /// The option that asks for more than f32 resolves, if there is one.
 fn beyond_single(settings: &Settings) -> Option<String> {
-    let limits = [("--tol", settings.tol, LEAST_TOL), ("--target-error", settings.target_error, LEAST_ERROR)];
+    let limits = [("--tol", settings.tol, RESOLUTION), ("--target-error", settings.target_error, LEAST_ERROR)];
     // With --tol 0 a run stops at the first rise.
     limits.into_iter().find_map(|(name, asked, least)| asked.filter(|x| *x < least).map(|x| format!("{name} {x}")))
 }
@@ -79,7 +78,7 @@ fn beyond_single(settings: &Settings) -> Option<String> {
 pub fn warning(settings: &Settings, precision: Precision) -> Option<String> {
     let option = beyond_single(settings).filter(|_| precision == Precision::F32)?;
     Some(format!(
-        "{option} is finer than f32 resolves (changes of the error of {LEAST_TOL:e} of its first value, errors of \
+        "{option} is finer than f32 resolves (changes of the error of {RESOLUTION:e} of its first value, errors of \
          {LEAST_ERROR:e}): the run may stop too early or not at all; use --precision f64"
     ))
 }

@@ -13,8 +13,8 @@ use super::settings::{self, SAMPLE_INPUT, Settings};
 use super::{budget, kernels, metadata, missing, precision, report, view};
 use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
-use crate::algorithms::method::Precision;
 use crate::algorithms::network::ppdnmf::GRAPH;
+use crate::algorithms::precision::Precision;
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::shared::sketched_step::StepArgs;
@@ -354,7 +354,9 @@ fn load<T: Real>(
     } else {
         grid::plan(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
     };
+    let mixed = settings.precision == Some(settings::Precision::Mixed);
     let need = input.least_bytes::<T>(&plan, comm.size())
+        + if mixed { input.least_bytes::<f32>(&plan, comm.size()) } else { 0.0 }
         + workspace_bytes::<T>(settings, input.header(), parties, comm.rank(), resuming);
     memory::check(need, settings.input.memory, comm)?;
     let loaded = input.load::<T>(&plan, comm, &mut |part| {
@@ -467,7 +469,8 @@ fn build<T: Precision>(
         carry_on: settings.carry_on,
         comm: comm.clone(),
     };
-    Ok((comm.agree_on_error(T::build(&*settings.method, problem))?, checksum))
+    let build = if settings.precision == Some(settings::Precision::Mixed) { T::build_mixed } else { T::build };
+    Ok((comm.agree_on_error(build(&*settings.method, problem))?, checksum))
 }
 
 /// What a resumed run must have in common with the run that wrote the checkpoint.
@@ -522,7 +525,7 @@ fn start_event<T: Real>(
         "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.description().name,
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
         "n": loaded.header.cols, "nnz": loaded.statistics.nonzeros, "k": settings.k, "seed": settings.seed,
-        "precision": T::NAME, "host": attributes::hostname(), "time": attributes::now(), "params": {},
+        "precision": settings.precision_name(), "host": attributes::hostname(), "time": attributes::now(), "params": {},
         "format": loaded.header.format, "image": loaded.header.image, kernels::USED: kernels::names(kernels),
         "checksum": checksum(settings, loaded), "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0,
         "output": settings.output,

@@ -27,6 +27,8 @@ const WITHOUT_EFFECT: [&str; 7] =
 pub enum Precision {
     F64,
     F32,
+    /// f32 first, then f64.
+    Mixed,
 }
 
 impl Precision {
@@ -35,6 +37,7 @@ impl Precision {
         match self {
             Precision::F64 => "f64",
             Precision::F32 => "f32",
+            Precision::Mixed => "mixed",
         }
     }
 }
@@ -44,6 +47,7 @@ impl Precision {
 pub enum PrecisionChoice {
     F64,
     F32,
+    Mixed,
     Auto,
 }
 
@@ -53,6 +57,7 @@ impl PrecisionChoice {
         match self {
             PrecisionChoice::F64 => Some(Precision::F64),
             PrecisionChoice::F32 => Some(Precision::F32),
+            PrecisionChoice::Mixed => Some(Precision::Mixed),
             PrecisionChoice::Auto => None,
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use ndarray::{ArrayView2, ArrayViewMut2, s};
+use sprs::CsMatI;
 
 use super::bits::Bits;
 use super::csr::Csr;
@@ -53,6 +54,21 @@ impl<T: Real> Block<T> {
         match self {
             Block::Dense(x) => Block::Dense(x.clone()),
             Block::Sparse(x) => Block::Sparse(Csr::from_rows(x.matrix().clone())),
+            Block::Bits(x) => Block::Bits(x.clone()),
+        }
+    }
+
+    /// A copy in another precision, not prepared for products.
+    pub fn converted<S: Real>(&self) -> Block<S> {
+        let convert = |x: &T| S::from_f64(x.as_f64());
+        match self {
+            Block::Dense(x) => Block::Dense(x.map(convert).into()),
+            Block::Sparse(x) => {
+                let (rows, x) = (x.matrix(), x.matrix().data());
+                let values: Vec<S> = x.iter().map(convert).collect();
+                let starts = rows.indptr().into_raw_storage().to_vec();
+                Block::Sparse(Csr::new(CsMatI::new(rows.shape(), starts, rows.indices().to_vec(), values)))
+            }
             Block::Bits(x) => Block::Bits(x.clone()),
         }
     }

@@ -4,7 +4,8 @@ use ndarray::Array2;
 
 use super::choice::Point;
 use super::stability::stability;
-use crate::algorithms::method::{ConfiguredMethod, Precision};
+use crate::algorithms::method::ConfiguredMethod;
+use crate::algorithms::precision::Precision;
 use crate::algorithms::shared::grid;
 use crate::algorithms::shared::missing::MissingArgs;
 use crate::algorithms::shared::regularization::RegularizationArgs;

@@ -210,3 +210,53 @@ fn the_kernels_of_auto_follow_the_processor() {
         assert_eq!(run("--sparse-kernel mkl")["params"]["kernel"], "mkl");
     }
 }
+
+/// Of an exact factorisation f32 finds no more than its own digits; the rest of the way is in f64.
+#[test]
+fn mixed_precision_ends_where_f64_does() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let run = |ranks: usize, precision: &str, more: &str| {
+        let line = "--algo hals -k 4 --seed 3 --input synthetic:planted,m=80,n=60,k=4,seed=5,noise=0 --eval-every 5";
+        fednmf(ranks, &format!("{line} --precision {precision} {more}"))
+    };
+    let error = |precision: &str, more: &str| number(&run(0, precision, more).ok(), "rel_error");
+    let (single, double) = (error("f32", "--max-iters 3000"), error("f64", "--max-iters 3000"));
+    let mixed = run(0, "mixed", "--max-iters 3000").ok();
+    let changed_at = number(&mixed, "iterations_in_f32");
+    assert!(changed_at > 20.0 && changed_at < 2000.0, "{mixed}");
+    assert!(number(&mixed, "rel_error") < 2.0 * double && double < 0.2 * single, "{single} {double} {mixed}");
+    assert_eq!(mixed["precision"], "mixed");
+
+    // With noise the result is that of f64, in the same number of iterations, on any number of ranks.
+    for ranks in [0, 2, 4] {
+        let noisy = |precision: &str| {
+            let line = "--algo auto -k 5 --max-iters 150 --input synthetic:planted,m=90,n=70,k=6,noise=0.2 --precision";
+            number(&fednmf(ranks, &format!("{line} {precision}")).ok(), "rel_error")
+        };
+        let (mixed, double) = (noisy("mixed"), noisy("f64"));
+        assert!((mixed - double).abs() < 1e-4 * double, "{ranks}: {mixed} {double}");
+    }
+
+    // A run that stops before the change, and one that stops after it, go on to the same bits.
+    let whole = file("whole.h5");
+    run(0, "mixed", "--max-iters 600").arg("--output").arg(&whole).ok();
+    for first in [10, changed_at as usize + 5] {
+        let checkpoint = file(&format!("c{first}.h5"));
+        let resumed = file(&format!("r{first}.h5"));
+        run(0, "mixed", &format!("--max-iters {first}")).arg("--checkpoint").arg(&checkpoint).ok();
+        let rest = run(0, "mixed", "--max-iters 600 --resume").arg("--checkpoint").arg(&checkpoint);
+        let done = rest.arg("--output").arg(&resumed).ok();
+        assert_eq!(number(&done, "iterations_in_f32"), changed_at);
+        for name in ["U", "V"] {
+            assert_eq!(factor(&whole, name), factor(&resumed, name), "{first}");
+        }
+    }
+    // A tolerance that f32 does not resolve is that of f64.
+    let tight = run(0, "mixed", "--max-iters 3000 --tol 1e-9").ok();
+    assert!(number(&tight, "iter") > number(&tight, "iterations_in_f32"), "{tight}");
+
+    run(0, "mixed", "--eval-every 0").refused(&["--precision mixed", "--eval-every 0"]);
+    let line = "--algo fnmf --parties 2 -k 2 --input synthetic:tiles,m=20,n=20 --precision mixed";
+    fednmf(0, line).refused(&["--precision mixed", "parties"]);
+}

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fednmf::algorithms::Problem;
 use fednmf::algorithms::description::{Partition, Unit};
-use fednmf::algorithms::method::{ConfiguredMethod, Entry, Precision};
+use fednmf::algorithms::method::{ConfiguredMethod, Entry};
+use fednmf::algorithms::precision::Precision;
 use fednmf::algorithms::registry;
 use fednmf::algorithms::shared::grid;
 use fednmf::comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};

@@ -45,7 +45,7 @@ pub struct EstimateArgs {
     /// Number of parties [default: one for each of --ranks]
     #[arg(long, value_name = "N", value_parser = whole_number)]
     parties: Option<usize>,
-    /// As for a run; auto without --input: f64
+    /// As for a run; auto without --input, and mixed: as f64
     #[arg(long, value_name = "P", value_enum, default_value_t = PrecisionChoice::F64)]
     precision: PrecisionChoice,
     /// As for a run

@@ -122,7 +122,7 @@ pub fn estimate(question: &Question, comm: &Communicator) -> Result<i32> {
     };
     match question.precision.unwrap_or_else(of_data) {
         Precision::F32 => answer::<f32>(question, matrix, base, comm),
-        Precision::F64 => answer::<f64>(question, matrix, base, comm),
+        Precision::F64 | Precision::Mixed => answer::<f64>(question, matrix, base, comm),
     }
 }
 
