@@ -1,4 +1,4 @@
-//! Sizes in bytes and durations as text.
+//! Sizes in bytes, durations and whole numbers as text.
 
 /// A number of bytes as text, with binary prefixes.
 pub fn bytes(n: u64) -> String {
@@ -45,6 +45,27 @@ pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
         Ok(x) if x * factor >= 1.0 && x * factor < 1e18 => Ok((x * factor) as u64),
         _ => Err("must be a size in bytes, such as 4G or 512M".into()),
     }
+}
+
+/// The whole number that is typed, also as 1_000_000, 1e6 or 2.5e5, by its digits: a float would round a long one.
+pub fn whole_number(text: &str) -> Option<usize> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<u32>().ok()?),
+        None => (text, 0),
+    };
+    let (before, after) = mantissa.split_once('.').map_or((mantissa, None), |(before, after)| (before, Some(after)));
+    // Underscores stand between digits.
+    let grouped =
+        |digits: &str| digits.split('_').all(|group| group.chars().all(|c| c.is_ascii_digit()) && !group.is_empty());
+    if !grouped(before) || after.is_some_and(|after| !grouped(after)) {
+        return None;
+    }
+    let digits = |text: &str| text.replace('_', "");
+    let after = digits(after.unwrap_or(""));
+    let after = after.trim_end_matches('0');
+    let zeros = exponent.checked_sub(u32::try_from(after.len()).ok()?)?;
+    let number: usize = (digits(before) + after).parse().ok()?;
+    if number == 0 { Some(0) } else { number.checked_mul(10usize.checked_pow(zeros)?) }
 }
 
 #[cfg(test)]

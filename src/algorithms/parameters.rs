@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+use crate::units;
+
 /// The outcome of parsing what was typed for one option; the error says what it must be.
 pub type Parsed<V> = std::result::Result<V, String>;
 
@@ -58,7 +60,7 @@ impl<V> OrNone<V> {
 /// A whole number of at least `least`, also as 1_000_000 or 1e6.
 pub fn count(least: usize) -> impl Fn(&str) -> Parsed<usize> + Clone + Send + Sync + 'static {
     move |text| {
-        let parsed = whole(text).filter(|&c| c >= least);
+        let parsed = units::whole_number(text).filter(|&c| c >= least);
         parsed.ok_or_else(|| format!("must be a whole number of at least {least}"))
     }
 }
@@ -70,28 +72,7 @@ pub fn seed(text: &str) -> Parsed<u64> {
 
 /// A whole number, also as 1_000_000, 1e6 or 2.5e5.
 pub fn whole_number(text: &str) -> Parsed<usize> {
-    whole(text).ok_or_else(|| "must be a whole number as in 1000000, 1_000_000 or 1e6".into())
-}
-
-/// The whole number that is typed, by its digits: a float would round a long one.
-fn whole(text: &str) -> Option<usize> {
-    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, exponent.parse::<u32>().ok()?),
-        None => (text, 0),
-    };
-    let (before, after) = mantissa.split_once('.').map_or((mantissa, None), |(before, after)| (before, Some(after)));
-    // Underscores stand between digits.
-    let grouped =
-        |digits: &str| digits.split('_').all(|group| group.chars().all(|c| c.is_ascii_digit()) && !group.is_empty());
-    if !grouped(before) || after.is_some_and(|after| !grouped(after)) {
-        return None;
-    }
-    let digits = |text: &str| text.replace('_', "");
-    let after = digits(after.unwrap_or(""));
-    let after = after.trim_end_matches('0');
-    let zeros = exponent.checked_sub(u32::try_from(after.len()).ok()?)?;
-    let number: usize = (digits(before) + after).parse().ok()?;
-    if number == 0 { Some(0) } else { number.checked_mul(10usize.checked_pow(zeros)?) }
+    units::whole_number(text).ok_or_else(|| "must be a whole number as in 1000000, 1_000_000 or 1e6".into())
 }
 
 /// Any number; what it may be depends on other options.

@@ -62,8 +62,9 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals from the first call on. A second SIGINT or SIGTERM ends the process the default way. SIGHUP stays
-    /// ignored under nohup.
+    /// Catches the signals from the first call on. A second SIGINT, as of somebody who presses Ctrl-C again, ends the process
+    /// the default way; batch systems send SIGTERM twice within milliseconds, and SIGKILL when they lose patience. SIGHUP
+    /// stays ignored under nohup.
     ///
     /// # Errors
     /// If the system refuses a handler.
@@ -74,11 +75,9 @@ impl Signals {
         }
         let last = Arc::new(AtomicUsize::new(0));
         let armed = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
-            // Order matters: the first signal finds the flag down and raises it, the second finds it up.
-            signal_hook::flag::register_conditional_default(signal, armed.clone())?;
-            signal_hook::flag::register(signal, armed.clone())?;
-        }
+        // Order matters: the first signal finds the flag down and raises it, the second finds it up.
+        signal_hook::flag::register_conditional_default(SIGINT, armed.clone())?;
+        signal_hook::flag::register(SIGINT, armed)?;
         let hang_up = Some(SIGHUP).filter(|_| !ignores_hang_up());
         for signal in [SIGTERM, SIGINT, SIGUSR1].into_iter().chain(hang_up) {
             signal_hook::flag::register_usize(signal, last.clone(), signal as usize)?;

@@ -1,5 +1,6 @@
 //! `fednmf evaluate`: how stored factors fit a matrix.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -80,6 +81,8 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let own_parts = comm.agree_on_error(own_parts)?;
     let fits = fitting((u.shape(), v.shape()), &args.factors, (m, n), args.transpose);
     let k = comm.agree_on_error(fits)?;
+    let own = [&u, &v].into_iter().find_map(|factor| factor.part_sizes());
+    check_parts(own, &input.parts(), &args.factors).map_err(Error::on_all_ranks)?;
     comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
     let names = metadata::names_of(&spec, false, comm);
     let orders = if comm.is_root() { orders(&stored.names(), &args.factors, &names) } else { Ok([None, None]) };
@@ -158,6 +161,20 @@ fn orders(factors: &Names, path: &Path, matrix: &Names) -> Result<[Option<Vec<us
     ])
 }
 
+/// Refuses `{party}` files whose sizes are not those of the parties of the run, in this order.
+fn check_parts(factors: Option<Vec<usize>>, files: &[Range<usize>], path: &Path) -> Result<()> {
+    let Some(factors) = factors.filter(|factors| factors.len() == files.len()) else { return Ok(()) };
+    match factors.iter().zip(files).position(|(own, file)| *own != file.len()) {
+        Some(party) => Err(Error::input(format!(
+            "{}: party {party} has {} rows of its private factor, and its file {}; give the files in the order of the run",
+            path.display(),
+            factors[party],
+            files[party].len()
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn inverse(order: &[usize]) -> Vec<usize> {
     let mut places = vec![0; order.len()];
     order.iter().enumerate().for_each(|(i, &at)| places[at] = i);
@@ -186,6 +203,11 @@ fn measures(
         let mut sums = [fit.residual2, fit.norm2, fit.count, fit.held2, fit.held];
         comm.sum(FIT, &mut sums);
         let [residual2, norm2, count, held2, held] = sums;
+        if count == 0.0 {
+            return Err(
+                Error::input("--missing: nothing of the matrix is observed; name the marks of the run").on_all_ranks()
+            );
+        }
         let mut measures =
             vec![("rel_error", metrics::relative(residual2, norm2)), ("rmse", (residual2 / count.max(1.0)).sqrt())];
         let mut loss = 0.5 * residual2;
@@ -196,7 +218,7 @@ fn measures(
             measures.push((Measure::Divergence.key(), loss));
         }
         measures.extend(penalties.objective(loss, penalty));
-        if held > 0.0 {
+        if held > 0.0 && provenance.held_out() {
             measures.push((Measure::HeldoutRmse.key(), (held2 / held).sqrt()));
         }
         return Ok(measures);

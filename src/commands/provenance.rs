@@ -162,17 +162,22 @@ impl Provenance {
         Ok(())
     }
 
-    /// Checks that the file of marks is still that of the run, unless the user named it.
+    /// Checks that the file of marks, wherever it is now, is that of the run: what it does not mark was fitted.
     ///
     /// # Errors
     /// If it is not.
     pub fn check_marks(&self, file: &str, checksum: u64) -> Result<()> {
         match &self.marks {
-            Some(marks) if !self.own_missing && *marks != checksum_text(checksum) => Err(Error::input(format!(
-                "{file}: marks other entries than in the run; say which ones are missing with --missing FILE"
+            Some(marks) if *marks != checksum_text(checksum) => Err(Error::input(format!(
+                "{file}: marks other entries than in the run; name the file of the run with --missing FILE"
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// Whether entries were held out of the run, or marked as missing; what is marked for another run was fitted.
+    pub fn held_out(&self) -> bool {
+        self.holdout.is_some() || self.marks.is_some() || !self.own_missing
     }
 
     /// Checks that a matrix is stored as that of the run, by which the entries to hold out were drawn.

@@ -81,7 +81,10 @@ const READ_UNASKED: f64 = 5e7;
 /// The input of a run according to its trace; `typed` takes its place if given.
 fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
     let params = &start["params"];
-    let mut spec = InputSpec::parse(typed.or(params["input"].as_str()).unwrap_or_default())?;
+    let named = typed.or(params["input"].as_str());
+    let named =
+        named.ok_or_else(|| Error::input("report: a trace does not say what its input was; name it with --input"))?;
+    let mut spec = InputSpec::parse(named)?;
     spec.transpose = params["transpose"] == json!(true);
     // A matrix that is named now may be in another format.
     if typed.is_none_or(is_table_name) {

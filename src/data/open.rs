@@ -1,5 +1,6 @@
 //! Opens an input: reads its header, with the same result on all ranks.
 
+use std::ops::Range;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -33,6 +34,17 @@ impl Input {
     /// What is known before the entries are read.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// The rows of each `{party}` file, or its columns where they are side by side; none without such files.
+    pub fn parts(&self) -> Vec<Range<usize>> {
+        match &self.origin {
+            Origin::Files(files) if self.spec.by_party() => {
+                let by_rows = self.spec.stack == Stack::Rows;
+                files.iter().map(|file| if by_rows { file.rows.clone() } else { file.cols.clone() }).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The specification from which it was opened.
@@ -77,12 +89,13 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
         }
         Source::File { path, dataset } => (path, dataset.as_deref()),
     };
-    let files = if spec.by_party() {
+    let (files, warning) = if spec.by_party() {
         party_files(spec, path, dataset, comm)?
     } else {
-        vec![(single_file(spec, path, dataset, comm)?, None)]
+        (vec![(single_file(spec, path, dataset, comm)?, None)], None)
     };
-    let (placed, header) = stack(spec, files)?;
+    let (placed, mut header) = stack(spec, files)?;
+    header.warnings.extend(warning);
     Ok(Input { spec: spec.clone(), header, origin: Origin::Files(placed) })
 }
 
@@ -106,13 +119,13 @@ fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Commu
     Ok(file)
 }
 
-/// The files of all parties, each opened by its owner only.
+/// The files of all parties, each opened by its owner only, and a warning where some of them lack names.
 fn party_files(
     spec: &InputSpec,
     pattern: &str,
     dataset: Option<&str>,
     comm: &Communicator,
-) -> Result<Vec<(MatrixFile, Option<usize>)>> {
+) -> Result<(Vec<(MatrixFile, Option<usize>)>, Option<String>)> {
     let parties = Parties { count: count_of_files(spec, pattern, comm)?, ranks: comm.size() };
     let read_own = || {
         let mut files = Vec::new();
@@ -160,14 +173,18 @@ fn party_files(
     let mut all = comm.all_gather_value(HEADERS, &shown(&own, comm)?);
     all[comm.rank()] = own;
     let mut files = Vec::with_capacity(parties.count);
+    let what = if spec.stack == Stack::Rows { "columns" } else { "rows" };
+    let mut nameless: Option<String> = None;
     let mut named: Option<(String, String)> = None;
     for (rank, (file, digest)) in
         all.into_iter().enumerate().flat_map(|(r, files)| files.into_iter().map(move |f| (r, f)))
     {
+        if digest.is_none() {
+            nameless.get_or_insert_with(|| file.path().to_string());
+        }
         if let Some(digest) = digest {
             let (first, known) = named.get_or_insert_with(|| (file.path().to_string(), digest.clone()));
             if *known != digest {
-                let what = if spec.stack == Stack::Rows { "columns" } else { "rows" };
                 return Err(Error::input(format!(
                     "{first} and {}: their {what} have different names, or another order; every party's file must have the \
                      same {what}",
@@ -177,7 +194,10 @@ fn party_files(
         }
         files.push((file, Some(rank)));
     }
-    Ok(files)
+    let warning = named.zip(nameless).map(|((with, _), without)| {
+        format!("{with} has names of {what}, and {without} has none: the {what} of the parties are matched by position")
+    });
+    Ok((files, warning))
 }
 
 /// What the other ranks learn of the hosted parties' files: to other owners, the last part of the path alone.

@@ -49,6 +49,11 @@ impl<'a> Factor<'a> {
         (self.rows, self.cols)
     }
 
+    /// The number of rows of each party, where they are private.
+    pub fn part_sizes(&self) -> Option<Vec<usize>> {
+        Some(self.parts()?.iter().map(|(_, rows)| rows.len()).collect())
+    }
+
     /// Whether its rows are in files that only their parties may read.
     pub fn is_private(&self) -> bool {
         self.parts.is_some()

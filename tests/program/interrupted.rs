@@ -179,6 +179,11 @@ fn a_signal_writes_a_checkpoint_and_requests_a_requeue() {
             .spawn();
         wait_for(&checkpoint);
         signal(name, &ranks_of(child.id()));
+        if name == "TERM" {
+            // As Slurm sends it at a time limit.
+            std::thread::sleep(Duration::from_millis(10));
+            signal(name, &ranks_of(child.id()));
+        }
         let output = finish(child, Duration::from_secs(30), "a run that got a signal");
         assert_eq!(output.code, Some(75), "{}", output.stderr);
         let end = events(&trace).pop().unwrap();

@@ -279,10 +279,18 @@ fn other_entries_are_not_left_out_in_the_name_of_the_run() {
     assert_eq!(evaluate("x.npy").run().code, Some(0));
     mask(&[(0, 0), (3, 4), (8, 2)]);
     evaluate("x.npy").refused(&["mask.npy", "other entries", "--missing FILE"]);
-    assert_eq!(evaluate("x.npy").arg("--missing").arg(at("mask.npy")).run().code, Some(0));
+    // What it marks now was fitted, whoever names it.
+    evaluate("x.npy").arg("--missing").arg(at("mask.npy")).refused(&["mask.npy", "other entries"]);
     marked(20).refused(&["c.h5", "missing_checksum"]);
     mask(&[(0, 0), (3, 4), (7, 7)]);
     marked(20).ok();
+
+    // Of a run without marks nothing was held out; a matrix of which nothing is left has no error.
+    run("--max-iters 10", "x.npy").ok();
+    let told = evaluate("x.npy").arg("--missing").arg(at("mask.npy")).run();
+    assert!(told.code == Some(0) && !told.stdout.contains("held-out") && told.stdout.contains("RMSE"), "{told:?}");
+    save_npy(&at("all.npy"), &Array2::ones(x.dim()));
+    evaluate("x.npy").arg("--missing").arg(at("all.npy")).refused(&["--missing", "nothing of the matrix is observed"]);
 
     run("--holdout 0.2 --max-iters 10", "x.npy").ok();
     assert_eq!(evaluate("x.npy").run().code, Some(0));

@@ -317,3 +317,51 @@ fn a_party_reads_its_own_part_alone() {
         }
     }
 }
+
+/// Names that one party's file has and another's has not cannot tell that their columns are in another order.
+#[test]
+fn parties_of_which_one_lacks_names_are_warned_of() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let rows = |first: usize| {
+        (first..first + 8).map(|i| format!("{}.5,{}.25,{}.75\n", i, 9 * i % 7, 5 * i % 6)).collect::<String>()
+    };
+    fs::write(at("p0.csv"), format!("a,b,c\n{}", rows(0))).unwrap();
+    fs::write(at("p1.csv"), rows(8)).unwrap();
+    let run = || fednmf(2, "--algo fnmf -k 2 --max-iters 2 --input").arg(at("p{party}.csv")).run();
+    let warned = run();
+    assert!(warned.code == Some(0) && warned.stderr.contains("matched by position"), "{}", warned.stderr);
+    fs::write(at("p1.csv"), format!("a,b,c\n{}", rows(8))).unwrap();
+    let quiet = run();
+    assert!(quiet.code == Some(0) && !quiet.stderr.contains("matched by position"), "{}", quiet.stderr);
+}
+
+/// An entry that is refused is in an error that all parties see.
+#[test]
+fn errors_about_a_partys_entries_do_not_show_them() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("p0.csv"), "0,1,1\n1,0,1\n1,1,0\n1,1,1\n").unwrap();
+    fs::write(at("p1.csv"), "0,1,1\n1,0,1\n1,1,7.25\n1,1,1\n").unwrap();
+    for method in ["felb", "felb-mu", "elbmf", "zhang", "asso", "grecond", "mebf"] {
+        let line = format!("--algo {method} -k 2 --max-iters 2 --header no --input");
+        let refused = fednmf(2, &line).arg(at("p{party}.csv")).run();
+        assert!(refused.code == Some(2) && refused.stderr.contains("row 3 and column 3"), "{refused:?}");
+        assert!(!refused.stderr.contains("7.25"), "{refused:?}");
+    }
+}
+
+/// The rows of a party meet those of its private factor.
+#[test]
+fn files_of_parties_in_another_order_are_refused() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (name, rows) in [("p0.npy", 0..20), ("p1.npy", 20..50), ("q0.npy", 20..50), ("q1.npy", 0..20)] {
+        npy(dir.path(), name, rows);
+    }
+    let run = fednmf(2, "--algo fnmf -k 2 --max-iters 2 --input").arg(at("p{party}.npy"));
+    run.arg("--output").arg(at("o.h5")).ok();
+    let evaluate = |input: &str| fednmf(0, "evaluate").arg(at("o.h5")).arg("--input").arg(at(input));
+    assert_eq!(evaluate("p{party}.npy").run().code, Some(0));
+    evaluate("q{party}.npy").refused(&["party 0 has 20 rows", "its file 30", "order"]);
+}

@@ -365,6 +365,31 @@ fn runs_are_written_as_spectra_for_cnmf() {
         let character = |x: &[u8]| char::from_u32(u32::from_le_bytes(x.try_into().unwrap())).unwrap();
         assert_eq!(genes.chunks_exact(4).map(character).collect::<String>(), "A\0\0B\0\0CäxD\0\0");
     }
+    // Fewer runs would leave some of the earlier ones, which cNMF would combine with them.
+    sweep(1, 1).refused(&["iter_1", "--runs"]);
+    // Other genes than those that were prepared, and cells in their place.
+    let prepared = |genes: &[&str]| {
+        let path = at("pbmc/cnmf_tmp/pbmc.norm_counts.h5ad");
+        let file = hdf5::File::create(path).unwrap();
+        let text = |s: &str| s.parse::<hdf5::types::VarLenUnicode>().unwrap();
+        let attribute = |of: &hdf5::Location, name: &str, value: &str| {
+            of.new_attr::<hdf5::types::VarLenUnicode>().create(name).unwrap().write_scalar(&text(value)).unwrap();
+        };
+        attribute(&file, "encoding-type", "anndata");
+        for (frame, names) in [("obs", &["c0"][..]), ("var", genes)] {
+            let group = file.create_group(frame).unwrap();
+            attribute(&group, "_index", "_index");
+            let names: Vec<hdf5::types::VarLenUnicode> = names.iter().map(|name| text(name)).collect();
+            group.new_dataset_builder().with_data(&names).create("_index").unwrap();
+        }
+    };
+    prepared(&["A", "B", "Cäx", "D"]);
+    assert_eq!(sweep(1, 2).run().code, Some(0));
+    prepared(&["A", "Cäx", "B", "D"]);
+    sweep(1, 2).refused(&["norm_counts.h5ad", "the gene Cäx where the matrix has B"]);
+    prepared(&["A", "B", "D"]);
+    sweep(1, 2).refused(&["norm_counts.h5ad", "3 genes"]);
+    std::fs::remove_file(at("pbmc/cnmf_tmp/pbmc.norm_counts.h5ad")).unwrap();
     // What cNMF itself wrote stays.
     let theirs = at("pbmc/cnmf_tmp/pbmc.spectra.k_2.iter_1.df.npz");
     std::fs::write(&theirs, "theirs").unwrap();

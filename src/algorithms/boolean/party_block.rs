@@ -22,9 +22,9 @@ impl<T: Real> Ones<T> {
         let by_row = match block {
             Block::Dense(x) => {
                 let (mut starts, mut columns) = (vec![0], Vec::new());
-                for row in x.rows() {
+                for (i, row) in x.rows().into_iter().enumerate() {
                     for (j, &x) in row.iter().enumerate().filter(|(_, x)| **x != T::zero()) {
-                        boolean(x)?;
+                        boolean(x, (i, j))?;
                         columns.push(j as i32);
                     }
                     starts.push(columns.len());
@@ -33,7 +33,7 @@ impl<T: Real> Ones<T> {
                 CsMatI::new(x.dim(), starts, columns, ones)
             }
             Block::Sparse(x) => {
-                x.matrix().data().iter().try_for_each(|&x| boolean(x))?;
+                x.matrix().iter().try_for_each(|(&x, (i, j))| boolean(x, (i as usize, j as usize)))?;
                 // Zeros that are stored would count as ones.
                 if x.matrix().data().contains(&T::zero()) {
                     return Ones::new(Block::Bits(to_bits(&x)));
@@ -93,12 +93,15 @@ fn to_bits<T: Real>(x: &Csr<T>) -> Bits {
     bits
 }
 
-fn boolean<T: Real>(x: T) -> Result<()> {
+/// The error is shown to all parties, so it says where the entry is and not what it is.
+fn boolean<T: Real>(x: T, (i, j): (usize, usize)) -> Result<()> {
     if x == T::one() || x == T::zero() {
         return Ok(());
     }
     Err(Error::input(format!(
-        "the data has an entry {x}, and Boolean factorisation is of 0 and 1; --binarize T makes entries of at least T ones \
-         and all others zeros"
+        "the entry in row {} and column {} of a party's data is neither 0 nor 1; --binarize T makes entries of at least T \
+         ones and all others zeros",
+        i + 1,
+        j + 1
     )))
 }

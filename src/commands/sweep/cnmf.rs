@@ -1,12 +1,14 @@
 //! The runs of a sweep as those of cNMF's step `factorize` (Kotliar et al., eLife 2019), whose next steps go on from them:
 //! `cnmf_tmp/NAME.spectra.k_K.iter_I.df.npz` has the components of a run, k × n, as a pandas table.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ndarray::Array2;
 use serde_json::Map;
 
 use super::runs::Task;
+use crate::data::{InputSpec, names};
 use crate::error::{Error, Result};
 use crate::output::npz::{Archive, Matrices};
 use crate::unfinished::Access;
@@ -33,11 +35,27 @@ impl CnmfDirectory {
         Ok(CnmfDirectory { folder, name: name.to_string_lossy().into_owned() })
     }
 
-    /// Checks that writing these runs replaces no file that a sweep did not write.
+    /// Checks that writing these runs replaces no file that a sweep did not write, and leaves none of another sweep beside
+    /// them, which cNMF would combine with them.
     ///
     /// # Errors
     /// Naming the first such file.
     pub fn check(&self, tasks: &[Task]) -> Result<()> {
+        let ks: BTreeSet<usize> = tasks.iter().map(|task| task.k).collect();
+        let mine: BTreeSet<PathBuf> = tasks.iter().map(|&task| self.file(task)).collect();
+        let of_these_k = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            ks.iter().any(|k| name.starts_with(&format!("{}.spectra.k_{k}.iter_", self.name)))
+        };
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let other = entries.map(|entry| entry.path()).find(|path| of_these_k(path) && !mine.contains(path));
+        if let Some(file) = other {
+            return Err(Error::input(format!(
+                "--cnmf: {} is of more runs than --runs, and `cnmf combine` would take it for one of them; remove it, or give \
+                 --runs as prepared",
+                file.display()
+            )));
+        }
         let foreign =
             |file: &PathBuf| file.exists() && !Matrices::open(file).is_ok_and(|(archive, _)| archive.is_own());
         match tasks.iter().map(|&task| self.file(task)).find(foreign) {
@@ -47,6 +65,22 @@ impl CnmfDirectory {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// Checks that a matrix has the genes that were prepared: `genes` are its n columns.
+    ///
+    /// # Errors
+    /// If they are others, or in another order.
+    pub fn check_genes(&self, n: usize, genes: Option<&[String]>) -> Result<()> {
+        let counts = self.folder.join(format!("{}.norm_counts.h5ad", self.name));
+        let spec = InputSpec::parse(&counts.to_string_lossy())?;
+        let Some(prepared) = names::of_path(&counts.to_string_lossy(), &spec).columns else { return Ok(()) };
+        let why = match genes.and_then(|genes| genes.iter().zip(&prepared).find(|(own, theirs)| own != theirs)) {
+            _ if prepared.len() != n => format!("{} genes, and the matrix has {n} columns", prepared.len()),
+            Some((own, theirs)) => format!("the gene {theirs} where the matrix has {own}"),
+            None => return Ok(()),
+        };
+        Err(Error::input(format!("--cnmf: {} has {why}; give it as --input, without --transpose", counts.display())))
     }
 
     fn file(&self, Task { k, run }: Task) -> PathBuf {

@@ -69,6 +69,19 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let loaded = load(&mut sweep, &group, &mut progress);
     let (loaded, layout) = comm.agree_on_error(loaded)?;
     sweep.names = metadata::names_of(&sweep.input, false, &group);
+    if let Some(cnmf) = &cnmf {
+        let checked = match comm.is_root() {
+            true => cnmf.check_genes(loaded.header.cols, sweep.names.columns.as_deref()),
+            false => Ok(()),
+        };
+        comm.agree_on_error(checked)?;
+        if sweep.left_out.holdout > 0.0 {
+            progress.note(&format!(
+                "--cnmf: each run leaves out the share {} of the entries, where cNMF leaves out none; --holdout 0 does so too",
+                sweep.left_out.holdout
+            ));
+        }
+    }
     let sweep = sweep;
     let checksum = loaded.statistics.checksum;
 

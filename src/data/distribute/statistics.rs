@@ -95,7 +95,10 @@ fn magnitude([most, least]: [f64; 2], what: impl Fn(f64) -> String) -> Result<f6
     if (largest * largest * 4.0).is_finite() {
         return Ok(largest);
     }
-    Err(Error::input(format!("{}: its square cannot be computed; divide the data first (--scale max)", what(largest))))
+    Err(Error::input(format!(
+        "{} is too large: its square cannot be computed; divide the data first (--scale max)",
+        what(largest)
+    )))
 }
 
 /// The hash of an entry mixes the sum of its row, column and bits with these odd weights: a single mixing, because every

@@ -95,6 +95,7 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     match options.header {
         Presence::Yes => return Found::Yes,
         Presence::No => return Found::No,
+        Presence::Auto if is_a_row(first, below) => return Found::No,
         Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
         Presence::Auto if names_an_index(first[0]) => return Found::Yes,
         // R leaves out the name of the index column.
@@ -133,10 +134,27 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     if few && !next_counts_on && !binary { Found::Doubtful("count") } else { Found::Unsure }
 }
 
-/// Whether the first column holds names. NAN and INF are also names of genes, and tell nothing.
+/// Whether the first line is one of numbers like those below, and what is no number among them an entry that cannot be
+/// read: `<0.1`, `ND`, `1,234`. Headers have no decimals, or rise.
+fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
+    let numbers: Vec<&[u8]> = first.iter().copied().filter(|field| number(field).is_some()).collect();
+    let decimals = numbers.iter().any(|field| integer(field).is_none());
+    let alike = |row: &Vec<&[u8]>| row.len() == first.len() && row.iter().all(|field| !is_name(field));
+    2 * numbers.len() > first.len()
+        && decimals
+        && !rises(numbers.iter().copied())
+        && below.len() >= FEWEST
+        && below.iter().all(alike)
+}
+
+/// Whether the first column holds names: the first field that tells is one, and is not the only one among numbers. NAN and
+/// INF are also names of genes, and tell nothing.
 fn has_names(rows: &[Vec<&[u8]>]) -> bool {
-    let mut column = rows.iter().map(|row| row.first().copied().unwrap_or_default());
-    column.find(|field| !is_missing(field) && !number(field).is_some_and(f64::is_infinite)).is_some_and(is_name)
+    let telling = |field: &&[u8]| !is_missing(field) && !number(field).is_some_and(f64::is_infinite);
+    let column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(telling);
+    let names: Vec<bool> = column.map(is_name).collect();
+    let alone = names.len() > FEWEST && names.iter().filter(|is_name| **is_name).count() == 1;
+    names.first() == Some(&true) && !alone
 }
 
 /// Whether the first column holds numbers.
@@ -243,6 +261,20 @@ mod tests {
     fn found(text: &str, options: TableOptions) -> (bool, bool, usize) {
         let Labels { header, index_col } = judged(text, options).labels;
         (header, index_col, lines_of(text)[usize::from(header)].len() - usize::from(index_col))
+    }
+
+    /// Taken as a name or a title it would remove the numbers around it; as an entry it is refused.
+    #[test]
+    fn one_entry_that_is_no_number_removes_neither_a_column_nor_a_row() {
+        let rows: String = (0..9).map(|i| format!("{}.5,{}.25,{}.75\n", 9 - i, (7 * i) % 5, (3 * i) % 4)).collect();
+        for entry in ["<0.1", "ND", "?", "12%", "TRUE"] {
+            assert_eq!(found(&format!("a,b,c\n{entry},3.5,1.5\n{rows}"), AUTO), (true, false, 3), "{entry}");
+            assert_eq!(found(&format!("{entry},3.5,1.5\n{rows}"), AUTO), (false, false, 3), "{entry}");
+            assert_eq!(found(&format!("4.5,{entry},1.5\n{rows}"), AUTO), (false, false, 3), "{entry}");
+        }
+        // Titles that are numbers rise, or have no decimals; names are more than one.
+        assert_eq!(found(&format!("sample,100.5,200.5\n{rows}"), AUTO), (true, false, 3));
+        assert_eq!(found("x,1.5,0.5\ny,2.5,1.5\nz,3.5,0.5\n7,1.5,0.5\n", AUTO), (false, true, 2));
     }
 
     #[test]

@@ -61,9 +61,9 @@ impl EntryPolicy {
 
     fn reason<T: Real>(x: f64) -> String {
         if x.is_nan() {
-            "is not a number (NaN); if NaN marks missing values, a run with hals or mu leaves them out with --missing \
-             nan"
-            .to_string()
+            "is not a number (NaN); if NaN marks missing values, --missing nan leaves them out (hals, mu, kl-mu, dsanls, fnmf \
+             and others)"
+                .to_string()
         } else if x.is_infinite() {
             format!("is infinite, or too large for --precision {}", T::NAME)
         } else if !T::from_f64(x).is_finite() {

@@ -1,6 +1,7 @@
 //! The specification of a synthetic matrix: `KIND,key=value,…`.
 
 use crate::error::{Error, Result};
+use crate::units::whole_number;
 
 /// The kind of matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,8 +148,8 @@ impl Synthetic {
                 return Err(wrong("is given twice; leave one out".into()));
             }
             given.push(key);
-            let count = || match value.parse::<usize>() {
-                Ok(count) if count > 0 && count <= i32::MAX as usize => Ok(count),
+            let count = || match whole_number(value) {
+                Some(count) if count > 0 && count <= i32::MAX as usize => Ok(count),
                 _ => Err(wrong("must be a whole number from 1 to 2147483647".into())),
             };
             let share = |most: f64, least_open: bool| match value.parse::<f64>() {

@@ -85,7 +85,8 @@ impl Stage {
     pub fn wait_for(&mut self, mut f: impl FnMut(&mut Stage) -> bool) {
         let start = Instant::now();
         while !f(self) {
-            assert!(start.elapsed() < Duration::from_secs(60), "hub: {}", self.hub_says());
+            let sites = || NAMES.map(|site| self.says(site));
+            assert!(start.elapsed() < Duration::from_secs(60), "hub: {}\nsites: {:?}", self.hub_says(), sites());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
