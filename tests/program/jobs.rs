@@ -269,6 +269,7 @@ fn only_an_early_stop_requeues() {
         ("1", "0", 1, false),
         ("2", "0", 2, false),
         ("75", "0", 0, true),
+        ("138", "0", 0, true),
         ("75", "100", 75, false),
     ] {
         let cluster = Cluster::new();
