@@ -5,18 +5,23 @@
 //! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]; the other factor is gathered whole
 //! for each half, (m + n) k words. Where most entries count, the update is that of the exact methods less what the missing
 //! ones add to it: work ∝ (nonzeros + missing) k. Where few do, they are gone through: work ∝ observed k.
+//!
+//! Methods that step on a Gram matrix of all rows take completed data instead (`completed`, and `sampled` where a sketch
+//! picks rows or columns).
 
 mod completed;
 mod divergence;
 mod lists;
 mod observed;
+mod sampled;
+mod separated;
 mod step;
 
 use ndarray::Array2;
 
 use self::divergence::{DivergenceStep, Rows, divergence};
-use self::lists::{Lists, each, held_out, kept};
-use self::step::{Listed, Row, Workspace};
+use self::lists::Lists;
+use self::step::{Row, Workspace};
 use super::init;
 use super::regularization::{Penalties, RegularizationArgs};
 use crate::algorithms::description::MessageSpec;
@@ -29,12 +34,16 @@ use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, PerThread, Real, gram, over_rows};
 use crate::metrics;
 use crate::nls::Penalty;
+use crate::privacy::Private;
+use crate::sketch::SketchKind;
 use crate::state::{Owner, Piece, SavedState};
 
 pub use completed::{Gaps, Side};
 pub use lists::{Counted, Holdout};
 pub use observed::{Fit, Observed, held_places};
-pub use step::UpdateKind;
+pub use sampled::SampledGaps;
+pub use separated::{Separated, Tally};
+pub use step::{Listed, UpdateKind};
 
 const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
 
@@ -49,9 +58,8 @@ pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct MissingArgs {
     /// Missing entries: none, nan (NaN), zero-unobserved (zeros, also those that the file stores: only nonzeros
-    /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. The
-    /// update then goes through rows one by one: work in proportion to the nonzeros and the missing entries, or to the
-    /// observed ones with zero-unobserved
+    /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. Work is
+    /// in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
     #[arg(long, value_name = "WHICH", default_value = "none", value_parser = parameters::missing)]
     pub missing: Missing,
     /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
@@ -72,7 +80,7 @@ impl MissingArgs {
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct PartyMissingArgs {
     /// Missing entries: nan (NaN), or zero-unobserved (zeros, also those that a file stores: only nonzeros count). Each party
-    /// completes its own rows by its factors before each step, and releases what it would release of complete data
+    /// completes its own data by its factors before each step, and releases what it would release of complete data
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = PartyMissing::None)]
     pub missing: PartyMissing,
 }
@@ -86,6 +94,33 @@ pub enum PartyMissing {
     Nan,
     /// Zeros, stored or not: only nonzeros count
     ZeroUnobserved,
+}
+
+impl PartyMissing {
+    /// A party's block with zeros where an entry is missing, and where that is, for factors with k columns; `None` if all
+    /// entries count.
+    pub fn separate<T: Real>(self, block: Block<T>, k: usize) -> (Block<T>, Option<Private<Gaps<T>>>) {
+        if self == PartyMissing::None {
+            return (block, None);
+        }
+        let (block, gaps) = Gaps::take(block, self == PartyMissing::ZeroUnobserved, k);
+        (block, Some(Private::new(gaps)))
+    }
+}
+
+/// Refuses sketches that mix entries; `instead` are those that do not.
+///
+/// # Errors
+/// Naming the sketch.
+pub fn check_sketch(kind: SketchKind, instead: &str) -> Result<()> {
+    if kind.picks() {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "--sketch {}: it mixes missing entries with observed ones, and nothing takes them apart again; with missing entries \
+         use --sketch {instead}",
+        kind.name()
+    )))
 }
 
 /// One factor on one rank, with the data that its update needs.
@@ -114,37 +149,12 @@ struct Masked<T: Real> {
     space: PerThread<Workspace<T>>,
     /// For the updates of the divergence.
     step: DivergenceStep,
-    /// Own row, column and entry of what is held out.
-    held: Vec<(u32, u32, T)>,
-    count: Count,
+    tally: Tally<T>,
     /// Number of rows, and of columns, without an observed entry.
     unobserved: [f64; 2],
     /// Whether the start was read from a file.
     given: bool,
     iteration: usize,
-}
-
-impl<T: Real> MissingSide<T> {
-    /// Zeros the rows of which nothing is observed: nothing would ever change their start. Returns their number.
-    fn clear_unobserved(&mut self, listed: Listed, total: usize) -> usize {
-        let nothing = if listed == Listed::Present { 0 } else { total };
-        let mut cleared = 0;
-        for (number, mut row) in self.own.rows_mut().into_iter().enumerate() {
-            if self.lists.row(number).0.len() == nothing {
-                row.fill(T::zero());
-                cleared += 1;
-            }
-        }
-        cleared
-    }
-}
-
-/// Statistics of the observed entries of the whole matrix.
-#[derive(Debug, Clone, Copy)]
-struct Count {
-    norm2: f64,
-    observed: f64,
-    held: f64,
 }
 
 /// Puts the method together.
@@ -157,73 +167,12 @@ pub fn build<T: Real>(
     regularization: &RegularizationArgs,
     kind: UpdateKind,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, initial, missing, .. } = problem;
+    let Problem { mut data, k, seed, kernel, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
-    let mut blocks = data.blocks.into_iter();
-    let [rows, cols] =
-        std::array::from_fn(|_| blocks.next().expect("the plan gives a row block and a column block").transposed());
-    let places = missing.unwrap_or_default();
     let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
-    let sparse = matches!(rows, Block::Sparse(_));
-    let only_stored = args.missing == Missing::ZeroUnobserved;
-    let counted = Counted { shape: (m, n), nonzeros: data.statistics.nonzeros, sparse, only_stored };
-    let holdout = Holdout::new(seed, args.holdout, counted);
-    let drawn = holdout.is_drawn();
-    let hashed = !drawn && holdout.any();
-    let side = |block: Block<T>, first: usize, mut gone: Vec<(u32, u32)>, by_rows: bool| {
-        let place = |a: usize, b: u32| if by_rows { (first + a, b as usize) } else { (b as usize, first + a) };
-        let own = block.shape().0;
-        for a in 0..own {
-            each(&block, a, |b, x| {
-                let (i, j) = place(a, b);
-                let counts = !only_stored || x != T::zero();
-                if x.is_nan() || !counts || (hashed && holdout.takes(i, j)) {
-                    gone.push((a as u32, b));
-                }
-            });
-        }
-        match (drawn, by_rows) {
-            (true, true) => (0..own).for_each(|a| holdout.columns(first + a, n, |j| gone.push((a as u32, j as u32)))),
-            (true, false) => (0..m).for_each(|i| {
-                holdout.columns(i, n, |j| {
-                    if (first..first + own).contains(&j) {
-                        gone.push(((j - first) as u32, i as u32));
-                    }
-                });
-            }),
-            _ => {}
-        }
-        let absent = Lists::<T>::of_places(own, gone);
-        (block, absent)
-    };
-    let local = |(i, j): (usize, usize), first: usize| ((i - first) as u32, j as u32);
-    let gone = places.rows.iter().map(|&place| local(place, of_rows.start)).collect();
-    let (rows, absent_in_rows) = side(rows, of_rows.start, gone, true);
-    let gone = places.cols.iter().map(|&(i, j)| local((j, i), of_cols.start)).collect();
-    let (cols, absent_in_cols) = side(cols, of_cols.start, gone, false);
-
-    let held = held_out(&rows, &absent_in_rows, only_stored);
-    let mut total = [absent_in_rows.len() as f64, held.len() as f64];
-    comm.sum(STATISTICS, &mut total);
-    // A list of what is observed costs about twice as much for an entry as one of what is missing, and saves the product.
-    let few = !sparse && total[0] > 2.0 / 3.0 * (m as f64 * n as f64);
-    let listed = if only_stored || few { Listed::Present } else { Listed::Absent };
-    let finish = |block: Block<T>, absent: Lists<T>| {
-        let lists = if listed == Listed::Present { Lists::of_block(&block, &absent) } else { absent };
-        let gone = |a: usize, b: u32| lists.row(a).0.binary_search(&b).is_ok() != (listed == Listed::Present);
-        (kept(block, |a, b, _| !gone(a, b)), lists)
-    };
-    let (rows, of_u) = finish(rows, absent_in_rows);
-    let (cols, of_v) = finish(cols, absent_in_cols);
-
-    let mut sums = [0.0, rows.norm2(), if listed == Listed::Present { of_u.len() as f64 } else { 0.0 }];
-    (0..rows.shape().0).for_each(|a| each(&rows, a, |_, x| sums[0] += x.as_f64()));
-    comm.sum(STATISTICS, &mut sums);
-    let observed = if listed == Listed::Present { sums[2] } else { m as f64 * n as f64 - total[0] };
-    let count = Count { norm2: sums[1], observed, held: total[1] };
-    if count.norm2 <= 0.0 || observed <= 0.0 {
-        return Err(Error::input("no observed entry is above zero: there is nothing to factorise").on_all_ranks());
-    }
+    let separated = Separated::take(&mut data, missing, args, seed, &comm)?;
+    let scale = separated.scale((m, n), k);
+    let Separated { listed, rows: (rows, of_u), cols: (cols, of_v), tally } = separated;
 
     let products = listed == Listed::Absent && !kind.is_divergence();
     let longest = of_u.longest().max(of_v.longest());
@@ -252,12 +201,12 @@ pub fn build<T: Real>(
             comm.agree_on_error(read)?;
         }
         None => {
-            let scale = init::scale(sums[0] / observed * m as f64 * n as f64, (m, n), k);
             init::u(seed, &of_rows, scale, u.own.view_mut());
             init::v(seed, &of_cols, scale, v.own.view_mut());
         }
     }
-    let mut unobserved = [u.clear_unobserved(listed, n) as f64, v.clear_unobserved(listed, m) as f64];
+    let mut unobserved =
+        [u.lists.clear_unobserved(listed, n, &mut u.own), v.lists.clear_unobserved(listed, m, &mut v.own)];
     comm.sum(STATISTICS, &mut unobserved);
     let operand = if products { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
     let space = PerThread::new(Workspace::new(if kind.is_divergence() { 0 } else { longest }, k));
@@ -273,8 +222,7 @@ pub fn build<T: Real>(
         operand,
         space,
         step: DivergenceStep::new(kind, k),
-        held,
-        count,
+        tally,
         unobserved,
         iteration: 0,
     }))
@@ -361,40 +309,22 @@ impl<T: Real> Algorithm<T> for Masked<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let Masked { comm, kind, penalties, listed, u, v, gram, held, count, .. } = self;
+        let Masked { comm, kind, penalties, listed, u, v, tally, .. } = self;
         whole(comm, v, GATHER_V);
-        let fit = |a: u32, b: u32| -> f64 {
-            u.own.row(a as usize).iter().zip(v.whole.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
-        };
-        let rows = u.own.rows().into_iter().enumerate().map(|(number, x)| {
-            Row { listed: *listed, lists: &u.lists, number, y: &v.whole, gram, rhs: x, penalty: Penalty::NONE }
-                .squared(&x)
-        });
-        let listed_part: f64 = rows.sum();
-        let squared = match listed {
-            Listed::Present => listed_part,
-            // Where an entry is missing the block has a zero, and what the factors say there is no error.
-            Listed::Absent => (u.block.residual2(&u.own.view(), &v.whole.view()) - listed_part).max(0.0),
-        };
-        let mut sum = [squared];
-        comm.sum(metrics::RESIDUAL, &mut sum);
-        let mut found =
-            vec![("rel_error", metrics::relative(sum[0], count.norm2)), ("rmse", (sum[0] / count.observed).sqrt())];
-        let mut loss = 0.5 * sum[0];
+        let (own, whole_v) = (u.own.view(), v.whole.view());
+        let squared = u.lists.residual2(*listed, &u.block, &own, &whole_v);
+        let (squared, mut found) = tally.errors(comm, squared);
+        let mut loss = 0.5 * squared;
         if kind.is_divergence() {
             let data = Rows { block: &u.block, lists: &u.lists, listed: *listed };
-            let mut sum = [divergence(data, &u.own.view(), &v.whole.view())];
+            let mut sum = [divergence(data, &own, &whole_v)];
             comm.sum(metrics::DIVERGENCE, &mut sum);
             loss = sum[0];
             found.push((metrics::Measure::Divergence.key(), loss));
         }
-        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
+        let penalty = penalties.sum(comm, &own, &v.own.view());
         found.extend(penalties.objective(loss, penalty));
-        if count.held > 0.0 {
-            let mut off: [f64; 1] = [held.iter().map(|&(a, b, x)| (x.as_f64() - fit(a, b)).powi(2)).sum()];
-            comm.sum(HELD, &mut off);
-            found.push(("heldout_rmse", (off[0] / count.held).sqrt()));
-        }
+        found.extend(tally.heldout(comm, &own, &whole_v));
         Ok(found)
     }
 
@@ -414,15 +344,8 @@ impl<T: Real> Algorithm<T> for Masked<T> {
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        let listed = if self.listed == Listed::Present { "observed" } else { "missing" };
-        let mut all = vec![
-            ("listed", listed.into()),
-            ("observed_entries", self.count.observed.into()),
-            ("heldout_entries", self.count.held.into()),
-            ("inner_sweeps", self.kind.passes().into()),
-            (UNOBSERVED_ROWS, self.unobserved[0].into()),
-            (UNOBSERVED_COLUMNS, self.unobserved[1].into()),
-        ];
+        let mut all = self.tally.decisions(self.listed, self.unobserved);
+        all.push(("inner_sweeps", self.kind.passes().into()));
         all.extend((!self.given).then_some(("init", "random".into())));
         all
     }

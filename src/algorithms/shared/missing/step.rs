@@ -166,18 +166,6 @@ impl<T: Real> Row<'_, T> {
             }
         }
     }
-
-    /// Σ over the listed entries of (value − x·y)², with values of zero where only places are listed.
-    pub fn squared(&self, x: &ArrayView1<'_, T>) -> f64 {
-        let (index, values) = self.lists.row(self.number);
-        let one = |(t, &b): (usize, &u32)| {
-            let y = self.y.row(b as usize);
-            let fit: f64 = x.iter().zip(y).map(|(x, y)| x.as_f64() * y.as_f64()).sum();
-            let off = values.get(t).map_or(0.0, |m| m.as_f64()) - fit;
-            off * off
-        };
-        index.iter().enumerate().map(one).sum()
-    }
 }
 
 #[cfg(test)]
