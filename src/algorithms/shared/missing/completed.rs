@@ -9,9 +9,8 @@
 
 use ndarray::{Array2, ArrayView2, s};
 
-use super::lists::{Lists, each, kept};
+use super::lists::{Listed, Lists, each, kept};
 use super::sampled::{self, copy};
-use super::step::Listed;
 use crate::linalg::{Block, Real, gram, over_rows};
 use crate::nls::{Penalty, Pivoting};
 

@@ -2,9 +2,17 @@
 
 use ndarray::{Array2, ArrayView2};
 
-use super::step::Listed;
 use crate::linalg::{Block, Csr, Real};
 use crate::random::{Purpose, Stream, mix};
+
+/// What the list of a row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// The observed entries.
+    Present,
+    /// The missing ones.
+    Absent,
+}
 
 /// Columns of each row, and the entries there where they are wanted.
 pub struct Lists<T> {

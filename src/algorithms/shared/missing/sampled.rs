@@ -6,8 +6,7 @@
 
 use ndarray::{Array2, ArrayView2};
 
-use super::lists::Lists;
-use super::step::Listed;
+use super::lists::{Listed, Lists};
 use crate::linalg::{Block, Real, over_rows};
 
 /// The missing entries of a block (N × the rows of X) by the rows that a sketch picks.

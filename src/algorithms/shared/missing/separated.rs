@@ -2,8 +2,7 @@
 
 use ndarray::ArrayView2;
 
-use super::lists::{Counted, Holdout, Lists, each, held_out, kept};
-use super::step::Listed;
+use super::lists::{Counted, Holdout, Listed, Lists, each, held_out, kept};
 use super::{HELD, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::Measures;
 use crate::algorithms::algorithm::Places;

@@ -7,7 +7,7 @@
 
 use ndarray::{Array2, ArrayView1, ArrayViewMut1};
 
-use crate::algorithms::shared::missing::lists::Lists;
+use crate::algorithms::shared::missing::lists::{Listed, Lists};
 use crate::linalg::Real;
 use crate::nls::Penalty;
 
@@ -37,15 +37,6 @@ impl UpdateKind {
             UpdateKind::Mu | UpdateKind::KlMu => 1,
         }
     }
-}
-
-/// What the list of a row has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listed {
-    /// The observed entries.
-    Present,
-    /// The missing ones.
-    Absent,
 }
 
 /// A difference of two sums is rounding alone up to so many units in their last place.
