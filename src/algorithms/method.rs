@@ -97,6 +97,12 @@ pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send
         Ok(())
     }
 
+    /// Why the method does not take an option of other methods (`name` without dashes), where there is more to say than that
+    /// it does not.
+    fn why_not(_name: &str) -> Option<&'static str> {
+        None
+    }
+
     /// The shared groups among the parameters. An option of a group that is missing here has no effect, which a test of
     /// the registry refuses.
     fn groups(&self) -> Groups<'_> {
@@ -243,6 +249,9 @@ pub trait Entry: Sync {
     /// The method with all its defaults.
     fn defaults(&self) -> Arc<dyn ConfiguredMethod>;
 
+    /// See [`Method::why_not`].
+    fn why_not(&self, name: &str) -> Option<&'static str>;
+
     /// Whether the method takes `--name`.
     fn takes(&self, name: &str) -> bool {
         self.options().iter().any(|arg| arg.get_long() == Some(name))
@@ -252,6 +261,10 @@ pub trait Entry: Sync {
 impl<M: Method> Entry for PhantomData<M> {
     fn description(&self) -> &'static Description {
         M::DESCRIPTION
+    }
+
+    fn why_not(&self, name: &str) -> Option<&'static str> {
+        M::why_not(name)
     }
 
     fn options(&self) -> Vec<clap::Arg> {

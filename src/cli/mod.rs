@@ -194,8 +194,9 @@ fn explain(e: &clap::Error, entry: &dyn Entry, subcommand: Option<String>) -> Er
 fn foreign_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
     let method = entry.description();
     let takers: Vec<&str> = option.takers().collect();
-    let why = match method.dp {
-        DifferentialPrivacy::Refused(why) if takers.iter().all(|name| takes_dp(name)) => format!(": {why}"),
+    let why = match (entry.why_not(&option.name), method.dp) {
+        (Some(why), _) => format!(": {why}"),
+        (None, DifferentialPrivacy::Refused(why)) if takers.iter().all(|name| takes_dp(name)) => format!(": {why}"),
         _ => String::new(),
     };
     if method.name == registry::AUTO.description().name {

@@ -42,6 +42,11 @@ impl SketchKind {
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
     }
+
+    /// Whether it picks rows and mixes none ([`Sketch::picked`]).
+    pub fn picks(self) -> bool {
+        self == SketchKind::Subsample
+    }
 }
 
 /// A sketch of N rows to d columns, for factors with k columns in `order`.

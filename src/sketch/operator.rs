@@ -14,6 +14,12 @@ pub trait Sketch<T: Real> {
     /// Draws S from a public stream.
     fn draw(&mut self, stream: &Stream);
 
+    /// The rows of the last draw, ascending, where S picks rows and mixes none: column j of S then has a single entry, in
+    /// the row that is number j here.
+    fn picked(&self) -> Option<&[usize]> {
+        None
+    }
+
     /// out (d × k) = S[rows, :]ᵀ F for the rows `first_row ..` of S that correspond to the rows F of the factor.
     fn sketch_rows(&mut self, first_row: usize, f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>);
 

@@ -70,6 +70,10 @@ impl<T: Real> Sketch<T> for SubsampleSketch<T> {
         self.sampler.draw(&mut stream.at(0));
     }
 
+    fn picked(&self) -> Option<&[usize]> {
+        Some(self.sampler.sample())
+    }
+
     fn sketch_rows(&mut self, first_row: usize, f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         out.fill(T::zero());
         let sample = self.sampler.sample();

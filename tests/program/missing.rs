@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use crate::common::{distance, factor, fednmf, matrix, number, save_npy};
+use fednmf::linalg::Order;
 use fednmf::random::{Purpose, Stream, uniform_factor};
+use fednmf::sketch::{self, SketchKind};
 use ndarray::Array2;
 use tempfile::tempdir;
 
@@ -492,4 +494,293 @@ fn threads_change_no_bit_of_an_update_with_missing_entries() {
             assert_eq!(run(1), run(3), "{algo}, {share} missing");
         }
     }
+}
+
+/// A sweep of proximal coordinate descent on the rows of x, for the completed rows of m whose numbers are `sample`, each with
+/// the weight `weight`.
+fn sampled_sweep(m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>, (sample, weight): (&[usize], f64), t: usize) {
+    let k = x.ncols();
+    let mu = (0.1 + 0.01 * t as f64) * y.iter().map(|y| y * y).sum::<f64>() / k as f64;
+    for i in 0..x.nrows() {
+        let before = x.row(i).to_owned();
+        let completed = |j: usize| if m[[i, j]].is_nan() { before.dot(&y.row(j)) } else { m[[i, j]] };
+        for l in 0..k {
+            let off = |j: usize| completed(j) - x.row(i).dot(&y.row(j));
+            let descent: f64 = sample.iter().map(|&j| weight * off(j) * y[[j, l]]).sum();
+            let curve: f64 = sample.iter().map(|&j| weight * y[[j, l]] * y[[j, l]]).sum();
+            x[[i, l]] = (x[[i, l]] + descent / (curve + mu)).max(0.0);
+        }
+    }
+}
+
+/// The rows that DSANLS draws in an iteration.
+fn sample(seed: u64, for_u: bool, t: usize, (total, d): (usize, usize)) -> Vec<usize> {
+    let mut sketch = sketch::make::<f64>(SketchKind::Subsample, total, d, 1, Order::Rows);
+    sketch.draw(&sketch::stream(seed, for_u, t));
+    sketch.picked().unwrap().to_vec()
+}
+
+#[test]
+fn sampled_updates_equal_loops_over_the_completed_sample() {
+    let dir = tempdir().unwrap();
+    let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
+    let (k, iterations, d) = (3, 8, (11, 14));
+    for (share, listed) in [(0.3, "missing"), (0.8, "observed")] {
+        let m = data(37, 26, share);
+        save_npy(&file, &m);
+        let (mut u, mut v, _) = naive(false, &m, k, 5, 0);
+        let turned = m.t().to_owned();
+        for t in 0..iterations {
+            sampled_sweep(&m, &mut u, &v, (&sample(5, true, t, (26, d.0)), 26.0 / d.0 as f64), t);
+            sampled_sweep(&turned, &mut v, &u, (&sample(5, false, t, (37, d.1)), 37.0 / d.1 as f64), t);
+        }
+        let seen = || m.iter().zip(u.dot(&v.t())).filter(|(m, _)| !m.is_nan()).map(|(m, f)| (*m, f));
+        let (off, norm2) = seen().fold((0.0, 0.0), |(off, norm2), (m, f)| (off + (m - f).powi(2), norm2 + m * m));
+        for ranks in [0, 2, 3, 4] {
+            let line = format!(
+                "--algo dsanls --sketch-size {},{} --missing nan -k {k} --seed 5 --max-iters {iterations} --factor-scale as-found \
+                 --input",
+                d.0, d.1
+            );
+            let summary = fednmf(ranks, &line).arg(&file).arg("--output").arg(&out).ok();
+            assert_eq!(summary["params"]["listed"], listed);
+            assert!((number(&summary, "rel_error") - (off / norm2).sqrt()).abs() < 1e-9, "{ranks}: {summary}");
+            assert!(distance(&u, &matrix(&out, "U")) < 1e-9 && distance(&v, &matrix(&out, "V")) < 1e-9, "{ranks}");
+        }
+    }
+}
+
+/// With all rows and columns in the sketch, DSANLS comes to where no observed entry asks for more.
+#[test]
+fn sketched_updates_end_where_the_observed_entries_are_fitted() {
+    let dir = tempdir().unwrap();
+    let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
+    let mut m = data(37, 26, 0.3);
+    // Of no low rank: the error has a minimum above 0.
+    m.indexed_iter_mut().for_each(|((i, j), x)| *x += ((i * 7 + j * 11) % 13) as f64 / 13.0);
+    save_npy(&file, &m);
+    for solver in ["pcd", "pgd"] {
+        for (ranks, iterations) in [(0, 6000), (3, 100)] {
+            let line = format!(
+                "--algo dsanls --sketch-size 100% --solver {solver} --mu-alpha {} --mu-beta 0 --measure projected-gradient \
+                 --missing nan -k 3 --seed 5 --max-iters {iterations} --eval-every {iterations} --factor-scale as-found --input",
+                if solver == "pcd" { 0.01 } else { 1.0 }
+            );
+            let summary = fednmf(ranks, &line).arg(&file).arg("--output").arg(&out).ok();
+            let (u, v) = (matrix(&out, "U"), matrix(&out, "V"));
+            let residual = Array2::from_shape_fn(m.dim(), |at| match m[at] {
+                missing if missing.is_nan() => 0.0,
+                entry => u.row(at.0).dot(&v.row(at.1)) - entry,
+            });
+            let mut squared = 0.0;
+            for (x, gradient) in [(&u, residual.dot(&v)), (&v, residual.t().dot(&u))] {
+                let projected = |(x, g): (&f64, &f64)| if *x > 0.0 { *g } else { g.min(0.0) };
+                squared += x.iter().zip(&gradient).map(|both| projected(both).powi(2)).sum::<f64>();
+            }
+            let told = number(&summary, "projected_gradient");
+            assert!((told - squared.sqrt()).abs() < 1e-7 * (1.0 + told), "{solver}: {told}, not {}", squared.sqrt());
+            assert!(told < 1e-3 || iterations < 1000, "{solver}: {told}");
+        }
+    }
+}
+
+#[test]
+fn sketched_updates_recover_what_is_missing_as_exact_ones_do() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("m.npy");
+    save_npy(&file, &data(150, 120, 0.3));
+    let run = |ranks: usize, line: &str| {
+        fednmf(ranks, &format!("{line} --missing nan --holdout 0.1 -k 4 --input")).arg(&file).ok()
+    };
+    let exact = run(0, "--algo hals --max-iters 200");
+    for words in ["--sketch subsample", "--sketch weighted"] {
+        let mut first = None;
+        for ranks in [0, 3] {
+            let sketched = run(
+                ranks,
+                &format!("--algo dsanls --sketch-size 50% --mu-alpha 0.01 --mu-beta 0 {words} --max-iters 600"),
+            );
+            assert_eq!(sketched["params"]["heldout_entries"], exact["params"]["heldout_entries"]);
+            for name in ["rmse", "heldout_rmse"] {
+                let [exact, sketched] = [&exact, &sketched].map(|summary| number(summary, name));
+                // The entries are of order 1.
+                assert!(exact < 0.01 && sketched < 0.02, "{words}, {name}: {exact} {sketched}");
+            }
+            let told = number(&sketched, "heldout_rmse");
+            assert!((told - *first.get_or_insert(told)).abs() < 1e-7, "{words} on {ranks}");
+        }
+    }
+    // Sparse data: stored entries alone count, or all others but the held-out ones.
+    let sparse = "synthetic:sparse,m=300,n=150,density=0.1,seed=4";
+    for missing in ["zero-unobserved", "none"] {
+        let run = |ranks: usize, line: &str| {
+            fednmf(ranks, &format!("{line} --missing {missing} --holdout 0.05 -k 3 --input {sparse}")).ok()
+        };
+        let exact = number(&run(0, "--algo hals --max-iters 200"), "rel_error");
+        let sketched = [0, 3].map(|ranks| number(&run(ranks, "--algo dsanls --max-iters 400"), "rel_error"));
+        assert!((sketched[0] - sketched[1]).abs() < 1e-7, "{missing}: {sketched:?}");
+        assert!(sketched[0] < 1.1 * exact, "{missing}: {exact} {sketched:?}");
+    }
+}
+
+#[test]
+fn what_missing_entries_do_not_go_with_is_refused_with_the_reason() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("m.npy");
+    save_npy(&file, &data(20, 12, 0.1));
+    let refused = |line: &str, words: &[&str]| fednmf(2, &format!("{line} --input")).arg(&file).refused(words);
+    for sketch in ["count", "gaussian", "uniform", "srht"] {
+        refused(&format!("--algo dsanls --missing nan --sketch {sketch}"), &[sketch, "mixes missing", "weighted"]);
+        for algo in ["syn-ssd-u", "syn-ssd-v", "syn-ssd-uv", "asyn-ssd-v"] {
+            refused(&format!("--algo {algo} --missing nan --sketch {sketch}"), &[sketch, "mixes missing", "subsample"]);
+        }
+    }
+    refused("--algo dsanls --holdout 0.1 --bound", &["--bound", "--holdout"]);
+    refused("--algo vr-dsanls --missing nan", &["--missing", "completed data", "dsanls"]);
+    refused("--algo dsanls-secure --missing nan", &["--missing", "released sketches", "syn-ssd-u"]);
+    refused("--algo secure-hals --missing nan", &["--missing", "observed entries", "syn-ssd-u"]);
+    refused("--algo syn-sd --missing nan --holdout 0.1", &["--holdout", "syn-sd"]);
+}
+
+/// A party completes its columns by its own factors, so one party does what loops over the completed matrix do.
+#[test]
+fn a_party_completes_its_columns_before_each_step() {
+    let dir = tempdir().unwrap();
+    let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
+    let (k, steps) = (3, 6);
+    let m = data(37, 26, 0.3);
+    let sum: f64 = m.iter().filter(|x| !x.is_nan()).sum();
+    let scale = 2.0 * (sum / m.len() as f64 / k as f64).sqrt();
+    let start = |purpose, rows| uniform_factor::<f64>(&Stream::new(5, purpose, 0), 0..rows, k, scale);
+    let (rows, columns): (Vec<usize>, Vec<usize>) = ((0..37).collect(), (0..26).collect());
+    let turned = m.t().to_owned();
+    // Of each method: the sketches of its own columns and of the rows of U.
+    for (algo, own, exchanged) in [
+        ("syn-sd", false, false),
+        ("asyn-sd", false, false),
+        ("syn-ssd-v", true, false),
+        ("asyn-ssd-v", true, false),
+        ("syn-ssd-u", false, true),
+        ("syn-ssd-uv", true, true),
+    ] {
+        let d = (11, 14);
+        let (mut u, mut v) = (start(Purpose::StartU, 37), start(Purpose::StartV, 26));
+        for t in 0..steps {
+            let of_v =
+                if exchanged { (sample(5, false, t, (37, d.1)), 37.0 / d.1 as f64) } else { (rows.clone(), 1.0) };
+            sampled_step_of_party(&turned, &mut v, &u, (&of_v.0, of_v.1), t, exchanged);
+            let of_u = if own { (sample(5, true, t, (26, d.0)), 26.0 / d.0 as f64) } else { (columns.clone(), 1.0) };
+            sampled_step_of_party(&m, &mut u, &v, (&of_u.0, of_u.1), t, false);
+        }
+        let sketch = if own || exchanged { format!("--sketch-size {},{}", d.0, d.1) } else { String::new() };
+        for (missing, data) in [("nan", m.clone()), ("zero-unobserved", m.mapv(|x| if x.is_nan() { 0.0 } else { x }))] {
+            save_npy(&file, &data);
+            for ranks in [0, 2] {
+                let merges = if algo.starts_with("asyn") { "--rho 1e12 --clock virtual" } else { "" };
+                let line = format!(
+                    "--algo {algo} --parties 1 {sketch} {merges} --missing {missing} -k {k} --seed 5 --max-iters 1 \
+                     --local-iters {steps} --input"
+                );
+                let summary = fednmf(ranks, &line).arg(&file).arg("--output").arg(&out).ok();
+                assert!(distance(&u, &matrix(&out, "U")) < 1e-6, "{algo} {missing} on {ranks}");
+                // V is refitted to the observed entries, so no error is below that.
+                let fit = matrix(&out, "U").dot(&factor(&out, "V").t());
+                let off = |fit: &Array2<f64>| (&m - fit).iter().filter(|x| !x.is_nan()).map(|x| x * x).sum::<f64>();
+                let norm2: f64 = m.iter().filter(|x| !x.is_nan()).map(|x| x * x).sum();
+                assert!((number(&summary, "rel_error") - (off(&fit) / norm2).sqrt()).abs() < 1e-6, "{algo}: {summary}");
+                let unfitted = number(&summary, "rel_error_unfitted");
+                assert!((unfitted - (off(&u.dot(&v.t())) / norm2).sqrt()).abs() < 1e-6, "{algo}: {summary}");
+                assert!(number(&summary, "rel_error") < unfitted, "{algo}: {summary}");
+            }
+        }
+    }
+}
+
+/// [`sampled_sweep`] with the unit of the proximal weight that parties have: of a mean of sketched copies (`of_sample`) they
+/// know the sketch alone.
+fn sampled_step_of_party(
+    m: &Array2<f64>,
+    x: &mut Array2<f64>,
+    y: &Array2<f64>,
+    (sample, weight): (&[usize], f64),
+    t: usize,
+    of_sample: bool,
+) {
+    if !of_sample {
+        return sampled_sweep(m, x, y, (sample, weight), t);
+    }
+    // The same problem with the sketch for all there is.
+    let columns = m.select(ndarray::Axis(1), sample);
+    let rows = y.select(ndarray::Axis(0), sample) * weight.sqrt();
+    let all: Vec<usize> = (0..sample.len()).collect();
+    sampled_sweep(&(columns * weight.sqrt()), x, &rows, (&all, 1.0), t);
+}
+
+/// Three parties miss three tenths of their columns each, and one of them a row: what they do not have is recovered.
+#[test]
+fn parties_with_columns_recover_what_they_miss_alike_on_any_number_of_ranks() {
+    let dir = tempdir().unwrap();
+    let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
+    let turned = |share: f64| data(120, 40, share).reversed_axes().as_standard_layout().into_owned();
+    let truth = turned(0.0);
+    let mut m = turned(0.3);
+    m.slice_mut(ndarray::s![7, ..40]).fill(f64::NAN);
+    m.column_mut(50).fill(f64::NAN);
+    save_npy(&file, &m);
+    for line in [
+        "syn-sd --max-iters 60",
+        "syn-sd --secure-sum --max-iters 60",
+        "syn-ssd-u --sketch-size 50% --max-iters 60",
+        "syn-ssd-v --sketch-size 50% --max-iters 60",
+        "syn-ssd-uv --sketch-size 50% --max-iters 60",
+        "asyn-sd --max-iters 200",
+        "asyn-ssd-v --sketch-size 50% --max-iters 200",
+    ] {
+        let mut first: Option<(Array2<f64>, u64)> = None;
+        // Every number of ranks for what has most messages.
+        let all: &[usize] = if line.starts_with("syn-ssd-uv") { &[0, 2, 3, 4] } else { &[0, 3] };
+        for &ranks in all {
+            let line = format!("--algo {line} --parties 3 --missing nan -k 4 --seed 2 --input");
+            let summary = fednmf(ranks, &line).arg(&file).arg("--output").arg(&out).ok();
+            let (u, v) = (matrix(&out, "U"), factor(&out, "V"));
+            let fit = u.dot(&v.t());
+            let error = |hidden: bool| {
+                let of = m.indexed_iter().filter(|((_, j), x)| *j != 50 && x.is_nan() == hidden).map(|(at, _)| at);
+                let (off, norm) = of.fold((0.0, 0.0), |(off, norm), at| {
+                    (off + (fit[at] - truth[at]).powi(2), norm + truth[at].powi(2))
+                });
+                (off / norm).sqrt()
+            };
+            assert!(error(true) < 0.1, "{line}: hidden {}, seen {}", error(true), error(false));
+            assert!((number(&summary, "rel_error") - error(false)).abs() < 1e-9, "{summary}");
+            assert!(v.row(50).iter().all(|x| *x == 0.0), "nothing is known of this column");
+            let bits = number(&summary, "rel_error_unfitted").to_bits();
+            let (fit_there, bits_there) = first.get_or_insert_with(|| (fit.clone(), bits));
+            assert!(*fit_there == fit && *bits_there == bits, "{line} on {ranks} ranks");
+        }
+    }
+}
+
+/// Parties send as many bytes of the same kinds, whatever they miss.
+#[test]
+fn what_parties_send_does_not_depend_on_what_they_miss() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("m.npy");
+    for algo in ["syn-sd", "syn-sd --secure-sum", "syn-ssd-uv --secure-sum", "asyn-sd", "fnmf"] {
+        let mut sent = Vec::new();
+        for share in [0.0, 0.3] {
+            save_npy(&file, &data(40, 36, share));
+            let line = format!("--algo {algo} --parties 3 --missing nan -k 3 --max-iters 6 --input");
+            let summary = fednmf(3, &line).arg(&file).ok();
+            let row = |row: &serde_json::Value| {
+                ["purpose", "protection", "party_bytes"].map(|name| row[name].to_string()).join(" ")
+            };
+            sent.push(summary["wire"].as_array().unwrap().iter().map(row).collect::<Vec<_>>());
+        }
+        assert!(!sent[0].is_empty() && sent[0] == sent[1], "{algo}: {sent:?}");
+    }
+    // A budget holds whatever is missing: releases are clipped.
+    let line = "--algo syn-sd --parties 3 --missing nan --dp gaussian --epsilon 5 --clip 1 -k 3 --max-iters 3 --input";
+    let summary = fednmf(2, line).arg(&file).ok();
+    assert!(number(&summary, "clipped_releases") > 0.0, "{summary}");
 }

@@ -64,6 +64,8 @@ fn the_result_is_a_minimum_of_the_objective_that_is_reported() {
         (false, "--algo syn-sd --parties 1", 1e-3),
         (true, "--algo hals --missing nan", 1e-8),
         (true, "--algo mu --missing nan", 1e-3),
+        (true, "--algo dsanls --sketch-size 100% --mu-beta 0 --missing nan", 1e-6),
+        (true, "--algo syn-sd --parties 1 --mu-beta 0 --missing nan", 1e-3),
     ] {
         let (input, m) = small(dir.path(), missing);
         let (out, trace) = (dir.path().join("o.h5"), dir.path().join("t.jsonl"));
@@ -131,6 +133,7 @@ fn huge_weights_give_zeros_and_no_nan() {
                 "--algo dsanls --solver pgd",
                 "--algo vr-dsanls",
                 "--algo hals --holdout 0.1",
+                "--algo dsanls --holdout 0.1",
                 "--algo mu --holdout 0.1",
                 "--algo kl-mu --holdout 0.1",
                 "--algo kl-cd --holdout 0.1",
@@ -153,12 +156,12 @@ fn huge_weights_give_zeros_and_no_nan() {
 #[test]
 fn nothing_missing_is_the_run_without_missing_entries() {
     let dir = tempdir().unwrap();
-    for algo in ["hals", "mu"] {
+    for algo in ["hals", "mu", "dsanls", "syn-ssd-uv --parties 3", "asyn-sd --parties 3"] {
         let [plain, masked] = ["", "--missing nan"].map(|words| {
             let out = dir.path().join("o.h5");
             let line = format!("--algo {algo} {words} {ALPHAS} -k 4 --seed 1 --max-iters 20 --factor-scale as-found");
             let summary = fednmf(2, &line).arg("--input").arg(data("digits.npy")).arg("--output").arg(&out).ok();
-            (number(&summary, "objective"), matrix(&out, "U"), matrix(&out, "V"))
+            (number(&summary, "objective"), factor(&out, "U"), factor(&out, "V"))
         });
         assert!((plain.0 / masked.0 - 1.0).abs() < 1e-10, "{algo}: {} {}", plain.0, masked.0);
         assert!(distance(&plain.1, &masked.1) < 1e-8 && distance(&plain.2, &masked.2) < 1e-8, "{algo}");

@@ -13,6 +13,9 @@
 //!
 //! Penalties are not sketched: BᵀB + λ₂I and A B − λ₁ are those of the subproblem with the penalty on U.
 //!
+//! With `--missing` or `--holdout` a sketch that picks columns is one of the completed matrix, in which U Vᵀ stands for
+//! what is missing ([`SampledGaps`]): A B alone is another one, so every step is as it is.
+//!
 //! V's half uses the new U. `--mu scaled` measures μ_t in units of the mean ‖Y_j‖² of the fixed factor Y (one more word
 //! in the sum) and η_t in units of 1/(2‖BᵀB‖₂), so that the same numbers fit any data.
 
@@ -25,11 +28,13 @@ use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES,
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::Sizes;
 use crate::algorithms::shared::init::{self, InitArgs};
+use crate::algorithms::shared::missing::{self, Listed, MissingArgs, SampledGaps, Separated, Tally};
 use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
 use crate::algorithms::shared::sketched_step::{DsanlsSketchArgs, SketchedStep, Sketching, StepArgs};
 use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
+use crate::data::STATISTICS;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real, gram, squares};
 use crate::metrics;
@@ -61,6 +66,9 @@ pub struct DsanlsArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
 }
 
 impl Method for DsanlsArgs {
@@ -84,12 +92,16 @@ impl Method for DsanlsArgs {
             MessageSpec::new(GATHER_V, "n x k", "each evaluation"),
             MessageSpec::new(GATHER_U, "m x k", "each evaluation, with --measure projected-gradient"),
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+            missing::MESSAGES,
             regularization::MESSAGES,
             stationarity::MESSAGES,
         ],
     };
 
     fn check(&self) -> Result<()> {
+        if self.missing.any() {
+            self.check_missing()?;
+        }
         if self.bound && self.regularization.is_on() {
             return Err(Error::input(
                 "--bound: with --alpha-u or --alpha-v the best factors may lie beyond it; omit --bound",
@@ -103,6 +115,7 @@ impl Method for DsanlsArgs {
             init: Some(&self.init),
             step: Some(&self.step),
             regularization: Some(&self.regularization),
+            missing: Some(&self.missing),
             ..Groups::default()
         }
     }
@@ -154,11 +167,30 @@ impl Method for DsanlsArgs {
         } else if sparse && of_u == Sketching::Oblivious(SketchKind::Subsample) {
             cost.caveat("the flops of a sampled product depend on which rows are drawn; the mean is given");
         }
+        if self.missing.any() {
+            cost.caveat("the flops and lists of what the samples miss are not counted");
+        }
         Ok(Some(cost))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         build(self, problem)
+    }
+}
+
+impl DsanlsArgs {
+    /// What missing entries exclude.
+    fn check_missing(&self) -> Result<()> {
+        if let Sketching::Oblivious(kind) = self.sketch.sketch {
+            missing::check_sketch(kind, "subsample or weighted")?;
+        }
+        if self.bound {
+            return Err(Error::input(
+                "--bound: it follows from the norm of the whole matrix, and with --missing or --holdout the best factors may \
+                 lie beyond it; omit --bound",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -178,6 +210,8 @@ struct Half<T: Real> {
     factor: Array2<T>,
     rhs: Array2<T>,
     penalty: Penalty,
+    /// What the data, with zeros there, do not tell.
+    gaps: Option<SampledGaps<T>>,
     /// Of the other factor's N rows.
     sketch: Draws<T>,
     kind: Sketching,
@@ -227,18 +261,39 @@ struct Dsanls<T: Real> {
     gradient: bool,
     bound: Option<f64>,
     norm2: f64,
+    missing: Option<Absence<T>>,
     iteration: usize,
 }
 
+/// What is known of missing entries beside the lists of them.
+struct Absence<T> {
+    tally: Tally<T>,
+    listed: Listed,
+    /// Number of rows, and of columns, without an observed entry.
+    unobserved: [f64; 2],
+}
+
 fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
+    let Problem { mut data, k, seed, kernel, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(args.sketch.sketch_size.given(), (m, n), k)?;
     let bound = args.bound.then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
     let step = bound.into_iter().fold(SketchedStep::new(&args.step), SketchedStep::below);
 
-    let scale = init::scale(data.statistics.sum, (m, n), k);
+    let mut scale = init::scale(data.statistics.sum, (m, n), k);
+    let mut norm2 = data.statistics.norm2;
     let (u_rows, v_rows) = (data.cuts.rows[comm.rank()].clone(), data.cuts.cols[comm.rank()].clone());
+    let (mut absence, mut lists) = (None, None);
+    if args.missing.any() {
+        let separated = Separated::take(&mut data, missing, &args.missing, seed, &comm)?;
+        scale = separated.scale((m, n), k);
+        norm2 = separated.tally.norm2();
+        let Separated { listed, rows, cols, tally } = separated;
+        let [(rows, of_rows), (cols, of_cols)] = [rows, cols].map(|(block, lists)| (block.transposed(), lists));
+        data.blocks = vec![rows, cols];
+        lists = Some((of_rows, of_cols));
+        absence = Some(Absence { tally, listed, unobserved: [0.0; 2] });
+    }
     let mut blocks = data.blocks.into_iter();
     let mut block = || -> Result<Block<T>> {
         let mut block = blocks.next().expect("the plan gives a row block and a column block");
@@ -248,7 +303,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     let (of_u, of_v) = (block()?, block()?);
     let sparse = matches!(of_u, Block::Sparse(_));
     // The norm of a row of the factor at the start, and of a row of the data.
-    let typical = |rows: usize| [(data.statistics.norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
+    let typical = |rows: usize| [(norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
     // What draws rows of a factor, of which this rank owns `own`, with their data as columns of `across`.
     let draws = |total: usize, d: usize, own: &Range<usize>, across: &Block<T>, tag: MessageTag| {
         let order = across.order();
@@ -278,6 +333,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
             Half {
                 factor: order.zeros(rows.len(), k),
                 rhs: order.zeros(rows.len(), k),
+                gaps: None,
                 penalty: if for_u { penalties.u } else { penalties.v },
                 sketch,
                 kind,
@@ -303,6 +359,14 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
             init::v(seed, &v.rows, scale, v.factor.view_mut());
         }
     }
+    if let (Some(Absence { listed, unobserved, .. }), Some((of_u, of_v))) = (&mut absence, lists) {
+        for ((half, lists), count) in [(&mut u, of_u), (&mut v, of_v)].into_iter().zip(&mut *unobserved) {
+            let (picked, shape) = (half.sketch.size(), (half.rows.len(), half.data.shape().0));
+            *count = lists.clear_unobserved(*listed, shape.1, &mut half.factor);
+            half.gaps = Some(SampledGaps::new(*listed, &lists, shape, picked, k));
+        }
+        comm.sum(STATISTICS, unobserved);
+    }
     Ok(Box::new(Dsanls {
         comm,
         seed,
@@ -313,7 +377,8 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         v_parts: Parts::new(&data.cuts.cols, k),
         gradient: args.measure.measure == Evaluated::ProjectedGradient,
         bound,
-        norm2: data.statistics.norm2,
+        norm2,
+        missing: absence,
         iteration: 0,
     }))
 }
@@ -347,7 +412,7 @@ impl<T: Real> Half<T> {
         let d = self.sketch.size();
         let order = self.data.order();
         let stream = sketch::stream(seed, self.for_u, iteration);
-        let Half { sketch, message, data, gram: g, rhs, .. } = self;
+        let Half { sketch, message, data, gram: g, rhs, gaps, factor, .. } = self;
         let norm2 = match sketch {
             Draws::Oblivious(sketch) => {
                 comm.work("sketch factor", || {
@@ -359,7 +424,12 @@ impl<T: Real> Half<T> {
                 comm.sum(self.tag, message);
                 let b = matrix(&message[..d * k], d, k, order);
                 comm.work("sketched Gram", || gram(&b, &mut g.view_mut()));
-                comm.work("sketched product", || sketch.product(data, &b, &mut rhs.view_mut()));
+                comm.work("sketched product", || {
+                    sketch.product(data, &b, &mut rhs.view_mut());
+                    if let (Some(gaps), Some(picked)) = (gaps, sketch.picked()) {
+                        gaps.complete(&factor.view(), (picked, &b), &g.view(), rhs);
+                    }
+                });
                 message[d * k].as_f64()
             }
             Draws::Weighted(drawn) => {
@@ -382,6 +452,10 @@ impl<T: Real> Half<T> {
                     let mut weighted = weighted.slice_mut(s![..sampler.sample().len(), ..]);
                     sampler.rows(message, |weight| weight, &mut weighted);
                     data.rows_tmul(sampler.sample(), &weighted.view(), &mut rhs.view_mut());
+                    if let Some(gaps) = gaps {
+                        let b = b.slice(s![..sampler.sample().len(), ..]);
+                        gaps.complete(&factor.view(), (sampler.sample(), &b), &g.view(), rhs);
+                    }
                 });
                 norm2
             }
@@ -406,6 +480,9 @@ impl<T: Real> Half<T> {
         let (mut r, mut g) = (order.zeros(self.rows.len(), fixed.ncols()), Array2::zeros(self.gram.dim()));
         self.data.tmul(&y.view(), &mut r.view_mut());
         gram(&y.view(), &mut g.view_mut());
+        if let Some(gaps) = &self.gaps {
+            gaps.complete_all(&self.factor, fixed, &g.view(), &mut r);
+        }
         stationarity::squared(&self.factor, &r, &g, self.penalty)
     }
 }
@@ -447,12 +524,21 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
     fn measure(&mut self) -> Result<Measures> {
         // The row block is held as n × |I_r|, and n × |I_r| ≈ V U[I_r]ᵀ: V is needed whole.
         let v = whole(&self.comm, GATHER_V, &self.v, &self.v_parts);
-        let block = std::iter::once((&self.u.data, v.view(), self.u.factor.view()));
-        let error = metrics::relative_error(&self.comm, self.norm2, block);
-        let mut found = vec![("rel_error", error)];
+        let (residual2, mut found) = match (&self.missing, &self.u.gaps) {
+            (Some(Absence { tally, .. }), Some(gaps)) => {
+                tally.errors(&self.comm, gaps.residual2(&self.u.data, &v.view(), &self.u.factor.view()))
+            }
+            _ => {
+                let block = std::iter::once((&self.u.data, v.view(), self.u.factor.view()));
+                let error = metrics::relative_error(&self.comm, self.norm2, block);
+                (error * error * self.norm2, vec![("rel_error", error)])
+            }
+        };
         let penalties = Penalties { u: self.u.penalty, v: self.v.penalty };
         let penalty = penalties.sum(&self.comm, &self.u.factor.view(), &self.v.factor.view());
-        found.extend(penalties.objective(0.5 * error * error * self.norm2, penalty));
+        found.extend(penalties.objective(0.5 * residual2, penalty));
+        let heldout = self.missing.as_ref().and_then(|x| x.tally.heldout(&self.comm, &self.u.factor.view(), &v.view()));
+        found.extend(heldout);
         if self.gradient {
             let u = whole(&self.comm, GATHER_U, &self.u, &self.u_parts);
             let squared = self.u.gradient2(&v) + self.v.gradient2(&u);
@@ -487,6 +573,7 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
             ("mu_alpha", self.step.alpha().into()),
         ];
         all.extend(self.bound.map(|b| ("largest_entry", b.into())));
+        all.extend(self.missing.iter().flat_map(|x| x.tally.decisions(x.listed, x.unobserved)));
         all
     }
 }

@@ -114,6 +114,13 @@ impl Method for VrDsanlsArgs {
         self.init.refuse_nndsvd("vr-dsanls")
     }
 
+    fn why_not(name: &str) -> Option<&'static str> {
+        ["missing", "holdout"].contains(&name).then_some(
+            "between two exact products it adds up what the changes of the factors change in them, which completed data \
+             would change too; use dsanls or hals",
+        )
+    }
+
     fn groups(&self) -> Groups<'_> {
         Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
     }

@@ -25,6 +25,7 @@ use crate::algorithms::description::{Description, DifferentialPrivacy, LARGEST_T
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Auto, Sizes};
 use crate::algorithms::shared::init;
+use crate::algorithms::shared::missing::PartyMissing;
 use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchedStep, StepArgs, oblivious};
@@ -117,6 +118,13 @@ impl Method for DsanlsSecureArgs {
             "--sketch {kind}: a single release shows columns of M as they are; use --sketch gaussian, or add \
              --i-know-this-leaks"
         )))
+    }
+
+    fn why_not(name: &str) -> Option<&'static str> {
+        (name == "missing").then_some(
+            "it reuses a few released sketches of the data, and completed data change with the factors: new sketches would be \
+             more releases than are safe, old ones the completion of the start; use syn-ssd-u",
+        )
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -351,7 +359,7 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
         _ => 0..0,
     };
     let u_rows = rows_by_rank(who, rows_of);
-    let mine = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
+    let mine = parties(data, &facts, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
     let member = |party: Party<T>| {
         let rows = even_part(m, who.count, party.index);
         let mut u = order.zeros(rows.len(), k);

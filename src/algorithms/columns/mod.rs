@@ -7,6 +7,9 @@
 //! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS. With `--dp`
 //!   ([`noised_hals`]) noise on the sums hides single columns.
 //!
+//! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`Gaps`]) before each step; what they send is
+//! what they send of complete columns.
+//!
 //! Every sum over parties goes through a [`PartySum`], so that all of them can be masked (`--secure-sum`). The
 //! asynchronous methods have no such sums.
 
@@ -26,6 +29,7 @@ use ndarray::{Array2, ArrayView2};
 use crate::algorithms::Measures;
 use crate::algorithms::description::{Form, MessageSpec};
 use crate::algorithms::shared::init;
+use crate::algorithms::shared::missing::{Gaps, PartyMissing, Side};
 use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
 use crate::data::Loaded;
@@ -56,10 +60,22 @@ struct Party<T: Real> {
     cols: Range<usize>,
     /// M[:, J_r], m × |J_r|
     block: Private<Block<T>>,
+    /// Where the block has zeros in the place of missing entries; `None` if nothing is missing.
+    gaps: Option<Private<Gaps<T>>>,
     /// V[J_r], |J_r| × k
     v: Private<Array2<T>>,
     /// The right-hand side of V's update, |J_r| × k
     rhs: Array2<T>,
+}
+
+impl<T: Real> Party<T> {
+    /// Σ (m_ij − u_i·v_j)² over the observed entries.
+    fn residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
+        match &self.gaps {
+            Some(gaps) => gaps.residual2(&self.block, u, v),
+            None => self.block.residual2(u, v),
+        }
+    }
 }
 
 /// Shape and statistics of the whole matrix, the penalties, and quantities derived from them; all public.
@@ -97,18 +113,24 @@ fn start_u<T: Real>(facts: &Facts, seed: u64) -> Array2<T> {
 fn parties<T: Real>(
     data: Loaded<T>,
     facts: &Facts,
+    missing: PartyMissing,
     kernel: ProductKernels,
     seed: u64,
     hosted: Range<usize>,
 ) -> Result<Vec<Party<T>>> {
     let cuts = data.cuts.cols;
-    let each = hosted.zip(data.blocks).map(|(index, mut block)| {
+    let each = hosted.zip(data.blocks).map(|(index, block)| {
+        let (mut block, gaps) = missing.separate(block, facts.k);
         block.prepare(kernel, facts.k)?;
         let cols = cuts[index].clone();
         let mut v = facts.order.zeros(cols.len(), facts.k);
         init::v(seed, &cols, facts.scale, v.view_mut());
+        if let Some(gaps) = &gaps {
+            gaps.clear_unobserved(Side::Columns, &mut v, facts.m);
+        }
         Ok(Party {
             index,
+            gaps,
             rhs: facts.order.zeros(cols.len(), facts.k),
             cols,
             block: Private::new(block),
@@ -118,7 +140,7 @@ fn parties<T: Real>(
     each.collect()
 }
 
-/// The exact V[J_r] for the final U and this penalty on V, which each party computes locally.
+/// The exact V[J_r] for the final U, the observed entries and this penalty on V, which each party computes locally.
 fn refit<'a, T: Real>(
     parties: impl Iterator<Item = &'a Party<T>>,
     u: &ArrayView2<T>,
@@ -131,7 +153,10 @@ fn refit<'a, T: Real>(
     let mut one = |party: &Party<T>| {
         let (mut v, mut rhs) = (party.v.clone(), party.rhs.clone());
         party.block.tmul(u, &mut rhs.view_mut());
-        solver.solve_penalized(&mut v.view_mut(), &rhs.view(), &g.view(), penalty);
+        match &party.gaps {
+            Some(gaps) => gaps.solve(Side::Columns, &mut v, &rhs.view(), u, &mut solver, penalty),
+            None => solver.solve_penalized(&mut v.view_mut(), &rhs.view(), &g.view(), penalty),
+        }
         v
     };
     parties.map(&mut one).collect()
@@ -166,7 +191,7 @@ fn relative_error<'a, T: Real>(
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
     u: &ArrayView2<T>,
 ) -> Result<f64> {
-    let each: Vec<[f64; 1]> = parts.map(|(p, v)| [p.block.residual2(u, &v.view())]).collect();
+    let each: Vec<[f64; 1]> = parts.map(|(p, v)| [p.residual2(u, &v.view())]).collect();
     let mut sum = [0.0];
     party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
     Ok(metrics::relative(sum[0], norm2 * party_sum.share_left()))
@@ -185,7 +210,7 @@ fn fit<'a, T: Real>(
     if !penalties.any() {
         return Ok(vec![("rel_error", relative_error(comm, party_sum, norm2, parts, u)?)]);
     }
-    let term = |(p, v): (&Party<T>, &Array2<T>)| [p.block.residual2(u, &v.view()), penalties.v.value(&v.view())];
+    let term = |(p, v): (&Party<T>, &Array2<T>)| [p.residual2(u, &v.view()), penalties.v.value(&v.view())];
     let each: Vec<[f64; 2]> = parts.map(term).collect();
     let mut sum = [0.0; 2];
     party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sum)?;

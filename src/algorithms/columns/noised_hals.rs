@@ -33,6 +33,7 @@ use super::{Facts, PRODUCT, Party, Refitted, entries, entries_mut, parties, piec
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::init;
 use crate::algorithms::shared::least_squares::LeastSquaresUpdate;
+use crate::algorithms::shared::missing::PartyMissing;
 use crate::algorithms::shared::secure_sum::{SecureSumArgs, party_sum};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{MessageTag, PartyCommunicator, Payload};
@@ -127,7 +128,7 @@ pub fn build<T: Real>(
         boolean: false,
     };
     let releases = dp::releases(args, secure_sum.secure_sum, messages, who, &comm)?;
-    let hosted = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
+    let hosted = parties(data, &facts, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
     let member = |mut party: Party<T>| {
         party.v.fill(T::zero());
         NoisedParty {
@@ -294,6 +295,7 @@ fn message(
         index: 0,
         cols: 0..n,
         block: Private::new(Block::Dense(columns.as_standard_layout().into_owned().into())),
+        gaps: None,
         v: Private::new(Order::Components.zeros(n, k)),
         rhs: Order::Components.zeros(n, k),
     };

@@ -32,6 +32,7 @@ use crate::algorithms::parameters::{self, Auto, SecretSource, Sizes};
 use crate::algorithms::shared::dp::{self, DpArgs};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use crate::algorithms::shared::least_squares::{LeastSquaresUpdate, Update};
+use crate::algorithms::shared::missing::PartyMissing;
 use crate::algorithms::shared::regularization::RegularizationArgs;
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::oblivious;
@@ -173,6 +174,13 @@ impl Method for SecureHalsArgs {
             ));
         }
         Ok(())
+    }
+
+    fn why_not(name: &str) -> Option<&'static str> {
+        (name == "missing").then_some(
+            "its sums less what U and V say are sums over the observed entries, so a row that few columns have would show \
+             which, and their entries; use syn-ssd-u",
+        )
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -328,7 +336,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         }
     };
     let summed_rows = rows.as_ref().map_or(facts.m, Rows::size);
-    let mut hosted = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
+    let mut hosted = parties(data, &facts, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
     if args.start() == StartOfV::Private {
         let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &facts, args.dp.secret_seed));
         comm.agree_on_error(drawn)?;

@@ -18,8 +18,8 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use super::{
-    FORMS, Facts, PAPER, Refitted, entries, entries_mut, fit, of_those_left, parties, pieces, relative_error, restore,
-    start_u, summed,
+    FORMS, Facts, PAPER, Party, Refitted, entries, entries_mut, fit, of_those_left, parties, pieces, relative_error,
+    restore, start_u, summed,
 };
 use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
 use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Sketched, Workload};
@@ -29,6 +29,7 @@ use crate::algorithms::description::{
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::init::start_entry;
+use crate::algorithms::shared::missing::Side;
 use crate::algorithms::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::algorithms::shared::sketched_step::{SketchArgs, SketchedStep};
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -211,6 +212,10 @@ impl Method for SynSsdUArgs {
         "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
     );
 
+    fn check(&self) -> Result<()> {
+        self.syn.local.check_sketch(self.sketch.sketch)
+    }
+
     fn groups(&self) -> Groups<'_> {
         self.syn.groups(None)
     }
@@ -234,6 +239,10 @@ impl Method for SynSsdVArgs {
     const DESCRIPTION: &'static Description =
         &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
 
+    fn check(&self) -> Result<()> {
+        self.syn.local.check_sketch(self.sketch.sketch)
+    }
+
     fn groups(&self) -> Groups<'_> {
         self.syn.groups(Some(&self.dp))
     }
@@ -255,6 +264,10 @@ impl SynSsdVArgs {
 
 impl Method for SynSsdUvArgs {
     const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
+
+    fn check(&self) -> Result<()> {
+        self.syn.local.check_sketch(self.sketch.sketch)
+    }
 
     fn groups(&self) -> Groups<'_> {
         self.syn.groups(None)
@@ -292,6 +305,7 @@ impl SynArgs {
             dp,
             step: Some(&self.local.step),
             regularization: Some(&self.local.regularization),
+            party_missing: Some(&self.local.missing),
             ..Groups::default()
         }
     }
@@ -401,7 +415,7 @@ fn build<T: Real>(
         PartyWeights::Columns => cols.len() as f64 / facts.n as f64,
     };
     let weights = data.cuts.cols.iter().map(weight).collect();
-    let mine = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
+    let mine = parties(data, &facts, args.local.missing.missing, kernel, seed, who.hosted(comm.rank()))?;
     let own = sketches.own.map(|args| args.sketch);
     let member = |party| LocalParty::new(party, &u, &facts, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
     let members: Vec<LocalParty<T>> = mine.into_iter().map(member).collect();
@@ -468,7 +482,12 @@ impl<T: Real> Syn<T> {
             gram(&fixed.view(), &mut scratch.gram.view_mut());
             let norm2 = trace(&scratch.gram);
             for LocalParty { party, .. } in members.iter_mut() {
-                sketch.product(&party.block, &fixed.view(), &mut party.rhs.view_mut());
+                let Party { block, gaps, v, rhs, .. } = party;
+                sketch.product(block, &fixed.view(), &mut rhs.view_mut());
+                if let (Some(gaps), Some(picked)) = (gaps, sketch.picked()) {
+                    let picked = (picked, &fixed.view());
+                    gaps.complete_sample(Side::Columns, &v.view(), picked, &scratch.gram.view(), rhs);
+                }
                 let (r, g) = (&party.rhs.view(), (&scratch.gram.view(), facts.penalties.v));
                 step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());
             }

@@ -276,7 +276,12 @@ pub fn lines() -> Vec<(&'static Description, String)> {
     let leverage = registry::descriptions()
         .filter(|m| m.partition == Partition::Symmetric)
         .flat_map(|m| ["--solver hals", "--sketch leverage"].map(|words| (m, words.to_string())));
-    plain.chain(leverage).chain(more).chain(sketched).chain(sampled).chain(penalized).collect()
+    // Most digits are 0.
+    let completed = ["dsanls", "syn-ssd-uv", "asyn-ssd-v"].map(|name| {
+        let method = registry::find(name).expect("a method").description();
+        (method, format!("{} --missing zero-unobserved", needs(method)))
+    });
+    plain.chain(leverage).chain(more).chain(sketched).chain(sampled).chain(penalized).chain(completed).collect()
 }
 
 /// Largest |a − b| relative to the largest |a|.

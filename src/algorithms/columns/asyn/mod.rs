@@ -115,6 +115,7 @@ impl AsynArgs {
             record_order: self.clock.record_order.as_ref().map(PathBuf::as_path),
             replay: self.clock.replay.as_ref().map(PathBuf::as_path),
             regularization: Some(&self.local.regularization),
+            party_missing: Some(&self.local.missing),
             ..Groups::default()
         }
     }
@@ -185,7 +186,8 @@ impl Method for AsynSsdVArgs {
         &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
 
     fn check(&self) -> Result<()> {
-        self.asyn.check()
+        self.asyn.check()?;
+        self.asyn.local.check_sketch(self.sketch.sketch)
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -262,7 +264,7 @@ fn build<T: Real>(
     };
     let kept = real || replay.is_some() || record_order.as_ref().is_some();
     let schedule = if real { None } else { Some(replay.unwrap_or_else(|| Schedule::of_time(cost))) };
-    let mine = parties(data, &facts, kernel, seed, who.hosted(comm.rank()))?;
+    let mine = parties(data, &facts, args.local.missing.missing, kernel, seed, who.hosted(comm.rank()))?;
     let own = sketch.map(|args| (args.sketch, &d_u as &dyn Fn(usize) -> usize));
     let member = |party| LocalParty::new(party, &u, &facts, own);
     Ok(Box::new(Asyn {

@@ -270,7 +270,7 @@ impl<T: Real> Client<T> {
         solver: &mut Pivoting,
     ) {
         match &self.gaps {
-            Some(gaps) => gaps.solve(u, rhs, &v.view(), solver, self.penalties.u),
+            Some(gaps) => gaps.solve(Side::Rows, u, rhs, &v.view(), solver, self.penalties.u),
             None => solver.solve_penalized(&mut u.view_mut(), rhs, &g.view(), self.penalties.u),
         }
     }

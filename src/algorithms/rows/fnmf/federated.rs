@@ -13,7 +13,7 @@ use crate::algorithms::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SU
 use crate::algorithms::rows::fnmf::client::{Client, Local, LocalRule, Pull, Work};
 use crate::algorithms::shared::dp::{self, DpArgs, Messages};
 use crate::algorithms::shared::init;
-use crate::algorithms::shared::missing::{Gaps, PartyMissing, PartyMissingArgs};
+use crate::algorithms::shared::missing::{PartyMissing, PartyMissingArgs, Side};
 use crate::algorithms::shared::regularization::{Penalties, RegularizationArgs};
 use crate::algorithms::shared::secure_sum::{self, SURVIVING, SecureSumArgs, ThresholdArgs};
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -23,7 +23,7 @@ use crate::linalg::{Order, Real, gram};
 use crate::nls::Pivoting;
 use crate::output::OWN_COMPONENTS;
 use crate::party_sum::{KEYS, PartySum, masked};
-use crate::privacy::{Bound, Private, Releases};
+use crate::privacy::{Bound, Releases};
 use crate::random::{Purpose, Stream, uniform_rows};
 use crate::state::{Owner, Piece, SavedState, State};
 
@@ -303,12 +303,8 @@ pub fn build<T: Real>(
     let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
     let mut clients = Vec::new();
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
-        let mut gaps = None;
-        if method.missing != PartyMissing::None {
-            let found;
-            (block, found) = Gaps::take(block, method.missing == PartyMissing::ZeroUnobserved, k);
-            gaps = Some(Private::new(found));
-        }
+        let gaps;
+        (block, gaps) = method.missing.separate(block, k);
         block.prepare(kernel, k)?;
         let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
         // The parties' shares of the penalty on V add up to the whole.
@@ -316,7 +312,7 @@ pub fn build<T: Real>(
         client.penalties = Penalties { u: penalties.u, v: penalties.v.times(share) };
         init::u(seed, &client.rows, scale, client.u.view_mut());
         if let Some(gaps) = &gaps {
-            gaps.clear_unobserved(&mut client.u, n);
+            gaps.clear_unobserved(Side::Rows, &mut client.u, n);
         }
         client.gaps = gaps;
         if method.independent {

@@ -9,8 +9,8 @@
 
 use ndarray::{Array2, ArrayView2, s};
 
-use super::lists::{Lists, each, kept};
-use super::step::Listed;
+use super::lists::{Listed, Lists, each, kept};
+use super::sampled::{self, copy};
 use crate::linalg::{Block, Real, gram, over_rows};
 use crate::nls::{Penalty, Pivoting};
 
@@ -54,6 +54,20 @@ impl<T: Real> Gaps<T> {
         (block, Gaps { listed, rows, columns, x: zeros(length), y: zeros(length) })
     }
 
+    /// As [`Gaps::complete`], for a sketch that picks rows of Y without repetition: `picked` has their numbers, ascending, and
+    /// their rows of B, and `g` is BᵀB.
+    pub fn complete_sample(
+        &mut self,
+        side: Side,
+        x: &ArrayView2<'_, T>,
+        picked: (&[usize], &ArrayView2<'_, T>),
+        g: &ArrayView2<'_, T>,
+        rhs: &mut Array2<T>,
+    ) {
+        let lists = if side == Side::Rows { &self.columns } else { &self.rows };
+        sampled::complete((self.listed, lists), x, picked, g, rhs, [&mut self.x, &mut self.y]);
+    }
+
     /// Adds to the right-hand side of the rows of X, which are the rows of the block or its columns, what the missing
     /// entries of the completed matrix add to it. `g` is the Gram matrix YᵀY. Work ∝ missing k, or ∝ observed k + X's
     /// rows k² where the observed entries are listed.
@@ -66,9 +80,6 @@ impl<T: Real> Gaps<T> {
         rhs: &mut Array2<T>,
     ) {
         let k = x.ncols();
-        let copy = |from: &ArrayView2<'_, T>, to: &mut [T]| {
-            from.rows().into_iter().flatten().zip(to).for_each(|(from, to)| *to = *from);
-        };
         copy(x, &mut self.x);
         copy(y, &mut self.y);
         let (x, y, listed) = (&self.x, &self.y, self.listed);
@@ -123,31 +134,29 @@ impl<T: Real> Gaps<T> {
         }
     }
 
-    /// Zeros the rows of U of which nothing is observed: nothing would ever change their start.
-    pub fn clear_unobserved(&self, u: &mut Array2<T>, n: usize) {
-        let nothing = if self.listed == Listed::Present { 0 } else { n };
-        for (a, mut row) in u.rows_mut().into_iter().enumerate() {
-            if self.rows.row(a).0.len() == nothing {
-                row.fill(T::zero());
-            }
-        }
+    /// Zeros the rows of a factor of which nothing is observed, where a row of the data, or a column, has n entries.
+    pub fn clear_unobserved(&self, side: Side, x: &mut Array2<T>, n: usize) {
+        let lists = if side == Side::Rows { &self.rows } else { &self.columns };
+        lists.clear_unobserved(self.listed, n, x);
     }
 
-    /// U ← the minimiser of ½ Σ (m_ij − u_i·v_j)² over the observed entries and the penalty on U, over U ≥ 0, given the
-    /// right-hand side M V. Each row has a Gram matrix of its own.
+    /// X ← the minimiser of ½ Σ (m_ij − x_i·y_j)² over the observed entries and the penalty on X, over X ≥ 0, given the
+    /// right-hand side M Y (for columns MᵀY). Each row has a Gram matrix of its own.
     pub fn solve(
         &self,
-        u: &mut Array2<T>,
+        side: Side,
+        x: &mut Array2<T>,
         rhs: &ArrayView2<'_, T>,
-        v: &ArrayView2<'_, T>,
+        y: &ArrayView2<'_, T>,
         solver: &mut Pivoting,
         penalty: Penalty,
     ) {
-        let k = v.ncols();
+        let k = y.ncols();
+        let lists = if side == Side::Rows { &self.rows } else { &self.columns };
         let mut all = Array2::zeros((k, k));
-        gram(v, &mut all.view_mut());
+        gram(y, &mut all.view_mut());
         let mut g = Array2::<T>::zeros((k, k));
-        for a in 0..u.nrows() {
+        for a in 0..x.nrows() {
             let sign = if self.listed == Listed::Present {
                 g.fill(T::zero());
                 T::one()
@@ -155,14 +164,14 @@ impl<T: Real> Gaps<T> {
                 g.assign(&all);
                 -T::one()
             };
-            for &b in self.rows.row(a).0 {
-                let y = v.row(b as usize);
+            for &b in lists.row(a).0 {
+                let y = y.row(b as usize);
                 for (i, &yi) in y.iter().enumerate() {
                     g.row_mut(i).scaled_add(sign * yi, &y);
                 }
             }
             let row = s![a..=a, ..];
-            solver.solve_penalized(&mut u.slice_mut(row), &rhs.slice(row), &g.view(), penalty);
+            solver.solve_penalized(&mut x.slice_mut(row), &rhs.slice(row), &g.view(), penalty);
         }
     }
 }
@@ -222,8 +231,8 @@ mod tests {
             block.for_each_nonzero(a, |j, x| rhs.row_mut(a).scaled_add(x, &v.row(j)));
         }
         let mut found = random(6, 7, 2);
-        gaps.clear_unobserved(&mut found, 5);
-        gaps.solve(&mut found, &rhs.view(), &v.view(), &mut Pivoting::new(2), Penalty::NONE);
+        gaps.clear_unobserved(Side::Rows, &mut found, 5);
+        gaps.solve(Side::Rows, &mut found, &rhs.view(), &v.view(), &mut Pivoting::new(2), Penalty::NONE);
         assert!((&found - &u).slice(s![..6, ..]).iter().all(|e| e.abs() < 1e-9) && found.row(6).sum() == 0.0);
     }
 }

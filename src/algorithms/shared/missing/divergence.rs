@@ -6,8 +6,8 @@
 
 use ndarray::{Array2, ArrayView2};
 
-use super::lists::Lists;
-use super::step::{Listed, UpdateKind};
+use super::lists::{Listed, Lists};
+use super::step::UpdateKind;
 use crate::linalg::{Block, PerThread, Real, over_rows};
 use crate::nls::Penalty;
 use crate::nls::divergence::{DivergenceUpdate, Fixed, KlMultiply, KlSweeps, column_sums};

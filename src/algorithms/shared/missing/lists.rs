@@ -1,7 +1,18 @@
 //! Which entries count: for each row of one side of the data, those that are observed, or those that are not.
 
+use ndarray::{Array2, ArrayView2};
+
 use crate::linalg::{Block, Csr, Real};
 use crate::random::{Purpose, Stream, mix};
+
+/// What the list of a row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// The observed entries.
+    Present,
+    /// The missing ones.
+    Absent,
+}
 
 /// Columns of each row, and the entries there where they are wanted.
 pub struct Lists<T> {
@@ -64,6 +75,62 @@ impl<T: Real> Lists<T> {
             lists.starts.push(lists.index.len());
         }
         lists
+    }
+}
+
+impl<T: Real> Lists<T> {
+    /// The same by columns, of which there are n.
+    pub fn transposed(&self, n: usize) -> Self {
+        let mut starts = vec![0; n + 1];
+        self.index.iter().for_each(|&b| starts[b as usize + 1] += 1);
+        for b in 0..n {
+            starts[b + 1] += starts[b];
+        }
+        let mut next = starts.clone();
+        let (mut index, mut values) = (vec![0; self.index.len()], vec![T::zero(); self.values.len()]);
+        for a in 0..self.starts.len() - 1 {
+            let (columns, row) = self.row(a);
+            for (t, &b) in columns.iter().enumerate() {
+                let at = next[b as usize];
+                index[at] = a as u32;
+                if let Some(&value) = row.get(t) {
+                    values[at] = value;
+                }
+                next[b as usize] += 1;
+            }
+        }
+        Lists { starts, index, values }
+    }
+
+    /// Zeros the rows of a factor of which nothing is observed, where a row of the data has n entries: nothing would ever
+    /// change their start. Returns their number.
+    pub fn clear_unobserved(&self, listed: Listed, n: usize, factor: &mut Array2<T>) -> f64 {
+        let nothing = if listed == Listed::Present { 0 } else { n };
+        let mut cleared = 0.0;
+        for (a, mut row) in factor.rows_mut().into_iter().enumerate() {
+            if self.row(a).0.len() == nothing {
+                row.fill(T::zero());
+                cleared += 1.0;
+            }
+        }
+        cleared
+    }
+
+    /// Σ (m_ab − x_a·y_b)² over the observed entries, of a block with zeros in the place of the others.
+    pub fn residual2(&self, listed: Listed, block: &Block<T>, x: &ArrayView2<'_, T>, y: &ArrayView2<'_, T>) -> f64 {
+        let mut sum = 0.0;
+        for (a, x) in x.rows().into_iter().enumerate() {
+            let (columns, values) = self.row(a);
+            for (t, &b) in columns.iter().enumerate() {
+                let fit: f64 = x.iter().zip(y.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum();
+                sum += (values.get(t).map_or(0.0, |m| m.as_f64()) - fit).powi(2);
+            }
+        }
+        match listed {
+            Listed::Present => sum,
+            // Where an entry is missing the block has a zero, and what the factors say there is no error.
+            Listed::Absent => (block.residual2(x, y) - sum).max(0.0),
+        }
     }
 }
 

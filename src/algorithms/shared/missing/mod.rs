@@ -1,39 +1,32 @@
-//! Factors of a matrix with missing entries: min Σ (m_ij − u_i·v_j)² over the observed (i, j), U, V ≥ 0, and penalties, by HALS
-//! or multiplicative updates (`--missing`, `--holdout`); or the least Kullback-Leibler divergence of the observed entries
-//! (`divergence`).
+//! Factors of a matrix with missing entries (`--missing`, `--holdout`): min Σ (m_ij − u_i·v_j)² over the observed (i, j),
+//! U, V ≥ 0, and penalties, or the least Kullback-Leibler divergence of the observed entries.
 //!
-//! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]; the other factor is gathered whole
-//! for each half, (m + n) k words. Where most entries count, the update is that of the exact methods less what the missing
-//! ones add to it: work ∝ (nonzeros + missing) k. Where few do, they are gone through: work ∝ observed k.
+//! The exact methods of one matrix solve the rows (`masked`). Methods that step on a Gram matrix of all rows take completed
+//! data (`completed`, and `sampled` where a sketch picks rows or columns).
 
 mod completed;
 mod divergence;
 mod lists;
+mod masked;
 mod observed;
+mod sampled;
+mod separated;
 mod step;
 
-use ndarray::Array2;
-
-use self::divergence::{DivergenceStep, Rows, divergence};
-use self::lists::{Lists, each, held_out, kept};
-use self::step::{Listed, Row, Workspace};
-use super::init;
-use super::regularization::{Penalties, RegularizationArgs};
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Missing};
-use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
-use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Parts, Payload};
-use crate::data::STATISTICS;
+use crate::comm::{MessageTag, Payload};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Order, PerThread, Real, gram, over_rows};
-use crate::metrics;
-use crate::nls::Penalty;
-use crate::state::{Owner, Piece, SavedState};
+use crate::linalg::{Block, Real};
+use crate::privacy::Private;
+use crate::sketch::SketchKind;
 
 pub use completed::{Gaps, Side};
-pub use lists::{Counted, Holdout};
+pub use lists::{Counted, Holdout, Listed};
+pub use masked::build;
 pub use observed::{Fit, Observed, held_places};
+pub use sampled::SampledGaps;
+pub use separated::{Separated, Tally};
 pub use step::UpdateKind;
 
 const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
@@ -49,9 +42,8 @@ pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct MissingArgs {
     /// Missing entries: none, nan (NaN), zero-unobserved (zeros, also those that the file stores: only nonzeros
-    /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. The
-    /// update then goes through rows one by one: work in proportion to the nonzeros and the missing entries, or to the
-    /// observed ones with zero-unobserved
+    /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. Work is
+    /// in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
     #[arg(long, value_name = "WHICH", default_value = "none", value_parser = parameters::missing)]
     pub missing: Missing,
     /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
@@ -72,7 +64,7 @@ impl MissingArgs {
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct PartyMissingArgs {
     /// Missing entries: nan (NaN), or zero-unobserved (zeros, also those that a file stores: only nonzeros count). Each party
-    /// completes its own rows by its factors before each step, and releases what it would release of complete data
+    /// completes its own data by its factors before each step, and releases what it would release of complete data
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = PartyMissing::None)]
     pub missing: PartyMissing,
 }
@@ -88,342 +80,29 @@ pub enum PartyMissing {
     ZeroUnobserved,
 }
 
-/// One factor on one rank, with the data that its update needs.
-struct MissingSide<T: Real> {
-    /// Own rows × N, zero where missing.
-    block: Block<T>,
-    lists: Lists<T>,
-    own: Array2<T>,
-    first: usize,
-    parts: Parts,
-    /// This factor whole, in row order.
-    whole: Array2<T>,
-    rhs: Array2<T>,
-}
-
-struct Masked<T: Real> {
-    comm: Communicator,
-    kind: UpdateKind,
-    penalties: Penalties,
-    listed: Listed,
-    u: MissingSide<T>,
-    v: MissingSide<T>,
-    gram: Array2<T>,
-    /// The other factor in the order that a dense product wants.
-    operand: Array2<T>,
-    space: PerThread<Workspace<T>>,
-    /// For the updates of the divergence.
-    step: DivergenceStep,
-    /// Own row, column and entry of what is held out.
-    held: Vec<(u32, u32, T)>,
-    count: Count,
-    /// Number of rows, and of columns, without an observed entry.
-    unobserved: [f64; 2],
-    /// Whether the start was read from a file.
-    given: bool,
-    iteration: usize,
-}
-
-impl<T: Real> MissingSide<T> {
-    /// Zeros the rows of which nothing is observed: nothing would ever change their start. Returns their number.
-    fn clear_unobserved(&mut self, listed: Listed, total: usize) -> usize {
-        let nothing = if listed == Listed::Present { 0 } else { total };
-        let mut cleared = 0;
-        for (number, mut row) in self.own.rows_mut().into_iter().enumerate() {
-            if self.lists.row(number).0.len() == nothing {
-                row.fill(T::zero());
-                cleared += 1;
-            }
+impl PartyMissing {
+    /// A party's block with zeros where an entry is missing, and where that is, for factors with k columns; `None` if all
+    /// entries count.
+    pub fn separate<T: Real>(self, block: Block<T>, k: usize) -> (Block<T>, Option<Private<Gaps<T>>>) {
+        if self == PartyMissing::None {
+            return (block, None);
         }
-        cleared
+        let (block, gaps) = Gaps::take(block, self == PartyMissing::ZeroUnobserved, k);
+        (block, Some(Private::new(gaps)))
     }
 }
 
-/// Statistics of the observed entries of the whole matrix.
-#[derive(Debug, Clone, Copy)]
-struct Count {
-    norm2: f64,
-    observed: f64,
-    held: f64,
-}
-
-/// Puts the method together.
+/// Refuses sketches that mix entries; `instead` are those that do not.
 ///
 /// # Errors
-/// On options that do not go with missing entries, or when nothing is observed.
-pub fn build<T: Real>(
-    problem: Problem<'_, T>,
-    args: &MissingArgs,
-    regularization: &RegularizationArgs,
-    kind: UpdateKind,
-) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, initial, missing, .. } = problem;
-    let (m, n) = (data.header.rows, data.header.cols);
-    let mut blocks = data.blocks.into_iter();
-    let [rows, cols] =
-        std::array::from_fn(|_| blocks.next().expect("the plan gives a row block and a column block").transposed());
-    let places = missing.unwrap_or_default();
-    let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
-    let sparse = matches!(rows, Block::Sparse(_));
-    let only_stored = args.missing == Missing::ZeroUnobserved;
-    let counted = Counted { shape: (m, n), nonzeros: data.statistics.nonzeros, sparse, only_stored };
-    let holdout = Holdout::new(seed, args.holdout, counted);
-    let drawn = holdout.is_drawn();
-    let hashed = !drawn && holdout.any();
-    let side = |block: Block<T>, first: usize, mut gone: Vec<(u32, u32)>, by_rows: bool| {
-        let place = |a: usize, b: u32| if by_rows { (first + a, b as usize) } else { (b as usize, first + a) };
-        let own = block.shape().0;
-        for a in 0..own {
-            each(&block, a, |b, x| {
-                let (i, j) = place(a, b);
-                let counts = !only_stored || x != T::zero();
-                if x.is_nan() || !counts || (hashed && holdout.takes(i, j)) {
-                    gone.push((a as u32, b));
-                }
-            });
-        }
-        match (drawn, by_rows) {
-            (true, true) => (0..own).for_each(|a| holdout.columns(first + a, n, |j| gone.push((a as u32, j as u32)))),
-            (true, false) => (0..m).for_each(|i| {
-                holdout.columns(i, n, |j| {
-                    if (first..first + own).contains(&j) {
-                        gone.push(((j - first) as u32, i as u32));
-                    }
-                });
-            }),
-            _ => {}
-        }
-        let absent = Lists::<T>::of_places(own, gone);
-        (block, absent)
-    };
-    let local = |(i, j): (usize, usize), first: usize| ((i - first) as u32, j as u32);
-    let gone = places.rows.iter().map(|&place| local(place, of_rows.start)).collect();
-    let (rows, absent_in_rows) = side(rows, of_rows.start, gone, true);
-    let gone = places.cols.iter().map(|&(i, j)| local((j, i), of_cols.start)).collect();
-    let (cols, absent_in_cols) = side(cols, of_cols.start, gone, false);
-
-    let held = held_out(&rows, &absent_in_rows, only_stored);
-    let mut total = [absent_in_rows.len() as f64, held.len() as f64];
-    comm.sum(STATISTICS, &mut total);
-    // A list of what is observed costs about twice as much for an entry as one of what is missing, and saves the product.
-    let few = !sparse && total[0] > 2.0 / 3.0 * (m as f64 * n as f64);
-    let listed = if only_stored || few { Listed::Present } else { Listed::Absent };
-    let finish = |block: Block<T>, absent: Lists<T>| {
-        let lists = if listed == Listed::Present { Lists::of_block(&block, &absent) } else { absent };
-        let gone = |a: usize, b: u32| lists.row(a).0.binary_search(&b).is_ok() != (listed == Listed::Present);
-        (kept(block, |a, b, _| !gone(a, b)), lists)
-    };
-    let (rows, of_u) = finish(rows, absent_in_rows);
-    let (cols, of_v) = finish(cols, absent_in_cols);
-
-    let mut sums = [0.0, rows.norm2(), if listed == Listed::Present { of_u.len() as f64 } else { 0.0 }];
-    (0..rows.shape().0).for_each(|a| each(&rows, a, |_, x| sums[0] += x.as_f64()));
-    comm.sum(STATISTICS, &mut sums);
-    let observed = if listed == Listed::Present { sums[2] } else { m as f64 * n as f64 - total[0] };
-    let count = Count { norm2: sums[1], observed, held: total[1] };
-    if count.norm2 <= 0.0 || observed <= 0.0 {
-        return Err(Error::input("no observed entry is above zero: there is nothing to factorise").on_all_ranks());
+/// Naming the sketch.
+pub fn check_sketch(kind: SketchKind, instead: &str) -> Result<()> {
+    if kind.picks() {
+        return Ok(());
     }
-
-    let products = listed == Listed::Absent && !kind.is_divergence();
-    let longest = of_u.longest().max(of_v.longest());
-    let build = |mut block: Block<T>, lists: Lists<T>, first: usize, total: usize, cuts: &[std::ops::Range<usize>]| {
-        if products {
-            block.prepare(kernel, k)?;
-        }
-        let own = block.shape().0;
-        let used = if products { own } else { 0 };
-        Ok::<_, Error>(MissingSide {
-            own: Order::Rows.zeros(own, k),
-            whole: Order::Rows.zeros(total, k),
-            rhs: block.order().zeros(used, k),
-            parts: Parts::new(cuts, k),
-            block,
-            lists,
-            first,
-        })
-    };
-    let given = initial.is_some();
-    let mut u = build(rows, of_u, of_rows.start, m, &data.cuts.rows)?;
-    let mut v = build(cols, of_v, of_cols.start, n, &data.cuts.cols)?;
-    match initial {
-        Some(given) => {
-            let read = init::given(given, [&of_rows, &of_cols], [u.own.view_mut(), v.own.view_mut()]);
-            comm.agree_on_error(read)?;
-        }
-        None => {
-            let scale = init::scale(sums[0] / observed * m as f64 * n as f64, (m, n), k);
-            init::u(seed, &of_rows, scale, u.own.view_mut());
-            init::v(seed, &of_cols, scale, v.own.view_mut());
-        }
-    }
-    let mut unobserved = [u.clear_unobserved(listed, n) as f64, v.clear_unobserved(listed, m) as f64];
-    comm.sum(STATISTICS, &mut unobserved);
-    let operand = if products { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
-    let space = PerThread::new(Workspace::new(if kind.is_divergence() { 0 } else { longest }, k));
-    Ok(Box::new(Masked {
-        comm,
-        kind,
-        penalties: regularization.penalties((m, n)),
-        given,
-        listed,
-        u,
-        v,
-        gram: Array2::zeros((k, k)),
-        operand,
-        space,
-        step: DivergenceStep::new(kind, k),
-        held,
-        count,
-        unobserved,
-        iteration: 0,
-    }))
-}
-
-/// One half of an iteration: `x` by the rows of `y`.
-fn half<T: Real>(
-    (comm, kind, listed): (&Communicator, UpdateKind, Listed),
-    penalty: Penalty,
-    (x, y): (&mut MissingSide<T>, &mut MissingSide<T>),
-    (gram_parcel, gather): (MessageTag, MessageTag),
-    (g, operand, space): (&mut Array2<T>, &mut Array2<T>, &PerThread<Workspace<T>>),
-) {
-    whole(comm, y, gather);
-    if listed == Listed::Absent {
-        comm.work("Gram", || gram(&y.own.view(), &mut g.view_mut()));
-        comm.sum(gram_parcel, g.as_slice_mut().expect("made contiguous"));
-        let phase = if gather == GATHER_V { "product M V" } else { "product M'U" };
-        comm.work(phase, || {
-            if x.block.order() == Order::Rows {
-                x.block.mul(&y.whole.view(), &mut x.rhs.view_mut());
-            } else {
-                let mut turned = operand.slice_mut(ndarray::s![..y.whole.nrows(), ..]);
-                turned.assign(&y.whole);
-                x.block.mul(&turned.view(), &mut x.rhs.view_mut());
-            }
-        });
-    }
-    let none = ndarray::aview1(&[]);
-    comm.work("update", || {
-        let (lists, all_rhs, y, gram) = (&x.lists, &x.rhs, &y.whole, &*g);
-        over_rows(&mut x.own.view_mut(), &|first, mut rows| {
-            space.with(|space| {
-                for (a, mut row) in rows.rows_mut().into_iter().enumerate() {
-                    let number = first + a;
-                    let rhs = if listed == Listed::Absent { all_rhs.row(number) } else { none };
-                    Row { listed, lists, number, y, gram, rhs, penalty }.update(kind, &mut row, space);
-                }
-            });
-        });
-    });
-}
-
-/// The same for the divergence.
-fn half_by_divergence<T: Real>(
-    (comm, kind, listed): (&Communicator, UpdateKind, Listed),
-    penalty: Penalty,
-    (x, y): (&mut MissingSide<T>, &mut MissingSide<T>),
-    gather: MessageTag,
-    step: &mut DivergenceStep,
-) {
-    whole(comm, y, gather);
-    comm.work("update", || {
-        let data = Rows { block: &x.block, lists: &x.lists, listed };
-        step.update(kind, data, &mut x.own, &y.whole, penalty);
-    });
-}
-
-/// Gathers a factor whole.
-fn whole<T: Real>(comm: &Communicator, side: &mut MissingSide<T>, tag: MessageTag) {
-    let (own, whole) = (side.own.as_slice(), side.whole.as_slice_mut());
-    comm.all_gather(tag, own.expect("made in row order"), &side.parts, whole.expect("made in row order"));
-}
-
-impl<T: Real> Algorithm<T> for Masked<T> {
-    fn advance(&mut self, n: usize) -> Result<()> {
-        for _ in 0..n {
-            let Masked { comm, kind, penalties, listed, u, v, gram, operand, space, step, .. } = self;
-            if kind.is_divergence() {
-                half_by_divergence((comm, *kind, *listed), penalties.u, (u, v), GATHER_V, step);
-                half_by_divergence((comm, *kind, *listed), penalties.v, (v, u), GATHER_U, step);
-                self.iteration += 1;
-                continue;
-            }
-            half((comm, *kind, *listed), penalties.u, (u, v), (GRAM_V, GATHER_V), (gram, operand, space));
-            half((comm, *kind, *listed), penalties.v, (v, u), (GRAM_U, GATHER_U), (gram, operand, space));
-            self.iteration += 1;
-        }
-        Ok(())
-    }
-
-    fn iteration(&self) -> usize {
-        self.iteration
-    }
-
-    fn measure(&mut self) -> Result<Measures> {
-        let Masked { comm, kind, penalties, listed, u, v, gram, held, count, .. } = self;
-        whole(comm, v, GATHER_V);
-        let fit = |a: u32, b: u32| -> f64 {
-            u.own.row(a as usize).iter().zip(v.whole.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
-        };
-        let rows = u.own.rows().into_iter().enumerate().map(|(number, x)| {
-            Row { listed: *listed, lists: &u.lists, number, y: &v.whole, gram, rhs: x, penalty: Penalty::NONE }
-                .squared(&x)
-        });
-        let listed_part: f64 = rows.sum();
-        let squared = match listed {
-            Listed::Present => listed_part,
-            // Where an entry is missing the block has a zero, and what the factors say there is no error.
-            Listed::Absent => (u.block.residual2(&u.own.view(), &v.whole.view()) - listed_part).max(0.0),
-        };
-        let mut sum = [squared];
-        comm.sum(metrics::RESIDUAL, &mut sum);
-        let mut found =
-            vec![("rel_error", metrics::relative(sum[0], count.norm2)), ("rmse", (sum[0] / count.observed).sqrt())];
-        let mut loss = 0.5 * sum[0];
-        if kind.is_divergence() {
-            let data = Rows { block: &u.block, lists: &u.lists, listed: *listed };
-            let mut sum = [divergence(data, &u.own.view(), &v.whole.view())];
-            comm.sum(metrics::DIVERGENCE, &mut sum);
-            loss = sum[0];
-            found.push((metrics::Measure::Divergence.key(), loss));
-        }
-        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
-        found.extend(penalties.objective(loss, penalty));
-        if count.held > 0.0 {
-            let mut off: [f64; 1] = [held.iter().map(|&(a, b, x)| (x.as_f64() - fit(a, b)).powi(2)).sum()];
-            comm.sum(HELD, &mut off);
-            found.push(("heldout_rmse", (off[0] / count.held).sqrt()));
-        }
-        Ok(found)
-    }
-
-    fn factors(&self) -> Vec<Piece<'_, T>> {
-        vec![
-            Piece::shared("U", self.u.whole.nrows(), self.u.first, self.u.own.view()),
-            Piece::shared("V", self.v.whole.nrows(), self.v.first, self.v.own.view()),
-        ]
-    }
-
-    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
-        for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
-            saved.rows(name, Owner::Shared, side.first, side.own.view_mut())?;
-        }
-        self.iteration = iteration;
-        Ok(())
-    }
-
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        let listed = if self.listed == Listed::Present { "observed" } else { "missing" };
-        let mut all = vec![
-            ("listed", listed.into()),
-            ("observed_entries", self.count.observed.into()),
-            ("heldout_entries", self.count.held.into()),
-            ("inner_sweeps", self.kind.passes().into()),
-            (UNOBSERVED_ROWS, self.unobserved[0].into()),
-            (UNOBSERVED_COLUMNS, self.unobserved[1].into()),
-        ];
-        all.extend((!self.given).then_some(("init", "random".into())));
-        all
-    }
+    Err(Error::input(format!(
+        "--sketch {}: it mixes missing entries with observed ones, and nothing takes them apart again; with missing entries \
+         use --sketch {instead}",
+        kind.name()
+    )))
 }

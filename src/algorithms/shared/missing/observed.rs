@@ -3,8 +3,7 @@
 use ndarray::{Array2, ArrayView2, s};
 
 use super::divergence::{Rows, divergence, project};
-use super::lists::{Holdout, Lists, each, held_out, kept};
-use super::step::Listed;
+use super::lists::{Holdout, Listed, Lists, each, held_out, kept};
 use crate::linalg::{Block, Real, gram};
 use crate::nls::{Penalty, Pivoting};
 

@@ -7,7 +7,7 @@
 
 use ndarray::{Array2, ArrayView1, ArrayViewMut1};
 
-use crate::algorithms::shared::missing::lists::Lists;
+use crate::algorithms::shared::missing::lists::{Listed, Lists};
 use crate::linalg::Real;
 use crate::nls::Penalty;
 
@@ -37,15 +37,6 @@ impl UpdateKind {
             UpdateKind::Mu | UpdateKind::KlMu => 1,
         }
     }
-}
-
-/// What the list of a row has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listed {
-    /// The observed entries.
-    Present,
-    /// The missing ones.
-    Absent,
 }
 
 /// A difference of two sums is rounding alone up to so many units in their last place.
@@ -165,18 +156,6 @@ impl<T: Real> Row<'_, T> {
                 }
             }
         }
-    }
-
-    /// Σ over the listed entries of (value − x·y)², with values of zero where only places are listed.
-    pub fn squared(&self, x: &ArrayView1<'_, T>) -> f64 {
-        let (index, values) = self.lists.row(self.number);
-        let one = |(t, &b): (usize, &u32)| {
-            let y = self.y.row(b as usize);
-            let fit: f64 = x.iter().zip(y).map(|(x, y)| x.as_f64() * y.as_f64()).sum();
-            let off = values.get(t).map_or(0.0, |m| m.as_f64()) - fit;
-            off * off
-        };
-        index.iter().enumerate().map(one).sum()
     }
 }
 
