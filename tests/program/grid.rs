@@ -1,6 +1,6 @@
 //! The exact methods on grids of ranks: the traffic follows the formula, and the grid does not change the result.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -77,6 +77,65 @@ fn the_default_grid_has_the_least_traffic_and_is_in_the_trace() {
         fednmf(ranks, &line).arg("--trace").arg(&trace).ok();
         assert_eq!(events(&trace)[0]["params"]["grid"], grid, "{m} x {n} on {ranks}");
     }
+}
+
+/// What the trace has of the grids that were counted, by name.
+fn counted(trace: &Path) -> HashMap<String, Value> {
+    let start = events(trace)[0].clone();
+    let grids = start["grids"].as_array().cloned().unwrap_or_default();
+    grids.into_iter().map(|grid| (grid["grid"].as_str().unwrap().to_string(), grid)).collect()
+}
+
+#[test]
+fn the_grid_of_sparse_data_is_chosen_by_its_nonzeros() {
+    let dir = tempdir().unwrap();
+    let (input, trace) = (dir.path().join("m.mtx"), dir.path().join("t.jsonl"));
+    let (n, k, iterations) = (4000, 10, 2);
+    let places = write_circulant(&input, n, &[0, 1]);
+    let banded = input.display().to_string();
+    let run = |ranks, input: &str, more: &str| {
+        let line = format!("--algo hals -k {k} --max-iters {iterations} --init random {more} --input {input} --trace");
+        let run = fednmf(ranks, &line).arg(&trace).limit(300).ok();
+        (run, events(&trace)[0]["params"].clone(), counted(&trace))
+    };
+    for (ranks, by_size) in [(4, "2x2"), (16, "4x4")] {
+        let rows_alone = format!("{ranks}x1");
+        let (chosen, parameters, grids) = run(ranks, &banded, "--eval-every 0");
+        assert_eq!((&parameters["grid"], &parameters["exchange_v"]), (&Value::from(&*rows_alone), &"sparse".into()));
+        // Both neighbours of a rank have one row for it or need one of it.
+        let record = &grids[&rows_alone];
+        assert_eq!(record["bytes"], 2 * k * 8, "a row is gathered and one is summed: {record}");
+        assert_eq!(record["largest_block"], 2 * n / ranks, "{record}");
+        let [of_v, _] = crossing(&places, n, (ranks, 1));
+        assert_eq!(bytes(&chosen, "gather V"), (2 * iterations * of_v.0 * k * 8) as u64);
+        // A block on the diagonal touches all of its rows and columns.
+        let record = &grids[by_size];
+        let side = n * (ranks.isqrt() - 1) / ranks;
+        assert_eq!(record["bytes"], 4 * side * k * 8, "{record}");
+        let (other, parameters, grids) = run(ranks, &banded, &format!("--grid {by_size}"));
+        assert_eq!((&parameters["grid"], grids.len()), (&by_size.into(), 0), "nothing to choose");
+        let (chosen, _, _) = run(ranks, &banded, "");
+        let error = |run: &Value| run["rel_error"].as_f64().unwrap();
+        assert!((error(&chosen) - error(&other)).abs() <= 1e-9 * error(&other), "{chosen} {other}");
+        // All rows travel.
+        assert_eq!(run(ranks, &banded, "--exchange dense").1["grid"], by_size);
+        // Rows of V alone are 320 kB, which is more than half of a rank's part.
+        let memory = format!("--memory {}", 620_000 * ranks);
+        assert_eq!(run(ranks, &banded, &memory).1["grid"], by_size, "{memory}");
+    }
+    // Nothing to gain where each block touches most rows and columns, as those of words in documents do.
+    for input in ["synthetic:sparse,m=600,n=600,density=0.05,law=power", "synthetic:graph,n=600,k=3,density=0.2"] {
+        let (one, _, _) = run(1, input, "");
+        let (four, parameters, grids) = run(4, input, "");
+        assert_eq!((&parameters["grid"], grids.len()), (&"2x2".into(), 3), "{input}");
+        let error = |run: &Value| run["rel_error"].as_f64().unwrap();
+        assert!((error(&one) - error(&four)).abs() <= 1e-9 * error(&one), "{one} {four}");
+    }
+    // The summary tells it on demand.
+    let line = format!("--algo hals -k {k} --max-iters 2 --verbose --input {banded}");
+    let run = fednmf(4, &line).run();
+    assert!(run.stderr.contains("--grid auto: 4x1: 2000 nonzeros and 160 B an iteration"), "{}", run.stderr);
+    assert!(run.stdout.contains("       2x2          40"), "{}", run.stdout);
 }
 
 #[test]
