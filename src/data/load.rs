@@ -7,12 +7,12 @@ use crate::data::distribute::quantile::upper_quantile;
 use crate::data::distribute::request::{LocalBlocks, Request};
 use crate::data::distribute::statistics::{Statistics, largest};
 use crate::data::distribute::synthesize::synthesize;
-use crate::data::distribute::traffic::{GridChooser, GridTraffic};
+use crate::data::distribute::traffic::{EntryPattern, GridChooser, GridTraffic};
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
 use crate::data::layout::{Cuts, Layout};
 use crate::data::memory;
-use crate::data::messages::STATISTICS;
+use crate::data::messages::{COUNTS, STATISTICS};
 use crate::data::open::{Input, Origin};
 use crate::data::spec::{Scale, Threshold};
 use crate::data::synthetic::PlantedTiles;
@@ -58,6 +58,30 @@ impl<T: Real> Loaded<T> {
             fingerprints: self.fingerprints.clone(),
             ..*self
         }
+    }
+}
+
+impl<T: Real> Loaded<T> {
+    /// Where a sparse matrix that is cut into blocks of a grid has entries, for grids of `ranks` ranks. `None` for dense data
+    /// and other layouts. Collective.
+    pub fn entry_pattern(&self, ranks: usize, comm: &Communicator) -> Option<EntryPattern> {
+        let (Layout::Grid { .. }, Some(Block::Sparse(block))) = (&self.layout, self.blocks.first()) else {
+            return None;
+        };
+        let tile = &self.layout.tiles(&self.cuts, comm.rank())[0];
+        let places = |sink: &mut dyn FnMut(usize, usize)| {
+            for (row, entries) in block.matrix().outer_iterator().enumerate() {
+                entries.indices().iter().for_each(|&col| sink(tile.rows.start + row, tile.cols.start + col as usize));
+            }
+        };
+        let (mut rows, mut cols) = (vec![0u64; self.header.rows], vec![0u64; self.header.cols]);
+        places(&mut |i, j| {
+            rows[i] += 1;
+            cols[j] += 1;
+        });
+        comm.sum(COUNTS, &mut rows);
+        comm.sum(COUNTS, &mut cols);
+        Some(EntryPattern::collect(comm, ranks, (rows, cols), &places))
     }
 }
 

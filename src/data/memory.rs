@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 use crate::host;
 use crate::units::bytes;
 
+/// Bytes that no node has.
+const UNLIMITED: f64 = 1e15;
+
 /// Refuses work that needs more memory than its nodes have. `need` is a lower bound of what this rank will hold, in bytes;
 /// `limit` replaces what is free on a node. Collective.
 ///
@@ -43,6 +46,7 @@ pub fn room(limit: Option<u64>, comm: &Communicator) -> f64 {
 }
 
 /// What the ranks of a node need, and what is free there, in bytes.
+#[derive(serde::Serialize, serde::Deserialize)]
 struct Node {
     need: f64,
     free: f64,
@@ -56,14 +60,18 @@ fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<(String, Nod
         true => (String::new(), comm.name_of(comm.rank())),
         false => (boot(), host::name().unwrap_or_else(|| "this machine".into())),
     };
-    let own = (node, need, limit.map_or_else(free, |limit| limit as f64));
+    // Whole and finite, so that all ranks read the same number from JSON.
+    let own = (node, need, limit.map_or_else(free, |limit| limit as f64).min(UNLIMITED).floor());
+    // Only rank 0 has to know all ranks; the others have no use for more than the nodes.
+    let all = if comm.has_owners() { comm.all_gather_value(MEMORY, &own) } else { comm.gather_value(MEMORY, &own) };
     // Nodes may share a name, but not a start of the system.
     let mut nodes = BTreeMap::<(String, String), Node>::new();
-    for (name, need, free) in comm.all_gather_value(MEMORY, &own) {
-        let node = nodes.entry(name).or_insert(Node { need: 0.0, free: f64::INFINITY, ranks: 0 });
+    for (name, need, free) in all {
+        let node = nodes.entry(name).or_insert(Node { need: 0.0, free: UNLIMITED, ranks: 0 });
         *node = Node { need: node.need + need, free: node.free.min(free), ranks: node.ranks + 1 };
     }
-    nodes.into_iter().map(|((_, name), node)| (name, node)).collect()
+    let nodes: Vec<(String, Node)> = nodes.into_iter().map(|((_, name), node)| (name, node)).collect();
+    if comm.has_owners() { nodes } else { comm.broadcast_value(MEMORY, nodes) }
 }
 
 /// A number drawn when this node's system started.

@@ -49,9 +49,8 @@ pub fn note(choice: &GridChoice, grids: &[GridTraffic], taken: &Layout) -> Optio
         let (entries, sent) = (grid.entries, bytes(choice.bytes(grid)));
         format!("{}: {entries} nonzeros and {sent} an iteration", name(grid))
     };
-    (taken != usual).then(|| {
-        format!("--grid auto: {} for the busiest rank; the grid by size, {}", told(taken), told(usual))
-    })
+    (taken != usual)
+        .then(|| format!("--grid auto: {} for the busiest rank; the grid by size, {}", told(taken), told(usual)))
 }
 
 /// A table of what [`counted`] recorded, for the detailed summary; empty where no grid was chosen.
@@ -64,7 +63,9 @@ pub fn table(counted: &Value) -> String {
     let rows: String = rows.collect();
     match rows.is_empty() {
         true => rows,
-        false => format!("grids, counted for the busiest rank: nonzeros, bytes sent or received in an iteration\n{rows}"),
+        false => {
+            format!("grids, counted for the busiest rank: nonzeros, bytes sent or received in an iteration\n{rows}")
+        }
     }
 }
 

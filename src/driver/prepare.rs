@@ -408,7 +408,7 @@ fn workspace_bytes<T: Real>(
     let all = Some(m as f64 * n as f64).filter(|_| !sparse);
     let Some(stored) = all.or(stored.map(|stored| stored as f64)) else { return least };
     let of_parties = private.then_some(parties.count);
-    let workload = Workload { m, n, stored, sparse, k: settings.k, parties: of_parties, word };
+    let workload = Workload { m, n, stored, sparse, k: settings.k, parties: of_parties, word, traffic: None };
     // A parameter that does not fit is refused by the method.
     let cost = settings.method.cost(&workload, ranks).ok().flatten();
     cost.map_or(least, |cost| cost.factors.max(if resuming { 0.0 } else { cost.start }))

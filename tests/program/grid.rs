@@ -1,10 +1,9 @@
 //! The exact methods on grids of ranks: the traffic follows the formula, and the grid does not change the result.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
 use std::path::Path;
 
-use crate::common::{data, distance, events, fednmf, matrix};
+use crate::common::{data, distance, events, fednmf, matrix, write_circulant};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -155,18 +154,6 @@ fn a_grid_that_does_not_fit_is_refused() {
     fednmf(3, "--algo hals --grid 2x2").refused(&["--grid 2x2", "4 ranks", "has 3"]);
     fednmf(1, "--algo mu --grid 99999999999999x99999999999999").refused(&["--grid", "far too many"]);
     fednmf(2, "--algo dsanls --grid 2x1").refused(&["--grid", "hals, bpp, mu"]);
-}
-
-/// Writes an n × n matrix with as many entries in each row as in each column, so that it is cut evenly: entry
-/// (i, i + offset) for each offset, around the corner too. Returns the places of its entries.
-fn write_circulant(path: &Path, n: usize, offsets: &[usize]) -> Vec<(usize, usize)> {
-    let places: Vec<_> = (0..n).flat_map(|i| offsets.iter().map(move |offset| (i, (i + offset) % n))).collect();
-    let mut text = format!("%%MatrixMarket matrix coordinate real general\n{n} {n} {}\n", places.len());
-    for &(i, j) in &places {
-        writeln!(text, "{} {} {}", i + 1, j + 1, 1 + (7 * i + 3 * j) % 11).unwrap();
-    }
-    std::fs::write(path, text).unwrap();
-    places
 }
 
 /// Rows of V and of U that cross a border in one sparse exchange on an even grid, and messages: by the definition, from

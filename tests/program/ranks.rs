@@ -48,6 +48,7 @@ on_ranks! {
     an_exchange_beyond_a_chunk_takes_several_rounds: exchange_in_rounds,
     neighbours_exchange_messages_in_pieces: exchange_with_neighbours,
     sums_over_parties_have_the_same_bits_on_any_number_of_ranks: party_sums,
+    rank_0_has_a_value_of_each_rank: values_on_the_root,
     an_error_on_one_rank_becomes_the_same_error_on_all: agreement,
     subgroups_communicate_among_themselves: splits,
     the_tiles_of_every_plan_hold_the_entries_of_the_matrix: plans,
@@ -173,6 +174,14 @@ fn party_sums(comm: &Communicator) -> String {
     format!("{hash:016x}")
 }
 
+/// Values of ranks that differ in length, an empty one among them.
+fn values_on_the_root(comm: &Communicator) {
+    let own: Vec<usize> = (0..comm.rank() * 3 % 5).collect();
+    let found = comm.gather_value(TEST, &own);
+    let expected: Vec<Vec<usize>> = (0..comm.size()).map(|r| (0..r * 3 % 5).collect()).collect();
+    assert_eq!(found, if comm.is_root() { expected } else { Vec::new() });
+}
+
 fn agreement(comm: &Communicator) {
     assert_eq!(comm.agree_on_error(Ok(3)), Ok(3));
     let mine = if comm.rank() == comm.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
@@ -274,27 +283,31 @@ fn traffic_of_blocks(comm: &Communicator, loaded: &Loaded<f64>) -> GridTraffic {
     let touched = block.occupied().map(|lines| (0..lines.len()).filter(|&at| lines[at]).collect::<Vec<_>>());
     let all = comm.all_gather_value(TEST, &(touched, loaded.blocks[0].stored() as u64));
     // U's rows of a block are shared by the ranks of a grid row, V's by those of a grid column.
-    let side = |which: usize, blocks: &[std::ops::Range<usize>], sharers: usize, rank: &dyn Fn(usize, usize) -> usize| {
-        let mut side = SideTraffic { sharers, ..SideTraffic::default() };
-        let (mut sent, mut received) = (vec![HashSet::new(); pr * pc], vec![HashSet::new(); pr * pc]);
-        for (at, block) in blocks.iter().enumerate() {
-            let owned: Vec<_> = (0..sharers).map(|sharer| even_part(block.len(), sharers, sharer)).collect();
-            for (sharer, own) in owned.iter().enumerate() {
-                side.lacking = side.lacking.max((block.len() - own.len()) as u64);
-                let me = rank(at, sharer);
-                for &line in all[me].0[which].iter().filter(|line| !own.contains(line)) {
-                    let owner = rank(at, owned.iter().position(|part| part.contains(&line)).expect("of the block"));
-                    received[me].insert((line, owner));
-                    sent[owner].insert((line, me));
+    let side =
+        |which: usize, blocks: &[std::ops::Range<usize>], sharers: usize, rank: &dyn Fn(usize, usize) -> usize| {
+            let mut side = SideTraffic { sharers, ..SideTraffic::default() };
+            let (mut sent, mut received) = (vec![HashSet::new(); pr * pc], vec![HashSet::new(); pr * pc]);
+            for (at, block) in blocks.iter().enumerate() {
+                let owned: Vec<_> = (0..sharers).map(|sharer| even_part(block.len(), sharers, sharer)).collect();
+                for (sharer, own) in owned.iter().enumerate() {
+                    side.lacking = side.lacking.max((block.len() - own.len()) as u64);
+                    let me = rank(at, sharer);
+                    for &line in all[me].0[which].iter().filter(|line| !own.contains(*line)) {
+                        let owner = rank(at, owned.iter().position(|part| part.contains(&line)).expect("of the block"));
+                        received[me].insert((line, owner));
+                        sent[owner].insert((line, me));
+                    }
                 }
             }
-        }
-        let both = || sent.iter().chain(&received);
-        side.touched = both().map(|lines| lines.len() as u64).max().unwrap_or(0);
-        let partners = |lines: &HashSet<(usize, usize)>| lines.iter().map(|(_, rank)| rank).collect::<HashSet<_>>().len();
-        side.messages = both().map(|lines| partners(lines) as u64).max().unwrap_or(0);
-        side
-    };
+            let both = || sent.iter().chain(&received);
+            side.touched = both().map(|lines| lines.len() as u64).max().unwrap_or(0);
+            let partners =
+                |lines: &HashSet<(usize, usize)>| lines.iter().map(|(_, rank)| rank).collect::<HashSet<_>>().len();
+            side.messages = both().map(|lines| partners(lines) as u64).max().unwrap_or(0);
+            side.all_touched = received.iter().map(|lines| lines.len() as u64).sum();
+            side.all_messages = received.iter().map(|lines| partners(lines) as u64).sum();
+            side
+        };
     GridTraffic {
         pr,
         pc,

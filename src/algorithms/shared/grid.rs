@@ -82,6 +82,11 @@ pub struct GridChoice {
 }
 
 impl GridChoice {
+    /// With any room, rows of `row` bytes and another grid by size.
+    pub fn of_row(row: u64, exchange: Exchange, by_size: (usize, usize)) -> Self {
+        GridChoice { by_size, exchange, row, room: f64::INFINITY }
+    }
+
     /// The index of the grid to take: the one by size, unless the busiest rank of another one computes and sends a quarter
     /// less in an iteration. Among equals the first. Ranks that pass the same numbers decide alike.
     pub fn choose(&self, grids: &[GridTraffic]) -> usize {
@@ -345,7 +350,13 @@ mod tests {
     use super::*;
 
     fn traffic(pr: usize, pc: usize, entries: u64, [u, v]: [(u64, u64, u64); 2]) -> GridTraffic {
-        let side = |sharers, (lacking, touched, messages)| SideTraffic { sharers, lacking, touched, messages };
+        let side = |sharers, (lacking, touched, messages)| SideTraffic {
+            sharers,
+            lacking,
+            touched,
+            messages,
+            ..SideTraffic::default()
+        };
         GridTraffic { pr, pc, entries, u: side(pc, u), v: side(pr, v) }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::data::distribute::assemble::LocalBlock;
-use crate::data::distribute::traffic::{self, GridChooser, GridTraffic, Places};
+use crate::data::distribute::traffic::{EntryPattern, GridChooser, GridTraffic, Places};
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
 use crate::data::layout::{Cuts, Layout};
@@ -32,7 +32,8 @@ impl Request<'_> {
     pub fn settle(&self, counts: Option<&(Vec<u64>, Vec<u64>)>, places: Places) -> (Layout, Vec<GridTraffic>) {
         match (self.layout, self.choose, counts) {
             (Layout::Grid { .. }, Some(choose), Some(counts)) => {
-                let grids = traffic::count(self.comm, counts, places);
+                let pattern = EntryPattern::collect(self.comm, self.comm.size(), counts.clone(), places);
+                let grids = pattern.traffic(self.comm);
                 let GridTraffic { pr, pc, .. } = grids[choose(&grids)];
                 (Layout::Grid { pr, pc }, grids)
             }
