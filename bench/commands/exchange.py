@@ -1,13 +1,16 @@
 """Count what an exact method sends on sparse data, and how even its blocks are, from the pattern of the nonzeros.
 
     bench/run exchange --data DIR                          16, 64, 256 and 1024 ranks
+    bench/run exchange --data DIR --orders                 the grid that is chosen, for other orders of rows and columns
     bench/run exchange --data DIR --only kos --ranks 16 --check
 
 Words are rows of factors times k that the busiest rank sends or receives, whichever is more, in the four exchanges of
 an iteration: all of them in the dense exchange, those that blocks touch in the sparse one. Imbalance is the largest
 over the mean of the ranks. Blocks have equal numbers of rows and columns, or about equal numbers of nonzeros in each row
-and column of blocks, which is how fednmf cuts sparse data (`src/data/layout.rs`). No clock is involved. `--check`
-compares the bytes of all ranks with the ledger of runs of fednmf with that many ranks.
+and column of blocks, which is how fednmf cuts sparse data (`src/data/layout.rs`). The last grid of a matrix is the one
+that fednmf chooses by its nonzeros. No clock is involved. `--orders` sorts rows and columns by their numbers of nonzeros,
+or by reverse Cuthill-McKee on the bipartite graph of rows and columns, before they are cut. `--check` compares the bytes
+of all ranks, and the grid that is chosen, with runs of fednmf with that many ranks.
 """
 
 import argparse
@@ -122,10 +125,22 @@ def places_of(cuts):
     return [part for part in range(len(cuts) - 1) for _ in range(cuts[part], cuts[part + 1])]
 
 
+def shapes(ranks):
+    """All grids, the one with most rows first."""
+    return [(rows, ranks // rows) for rows in range(ranks, 0, -1) if ranks % rows == 0]
+
+
 def fewest_words(m, n, ranks):
-    """The grid that fednmf chooses, from the sizes alone."""
-    shapes = [(rows, ranks // rows) for rows in range(ranks, 0, -1) if ranks % rows == 0]
-    return min(shapes, key=lambda shape: (shape[0] - 1) * n + (shape[1] - 1) * m)
+    """The grid that fednmf takes for a dense matrix, from the sizes alone."""
+    return min(shapes(ranks), key=lambda shape: (shape[0] - 1) * n + (shape[1] - 1) * m)
+
+
+def chosen(matrix, ranks):
+    """The grid that fednmf chooses by the nonzeros, see `GridChoice` in `src/algorithms/shared/grid.rs`."""
+    found = {shape: count(matrix, shape, True)["price"] for shape in shapes(ranks)}
+    usual = fewest_words(*matrix[:2], ranks)
+    best = min((shape for shape in found if shape != usual), key=found.get)
+    return best if 4 * found[best] < 3 * found[usual] else usual
 
 
 def imbalance(values):
@@ -189,6 +204,10 @@ def count(matrix, grid, by_nonzeros):
         "sparse": 0,
         "chosen": [],
         "total": {},
+        # By the exchange of each factor that is chosen.
+        "words": 0,
+        # A product reads a row for each nonzero.
+        "price": max(nonzeros) * K * WORD,
     }
     for name, sharers, (received, sent, pairs, lacks) in (("V", pr, of_v), ("U", pc, of_u)):
         busiest = max([*received.values(), *sent.values()], default=0)
@@ -198,7 +217,10 @@ def count(matrix, grid, by_nonzeros):
         if sharers > 1:
             dense = lacks * K * WORD + (sharers - 1).bit_length() * MESSAGE
             sparse = busiest * K * WORD + degree(pairs) * MESSAGE
-            found["chosen"].append(f"{name} {'sparse' if 4 * sparse < 3 * dense else 'dense'}")
+            pays = 4 * sparse < 3 * dense
+            found["chosen"].append(f"{name} {'sparse' if pays else 'dense'}")
+            found["price"] += sparse if pays else dense
+            found["words"] += 2 * (busiest if pays else lacks) * K
         # Sent and received, in a gather and in a sum.
         found["total"][name] = 2 * 2 * sum(received.values()) * K * WORD
     return found
@@ -221,10 +243,94 @@ def ledger(options, path, grid):
     }
 
 
+def taken(options, path, ranks):
+    """The grid that a run of fednmf takes."""
+    with tempfile.TemporaryDirectory() as scratch:
+        trace = Path(scratch) / "trace.jsonl"
+        line = f"--algo hals -k {K} --init random --max-iters 1 --eval-every 0 --quiet"
+        command = [*options.mpirun.split(), "-n", ranks, find_binary(options.binary), *line.split(), "--input", path]
+        command = [str(word) for word in [*command, "--trace", trace]]
+        subprocess.run(command, check=True, capture_output=True, env=os.environ | ONE_THREAD)
+        with trace.open() as lines:
+            return json.loads(next(lines))["params"]["grid"]
+
+
 def grids(matrix, ranks):
-    """Rows alone, columns alone and the grid that fednmf chooses."""
+    """Rows alone, columns alone, the grid by size and the one that fednmf chooses."""
     m, n, _ = matrix
-    return dict.fromkeys([(ranks, 1), (1, ranks), fewest_words(m, n, ranks)])
+    best = chosen(matrix, ranks)
+    others = [shape for shape in ((ranks, 1), (1, ranks), fewest_words(m, n, ranks)) if shape != best]
+    return dict.fromkeys([*others, best])
+
+
+def by_degree(matrix):
+    """Rows and columns in order of their nonzeros, most first."""
+    m, n, places = matrix
+    of_rows, of_cols = Counter(i for i, _ in places), Counter(j for _, j in places)
+    return sorted(range(m), key=lambda i: -of_rows[i]), sorted(range(n), key=lambda j: -of_cols[j])
+
+
+def cuthill_mckee(matrix):
+    """Rows and columns in the order of breadth-first searches from ends of their bipartite graph, neighbours by degree."""
+    m, n, places = matrix
+    near = [[] for _ in range(m + n)]
+    for i, j in places:
+        near[i].append(m + j)
+        near[m + j].append(i)
+    degree_of = [len(all_near) for all_near in near]
+    for all_near in near:
+        all_near.sort(key=degree_of.__getitem__)
+
+    def end(start):
+        seen, level = {start}, [start]
+        while True:
+            following = [b for a in level for b in near[a] if b not in seen and not seen.add(b)]
+            if not following:
+                return min(level, key=degree_of.__getitem__)
+            level = following
+
+    order, done = [], bytearray(m + n)
+    for start in sorted(range(m + n), key=degree_of.__getitem__):
+        if done[start]:
+            continue
+        queue = [end(end(start))]
+        done[queue[0]] = 1
+        for a in queue:
+            for b in near[a]:
+                if not done[b]:
+                    done[b] = 1
+                    queue.append(b)
+        order += queue
+    order.reverse()
+    return [a for a in order if a < m], [a - m for a in order if a >= m]
+
+
+def reordered(matrix, order):
+    if order is None:
+        return matrix
+    m, n, places = matrix
+    rows, cols = order(matrix)
+    row_at, col_at = [0] * m, [0] * n
+    for place, i in enumerate(rows):
+        row_at[i] = place
+    for place, j in enumerate(cols):
+        col_at[j] = place
+    return m, n, [(row_at[i], col_at[j]) for i, j in places]
+
+
+ORDERS = {"of the file": None, "by nonzeros": by_degree, "Cuthill-McKee": cuthill_mckee}
+
+
+def compare_orders(name, matrix, ranks_of_runs):
+    """Prints, for each order, what the grid that is chosen then sends."""
+    for order, function in ORDERS.items():
+        again = reordered(matrix, function)
+        for ranks in ranks_of_runs:
+            grid = chosen(again, ranks)
+            found = count(again, grid, True)
+            cells = [name, ranks, order, f"{grid[0]}x{grid[1]}", ", ".join(found["chosen"]), f"{found['nonzeros']:.2f}"]
+            cells += [found["words"], found["price"]]
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 def main(argv):
@@ -235,11 +341,15 @@ def main(argv):
     parser.add_argument("--data", metavar="DIR", required=True, help="where the public sets are")
     parser.add_argument("--only", nargs="+", choices=CASES, default=CASES, help="matrices")
     parser.add_argument("--ranks", type=int, nargs="+", metavar="N", default=[16, 64, 256, 1024])
+    parser.add_argument("--orders", action="store_true", help="compare orders of rows and columns")
     parser.add_argument("--check", action="store_true", help="run fednmf with so many ranks, and compare bytes")
     parser.add_argument("--mpirun", default="mpirun --bind-to none --oversubscribe", help="launcher [%(default)s]")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
-        if options.check:
+        if options.orders:
+            print("| matrix | ranks | order | grid | exchange | nonzeros | words | bytes with computing |")
+            print("| --- | ---: | --- | --- | --- | ---: | ---: | ---: |")
+        elif options.check:
             print("| matrix | grid | factor | bytes of the pattern | bytes of the ledger |")
             print("| --- | --- | --- | ---: | ---: |")
         else:
@@ -248,7 +358,13 @@ def main(argv):
             print("| --- | ---: | --- | --- |" + " ---: |" * 7 + " --- |")
         for name in options.only:
             matrix, path = load(options, name, scratch)
+            if options.orders:
+                compare_orders(name, matrix, options.ranks)
+                continue
             for ranks in options.ranks:
+                shape = "{}x{}".format(*chosen(matrix, ranks))
+                if options.check and taken(options, path, ranks) != shape:
+                    sys.exit(f"bench/run exchange: {name} on {ranks} ranks: fednmf does not take {shape}")
                 for grid in grids(matrix, ranks):
                     shape = f"{grid[0]}x{grid[1]}"
                     if options.check:

@@ -3,6 +3,7 @@
     bench/run simulate --out DIR                        all matrices, methods and platforms; plots
     bench/run simulate --only dense --methods hals dsanls --ranks 16 256 4096 --platforms infiniband-hdr
     bench/run simulate --validate                       the same prediction beside runs on this machine
+    bench/run simulate --validate --counts --ranks 16   bytes and messages alone, also of sparse exchanges
 
 Rates of the kernels are measured here, on 2 ranks at once, for each matrix and method (or taken from --rates). A node of
 the platforms has 32 cores, filled one after the other. Strong scaling keeps the matrix; weak scaling keeps the rows of a
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from commands import exchange
 from lib.plot import draw_panels
 from lib.program import ONE_THREAD, ROOT, add_binary_option, find_binary
 
@@ -44,14 +46,21 @@ METHODS = {
 }
 MOST_PARTIES = 256
 
+# Those whose messages a trace has one by one: collectives are other messages in a trace than in the ledger.
+ONE_BY_ONE = {name: (f"--algo {name} --exchange sparse", False) for name in ("hals", "bpp", "mu")}
+LINES = METHODS | {f"{name}, sparse exchange": line for name, line in ONE_BY_ONE.items()}
 
-def estimate(options, matrix, method, ranks, extra, launch=()):
-    """Returns the JSON answer of `fednmf estimate`."""
-    m, n, stored = matrix
-    line, private = METHODS[method]
-    words = [*launch, find_binary(options.binary), "estimate", *line.split(), "-m", m, "-n", n, "-k", K]
-    words += ["--ranks", ranks, "--json", *extra]
-    words += ["--nnz", stored] if stored else []
+
+def estimate(options, matrix, method, ranks, extra, launch=(), k=K):
+    """Returns the JSON answer of `fednmf estimate` about a matrix of these sizes, or in this file."""
+    line, private = LINES[method]
+    words = [*launch, find_binary(options.binary), "estimate", *line.split(), "-k", k, "--ranks", ranks, "--json", *extra]
+    if isinstance(matrix, tuple):
+        m, n, stored = matrix
+        words += ["-m", m, "-n", n]
+        words += ["--nnz", stored] if stored else []
+    else:
+        words += ["--input", matrix]
     words += ["--parties", ranks] if private else []
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=os.environ | ONE_THREAD)
     if done.returncode:
@@ -210,16 +219,67 @@ VALIDATED = {
 }
 
 
-def run(options, method, source, ranks, iterations):
+# Those whose nonzeros are counted, so that a sparse exchange is predicted.
+# Their Gram matrices are so small that a trace has them as collectives, not as messages.
+SHORT_K = 20
+COUNTED = {
+    "power law": "synthetic:sparse,law=power,m=20000,n=10000,density=0.001,seed=3",
+    "mesh": None,
+}
+
+
+def run(options, method, source, ranks, iterations, k=K):
     """Returns the summary of a run."""
-    line, private = METHODS[method]
+    line, private = LINES[method]
     words = [*options.mpirun.split(), "-n", ranks, find_binary(options.binary), *line.split(), "--input", source]
-    words += ["-k", K, "--max-iters", iterations, "--eval-every", 0, "--quiet", "--json"]
+    words += ["-k", k, "--max-iters", iterations, "--eval-every", 0, "--quiet", "--json"]
     words += ["--parties", ranks] if private else []
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=os.environ | ONE_THREAD)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, words))}\n{done.stderr}")
     return json.loads(done.stdout)
+
+
+def messages_of_trace(trace):
+    """Bytes and number of the messages between two ranks, at both ends."""
+    sizes = []
+    for name in (trace / "ranks.txt").read_text().split():
+        lines = (line.split() for line in (trace / name).read_text().splitlines())
+        sizes += [int(words[4]) for words in lines if words[1] in ("isend", "recv")]
+    return sum(sizes), len(sizes)
+
+
+def sent(summary):
+    """Bytes and messages of a run in the exchange of rows of factors."""
+    rows = [row for row in summary["wire"] if row["purpose"] in ("gather V", "gather U", "sum M'U", "sum M V")]
+    return sum(row["mpi_bytes"] for row in rows), sum(row["messages"] for row in rows)
+
+
+def validate_counts(options, scratch):
+    """Prints bytes and messages of an iteration by the ledger of a run, and of the trace that was replayed."""
+    print("| matrix | method | ranks | grid | bytes, ledger | bytes, trace | messages, ledger | messages, trace |")
+    print("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |")
+    rates = Path(scratch) / "rates.json"
+    rates.write_text(json.dumps(dict.fromkeys(["mul", "tmul", "gram", "sweep", "pivot", "multiply", "copy"], 1e9)))
+    platform = Path(scratch) / "local.xml"
+    for name, source in COUNTED.items():
+        if source is None:
+            source = Path(scratch) / "mesh.mtx"
+            exchange.write(source, exchange.mesh())
+        for method in (method for method in LINES if method not in METHODS):
+            for ranks in options.ranks:
+                platform.write_text(LOCAL.format(cores=ranks, bandwidth=1e9, latency=1e-6))
+                trace = Path(scratch) / "trace"
+                shutil.rmtree(trace, ignore_errors=True)
+                extra = ["--rates", rates, "--trace", trace, "--max-iters", 1]
+                said = estimate(options, source, method, ranks, extra, k=SHORT_K)
+                replay(trace, platform, lambda _: "here", ranks)
+                counted = sent(run(options, method, source, ranks, 1, k=SHORT_K))
+                replayed = messages_of_trace(trace)
+                cells = [name, method, ranks, said["grid"], counted[0], replayed[0], counted[1], replayed[1]]
+                print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+                if counted != replayed:
+                    sys.exit("bench/run simulate: the trace has other messages than the run")
 
 
 def validate(options, scratch):
@@ -267,6 +327,7 @@ def main(argv):
     parser.add_argument("--rates", metavar="JSON", help="output of `fednmf estimate --json` from another machine")
     parser.add_argument("--mpirun", default="mpirun --bind-to none --oversubscribe", help="launcher [%(default)s]")
     parser.add_argument("--validate", action="store_true", help="compare with runs on this machine instead")
+    parser.add_argument("--counts", action="store_true", help="with --validate: compare bytes and messages, time nothing")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write simulated.csv, summary.md and plot.svg")
     options = parser.parse_args(argv)
     if not shutil.which("smpirun"):
@@ -276,7 +337,7 @@ def main(argv):
         options.rates = str(Path(options.rates).resolve())
     with tempfile.TemporaryDirectory() as scratch:
         if options.validate:
-            return validate(options, scratch)
+            return validate_counts(options, scratch) if options.counts else validate(options, scratch)
         rows = []
         for row in scaling(options, scratch):
             rows.append(row)

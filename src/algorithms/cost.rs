@@ -2,6 +2,7 @@
 //! beside its code; tests hold bytes, messages and flops to what the ledger counts.
 
 use crate::comm::LARGEST;
+use crate::data::{GridTraffic, SideTraffic};
 use crate::sketch;
 
 /// A kernel whose rate is measured. The names are those of the rates file.
@@ -53,6 +54,13 @@ pub struct Work {
     pub total: f64,
 }
 
+/// A factor whose rows the ranks of a grid share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    U,
+    V,
+}
+
 /// How a message moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
@@ -61,6 +69,10 @@ pub enum Pattern {
     ReduceScatter,
     /// An exact sum over parties: two words for each.
     PartySum,
+    /// Rows of a factor from their owners to the ranks whose sparse blocks touch them.
+    TouchedRows(Side),
+    /// Sums of such rows, back to their owners.
+    TouchedSums(Side),
     /// Between a party and its own rank: nothing moves.
     Local,
 }
@@ -76,8 +88,10 @@ pub struct Message {
     pub stride: usize,
     /// How often in an iteration.
     pub times: u64,
-    /// Bytes of the vector that is summed or gathered.
+    /// Bytes of the vector that is summed or gathered; of rows that blocks touch, those of the busiest rank.
     pub vector: f64,
+    /// Ranks with which the busiest one exchanges rows that blocks touch.
+    pub partners: u64,
     /// What all ranks hand over and get back in an iteration: bytes and MPI calls, and the bytes of all parties.
     pub mpi_bytes: u64,
     pub messages: u64,
@@ -99,6 +113,7 @@ impl Message {
             stride: 1,
             times,
             vector: (words * word) as f64,
+            partners: 0,
             mpi_bytes: if alone { 0 } else { bytes },
             messages: if alone { 0 } else { times * (ranks * words.div_ceil(CHUNK)) as u64 },
             party_bytes: bytes,
@@ -125,10 +140,29 @@ impl Message {
             stride: 1,
             times: 1,
             vector: (words * word) as f64 / groups as f64,
+            partners: 0,
             mpi_bytes: bytes,
             messages: (groups * size * words.div_ceil(groups).div_ceil(CHUNK)) as u64,
             party_bytes: bytes,
         })
+    }
+
+    /// Rows of `row` bytes that sparse blocks touch, from rank to rank.
+    pub fn touched(kind: &'static str, pattern: Pattern, side: &SideTraffic, row: usize) -> Message {
+        // Each row and each message is counted where it is sent and where it is received.
+        let bytes = 2 * side.all_touched * row as u64;
+        Message {
+            kind,
+            pattern,
+            group: side.sharers,
+            stride: 1,
+            times: 1,
+            vector: (side.touched * row as u64) as f64,
+            partners: side.messages,
+            mpi_bytes: bytes,
+            messages: 2 * side.all_messages,
+            party_bytes: bytes,
+        }
     }
 
     /// `times` exact sums of one share of `words` words from each of `parties` parties.
@@ -147,6 +181,7 @@ impl Message {
             stride: 1,
             times,
             vector: (2 * 8 * words) as f64,
+            partners: 0,
             mpi_bytes: if alone { 0 } else { times * (ranks * 2 * 8 * 2 * words) as u64 },
             messages: if alone { 0 } else { times * (ranks * (2 * words).div_ceil(CHUNK)) as u64 },
             party_bytes: times * (2 * parties * words * word) as u64,
@@ -240,6 +275,8 @@ pub struct Workload {
     pub parties: Option<usize>,
     /// Bytes of a number.
     pub word: usize,
+    /// What the ranks of a grid exchange, where it is known from the places of the nonzeros.
+    pub traffic: Option<GridTraffic>,
 }
 
 /// Sizes of the sketched products of a rank, or of all.

@@ -160,6 +160,8 @@ impl<T: Real> Loaded<T> {
             statistics,
             duplicates: 0,
             stored_zeros: 0,
+            layout,
+            grids: Vec::new(),
             cuts,
             blocks,
             signal: None,

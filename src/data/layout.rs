@@ -140,6 +140,19 @@ mod tests {
     }
 
     #[test]
+    fn coarser_cuts_are_among_the_finer_ones() {
+        let counts: Vec<u64> = (0..211).map(|i| if i % 50 == 3 { 900 } else { i % 7 }).collect();
+        for finest in [12, 16, 300] {
+            let fine = balanced(211, finest, Some(&counts));
+            for parts in (1..=finest).filter(|parts| finest % parts == 0) {
+                let size = finest / parts;
+                let joined = fine.chunks(size).map(|some| some[0].start..some[size - 1].end);
+                assert!(balanced(211, parts, Some(&counts)).into_iter().eq(joined), "{parts} of {finest}");
+            }
+        }
+    }
+
+    #[test]
     fn grid_tiles_cover_the_matrix_once() {
         let layout = Layout::Grid { pr: 2, pc: 3 };
         let cuts = layout.cuts(7, 11, None, None);

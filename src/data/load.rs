@@ -7,11 +7,12 @@ use crate::data::distribute::quantile::upper_quantile;
 use crate::data::distribute::request::{LocalBlocks, Request};
 use crate::data::distribute::statistics::{Statistics, largest};
 use crate::data::distribute::synthesize::synthesize;
+use crate::data::distribute::traffic::{EntryPattern, GridChooser, GridTraffic};
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
 use crate::data::layout::{Cuts, Layout};
 use crate::data::memory;
-use crate::data::messages::STATISTICS;
+use crate::data::messages::{COUNTS, STATISTICS};
 use crate::data::open::{Input, Origin};
 use crate::data::spec::{Scale, Threshold};
 use crate::data::synthetic::PlantedTiles;
@@ -26,6 +27,10 @@ pub struct Loaded<T: Real> {
     pub duplicates: u64,
     /// Zeros that the input stores; where each party has its file, those of this rank's.
     pub stored_zeros: u64,
+    /// How the matrix is cut: as was asked for, but for a grid that was chosen by the entries.
+    pub layout: Layout,
+    /// What the ranks of each grid would exchange, where one was chosen.
+    pub grids: Vec<GridTraffic>,
     pub cuts: Cuts,
     /// This rank's blocks, in the order of its tiles.
     pub blocks: Vec<Block<T>>,
@@ -62,12 +67,38 @@ impl<T: Real> Loaded<T> {
     pub fn copy(&self) -> Self {
         Loaded {
             header: self.header.clone(),
+            layout: self.layout.clone(),
+            grids: self.grids.clone(),
             cuts: self.cuts.clone(),
             blocks: self.blocks.iter().map(Block::copy).collect(),
             signal: self.signal.clone(),
             fingerprints: self.fingerprints.clone(),
             ..*self
         }
+    }
+}
+
+impl<T: Real> Loaded<T> {
+    /// Where a sparse matrix that is cut into blocks of a grid has entries, for grids of `ranks` ranks. `None` for dense data
+    /// and other layouts. Collective.
+    pub fn entry_pattern(&self, ranks: usize, comm: &Communicator) -> Option<EntryPattern> {
+        let (Layout::Grid { .. }, Some(Block::Sparse(block))) = (&self.layout, self.blocks.first()) else {
+            return None;
+        };
+        let tile = &self.layout.tiles(&self.cuts, comm.rank())[0];
+        let places = |sink: &mut dyn FnMut(usize, usize)| {
+            for (row, entries) in block.matrix().outer_iterator().enumerate() {
+                entries.indices().iter().for_each(|&col| sink(tile.rows.start + row, tile.cols.start + col as usize));
+            }
+        };
+        let (mut rows, mut cols) = (vec![0u64; self.header.rows], vec![0u64; self.header.cols]);
+        places(&mut |i, j| {
+            rows[i] += 1;
+            cols[j] += 1;
+        });
+        comm.sum(COUNTS, &mut rows);
+        comm.sum(COUNTS, &mut cols);
+        Some(EntryPattern::collect(comm, ranks, (rows, cols), &places))
     }
 }
 
@@ -85,7 +116,22 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
-        let loaded = self.load_any(layout, comm, progress)?;
+        self.load_on_grid(layout, None, comm, progress)
+    }
+
+    /// As [`Input::load`]; of a sparse matrix the grid in `layout` may be replaced by one of as many ranks that `choose`
+    /// prefers. Collective.
+    ///
+    /// # Errors
+    /// As [`Input::load`].
+    pub fn load_on_grid<T: Real>(
+        self,
+        layout: &Layout,
+        choose: Option<GridChooser>,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        let loaded = self.try_load(layout, choose, comm, progress).map_err(Error::on_all_ranks)?;
         if loaded.statistics.nonzeros == 0 {
             return Err(
                 Error::input("all entries of the matrix are zero: there is nothing to factorise").on_all_ranks()
@@ -101,23 +147,24 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
-        self.try_load(layout, comm, progress).map_err(Error::on_all_ranks)
+        self.try_load(layout, None, comm, progress).map_err(Error::on_all_ranks)
     }
 
     fn try_load<T: Real>(
         self,
         layout: &Layout,
+        choose: Option<GridChooser>,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
         memory::check(self.least_bytes::<T>(layout, comm.size()), self.spec.memory, comm)?;
         let policy = EntryPolicy { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan };
-        let request = Request { comm, header: &self.header, layout, transpose: self.spec.transpose, policy };
+        let request = Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy };
         let local = match &self.origin {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),
             Origin::Files(files) => files::read(files, &request, progress),
         };
-        let LocalBlocks { cuts, mut blocks, duplicates, stored_zeros } = local?;
+        let LocalBlocks { layout, grids, cuts, mut blocks, duplicates, stored_zeros } = local?;
         // Of two blocks that overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         let divisor = self.rescale(comm, &mut blocks)?;
@@ -129,7 +176,7 @@ impl Input {
         progress(1.0);
         let shape = (self.header.rows, self.header.cols);
         let (blocks_once, tiles) = (&blocks[..once], &tiles[..once]);
-        let (statistics, fingerprints) = match layout {
+        let (statistics, fingerprints) = match &layout {
             Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
                 Statistics::of_parties(comm, (*parties, self.spec.masked), blocks_once, tiles, shape)?
             }
@@ -142,6 +189,8 @@ impl Input {
             statistics,
             duplicates,
             stored_zeros,
+            layout,
+            grids,
             cuts,
             blocks,
             signal,

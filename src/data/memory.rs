@@ -10,25 +10,17 @@ use crate::error::{Error, Result};
 use crate::host;
 use crate::units::bytes;
 
+/// Bytes that no node has.
+const UNLIMITED: f64 = 1e15;
+
 /// Refuses work that needs more memory than its nodes have. `need` is a lower bound of what this rank will hold, in bytes;
 /// `limit` replaces what is free on a node. Collective.
 ///
 /// # Errors
 /// On all ranks, naming the node.
 pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
-    // Other owners need not know the machine.
-    let node = match comm.has_owners() {
-        true => (String::new(), comm.name_of(comm.rank())),
-        false => (boot(), host::name().unwrap_or_else(|| "this machine".into())),
-    };
-    let own = (node, need, limit.map_or_else(free, |limit| limit as f64));
-    // Nodes may share a name, but not a start of the system.
-    let mut nodes = BTreeMap::<(String, String), (f64, f64, usize)>::new();
-    for (name, need, free) in comm.all_gather_value(MEMORY, &own) {
-        let node = nodes.entry(name).or_insert((0.0, f64::INFINITY, 0));
-        *node = (node.0 + need, node.1.min(free), node.2 + 1);
-    }
-    let Some(((_, name), (need, free, ranks))) = nodes.into_iter().find(|(_, (need, free, _))| need > free) else {
+    let nodes = nodes(need, limit, comm);
+    let Some((name, Node { need, free, ranks })) = nodes.into_iter().find(|(_, node)| node.need > node.free) else {
         return Ok(());
     };
     let size = |x: f64| bytes(x as u64);
@@ -45,6 +37,41 @@ pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
         if ranks == 1 { "" } else { "s" },
     ))
     .on_all_ranks())
+}
+
+/// What each rank of the fullest node may hold, in bytes, if all ranks there hold as much. The same on all ranks. Collective.
+pub fn room(limit: Option<u64>, comm: &Communicator) -> f64 {
+    let rooms = nodes(0.0, limit, comm).into_iter().map(|(_, node)| node.free / node.ranks as f64);
+    rooms.fold(f64::INFINITY, f64::min)
+}
+
+/// What the ranks of a node need, and what is free there, in bytes.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Node {
+    need: f64,
+    free: f64,
+    ranks: usize,
+}
+
+/// The nodes by name, see [`check`]. Collective.
+fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<(String, Node)> {
+    // Other owners need not know the machine.
+    let node = match comm.has_owners() {
+        true => (String::new(), comm.name_of(comm.rank())),
+        false => (boot(), host::name().unwrap_or_else(|| "this machine".into())),
+    };
+    // Whole and finite, so that all ranks read the same number from JSON.
+    let own = (node, need, limit.map_or_else(free, |limit| limit as f64).min(UNLIMITED).floor());
+    // Only rank 0 has to know all ranks; the others have no use for more than the nodes.
+    let all = if comm.has_owners() { comm.all_gather_value(MEMORY, &own) } else { comm.gather_value(MEMORY, &own) };
+    // Nodes may share a name, but not a start of the system.
+    let mut nodes = BTreeMap::<(String, String), Node>::new();
+    for (name, need, free) in all {
+        let node = nodes.entry(name).or_insert(Node { need: 0.0, free: UNLIMITED, ranks: 0 });
+        *node = Node { need: node.need + need, free: node.free.min(free), ranks: node.ranks + 1 };
+    }
+    let nodes: Vec<(String, Node)> = nodes.into_iter().map(|((_, name), node)| (name, node)).collect();
+    if comm.has_owners() { nodes } else { comm.broadcast_value(MEMORY, nodes) }
 }
 
 /// A number drawn when this node's system started.

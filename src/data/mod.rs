@@ -25,6 +25,7 @@ mod split;
 mod synthetic;
 
 pub use distribute::statistics::Statistics;
+pub use distribute::traffic::{EntryPattern, GridChooser, GridTraffic, SideTraffic, Transfer};
 pub use formats::options::{Labels, Presence, TableFormat, TableOptions};
 pub use formats::values::Values;
 pub use generate::generate;

@@ -9,7 +9,7 @@ use super::arrange::arrange;
 use super::checks::all_finite;
 use super::iterate::{Driver, LostRank, Stop, Trajectory};
 use super::prepare::Run;
-use super::{budget, metadata, report, transcript};
+use super::{budget, grid, metadata, report, transcript};
 use crate::algorithms::description::{Description, MessageSpec, ProtectedUnit};
 use crate::algorithms::shared::dp;
 use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
@@ -262,7 +262,10 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
         format!("{name} {why}; the result is that of the others from iteration {} on. ", one["iter"])
     };
     let losses: String = end["lost"].as_array().into_iter().flatten().map(lost).collect();
-    let table = if settings.verbose { format!("{}\n", profile.table()) } else { String::new() };
+    let table = match settings.verbose {
+        true => format!("{}{}\n", grid::table(&start["grids"]), profile.table()),
+        false => String::new(),
+    };
     format!("{table}{privacy}{losses}{ones}{paragraph}{}\n", report.unwrap_or_default())
 }
 

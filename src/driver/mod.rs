@@ -12,6 +12,7 @@ mod checkpoint;
 mod checks;
 mod evaluate;
 mod finish;
+mod grid;
 mod init_file;
 mod iterate;
 pub mod kernels;

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 use super::checks::{check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
 use super::settings::{self, SAMPLE_INPUT, Settings};
-use super::{budget, kernels, metadata, missing, precision, report, view};
+use super::{budget, grid, kernels, metadata, missing, precision, report, view};
 use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::network::ppdnmf::GRAPH;
 use crate::algorithms::precision::Precision;
-use crate::algorithms::shared::grid;
+use crate::algorithms::shared::grid::plan as layout_of;
 use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::shared::sketched_step::StepArgs;
 use crate::algorithms::{Algorithm, Forecast, Problem};
@@ -23,7 +23,7 @@ use crate::comm::watchdog;
 use crate::comm::{CONTROL, Communicator, Parties, Signals};
 use crate::data;
 use crate::data::names::Names;
-use crate::data::{Header, Input, Layout, Loaded, PartySplit, Source, memory};
+use crate::data::{GridChooser, GridTraffic, Header, Input, Layout, Loaded, PartySplit, Source, memory};
 use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
 use crate::error::{Error, Result};
@@ -61,6 +61,8 @@ pub struct Run {
 struct Divided<T: Real> {
     loaded: Loaded<T>,
     plan: Layout,
+    /// What was counted to choose a grid.
+    grids: Option<Value>,
     parties: Parties,
     /// The counts of `--split`.
     split: Option<String>,
@@ -352,17 +354,26 @@ fn load<T: Real>(
     let plan = if groups.missing.is_some_and(MissingArgs::any) {
         Layout::RowsAndColumns { ranks: comm.size() }
     } else {
-        grid::plan(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
+        layout_of(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
     };
     let mixed = settings.precision == Some(settings::Precision::Mixed);
     let need = input.least_bytes::<T>(&plan, comm.size())
         + if mixed { input.least_bytes::<f32>(&plan, comm.size()) } else { 0.0 }
         + workspace_bytes::<T>(settings, input.header(), parties, comm.rank(), resuming);
     memory::check(need, settings.input.memory, comm)?;
-    let loaded = input.load::<T>(&plan, comm, &mut |part| {
+    let choice = grid::choice::<T>(settings, input.header().sparse, &plan, comm);
+    let choose = choice.map(|choice| move |grids: &[GridTraffic]| choice.choose(grids));
+    let choose = choose.as_ref().map(|choose| choose as GridChooser);
+    let loaded = input.load_on_grid::<T>(&plan, choose, comm, &mut |part| {
         watchdog::step();
         progress.loading(part);
     })?;
+    let plan = loaded.layout.clone();
+    let mut grids = None;
+    if let Some(choice) = choice.filter(|_| !loaded.grids.is_empty()) {
+        grids = Some(grid::counted(&choice, &loaded.grids));
+        grid::note(&choice, &loaded.grids, &plan).iter().for_each(|text| progress.note(text));
+    }
     let seconds = loading.elapsed().as_secs_f64();
     if let Some(threshold) = quantile_threshold(settings, &loaded) {
         progress.note(&format!("--binarize: entries from {threshold} on are ones"));
@@ -386,7 +397,7 @@ fn load<T: Real>(
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
     check_size(&loaded.statistics).map_err(Error::on_all_ranks)?;
-    Ok(Divided { loaded, plan, parties, split, seconds })
+    Ok(Divided { loaded, plan, grids, parties, split, seconds })
 }
 
 /// What a rank holds beside its data, in bytes: the factors and what belongs to them, or the start before they are there,
@@ -410,7 +421,7 @@ fn workspace_bytes<T: Real>(
     let all = Some(m as f64 * n as f64).filter(|_| !sparse);
     let Some(stored) = all.or(stored.map(|stored| stored as f64)) else { return least };
     let of_parties = private.then_some(parties.count);
-    let workload = Workload { m, n, stored, sparse, k: settings.k, parties: of_parties, word };
+    let workload = Workload { m, n, stored, sparse, k: settings.k, parties: of_parties, word, traffic: None };
     // A parameter that does not fit is refused by the method.
     let cost = settings.method.cost(&workload, ranks).ok().flatten();
     cost.map_or(least, |cost| cost.factors.max(if resuming { 0.0 } else { cost.start }))
@@ -520,7 +531,7 @@ fn start_event<T: Real>(
     divided: &Divided<T>,
     kernels: ProductKernels,
 ) -> Value {
-    let Divided { loaded, parties, seconds, .. } = divided;
+    let Divided { loaded, parties, seconds, grids, .. } = divided;
     json!({
         "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.description().name,
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
@@ -528,7 +539,7 @@ fn start_event<T: Real>(
         "precision": settings.precision_name(), "host": attributes::hostname(), "time": attributes::now(), "params": {},
         "format": loaded.header.format, "image": loaded.header.image, kernels::USED: kernels::names(kernels),
         "checksum": checksum(settings, loaded), "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0,
-        "output": settings.output,
+        "grids": grids, "output": settings.output,
         // At a site the input is what one party has.
         report::OWN_INPUT_OF: settings.input.own_disk.then(|| comm.rank()),
     })

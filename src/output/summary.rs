@@ -105,12 +105,15 @@ pub struct Profile {
     pub peak_rss_sum_bytes: u64,
 }
 
-/// The profile of the run so far. Collective.
+/// The profile of the run so far, on the ranks that report; of nothing on others. Collective.
 pub fn profile(comm: &Communicator) -> Profile {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let share = Share::of(&comm.ledger(), peak_rss(&status));
     // What lost ranks have sent is not known.
-    let shares: Vec<Share> = comm.gather_present(GATHER, &share).into_iter().flatten().collect();
+    let shares: Vec<Share> = match comm.has_owners() {
+        true => comm.gather_present(GATHER, &share).into_iter().flatten().collect(),
+        false => comm.gather_value(GATHER, &share),
+    };
     Profile::of(&shares)
 }
 

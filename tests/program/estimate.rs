@@ -1,6 +1,8 @@
 //! The predictions of `fednmf estimate` equal what the ledger counts.
 
-use crate::common::fednmf;
+use std::collections::BTreeMap;
+
+use crate::common::{fednmf, write_circulant};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -406,4 +408,76 @@ fn a_trace_for_simgrid_has_the_bytes_of_the_prediction() {
         let of_u = moved("gather U", cols) + moved("sum M V", cols);
         assert_eq!(sent, of_u + of_v, "{line}");
     }
+}
+
+/// Messages and bytes between two ranks that a trace has, by the ends; every one is received as it is sent.
+fn messages_of_trace(dir: &std::path::Path) -> BTreeMap<(u64, u64), [u64; 2]> {
+    let list = std::fs::read_to_string(dir.join("ranks.txt")).unwrap();
+    let [mut sent, mut received] = [BTreeMap::new(), BTreeMap::new()];
+    for name in list.lines() {
+        for line in std::fs::read_to_string(dir.join(name)).unwrap().lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |at: usize| words[at].parse::<u64>().unwrap();
+            let (of, ends) = match words[1] {
+                "isend" => (&mut sent, (number(0), number(2))),
+                "recv" => (&mut received, (number(2), number(0))),
+                _ => continue,
+            };
+            let all = of.entry(ends).or_insert([0; 2]);
+            *all = [all[0] + 1, all[1] + number(4)];
+        }
+    }
+    assert_eq!(sent, received);
+    sent
+}
+
+/// The ledger of a run on sixteen ranks, and the trace of what was predicted from the places of the nonzeros.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_trace_of_sparse_data_has_the_messages_of_a_run_on_sixteen_ranks() {
+    let dir = tempdir().unwrap();
+    let mesh = dir.path().join("m.mtx");
+    write_circulant(&mesh, 2000, &[0, 1, 44]);
+    let mesh = mesh.display().to_string();
+    let power = "synthetic:sparse,m=400,n=300,density=0.02,law=power";
+    for (at, (input, options, grid)) in [
+        (mesh.as_str(), "", "16x1"),
+        (mesh.as_str(), "--grid 8x2 --exchange sparse", "8x2"),
+        (power, "--grid 1x16 --exchange sparse", "1x16"),
+        (power, "--grid 4x4 --exchange sparse --precision f32", "4x4"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let iterations = 3;
+        let line = format!("--algo hals -k 7 --input {input} {options} --max-iters {iterations}");
+        let run = fednmf(16, &format!("{line} --eval-every 0")).limit(300).ok();
+        let trace = dir.path().join(format!("trace{at}"));
+        let predicted = estimate(&format!("{line} --ranks 16 --trace {}", trace.display()), dir.path());
+        assert_eq!((&predicted["grid"], &predicted["about"]), (&grid.into(), &Value::Null), "{line}");
+        let of_kinds = |column: &str| -> u64 {
+            let kinds = ["gather V", "sum M'U", "gather U", "sum M V"];
+            for kind in kinds {
+                let expected = iterations * predicted["traffic"]["by_purpose"][kind][column].as_u64().unwrap_or(0);
+                assert_eq!(sum(&run["wire"], kind, column), expected, "{line}: {kind}, {column}");
+            }
+            kinds.iter().map(|kind| sum(&run["wire"], kind, column)).sum()
+        };
+        // The ledger counts both ends.
+        let all = messages_of_trace(&trace);
+        assert!(all.len() > 15, "{line}");
+        assert_eq!(all.values().map(|[messages, _]| messages).sum::<u64>(), of_kinds("messages") / 2, "{line}");
+        assert_eq!(all.values().map(|[_, bytes]| bytes).sum::<u64>(), of_kinds("mpi_bytes") / 2, "{line}");
+    }
+    // Of parts of the matrix on two ranks the same is counted.
+    let line = format!("estimate --algo hals -k 7 --input {mesh} --ranks 16 --rates {} --json", rates(dir.path()));
+    let both = [1, 2].map(|ranks| serde_json::from_str::<Value>(&fednmf(ranks, &line).run().stdout).unwrap());
+    assert_eq!(both[0]["traffic"], both[1]["traffic"]);
+    assert!(both[0]["traffic"]["mpi_bytes"].as_u64() > Some(0));
+    // Without --ranks nothing is counted for the number that is recommended.
+    let unknown = estimate(&format!("--algo hals -k 7 --input {mesh}"), dir.path());
+    assert!(
+        unknown["about"].as_str().is_some_and(|about| about.contains("--ranks")) || unknown["ranks"] == 1,
+        "{unknown}"
+    );
 }

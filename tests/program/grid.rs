@@ -1,10 +1,9 @@
 //! The exact methods on grids of ranks: the traffic follows the formula, and the grid does not change the result.
 
-use std::collections::HashSet;
-use std::fmt::Write;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use crate::common::{data, distance, events, fednmf, matrix};
+use crate::common::{data, distance, events, fednmf, matrix, write_circulant};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -79,6 +78,65 @@ fn the_default_grid_has_the_least_traffic_and_is_in_the_trace() {
     }
 }
 
+/// What the trace has of the grids that were counted, by name.
+fn counted(trace: &Path) -> HashMap<String, Value> {
+    let start = events(trace)[0].clone();
+    let grids = start["grids"].as_array().cloned().unwrap_or_default();
+    grids.into_iter().map(|grid| (grid["grid"].as_str().unwrap().to_string(), grid)).collect()
+}
+
+#[test]
+fn the_grid_of_sparse_data_is_chosen_by_its_nonzeros() {
+    let dir = tempdir().unwrap();
+    let (input, trace) = (dir.path().join("m.mtx"), dir.path().join("t.jsonl"));
+    let (n, k, iterations) = (4000, 10, 2);
+    let places = write_circulant(&input, n, &[0, 1]);
+    let banded = input.display().to_string();
+    let run = |ranks, input: &str, more: &str| {
+        let line = format!("--algo hals -k {k} --max-iters {iterations} --init random {more} --input {input} --trace");
+        let run = fednmf(ranks, &line).arg(&trace).limit(300).ok();
+        (run, events(&trace)[0]["params"].clone(), counted(&trace))
+    };
+    for (ranks, by_size) in [(4, "2x2"), (16, "4x4")] {
+        let rows_alone = format!("{ranks}x1");
+        let (chosen, parameters, grids) = run(ranks, &banded, "--eval-every 0");
+        assert_eq!((&parameters["grid"], &parameters["exchange_v"]), (&Value::from(&*rows_alone), &"sparse".into()));
+        // Both neighbours of a rank have one row for it or need one of it.
+        let record = &grids[&rows_alone];
+        assert_eq!(record["bytes"], 2 * k * 8, "a row is gathered and one is summed: {record}");
+        assert_eq!(record["largest_block"], 2 * n / ranks, "{record}");
+        let [of_v, _] = crossing(&places, n, (ranks, 1));
+        assert_eq!(bytes(&chosen, "gather V"), (2 * iterations * of_v.0 * k * 8) as u64);
+        // A block on the diagonal touches all of its rows and columns.
+        let record = &grids[by_size];
+        let side = n * (ranks.isqrt() - 1) / ranks;
+        assert_eq!(record["bytes"], 4 * side * k * 8, "{record}");
+        let (other, parameters, grids) = run(ranks, &banded, &format!("--grid {by_size}"));
+        assert_eq!((&parameters["grid"], grids.len()), (&by_size.into(), 0), "nothing to choose");
+        let (chosen, _, _) = run(ranks, &banded, "");
+        let error = |run: &Value| run["rel_error"].as_f64().unwrap();
+        assert!((error(&chosen) - error(&other)).abs() <= 1e-9 * error(&other), "{chosen} {other}");
+        // All rows travel.
+        assert_eq!(run(ranks, &banded, "--exchange dense").1["grid"], by_size);
+    }
+    // A rank has room for all rows of its block: those of V are 320 kB, which is more than half of a rank's part, and on the
+    // square grid 80 kB of each factor.
+    assert_eq!(run(16, &banded, "--memory 4300000").1["grid"], "4x4");
+    // Nothing to gain where each block touches most rows and columns, as those of words in documents do.
+    for input in ["synthetic:sparse,m=600,n=600,density=0.05,law=power", "synthetic:graph,n=600,k=3,density=0.2"] {
+        let (one, _, _) = run(1, input, "");
+        let (four, parameters, grids) = run(4, input, "");
+        assert_eq!((&parameters["grid"], grids.len()), (&"2x2".into(), 3), "{input}");
+        let error = |run: &Value| run["rel_error"].as_f64().unwrap();
+        assert!((error(&one) - error(&four)).abs() <= 1e-9 * error(&one), "{one} {four}");
+    }
+    // The summary tells it on demand.
+    let line = format!("--algo hals -k {k} --max-iters 2 --verbose --input {banded}");
+    let run = fednmf(4, &line).run();
+    assert!(run.stderr.contains("--grid auto: 4x1: 2000 nonzeros and 160 B an iteration"), "{}", run.stderr);
+    assert!(run.stdout.contains("2x2          3999"), "{}", run.stdout);
+}
+
 #[test]
 fn a_run_resumes_on_another_grid() {
     let dir = tempdir().unwrap();
@@ -96,18 +154,6 @@ fn a_grid_that_does_not_fit_is_refused() {
     fednmf(3, "--algo hals --grid 2x2").refused(&["--grid 2x2", "4 ranks", "has 3"]);
     fednmf(1, "--algo mu --grid 99999999999999x99999999999999").refused(&["--grid", "far too many"]);
     fednmf(2, "--algo dsanls --grid 2x1").refused(&["--grid", "hals, bpp, mu"]);
-}
-
-/// Writes an n × n matrix with as many entries in each row as in each column, so that it is cut evenly: entry
-/// (i, i + offset) for each offset, around the corner too. Returns the places of its entries.
-fn write_circulant(path: &Path, n: usize, offsets: &[usize]) -> Vec<(usize, usize)> {
-    let places: Vec<_> = (0..n).flat_map(|i| offsets.iter().map(move |offset| (i, (i + offset) % n))).collect();
-    let mut text = format!("%%MatrixMarket matrix coordinate real general\n{n} {n} {}\n", places.len());
-    for &(i, j) in &places {
-        writeln!(text, "{} {} {}", i + 1, j + 1, 1 + (7 * i + 3 * j) % 11).unwrap();
-    }
-    std::fs::write(path, text).unwrap();
-    places
 }
 
 /// Rows of V and of U that cross a border in one sparse exchange on an even grid, and messages: by the definition, from

@@ -73,6 +73,8 @@ mod run;
 #[cfg(feature = "mpi")]
 mod sampled;
 #[cfg(feature = "mpi")]
+mod start_up;
+#[cfg(feature = "mpi")]
 mod starts;
 #[cfg(feature = "mpi")]
 mod sweep;

@@ -2,8 +2,10 @@
 //! and 4 ranks.
 
 use std::alloc::{GlobalAlloc, System};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use fednmf::algorithms::Problem;
 use fednmf::algorithms::description::{Partition, Unit};
@@ -13,13 +15,13 @@ use fednmf::algorithms::registry;
 use fednmf::algorithms::shared::grid;
 use fednmf::comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
 use fednmf::data;
-use fednmf::data::{InputSpec, Layout, PartySplit, Statistics, Threshold};
+use fednmf::data::{GridTraffic, InputSpec, Layout, Loaded, PartySplit, SideTraffic, Statistics, Threshold};
 use fednmf::error::Error;
 use fednmf::linalg::{Block, ProductKernel};
 use fednmf::privacy::Declared;
 use ndarray::Array2;
 
-use crate::common::session::on_ranks;
+use crate::common::session::{on_ranks, perform};
 
 /// The system's allocator with a counter.
 struct Counting;
@@ -47,9 +49,11 @@ on_ranks! {
     an_exchange_beyond_a_chunk_takes_several_rounds: exchange_in_rounds,
     neighbours_exchange_messages_in_pieces: exchange_with_neighbours,
     sums_over_parties_have_the_same_bits_on_any_number_of_ranks: party_sums,
+    rank_0_has_a_value_of_each_rank: values_on_the_root,
     an_error_on_one_rank_becomes_the_same_error_on_all: agreement,
     subgroups_communicate_among_themselves: splits,
     the_tiles_of_every_plan_hold_the_entries_of_the_matrix: plans,
+    the_traffic_of_every_grid_is_what_its_blocks_touch: traffic_of_grids,
     an_iteration_allocates_nothing: allocations,
     the_work_of_a_sketched_update_does_not_grow_with_the_other_dimension: sketched_work,
 }
@@ -171,6 +175,14 @@ fn party_sums(comm: &Communicator) -> String {
     format!("{hash:016x}")
 }
 
+/// Values of ranks that differ in length, an empty one among them.
+fn values_on_the_root(comm: &Communicator) {
+    let own: Vec<usize> = (0..comm.rank() * 3 % 5).collect();
+    let found = comm.gather_value(TEST, &own);
+    let expected: Vec<Vec<usize>> = (0..comm.size()).map(|r| (0..r * 3 % 5).collect()).collect();
+    assert_eq!(found, if comm.is_root() { expected } else { Vec::new() });
+}
+
 fn agreement(comm: &Communicator) {
     assert_eq!(comm.agree_on_error(Ok(3)), Ok(3));
     let mine = if comm.rank() == comm.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
@@ -248,6 +260,110 @@ fn plans(comm: &Communicator) {
                 }
             }
         }
+    }
+}
+
+/// A mesh of `side` x `side` cells and their neighbours, as a file.
+fn write_mesh(path: &std::path::Path, side: usize) {
+    let cells = (0..side).flat_map(|y| (0..side).map(move |x| (y, x)));
+    let near = |(y, x): (usize, usize)| {
+        let steps = [(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0)];
+        let at = steps.map(|(dy, dx)| (y.checked_add_signed(dy), x.checked_add_signed(dx)));
+        let inside = at.into_iter().filter_map(|(v, u)| Some((v?, u?))).filter(|&(v, u)| v < side && u < side);
+        inside.map(|(v, u)| format!("{} {}\n", y * side + x + 1, v * side + u + 1)).collect::<Vec<_>>()
+    };
+    let lines: Vec<String> = cells.flat_map(near).collect();
+    let head = format!("%%MatrixMarket matrix coordinate pattern general\n{0} {0} {1}\n", side * side, lines.len());
+    std::fs::write(path, head + &lines.concat()).expect("a temporary file");
+}
+
+/// The traffic of a grid by its definition, from what the finished blocks touch.
+fn traffic_of_blocks(comm: &Communicator, loaded: &Loaded<f64>) -> GridTraffic {
+    let Layout::Grid { pr, pc } = loaded.layout else { panic!("a grid") };
+    let Block::Sparse(block) = &loaded.blocks[0] else { panic!("sparse") };
+    let touched = block.occupied().map(|lines| (0..lines.len()).filter(|&at| lines[at]).collect::<Vec<_>>());
+    let all = comm.all_gather_value(TEST, &(touched, loaded.blocks[0].stored() as u64));
+    // U's rows of a block are shared by the ranks of a grid row, V's by those of a grid column.
+    let side =
+        |which: usize, blocks: &[std::ops::Range<usize>], sharers: usize, rank: &dyn Fn(usize, usize) -> usize| {
+            let mut side = SideTraffic { sharers, ..SideTraffic::default() };
+            let (mut sent, mut received) = (vec![HashSet::new(); pr * pc], vec![HashSet::new(); pr * pc]);
+            for (at, block) in blocks.iter().enumerate() {
+                let owned: Vec<_> = (0..sharers).map(|sharer| even_part(block.len(), sharers, sharer)).collect();
+                for (sharer, own) in owned.iter().enumerate() {
+                    side.lacking = side.lacking.max((block.len() - own.len()) as u64);
+                    let me = rank(at, sharer);
+                    for &line in all[me].0[which].iter().filter(|line| !own.contains(*line)) {
+                        let owner = rank(at, owned.iter().position(|part| part.contains(&line)).expect("of the block"));
+                        received[me].insert((line, owner));
+                        sent[owner].insert((line, me));
+                    }
+                }
+            }
+            let both = || sent.iter().chain(&received);
+            side.touched = both().map(|lines| lines.len() as u64).max().unwrap_or(0);
+            let partners =
+                |lines: &HashSet<(usize, usize)>| lines.iter().map(|(_, rank)| rank).collect::<HashSet<_>>().len();
+            side.messages = both().map(|lines| partners(lines) as u64).max().unwrap_or(0);
+            side.all_touched = received.iter().map(|lines| lines.len() as u64).sum();
+            side.all_messages = received.iter().map(|lines| partners(lines) as u64).sum();
+            side
+        };
+    GridTraffic {
+        pr,
+        pc,
+        entries: all.iter().map(|(_, entries)| *entries).max().unwrap_or(0),
+        u: side(0, &loaded.cuts.rows, pc, &|row, col| row * pc + col),
+        v: side(1, &loaded.cuts.cols, pr, &|col, row| row * pc + col),
+    }
+}
+
+fn traffic_of_grids(comm: &Communicator) {
+    let dir = comm.is_root().then(|| tempfile::tempdir().expect("a temporary directory"));
+    let mesh = dir.as_ref().map(|dir| dir.path().join("mesh.mtx"));
+    if let Some(path) = &mesh {
+        write_mesh(path, 13);
+    }
+    let mesh = comm.broadcast_value(TEST, mesh).expect("of rank 0").display().to_string();
+    for text in [
+        mesh.as_str(),
+        "synthetic:graph,n=90,k=5,density=0.3",
+        "synthetic:sparse,m=140,n=75,density=0.05,law=power",
+        "synthetic:sparse,m=40,n=3,density=0.05",
+    ] {
+        // Many ranks on few cores take their time.
+        for transpose in [false, true].into_iter().take(if comm.size() > 4 { 1 } else { 2 }) {
+            let mut spec = InputSpec::parse(text).expect("known");
+            spec.transpose = transpose;
+            let p = comm.size();
+            let grids = (1..=p).rev().filter(|pr| p % pr == 0).map(|pr| (pr, p / pr));
+            for (at, (pr, pc)) in grids.enumerate() {
+                let choose = |grids: &[GridTraffic]| {
+                    assert_eq!((grids[at].pr, grids[at].pc), (pr, pc));
+                    at
+                };
+                let input = data::open(&spec, comm).expect("opens");
+                let by_size = Layout::Grid { pr: p, pc: 1 };
+                let loaded = input.load_on_grid(&by_size, Some(&choose), comm, &mut |_| ()).expect("loads");
+                if p > 1 {
+                    let counted = loaded.grids[at];
+                    assert_eq!(counted, traffic_of_blocks(comm, &loaded), "{text} {transpose} on {pr}x{pc}");
+                } else {
+                    assert!(loaded.grids.is_empty(), "there is no choice");
+                }
+            }
+        }
+    }
+    // The root's files are there until all have read them.
+    comm.sum(TEST, &mut [0u64]);
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_traffic_of_the_grids_of_more_ranks_is_what_their_blocks_touch() {
+    let function = concat!("@", module_path!(), "::the_traffic_of_every_grid_is_what_its_blocks_touch");
+    for ranks in [12, 16] {
+        perform(ranks, &[function.to_string()], Duration::from_secs(300)).unwrap_or_else(|why| panic!("{why}"));
     }
 }
 

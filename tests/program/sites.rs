@@ -497,10 +497,10 @@ fn two_sites_of_one_machine_do_not_write_one_file() {
         ("--report", "r.html", "shared/r.html"),
     ] {
         let run = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 --wait 20";
+        let joined = stage.hub_says().matches("site a joined").count() + 1;
         let a =
             stage.join("a", &format!("{run} {option} {}", stage.at("shared").join(name).display())).spawn().unwrap();
         stage.sites.push(a);
-        let joined = stage.hub_says().matches("site a joined").count() + 1;
         stage.wait_for(|stage| stage.hub_says().matches("site a joined").count() == joined);
         let b = stage.join("b", &format!("{run} {option} {}", stage.at(of_b).display())).spawn().unwrap();
         assert_eq!(end_of(b, option).0, Some(2));

@@ -7,7 +7,7 @@ use std::mem::swap;
 use ndarray::{Array2, ArrayViewMut2};
 
 use super::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, in_two, inner};
-use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs};
+use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs, GridChoice};
 use super::init::{self, InitArgs, Start};
 use super::low_rank::Task;
 use super::missing::MissingArgs;
@@ -16,7 +16,7 @@ use super::row_exchange::{Exchange, PATTERN};
 pub use super::sizes::Sizes;
 use super::stationarity::{Evaluated, MeasureArgs};
 use super::{missing, stationarity};
-use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
+use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Side, Workload};
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::Init;
 use crate::algorithms::{Algorithm, Measures, Problem};
@@ -117,10 +117,13 @@ impl ExactArgs {
     ) -> Cost {
         let Workload { m, n, k, word, stored: all, sparse, .. } = *workload;
         let asked = self.grid.grid.given().map(|grid| (grid.rows, grid.cols));
-        let (pr, pc) = asked.filter(|(pr, pc)| pr * pc == ranks).unwrap_or_else(|| grid::fewest_words(m, n, ranks));
+        let asked = asked.filter(|(pr, pc)| pr * pc == ranks);
+        let traffic = workload.traffic.filter(|grid| asked.unwrap_or((grid.pr, grid.pc)) == (grid.pr, grid.pc));
+        let known = traffic.map(|grid| (grid.pr, grid.pc));
+        let (pr, pc) = asked.or(known).unwrap_or_else(|| grid::fewest_words(m, n, ranks));
         let (rows, cols) = (m.div_ceil(pr), n.div_ceil(pc));
         let (own_u, own_v) = (rows.div_ceil(pc), cols.div_ceil(pr));
-        let stored = workload.part(rows, cols);
+        let stored = traffic.map_or_else(|| workload.part(rows, cols), |grid| grid.entries as f64);
         let mut cost = Cost { grid: Some((pr, pc)), ..Cost::default() };
         let product = 2.0 * k as f64;
         cost.add(Kernel::Mul, product * stored, product * all);
@@ -134,17 +137,26 @@ impl ExactArgs {
         if beyond {
             cost.caveat("an iteration after which the objective has risen sums the Gram matrix of U once more");
         }
-        if sparse && ranks > 1 && self.grid.exchange != Exchange::Dense {
+        if sparse && ranks > 1 && traffic.is_none() && self.grid.exchange != Exchange::Dense {
             cost.caveat(
-                "all rows of factors are counted; a run may send fewer, depending on the nonzeros (--exchange)",
+                "all rows of factors are counted; a run may send fewer, depending on the nonzeros (--exchange), which \
+                 --input with --ranks counts",
             );
         }
         // A grid column has every pc-th rank, a grid row consecutive ones.
-        for (gram, gather, sum, groups, size, stride, length, words) in [
-            ("Gram of V", "gather V", "sum M'U", pc, pr, pc, n, 0),
-            ("Gram of U", "gather U", "sum M V", pr, pc, 1, m, words),
+        let choice = GridChoice::of_row((k * word) as u64, self.grid.exchange, (pr, pc));
+        for (side, gram, gather, sum, groups, size, stride, length, words) in [
+            (Side::V, "Gram of V", "gather V", "sum M'U", pc, pr, pc, n, 0),
+            (Side::U, "Gram of U", "gather U", "sum M V", pr, pc, 1, m, words),
         ] {
             cost.messages.push(Message::all_reduce(gram, ranks, k * k + words, word, 1));
+            let of_side = traffic.map(|grid| if side == Side::V { grid.v } else { grid.u });
+            let travels = of_side.filter(|of_side| matches!(choice.of_side(of_side), Some((Exchange::Sparse, _))));
+            if let Some(rows) = travels {
+                cost.messages.push(Message::touched(gather, Pattern::TouchedRows(side), &rows, k * word));
+                cost.messages.push(Message::touched(sum, Pattern::TouchedSums(side), &rows, k * word));
+                continue;
+            }
             let out = |kind, pattern| {
                 let message = Message::shared_out(kind, pattern, (groups, size), length * k, word)?;
                 Some(Message { stride, ..message })

@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
-use super::row_exchange::{Exchange, Load, RowExchange};
+use super::row_exchange::{Exchange, Load, RowExchange, saves_a_quarter};
 use crate::algorithms::description::Partition;
 use crate::algorithms::parameters::{self, Auto, GridShape};
 use crate::comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
-use crate::data::{Layout, PartySplit};
+use crate::data::{GridTraffic, Layout, PartySplit, SideTraffic};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, Real};
 
@@ -26,7 +26,8 @@ pub const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFact
 /// The grid of ranks.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct GridArgs {
-    /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words
+    /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words; of
+    /// sparse data another one where the nonzeros let the busiest rank compute and send a quarter less
     #[arg(long, value_name = "PRxPC", default_value = "auto", value_parser = parameters::auto(parameters::grid_shape))]
     pub grid: Auto<GridShape>,
     /// How ranks exchange factors and products of sparse data: dense, all rows in collectives; sparse, from rank to rank,
@@ -35,7 +36,8 @@ pub struct GridArgs {
     pub exchange: Exchange,
 }
 
-/// How an m × n matrix is split. A grid is the one asked for, else the one that sends the fewest words.
+/// How an m × n matrix is split. A grid is the one asked for, else the one that sends the fewest words if all rows of
+/// factors travel.
 pub fn plan(
     partition: Partition,
     (m, n): (usize, usize),
@@ -59,12 +61,74 @@ pub fn plan(
 /// The grid of `ranks` ranks, rows × columns, that sends the fewest words for an m × n matrix.
 ///
 /// A rank sends and gets (pr − 1)/pr of the n/pc rows of V_j in an all-gather and as many in a reduce-scatter, and
-/// likewise for U: 2k ((pr − 1) n + (pc − 1) m)/p words in all. Sparse or dense makes no difference to that: factors
-/// and products are dense. Among equals the grid with the most rows of ranks.
+/// likewise for U: 2k ((pr − 1) n + (pc − 1) m)/p words in all, also of sparse data if all rows travel. Among equals the
+/// grid with the most rows of ranks.
 pub fn fewest_words(m: usize, n: usize, ranks: usize) -> (usize, usize) {
     let words = |pr: usize| (pr as u128 - 1) * n as u128 + ((ranks / pr) as u128 - 1) * m as u128;
     let pr = (1..=ranks).rev().filter(|pr| ranks.is_multiple_of(*pr)).min_by_key(|&pr| words(pr)).unwrap_or(ranks);
     (pr, ranks / pr)
+}
+
+/// How a grid of ranks is chosen for a sparse matrix, once it is known where its entries are.
+#[derive(Debug, Clone, Copy)]
+pub struct GridChoice {
+    /// The grid that suits a dense matrix of this size.
+    pub by_size: (usize, usize),
+    pub exchange: Exchange,
+    /// Bytes of a row of a factor.
+    pub row: u64,
+    /// Bytes that the rows of factors may occupy that a rank gathers.
+    pub room: f64,
+}
+
+impl GridChoice {
+    /// With any room, rows of `row` bytes and another grid by size.
+    pub fn of_row(row: u64, exchange: Exchange, by_size: (usize, usize)) -> Self {
+        GridChoice { by_size, exchange, row, room: f64::INFINITY }
+    }
+
+    /// The index of the grid to take: the one by size, unless the busiest rank of another one computes and sends a quarter
+    /// less in an iteration. Among equals the first. Ranks that pass the same numbers decide alike.
+    pub fn choose(&self, grids: &[GridTraffic]) -> usize {
+        let is_by_size = |grid: &&GridTraffic| (grid.pr, grid.pc) == self.by_size;
+        let usual = grids.iter().position(|grid| is_by_size(&grid)).expect("a grid of all ranks");
+        let fits = |grid: &GridTraffic| (self.gathered(grid) * self.row) as f64 <= self.room;
+        let others = (0..grids.len()).filter(|&at| at != usual && fits(&grids[at]));
+        match others.min_by_key(|&at| self.price(&grids[at])) {
+            Some(best) if saves_a_quarter(self.price(&grids[best]), self.price(&grids[usual])) => best,
+            _ => usual,
+        }
+    }
+
+    /// How the rows of one factor travel, and what that costs the busiest rank.
+    pub fn of_side(&self, side: &SideTraffic) -> Option<(Exchange, Load)> {
+        (side.sharers > 1).then(|| {
+            let dense = Load::of_collective(side.sharers, side.lacking * self.row);
+            let sparse = Load { bytes: side.touched * self.row, messages: side.messages };
+            match self.exchange {
+                Exchange::Dense => (Exchange::Dense, dense),
+                Exchange::Auto if !sparse.pays(dense) => (Exchange::Dense, dense),
+                _ => (Exchange::Sparse, sparse),
+            }
+        })
+    }
+
+    /// Bytes that the busiest rank sends or receives in an iteration: each factor is gathered once and summed once.
+    pub fn bytes(&self, grid: &GridTraffic) -> u64 {
+        [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side)).map(|(_, load)| 2 * load.bytes).sum()
+    }
+
+    /// What half of an iteration takes the busiest rank, in bytes. For each entry a product reads a row of a factor, which
+    /// takes about as long as to send one.
+    fn price(&self, grid: &GridTraffic) -> u64 {
+        let sides = [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side));
+        grid.entries * self.row + sides.map(|(_, load)| load.price()).sum::<u64>()
+    }
+
+    /// Rows of both factors that a rank has room for beside its own.
+    fn gathered(&self, grid: &GridTraffic) -> u64 {
+        [&grid.u, &grid.v].into_iter().filter(|side| side.sharers > 1).map(|side| side.lacking).sum()
+    }
 }
 
 /// One side of the grid: a factor's rows of this rank's block, shared out over the ranks that have the same rows.
@@ -283,7 +347,47 @@ impl<T: Real> Grid<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::fewest_words;
+    use super::*;
+
+    fn traffic(pr: usize, pc: usize, entries: u64, [u, v]: [(u64, u64, u64); 2]) -> GridTraffic {
+        let side = |sharers, (lacking, touched, messages)| SideTraffic {
+            sharers,
+            lacking,
+            touched,
+            messages,
+            ..SideTraffic::default()
+        };
+        GridTraffic { pr, pc, entries, u: side(pc, u), v: side(pr, v) }
+    }
+
+    #[test]
+    fn another_grid_than_that_by_size_has_to_save_a_quarter() {
+        let none = (0, 0, 0);
+        let grids = |rows: u64| {
+            [
+                traffic(4, 1, 1000, [none, (9000, rows, 2)]),
+                traffic(2, 2, 1000, [(3000, 2900, 1), (3000, 2900, 1)]),
+                traffic(1, 4, 1000, [(9000, 8900, 3), none]),
+            ]
+        };
+        let choice = GridChoice { by_size: (2, 2), exchange: Exchange::Auto, row: 80, room: f64::INFINITY };
+        // 1000 entries and 6000 rows of 80 bytes, and a message for each doubling, in collectives.
+        let usual = 1000 * 80 + 2 * (3000 * 80 + 8192);
+        assert_eq!(choice.price(&grids(0)[1]), usual);
+        let limit = (3 * usual / 4 - 2 * 8192 - 1000 * 80) / 80;
+        assert_eq!((choice.choose(&grids(limit - 1)), choice.choose(&grids(limit + 1))), (0, 1));
+        // Rows that blocks touch make no difference to collectives.
+        assert_eq!(GridChoice { exchange: Exchange::Dense, ..choice }.choose(&grids(0)), 1);
+        // Nor are they of use where their block's rows of the factor do not fit.
+        assert_eq!(GridChoice { room: 80.0 * 8999.0, ..choice }.choose(&grids(0)), 1);
+        assert_eq!(GridChoice { room: 80.0 * 9000.0, ..choice }.choose(&grids(0)), 0);
+        // A block with all the entries takes longer than all messages.
+        let uneven = [traffic(4, 1, 9000, [none, (9000, 10, 2)]), grids(0)[1]];
+        assert_eq!(choice.choose(&uneven), 1);
+        // In an iteration a factor is gathered and summed.
+        assert_eq!(choice.bytes(&grids(7)[0]), 2 * 7 * 80);
+        assert_eq!(choice.bytes(&grids(7)[1]), 2 * 6000 * 80);
+    }
 
     #[test]
     fn long_matrices_are_cut_by_rows_and_square_ones_both_ways() {

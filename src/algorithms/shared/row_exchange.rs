@@ -41,7 +41,7 @@ impl Load {
     const MESSAGE: u64 = 8192;
 
     /// Bytes, with those that the messages are worth.
-    fn price(self) -> u64 {
+    pub fn price(self) -> u64 {
         self.bytes + self.messages * Load::MESSAGE
     }
 
@@ -62,8 +62,13 @@ impl Load {
     /// Whether a sparse exchange with this load is worth it in place of a collective: it has to save a quarter, since it
     /// copies each row at both ends and the collectives of MPI libraries are tuned.
     pub fn pays(self, collective: Self) -> bool {
-        4 * self.price() < 3 * collective.price()
+        saves_a_quarter(self.price(), collective.price())
     }
+}
+
+/// Whether a cost is below another one by so much that it is worth to leave what is usual.
+pub fn saves_a_quarter(cost: u64, usual: u64) -> bool {
+    4 * u128::from(cost) < 3 * u128::from(usual)
 }
 
 /// The rows of one side of a grid that travel, and the memory for them.

@@ -37,7 +37,8 @@ mod tests {
 
     /// The words of `hals` on its own grid, over the bound.
     fn ratio(m: usize, n: usize, k: usize, ranks: usize) -> f64 {
-        let workload = Workload { m, n, stored: (m * n) as f64, sparse: false, k, parties: None, word: 8 };
+        let workload =
+            Workload { m, n, stored: (m * n) as f64, sparse: false, k, parties: None, word: 8, traffic: None };
         let entry = registry::ALL.iter().find(|entry| entry.description().name == "hals").unwrap();
         let cost = entry.defaults().cost(&workload, ranks).unwrap().unwrap();
         let [words, least] = words_of_products(&cost, &workload, ranks).unwrap();

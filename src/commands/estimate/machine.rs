@@ -69,10 +69,14 @@ impl Rates {
         }
         let latency = (message.group as f64).log2().ceil() * self.latency;
         let share = (message.group - 1) as f64 / message.group as f64 * message.vector / self.bandwidth;
+        if matches!(message.pattern, Pattern::TouchedRows(_) | Pattern::TouchedSums(_)) {
+            let once = [message.partners as f64 * self.latency, message.vector / self.bandwidth];
+            return once.map(|once| message.times as f64 * once);
+        }
         let passes = match message.pattern {
             Pattern::AllReduce | Pattern::PartySum => 2.0,
             Pattern::AllGather | Pattern::ReduceScatter => 1.0,
-            Pattern::Local => 0.0,
+            Pattern::TouchedRows(_) | Pattern::TouchedSums(_) | Pattern::Local => 0.0,
         };
         [latency, share].map(|once| message.times as f64 * passes * once)
     }

@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn a_rank_holds_its_parties_and_their_factors() {
-        let dense = Workload { m: 100, n: 40, stored: 4000.0, sparse: false, k: 3, parties: Some(4), word: 8 };
+        let dense =
+            Workload { m: 100, n: 40, stored: 4000.0, sparse: false, k: 3, parties: Some(4), word: 8, traffic: None };
         let of = |partition, ranks| {
             let cost = least(partition, &dense, ranks);
             (cost.data, cost.factors)

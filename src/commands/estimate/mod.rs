@@ -21,9 +21,11 @@ use crate::algorithms::cost::{Cost, Workload};
 use crate::algorithms::method::{ConfiguredMethod, Entry, MatrixShape};
 use crate::algorithms::registry;
 use crate::algorithms::shared::grid;
+use crate::algorithms::shared::grid::GridChoice;
+use crate::algorithms::shared::row_exchange::Exchange;
 use crate::comm::{Communicator, Parties};
 use crate::data;
-use crate::data::{Input, InputSpec, PartySplit};
+use crate::data::{GridTraffic, Input, InputSpec, Loaded, PartySplit, Transfer};
 use crate::driver::precision;
 use crate::driver::settings::Precision;
 use crate::error::{EXIT_DONE, Error, Result};
@@ -68,8 +70,17 @@ pub(crate) struct Job {
     /// Whether `--algo auto` has chosen it.
     pub automatic: bool,
     pub workload: Workload,
+    /// What a grid of so many ranks as were asked for exchanges, and its messages, where the data was there to be counted.
+    pub counted: Option<Counted>,
     /// Whether the method has a formula for its work and messages. Without one only its memory is predicted.
     pub formula: bool,
+}
+
+/// What was counted of the places of the nonzeros.
+pub(crate) struct Counted {
+    pub traffic: GridTraffic,
+    /// Who needs how many rows of V, and of U, of whom.
+    pub transfers: [Vec<Transfer>; 2],
 }
 
 impl Job {
@@ -83,7 +94,9 @@ impl Job {
     /// # Errors
     /// When a parameter does not fit the shape.
     pub fn cost(&self, ranks: usize) -> Result<Cost> {
-        let Some(mut cost) = self.method.cost(&self.workload, ranks)? else {
+        let counted = self.counted.as_ref().map(|counted| counted.traffic);
+        let traffic = counted.filter(|grid| grid.pr * grid.pc == ranks);
+        let Some(mut cost) = self.method.cost(&Workload { traffic, ..self.workload }, ranks)? else {
             return Ok(memory::least(self.method.description().partition, &self.workload, ranks));
         };
         cost.add_largest_terms(self.workload.parties(ranks).0);
@@ -98,7 +111,7 @@ impl Job {
 
 /// The methods that have a formula.
 pub(crate) fn with_formula() -> Vec<&'static str> {
-    let any = Workload { m: 8, n: 8, stored: 64.0, sparse: false, k: 2, parties: None, word: 8 };
+    let any = Workload { m: 8, n: 8, stored: 64.0, sparse: false, k: 2, parties: None, word: 8, traffic: None };
     let formula = |entry: &&&dyn Entry| matches!(entry.defaults().cost(&any, 1), Ok(Some(_)));
     registry::ALL.iter().filter(formula).map(|entry| entry.description().name).collect()
 }
@@ -174,7 +187,10 @@ fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, 
         )));
     };
     let computing = parts.iter().filter(|(name, _)| **name != MESSAGES).map(|(_, seconds)| seconds).sum();
-    simgrid::write(dir, cost, computing, ranks, iterations)
+    let none = [Vec::new(), Vec::new()];
+    let transfers = job.counted.as_ref().map_or(&none, |counted| &counted.transfers);
+    let iteration = simgrid::Iteration { cost, transfers, row: job.workload.k * job.workload.word, seconds: computing };
+    simgrid::write(dir, &iteration, ranks, iterations)
 }
 
 /// The job, and this rank's blocks where a matrix was given.
@@ -184,8 +200,8 @@ fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Res
         Some(choice) => (choice.method, true),
         None => (question.method.clone(), false),
     };
-    let (m, n, stored, (method, automatic), files, blocks) = match matrix {
-        Opened::Shape(m, n, stored) => (m, n, stored, settle(m, n, stored.is_some()), None, Vec::new()),
+    let (m, n, stored, (method, automatic), files, (blocks, counted)) = match matrix {
+        Opened::Shape(m, n, stored) => (m, n, stored, settle(m, n, stored.is_some()), None, (Vec::new(), None)),
         Opened::Input(input) => {
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
             let settled = settle(m, n, sparse);
@@ -194,7 +210,8 @@ fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Res
             let partition = settled.0.description().partition;
             let plan = grid::plan(partition, (m, n), comm.size(), parties, PartySplit::Even, None);
             let loaded = input.load::<T>(&plan, comm, &mut |_| ())?;
-            (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), settled, files, loaded.blocks)
+            let counted = count(&*settled.0, &loaded, question, comm);
+            (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), settled, files, (loaded.blocks, counted))
         }
     };
     if *k > m.min(n) {
@@ -217,9 +234,36 @@ fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Res
         k: *k,
         parties,
         word: size_of::<T>(),
+        traffic: None,
     };
     let formula = method.cost(&workload, question.ranks.unwrap_or(1)).map_err(Error::on_all_ranks)?.is_some();
-    Ok((Job { method, automatic, workload, formula }, blocks))
+    Ok((Job { method, automatic, workload, counted, formula }, blocks))
+}
+
+/// Counts what the grid of `--ranks` that a run would take exchanges for a sparse matrix. Collective.
+fn count<T: Real>(
+    method: &dyn ConfiguredMethod,
+    loaded: &Loaded<T>,
+    question: &Question,
+    comm: &Communicator,
+) -> Option<Counted> {
+    let ranks = question.ranks.filter(|ranks| *ranks > 1)?;
+    let asked = method.groups().grid?;
+    let pattern = loaded.entry_pattern(ranks, comm)?;
+    let grids = pattern.traffic(comm);
+    let by_size = grid::fewest_words(loaded.header.rows, loaded.header.cols, ranks);
+    let choice = GridChoice::of_row((question.k * size_of::<T>()) as u64, asked.exchange, by_size);
+    let traffic = match asked.grid.given() {
+        Some(given) => *grids.iter().find(|grid| (grid.pr, grid.pc) == (given.rows, given.cols))?,
+        None if asked.exchange == Exchange::Dense => *grids.iter().find(|grid| (grid.pr, grid.pc) == by_size)?,
+        None => grids[choice.choose(&grids)],
+    };
+    let travels = |side| matches!(choice.of_side(side), Some((Exchange::Sparse, _)));
+    let mut transfers = [Vec::new(), Vec::new()];
+    if travels(&traffic.v) || travels(&traffic.u) {
+        transfers = pattern.transfers(comm, (traffic.pr, traffic.pc));
+    }
+    Some(Counted { traffic, transfers })
 }
 
 /// One number of ranks, and what an iteration then takes.

@@ -10,7 +10,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use crate::algorithms::cost::{Cost, Message, Pattern};
+use crate::algorithms::cost::{Cost, Message, Pattern, Side};
+use crate::data::Transfer;
 use crate::error::{Error, Result};
 
 /// Units of computing in a second, "1Gf" in a platform file.
@@ -22,13 +23,22 @@ const SHORT: u64 = 10_000;
 /// The file that lists those of the ranks, for `smpirun -replay`.
 pub const LIST: &str = "ranks.txt";
 
+/// What the ranks do in an iteration.
+pub struct Iteration<'a> {
+    pub cost: &'a Cost,
+    /// Rows of V, and of U, that blocks touch.
+    pub transfers: &'a [Vec<Transfer>; 2],
+    /// Bytes of a row.
+    pub row: usize,
+    /// What a rank computes, in seconds.
+    pub seconds: f64,
+}
+
 /// Writes the trace of `iterations` iterations on `ranks` ranks into the directory, which must be new or empty.
-///
-/// `seconds` is what a rank computes in an iteration.
 ///
 /// # Errors
 /// When the directory holds files already or cannot be written.
-pub fn write(dir: &Path, cost: &Cost, seconds: f64, ranks: usize, iterations: usize) -> Result<()> {
+pub fn write(dir: &Path, iteration: &Iteration, ranks: usize, iterations: usize) -> Result<()> {
     let at = |path: &Path| {
         let shown = path.display().to_string();
         move |e: std::io::Error| Error::input(format!("--trace {shown}: cannot be written ({e})"))
@@ -42,7 +52,7 @@ pub fn write(dir: &Path, cost: &Cost, seconds: f64, ranks: usize, iterations: us
     for rank in 0..ranks {
         let path = dir.join(name(rank));
         let mut out = BufWriter::new(File::create(&path).map_err(at(&path))?);
-        actions(&mut out, cost, seconds, rank, iterations).and_then(|()| out.flush()).map_err(at(&path))?;
+        actions(&mut out, iteration, rank, iterations).and_then(|()| out.flush()).map_err(at(&path))?;
     }
     // Last, so that what is there can be replayed.
     let list: String = (0..ranks).map(|rank| name(rank) + "\n").collect();
@@ -50,13 +60,17 @@ pub fn write(dir: &Path, cost: &Cost, seconds: f64, ranks: usize, iterations: us
     fs::write(&path, list).map_err(at(&path))
 }
 
-fn actions(out: &mut impl Write, cost: &Cost, seconds: f64, rank: usize, iterations: usize) -> std::io::Result<()> {
+fn actions(out: &mut impl Write, iteration: &Iteration, rank: usize, iterations: usize) -> std::io::Result<()> {
     writeln!(out, "{rank} init")?;
     for _ in 0..iterations {
-        writeln!(out, "{rank} compute {:.0}", seconds * SPEED)?;
-        for message in &cost.messages {
+        writeln!(out, "{rank} compute {:.0}", iteration.seconds * SPEED)?;
+        for message in &iteration.cost.messages {
             for _ in 0..message.times {
-                send(out, message, rank)?;
+                match message.pattern {
+                    Pattern::TouchedRows(side) => between(out, iteration, side, rank, false)?,
+                    Pattern::TouchedSums(side) => between(out, iteration, side, rank, true)?,
+                    _ => send(out, message, rank)?,
+                }
             }
         }
     }
@@ -70,7 +84,7 @@ fn send(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result
         return Ok(());
     }
     match message.pattern {
-        Pattern::Local => Ok(()),
+        Pattern::TouchedRows(_) | Pattern::TouchedSums(_) | Pattern::Local => Ok(()),
         Pattern::AllReduce | Pattern::PartySum if bytes < SHORT => {
             // The replay counts bytes, and an addition for each word of 8.
             writeln!(out, "{rank} allreduce {bytes} {}", bytes / 8)
@@ -82,6 +96,21 @@ fn send(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result
         Pattern::AllGather => gather(out, message, rank),
         Pattern::ReduceScatter => scatter(out, message, rank),
     }
+}
+
+/// Rows between their owners and the ranks that need them, or sums of them `back`: all messages at once.
+fn between(out: &mut impl Write, iteration: &Iteration, side: Side, rank: usize, back: bool) -> std::io::Result<()> {
+    let transfers = &iteration.transfers[usize::from(side == Side::U)];
+    let ends = |t: &Transfer| if back { (t.needs, t.owner) } else { (t.owner, t.needs) };
+    let bytes = |t: &Transfer| t.rows * iteration.row as u64;
+    let sent = || transfers.iter().filter(|t| ends(t).0 == rank);
+    for t in sent() {
+        writeln!(out, "{rank} isend {} 0 {}", ends(t).1, bytes(t))?;
+    }
+    for t in transfers.iter().filter(|t| ends(t).1 == rank) {
+        writeln!(out, "{rank} recv {} 0 {}", ends(t).0, bytes(t))?;
+    }
+    sent().try_for_each(|t| writeln!(out, "{rank} wait {rank} {} 0", ends(t).1))
 }
 
 fn gather(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result<()> {

@@ -45,18 +45,25 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
     let of_parties = party_cuts.is_some();
     let stays_local = of_parties || comm.size() == 1;
     if !files.iter().any(|f| f.content.has_positions()) {
-        let cuts = party_cuts.unwrap_or_else(|| request.cuts(None));
+        let cuts = party_cuts.unwrap_or_else(|| request.cuts(request.layout, None));
         let blocks = read_dense(files, request, &cuts, stays_local, progress)?;
-        return Ok(LocalBlocks { cuts, blocks, duplicates: 0, stored_zeros: 0 });
+        let layout = request.layout.clone();
+        return Ok(LocalBlocks { layout, grids: Vec::new(), cuts, blocks, duplicates: 0, stored_zeros: 0 });
     }
     let (mut entries, zeros) = read_entries::<T>(files, request, &mut |done| progress(0.6 * done))?;
-    let cuts = party_cuts.unwrap_or_else(|| {
-        let counts = request.balances().then(|| entries.counts(comm, request.header.rows, request.header.cols));
-        request.cuts(counts)
-    });
-    let tiles = request.layout.tiles(&cuts, comm.rank());
+    let (layout, grids, cuts) = match party_cuts {
+        Some(cuts) => (request.layout.clone(), Vec::new(), cuts),
+        None => {
+            let counts = request.balances().then(|| entries.counts(comm, request.header.rows, request.header.cols));
+            let (layout, grids) =
+                request.settle(counts.as_ref(), &|sink| entries.iter().for_each(|(i, j, _)| sink(i, j)));
+            let cuts = request.cuts(&layout, counts);
+            (layout, grids, cuts)
+        }
+    };
+    let tiles = layout.tiles(&cuts, comm.rank());
     let exchange = Exchange { comm, stays_local, sparse: request.header.sparse, tiles: &tiles };
-    let routes = Route::all(request.layout, &cuts);
+    let routes = Route::all(&layout, &cuts);
     let mut blocks = Vec::with_capacity(tiles.len());
     let mut counts = [0, zeros];
     for (pass, route) in routes.iter().enumerate() {
@@ -74,7 +81,7 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
         comm.sum(COUNTS, &mut counts);
     }
     let [duplicates, stored_zeros] = counts;
-    Ok(LocalBlocks { cuts, blocks, duplicates, stored_zeros })
+    Ok(LocalBlocks { layout, grids, cuts, blocks, duplicates, stored_zeros })
 }
 
 /// The cuts between the parties, if the layout gives each party its own file.

@@ -3,7 +3,8 @@
 //! [`request`] states what is to be loaded and what each rank receives. [`files`] reads files and [`synthesize`] generates
 //! a synthetic matrix. Entries of a file travel in one of two ways: [`dense`] exchanges rectangles, [`triplets`] exchanges
 //! single entries with their positions, which [`scatter`] hands out where only one rank can read the file. [`route`] says
-//! where an entry goes and [`assemble`] puts the blocks together. [`statistics`] and [`quantile`] are computed from the
+//! where an entry goes and [`assemble`] puts the blocks together; [`traffic`] counts, for the choice of a grid, what its
+//! ranks would exchange. [`statistics`] and [`quantile`] are computed from the
 //! finished blocks of all ranks.
 
 pub mod assemble;
@@ -15,4 +16,5 @@ pub mod route;
 pub mod scatter;
 pub mod statistics;
 pub mod synthesize;
+pub mod traffic;
 pub mod triplets;

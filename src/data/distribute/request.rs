@@ -2,6 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::data::distribute::assemble::LocalBlock;
+use crate::data::distribute::traffic::{EntryPattern, GridChooser, GridTraffic, Places};
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
 use crate::data::layout::{Cuts, Layout};
@@ -12,6 +13,8 @@ pub struct Request<'a> {
     pub comm: &'a Communicator,
     pub header: &'a Header,
     pub layout: &'a Layout,
+    /// Replaces a grid by one that suits the places of a sparse matrix's entries, if at all.
+    pub choose: Option<GridChooser<'a>>,
     /// Whether the input is the transpose of the matrix.
     pub transpose: bool,
     pub policy: EntryPolicy,
@@ -24,15 +27,33 @@ impl Request<'_> {
         self.header.sparse && self.comm.size() > 1 && !parties
     }
 
+    /// The layout, with the grid that is chosen for a sparse matrix with `counts` entries in each row and column, of which
+    /// this rank has read those at `places`; and what was counted of all grids. Collective.
+    pub fn settle(&self, counts: Option<&(Vec<u64>, Vec<u64>)>, places: Places) -> (Layout, Vec<GridTraffic>) {
+        match (self.layout, self.choose, counts) {
+            (Layout::Grid { .. }, Some(choose), Some(counts)) => {
+                let pattern = EntryPattern::collect(self.comm, self.comm.size(), counts.clone(), places);
+                let grids = pattern.traffic(self.comm);
+                let GridTraffic { pr, pc, .. } = grids[choose(&grids)];
+                (Layout::Grid { pr, pc }, grids)
+            }
+            _ => (self.layout.clone(), Vec::new()),
+        }
+    }
+
     /// Cuts into even parts, or into balanced ones by the number of entries in each row and column.
-    pub fn cuts(&self, counts: Option<(Vec<u64>, Vec<u64>)>) -> Cuts {
+    pub fn cuts(&self, layout: &Layout, counts: Option<(Vec<u64>, Vec<u64>)>) -> Cuts {
         let (rows, cols) = counts.unzip();
-        self.layout.cuts(self.header.rows, self.header.cols, rows.as_deref(), cols.as_deref())
+        layout.cuts(self.header.rows, self.header.cols, rows.as_deref(), cols.as_deref())
     }
 }
 
 /// This rank's blocks of a matrix, in the order of its tiles.
 pub struct LocalBlocks<T: Real> {
+    /// How the matrix is cut: as was asked for, but for the grid.
+    pub layout: Layout,
+    /// What was counted to choose the grid; empty where none was chosen.
+    pub grids: Vec<GridTraffic>,
     pub cuts: Cuts,
     pub blocks: Vec<LocalBlock<T>>,
     /// Entries that were added to another one in the same position: of the whole matrix, or where each party has its file, of

@@ -24,8 +24,11 @@ pub fn synthesize<T: Real>(
 ) -> Result<LocalBlocks<T>> {
     let generator = Generator::new(spec);
     let counts = request.balances().then(|| count(spec, &generator, request));
-    let cuts = request.cuts(counts);
-    let tiles = request.layout.tiles(&cuts, request.comm.rank());
+    let (layout, grids) = request.settle(counts.as_ref(), &|sink| {
+        own_part(spec, &generator, request, &mut |i, j| if request.transpose { sink(j, i) } else { sink(i, j) });
+    });
+    let cuts = request.cuts(&layout, counts);
+    let tiles = layout.tiles(&cuts, request.comm.rank());
     let mut blocks = Vec::with_capacity(tiles.len());
     let result = tiles.iter().enumerate().try_for_each(|(done, tile)| {
         let mut part = |share: f64| progress((done as f64 + share) / tiles.len() as f64);
@@ -38,20 +41,25 @@ pub fn synthesize<T: Real>(
         Ok(())
     });
     request.comm.agree_on_error(result)?;
-    Ok(LocalBlocks { cuts, blocks, duplicates: 0, stored_zeros: 0 })
+    Ok(LocalBlocks { layout, grids, cuts, blocks, duplicates: 0, stored_zeros: 0 })
 }
 
 /// The number of entries in each row and column of the matrix, to which every rank contributes its part.
 fn count(spec: &Synthetic, generator: &Generator, request: &Request) -> (Vec<u64>, Vec<u64>) {
-    let comm = request.comm;
     let (mut rows, mut cols) = (vec![0u64; spec.m], vec![0u64; spec.n]);
-    generator.entries(even_part(spec.m, comm.size(), comm.rank()), 0..spec.n, &mut |i, j, _| {
+    own_part(spec, generator, request, &mut |i, j| {
         rows[i] += 1;
         cols[j] += 1;
     });
-    comm.sum(COUNTS, &mut rows);
-    comm.sum(COUNTS, &mut cols);
+    request.comm.sum(COUNTS, &mut rows);
+    request.comm.sum(COUNTS, &mut cols);
     if request.transpose { (cols, rows) } else { (rows, cols) }
+}
+
+/// Passes the places of this rank's share of the entries, those of some rows of the generator's matrix.
+fn own_part(spec: &Synthetic, generator: &Generator, request: &Request, sink: &mut dyn FnMut(usize, usize)) {
+    let rows = even_part(spec.m, request.comm.size(), request.comm.rank());
+    generator.entries(rows, 0..spec.n, &mut |i, j, _| sink(i, j));
 }
 
 fn sparse<T: Real>(generator: &Generator, tile: &Tile, transpose: bool) -> Result<LocalBlock<T>> {

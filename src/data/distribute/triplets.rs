@@ -44,7 +44,8 @@ impl<T: Real> Triplets<T> {
         self.chunks.iter().map(|c| c.0.len()).sum()
     }
 
-    fn iter(&self) -> impl Iterator<Item = (usize, usize, T)> {
+    /// The entries in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, usize, T)> {
         self.chunks.iter().flat_map(|(positions, values)| {
             positions.iter().zip(values).map(|(&position, &value)| {
                 let (i, j) = unpack(position);

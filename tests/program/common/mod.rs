@@ -5,6 +5,7 @@ pub mod session;
 #[cfg(feature = "sites")]
 pub mod sites;
 
+use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -338,4 +339,16 @@ pub fn npy(dir: &Path, name: &str, rows: std::ops::Range<usize>) -> PathBuf {
 /// A number of a summary.
 pub fn number(summary: &Value, name: &str) -> f64 {
     summary[name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"))
+}
+
+/// Writes an n × n matrix with as many entries in each row as in each column, so that it is cut evenly: entry
+/// (i, i + offset) for each offset, around the corner too. Returns the places of its entries.
+pub fn write_circulant(path: &Path, n: usize, offsets: &[usize]) -> Vec<(usize, usize)> {
+    let places: Vec<_> = (0..n).flat_map(|i| offsets.iter().map(move |offset| (i, (i + offset) % n))).collect();
+    let mut text = format!("%%MatrixMarket matrix coordinate real general\n{n} {n} {}\n", places.len());
+    for &(i, j) in &places {
+        writeln!(text, "{} {} {}", i + 1, j + 1, 1 + (7 * i + 3 * j) % 11).unwrap();
+    }
+    std::fs::write(path, text).unwrap();
+    places
 }

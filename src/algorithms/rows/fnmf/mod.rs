@@ -143,6 +143,7 @@ impl Method for FnmfArgs {
                 stride: 1,
                 times: 1,
                 vector: 0.0,
+                partners: 0,
                 mpi_bytes: 0,
                 messages: 0,
                 party_bytes: (parties * n * k * word) as u64,
