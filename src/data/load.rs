@@ -53,6 +53,8 @@ impl<T: Real> Loaded<T> {
             statistics: self.statistics,
             duplicates: self.duplicates,
             stored_zeros: self.stored_zeros,
+            layout: self.layout.clone(),
+            grids: self.grids.clone(),
             cuts: self.cuts.clone(),
             blocks: self.blocks.iter().map(Block::converted).collect(),
             signal: self.signal.clone(),
