@@ -55,10 +55,7 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
         Some(cuts) => (request.layout.clone(), Vec::new(), cuts),
         None => {
             let counts = request.balances().then(|| entries.counts(comm, request.header.rows, request.header.cols));
-            let (layout, grids) =
-                request.settle(counts.as_ref(), &|sink| entries.iter().for_each(|(i, j, _)| sink(i, j)));
-            let cuts = request.cuts(&layout, counts);
-            (layout, grids, cuts)
+            request.settle(counts, &|sink| entries.iter().for_each(|(i, j, _)| sink(i, j)))
         }
     };
     let tiles = layout.tiles(&cuts, comm.rank());

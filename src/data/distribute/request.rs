@@ -28,17 +28,19 @@ impl Request<'_> {
     }
 
     /// The layout, with the grid that is chosen for a sparse matrix with `counts` entries in each row and column, of which
-    /// this rank has read those at `places`; and what was counted of all grids. Collective.
-    pub fn settle(&self, counts: Option<&(Vec<u64>, Vec<u64>)>, places: Places) -> (Layout, Vec<GridTraffic>) {
-        match (self.layout, self.choose, counts) {
+    /// this rank has read those at `places`; what was counted of all grids; and the cuts. Collective.
+    pub fn settle(&self, counts: Option<(Vec<u64>, Vec<u64>)>, places: Places) -> (Layout, Vec<GridTraffic>, Cuts) {
+        let (layout, grids, counts) = match (self.layout, self.choose, counts) {
             (Layout::Grid { .. }, Some(choose), Some(counts)) => {
-                let pattern = EntryPattern::collect(self.comm, self.comm.size(), counts.clone(), places);
+                let pattern = EntryPattern::collect(self.comm, self.comm.size(), counts, places);
                 let grids = pattern.traffic(self.comm);
                 let GridTraffic { pr, pc, .. } = grids[choose(&grids)];
-                (Layout::Grid { pr, pc }, grids)
+                (Layout::Grid { pr, pc }, grids, Some(pattern.counts))
             }
-            _ => (self.layout.clone(), Vec::new()),
-        }
+            (layout, _, counts) => (layout.clone(), Vec::new(), counts),
+        };
+        let cuts = self.cuts(&layout, counts);
+        (layout, grids, cuts)
     }
 
     /// Cuts into even parts, or into balanced ones by the number of entries in each row and column.

@@ -24,10 +24,9 @@ pub fn synthesize<T: Real>(
 ) -> Result<LocalBlocks<T>> {
     let generator = Generator::new(spec);
     let counts = request.balances().then(|| count(spec, &generator, request));
-    let (layout, grids) = request.settle(counts.as_ref(), &|sink| {
+    let (layout, grids, cuts) = request.settle(counts, &|sink| {
         own_part(spec, &generator, request, &mut |i, j| if request.transpose { sink(j, i) } else { sink(i, j) });
     });
-    let cuts = request.cuts(&layout, counts);
     let tiles = layout.tiles(&cuts, request.comm.rank());
     let mut blocks = Vec::with_capacity(tiles.len());
     let result = tiles.iter().enumerate().try_for_each(|(done, tile)| {

@@ -60,7 +60,7 @@ const ROUND: usize = 1 << 17;
 /// Where a sparse matrix has entries, as finely as grids of a number of ranks can tell apart.
 pub struct EntryPattern {
     /// Entries in each row and each column.
-    counts: (Vec<u64>, Vec<u64>),
+    pub counts: (Vec<u64>, Vec<u64>),
     /// The grids of all ranks, the one with most rows first, and the entries that this rank has read of each block.
     grids: Vec<((usize, usize), Vec<u64>)>,
     of_v: Pairs,
@@ -75,16 +75,17 @@ impl EntryPattern {
         let (part_of_row, part_of_col) = (parts(&finest.rows), parts(&finest.cols));
         let shapes = (1..=ranks).rev().filter(|pr| ranks.is_multiple_of(*pr)).map(|pr| (pr, ranks / pr));
         let mut grids: Vec<_> = shapes.map(|shape| (shape, vec![0u64; ranks])).collect();
-        let (mut of_v, mut of_u) = (Once::new(part_of_col.len()), Once::new(part_of_row.len()));
+        let mut once = [Once::new(part_of_col.len()), Once::new(part_of_row.len())];
         let mut rounds = [0u64; 2];
         places(&mut |i, j| {
             let (row, col) = (part_of_row[i], part_of_col[j]);
             for ((pr, pc), entries) in &mut grids {
                 entries[row as usize / *pc * *pc + col as usize / *pr] += 1;
             }
-            rounds[0] += u64::from(of_v.is_new(j, row));
-            rounds[1] += u64::from(of_u.is_new(i, col));
+            rounds[0] += u64::from(once[0].is_new(j, row));
+            rounds[1] += u64::from(once[1].is_new(i, col));
         });
+        drop(once);
         rounds.iter_mut().for_each(|pairs| *pairs = pairs.div_ceil(ROUND as u64));
         comm.max(COUNTS, &mut rounds);
         let of_v = Pairs::collect(comm, &finest.cols, rounds[0], |sink| places(&mut |i, j| sink(j, part_of_row[i])));
@@ -166,9 +167,9 @@ struct Pairs {
     own: Range<usize>,
     /// Parts of each dimension.
     parts: usize,
-    /// Words of bits for each own line.
+    /// Bytes of bits for each own line.
     width: usize,
-    bits: Vec<u64>,
+    bits: Vec<u8>,
 }
 
 /// Lines that one rank owns of a block of lines.
@@ -193,15 +194,15 @@ impl Pairs {
         };
         let of_ranks: Vec<Range<usize>> = (0..comm.size()).map(of_rank).collect();
         let own = of_ranks[comm.rank()].clone();
-        let width = cuts.len().div_ceil(64);
-        let holder = parts(&of_ranks);
+        let width = cuts.len().div_ceil(8);
+        let lines = cuts.last().map_or(0, |part| part.end);
         let mut collected = Pairs { of_ranks, parts: cuts.len(), width, bits: vec![0; own.len() * width], own };
-        let mut once = Once::new(holder.len());
+        let mut once = Once::new(lines);
         let mut outgoing = vec![Vec::<u64>::new(); comm.size()];
         let (mut waiting, mut left) = (0, rounds);
         pairs(&mut |line, part| {
             if once.is_new(line, part) {
-                outgoing[holder[line] as usize].push((line as u64) << 32 | u64::from(part));
+                outgoing[collected.holder(line)].push((line as u64) << 32 | u64::from(part));
                 waiting += 1;
             }
             if waiting == ROUND {
@@ -223,7 +224,12 @@ impl Pairs {
     }
 
     fn set(&mut self, line: usize, part: usize) {
-        self.bits[(line - self.own.start) * self.width + part / 64] |= 1 << (part % 64);
+        self.bits[(line - self.own.start) * self.width + part / 8] |= 1 << (part % 8);
+    }
+
+    /// The rank that has a line.
+    fn holder(&self, line: usize) -> usize {
+        self.of_ranks.partition_point(|lines| lines.end <= line)
     }
 
     /// Who owns the own lines where each block of lines is shared by `sharers` ranks.
@@ -269,26 +275,25 @@ impl Pairs {
         if sharers == 1 {
             return;
         }
-        let width = sharers.div_ceil(64);
-        let mut outgoing = vec![Vec::<u64>::new(); comm.size()];
+        let width = sharers.div_ceil(8);
+        let mut outgoing = vec![Vec::<u8>::new(); comm.size()];
         let mut open = None;
-        let finish = |sums: &mut [u64], source: &Source, needs: &[u64]| {
+        let finish = |sums: &mut [u64], source: &Source, needs: &[u8]| {
             for sharer in set_bits(needs) {
                 sums[2 * self.parts + rank(source.block, sharer)] += 1;
                 sums[3 * self.parts + rank(source.block, source.owner)] += 1;
             }
         };
         for source in self.sources(blocks, sharers) {
-            let mut needs = vec![0u64; width];
+            let mut needs = vec![0u8; width];
             self.needed(&source, sharers, |sharer| {
                 sums[rank(source.block, sharer)] += 1;
                 sums[self.parts + rank(source.block, source.owner)] += 1;
-                needs[sharer / 64] |= 1 << (sharer % 64);
+                needs[sharer / 8] |= 1 << (sharer % 8);
             });
             // Lines of one owner that several ranks count here are one message; the rank with the first has the sum.
             if source.lines.start < self.own.start {
-                let first = self.of_ranks.partition_point(|lines| lines.end <= source.lines.start);
-                outgoing[first].extend(&needs);
+                outgoing[self.holder(source.lines.start)].extend(&needs);
             } else if source.lines.end > self.own.end {
                 open = Some((source, needs));
             } else {
@@ -329,13 +334,14 @@ impl Pairs {
     }
 }
 
-fn set_bits(words: &[u64]) -> impl Iterator<Item = usize> {
-    words.iter().enumerate().flat_map(|(at, &word)| {
-        let mut left = word;
+/// The places of the ones, ascending.
+fn set_bits(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).flat_map(|(at, &byte)| {
+        let mut left = byte;
         std::iter::from_fn(move || {
             let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
             left &= left - 1;
-            Some(64 * at + bit)
+            Some(8 * at + bit)
         })
     })
 }
