@@ -138,7 +138,7 @@ fn the_grid_of_sparse_data_is_chosen_by_its_nonzeros() {
     let line = format!("--algo hals -k {k} --max-iters 2 --verbose --input {banded}");
     let run = fednmf(4, &line).run();
     assert!(run.stderr.contains("--grid auto: 4x1: 2000 nonzeros and 160 B an iteration"), "{}", run.stderr);
-    assert!(run.stdout.contains("2x2          3999"), "{}", run.stdout);
+    assert!(run.stdout.contains("2x2  3999"), "{}", run.stdout);
 }
 
 #[test]
