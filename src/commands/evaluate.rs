@@ -109,8 +109,8 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
         streaming::load::<f64>(input, (&plan, None), (need + data, streamed), comm, &mut |part| {
             progress.loading(part)
         })?;
-    progress.finish();
     note.iter().for_each(|note| progress.note(note));
+    progress.finish();
     let rows = loaded.cuts.rows[comm.rank()].clone();
     let u = comm.agree_on_error(u.rows(of_rows.as_deref(), rows.clone()))?;
     let v = comm.agree_on_error(v.rows(of_columns.as_deref(), 0..n))?;

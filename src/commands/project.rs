@@ -151,8 +151,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         streaming::load::<f64>(input, (&plan, None), (need + data, streamed), comm, &mut |part| {
             progress.loading(part)
         })?;
-    progress.finish();
     note.iter().for_each(|note| progress.note(note));
+    progress.finish();
     let own = loaded.cuts.rows[comm.rank()].clone();
     let marks = match provenance.missing.marks() {
         Some(file) => missing::read(file, (m, n), &names, &loaded.cuts, comm)?.places.rows,

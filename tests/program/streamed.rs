@@ -88,10 +88,19 @@ struct Large {
     memory: &'static str,
 }
 
+/// Writes a HDF5 file under another name first: a process that another test starts meanwhile inherits the open file, and
+/// with it the lock of the library.
+fn unlocked(file: &Path, write: impl Fn(&Path)) {
+    let first = file.with_extension("first");
+    write(&first);
+    std::fs::copy(&first, file).unwrap();
+    std::fs::remove_file(first).unwrap();
+}
+
 fn in_file(dir: &Path, name: &str, x: &Array2<f64>, memory: &'static str) -> Large {
     let file = dir.join(name);
-    let hdf5 = |chunk: Option<(usize, usize)>| {
-        let whole = hdf5::File::create(&file).unwrap();
+    let hdf5 = |path: &Path, chunk: Option<(usize, usize)>| {
+        let whole = hdf5::File::create(path).unwrap();
         let builder = whole.new_dataset_builder();
         match chunk {
             Some(chunk) => builder.chunk(chunk).deflate(1).with_data(x).create("x").unwrap(),
@@ -110,9 +119,9 @@ fn in_file(dir: &Path, name: &str, x: &Array2<f64>, memory: &'static str) -> Lar
                 header.replace(&format!("({}, {})", x.ncols(), x.nrows()), &format!("({}, {})", x.nrows(), x.ncols()));
             std::fs::write(&file, [&bytes[..10], header.as_bytes(), &bytes[128..]].concat()).unwrap();
         }
-        "chunks.h5" => hdf5(Some((5, 300))),
-        "piece.h5" => hdf5(None),
-        "x.h5ad" => save_h5ad(&file, x),
+        "chunks.h5" => unlocked(&file, |path| hdf5(path, Some((5, 300)))),
+        "piece.h5" => unlocked(&file, |path| hdf5(path, None)),
+        "x.h5ad" => unlocked(&file, |path| save_h5ad(path, x)),
         "plain.npz" => save_npz(&file, x, zip::CompressionMethod::Stored),
         "packed.npz" => save_npz(&file, x, zip::CompressionMethod::Deflated),
         "x.csv" => {
@@ -145,10 +154,9 @@ impl Large {
     fn run(&self, ranks: usize, words: &str, limited: bool) -> Done {
         let name = format!("{}-{ranks}-{limited}.out.h5", self.file.file_name().unwrap().to_string_lossy());
         let out = self.file.with_file_name(name);
-        let line = format!(
-            "{words} -k 3 --seed 5{}",
-            if limited { format!(" --memory {}", self.memory) } else { String::new() }
-        );
+        let memory = if limited { format!(" --memory {}", self.memory) } else { String::new() };
+        let k = if words.contains("-k ") { "" } else { " -k 3" };
+        let line = format!("{words}{k} --seed 5{memory}");
         let summary = fednmf(ranks, &line).arg("--input").arg(&self.file).arg("--output").arg(&out).ok();
         Done { summary, u: matrix(&out, "U"), v: matrix(&out, "V") }
     }
@@ -238,8 +246,7 @@ fn every_exact_method_and_start_streams() {
 fn auto_takes_a_method_that_streams() {
     let dir = tempdir().unwrap();
     let mut large = in_file(dir.path(), "rows.npy", &dense(), "1600K");
-    let line = "-k 3 --max-iters 2";
-    let [streamed, held] = [true, false].map(|limited| large.run(2, line, limited).summary);
+    let [streamed, held] = [true, false].map(|limited| large.run(2, "--max-iters 2", limited).summary);
     assert_eq!((&streamed["algo"], &held["algo"]), (&"hals".into(), &"dsanls".into()));
     // Its start is computed from the data, which are read for it.
     large.memory = "5M";
