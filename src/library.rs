@@ -116,7 +116,7 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
     let parties = parties_in_memory(parts.len());
     let sparse = parts.iter().any(Matrix::is_sparse);
     let (m, n) = shape(&parts, method.description().partition);
-    let method = match method.choose(Some(MatrixShape { m, n, k, sparse })) {
+    let method = match method.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {
         Some(choice) => choice.method,
         None => method,
     };

@@ -90,26 +90,35 @@ pub const PENALTY: MessageTag = MessageTag::new("evaluation: penalty", Payload::
 /// The term of a rank in an evaluation of the divergence.
 pub const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Payload::Scalar);
 
-/// The generalised Kullback-Leibler divergence of X ≈ U Vᵀ from a block X (rows × n) on each rank, its rows of U (rows × k)
-/// and the whole V (n × k): infinite if the fit of a nonzero entry is 0. Work ∝ (rows + n + nonzeros) k. Collective.
-pub fn kl_divergence<T: Real>(comm: &Communicator, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+/// The generalised Kullback-Leibler divergence of X ≈ U Vᵀ for a block X (rows × n), its rows of U (rows × k) and the whole
+/// V (n × k): infinite if the fit of a nonzero entry is 0. Work ∝ (rows + n + nonzeros) k.
+fn own_kl_divergence<T: Real>(x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
     let mut columns = vec![0.0; u.ncols()];
     v.rows().into_iter().for_each(|v| columns.iter_mut().zip(v).for_each(|(sum, v)| *sum += v.as_f64()));
-    let mut divergence = [0.0];
+    let mut divergence = 0.0;
     for (i, u) in u.rows().into_iter().enumerate() {
-        divergence[0] += u.iter().zip(&columns).map(|(u, sum)| u.as_f64() * sum).sum::<f64>();
+        divergence += u.iter().zip(&columns).map(|(u, sum)| u.as_f64() * sum).sum::<f64>();
         x.for_each_nonzero(i, |j, m| {
             let fit: f64 = u.iter().zip(v.row(j)).map(|(u, v)| u.as_f64() * v.as_f64()).sum();
-            divergence[0] += m.as_f64() * (m.as_f64() / fit).ln() - m.as_f64();
+            divergence += m.as_f64() * (m.as_f64() / fit).ln() - m.as_f64();
         });
     }
-    comm.sum(DIVERGENCE, &mut divergence);
-    divergence[0]
+    divergence
 }
 
-/// The β-divergence of X ≈ U Vᵀ, from blocks as in [`kl_divergence`]: Σ (x^β + (β − 1) f^β − β x f^(β−1)) / (β (β − 1)), and
-/// its limits for β = 0 and 1. Work ∝ nonzeros × k for β = 1, else
-/// ∝ rows × columns × k. Collective.
+/// The β-divergence of X ≈ U Vᵀ for a block X (rows × n), its rows of U (rows × k) and the whole V (n × k):
+/// Σ (x^β + (β − 1) f^β − β x f^(β−1)) / (β (β − 1)), and its limits for β = 0 and 1. Work ∝ nonzeros × k for β = 1, else
+/// ∝ rows × columns × k.
+pub fn own_divergence<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    if beta == 1.0 { own_kl_divergence(x, u, v) } else { divergence_of(beta, x, u, v) }
+}
+
+/// As [`beta_divergence`] with β = 1.
+pub fn kl_divergence<T: Real>(comm: &Communicator, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    beta_divergence(comm, 1.0, x, u, v)
+}
+
+/// The sum of [`own_divergence`] over the blocks of all ranks. Collective.
 pub fn beta_divergence<T: Real>(
     comm: &Communicator,
     beta: f64,
@@ -117,10 +126,7 @@ pub fn beta_divergence<T: Real>(
     u: &ArrayView2<'_, T>,
     v: &ArrayView2<'_, T>,
 ) -> f64 {
-    if beta == 1.0 {
-        return kl_divergence(comm, x, u, v);
-    }
-    let mut divergence = [divergence_of(beta, x, u, v)];
+    let mut divergence = [own_divergence(beta, x, u, v)];
     comm.sum(DIVERGENCE, &mut divergence);
     divergence[0]
 }

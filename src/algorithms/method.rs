@@ -128,6 +128,12 @@ pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send
         Ok(None)
     }
 
+    /// As [`Method::cost`], where each rank reads its rows of the data from the file in each pass, in panels that are not
+    /// counted; `None` if the method needs its data in memory.
+    fn streamed_cost(&self, _workload: &Workload, _ranks: usize) -> Option<Cost> {
+        None
+    }
+
     /// Makes the algorithm from its problem.
     ///
     /// # Errors
@@ -142,6 +148,8 @@ pub struct MatrixShape {
     pub n: usize,
     pub k: usize,
     pub sparse: bool,
+    /// Whether its rows have to be read from the file in each pass, since memory cannot hold them.
+    pub streamed: bool,
 }
 
 /// A method that `auto` has chosen.
@@ -177,6 +185,9 @@ pub trait ConfiguredMethod: fmt::Debug + Send + Sync {
     /// # Errors
     /// When a parameter does not fit the shape.
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>>;
+
+    /// See [`Method::streamed_cost`].
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost>;
 
     /// See [`Method::build`].
     ///
@@ -222,6 +233,10 @@ impl<M: Method> ConfiguredMethod for M {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         Method::cost(self, workload, ranks)
+    }
+
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
+        Method::streamed_cost(self, workload, ranks)
     }
 
     fn build_f64(&self, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ndarray::Array2;
+use ndarray::{Array2, s};
 use serde_json::{Map, Value, json};
 
 use super::provenance::{Provenance, order};
@@ -16,8 +16,8 @@ use crate::algorithms::shared::regularization::Penalties;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
 use crate::data::names::Names;
-use crate::data::{InputSpec, Layout, TableOptions};
-use crate::driver::{metadata, missing};
+use crate::data::{InputSpec, Layout, Panels, TableOptions};
+use crate::driver::{metadata, missing, streaming};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::metrics;
@@ -25,6 +25,7 @@ use crate::metrics::Measure;
 use crate::output::matrices::{Factor, OwnParts, Stored};
 use crate::output::progress::Progress;
 use crate::output::stdout::print;
+use crate::units::parse_bytes;
 
 /// `fednmf evaluate`.
 #[derive(Debug, Args)]
@@ -43,6 +44,10 @@ pub struct EvaluateArgs {
     pub transpose: bool,
     #[command(flatten)]
     pub table: TableOptions,
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are read
+    /// from the file a panel at a time, unless entries are missing or the factors are Boolean
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -59,6 +64,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
     spec.table = args.table;
+    spec.memory = args.memory;
     let stored = comm.agree_on_error(Stored::open_factors(&args.factors))?;
     let mut provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;
     if provenance.holdout.is_some() && stored.party().is_some() {
@@ -91,7 +97,19 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
-    let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
+    let sparse = input.header().sparse;
+    let need = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + n)) as f64;
+    let data = input.least_bytes::<f64>(&plan, comm.size());
+    let streamed = match () {
+        () if provenance.leaves_out() => Err("missing entries need the whole matrix in memory".to_string()),
+        () if provenance.is_boolean() => Err("Boolean factors need the whole matrix in memory".to_string()),
+        () => Ok(need),
+    };
+    let (mut loaded, note) =
+        streaming::load::<f64>(input, (&plan, None), (need + data, streamed), comm, &mut |part| {
+            progress.loading(part)
+        })?;
+    note.iter().for_each(|note| progress.note(note));
     progress.finish();
     let rows = loaded.cuts.rows[comm.rank()].clone();
     let u = comm.agree_on_error(u.rows(of_rows.as_deref(), rows.clone()))?;
@@ -122,28 +140,26 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     };
     let mut marks: Vec<(usize, usize)> = marks.into_iter().map(|(i, j)| (i - rows.start, j)).collect();
     let norm2 = loaded.statistics.norm2;
-    let Some(block) = loaded.blocks.into_iter().next() else {
-        return Err(Error::failed("a rank has no block"));
-    };
-    provenance.check_form(&args.factors, matches!(block, Block::Sparse(_))).map_err(Error::on_all_ranks)?;
-    if let Some((share, seed)) = provenance.holdout {
+    let block = loaded.blocks.into_iter().next();
+    provenance.check_form(&args.factors, sparse).map_err(Error::on_all_ranks)?;
+    if let (Some((share, seed)), Some(block)) = (provenance.holdout, &block) {
         let counted = Counted {
             shape: (m, n),
             nonzeros: loaded.statistics.nonzeros,
-            sparse: matches!(block, Block::Sparse(_)),
+            sparse,
             only_stored: provenance.missing == Missing::ZeroUnobserved,
         };
         // The run drew them by their places in its matrix.
         let back = of_columns.as_deref().map(inverse);
         marks.extend(held_places(
-            &block,
+            block,
             Holdout::new(seed, share, counted),
             |a| place(&of_rows, rows.start + a),
             |b| place(&of_columns, b),
             |j| place(&back, j),
         ));
     }
-    let mut measures = measures(&provenance, block, marks, (&u, &v), (norm2, m), comm)?;
+    let mut measures = measures(&provenance, (block, loaded.panels.take()), marks, (&u, &v), (norm2, m), comm)?;
     if let (Some(penalty), Some((_, error))) = (own_penalty, measures.first()) {
         measures.push((Measure::Objective.key(), 0.5 * error * error * norm2 + penalty));
     }
@@ -186,7 +202,7 @@ fn inverse(order: &[usize]) -> Vec<usize> {
 /// it, and the objective with the penalties of the run. Collective.
 fn measures(
     provenance: &Provenance,
-    block: Block<f64>,
+    (block, mut panels): (Option<Block<f64>>, Option<Panels<f64>>),
     marks: Vec<(usize, usize)>,
     (u, v): (&Array2<f64>, &Array2<f64>),
     (norm2, m): (f64, usize),
@@ -196,9 +212,10 @@ fn measures(
     // Each rank has the whole V.
     let of_u = Penalties { u: penalties.u, ..Penalties::default() }.sum(comm, &u.view(), &v.view());
     let penalty = of_u + penalties.v.value(&v.view());
+    let whole = |block: Option<Block<f64>>| block.ok_or_else(|| Error::failed("a rank has no block"));
     if provenance.leaves_out() {
         let only_stored = provenance.missing == Missing::ZeroUnobserved;
-        let observed = Observed::new(block, only_stored, marks.into_iter());
+        let observed = Observed::new(whole(block)?, only_stored, marks.into_iter());
         let fit = observed.fit(&u.view(), &v.view());
         let mut sums = [fit.residual2, fit.norm2, fit.count, fit.held2, fit.held];
         comm.sum(FIT, &mut sums);
@@ -223,18 +240,27 @@ fn measures(
         }
         return Ok(measures);
     }
-    if provenance.method.is_some_and(|method| method.is_boolean()) {
-        let x = comm.agree_on_error(Ones::new(block))?;
+    if provenance.is_boolean() {
+        let x = comm.agree_on_error(whole(block).and_then(Ones::new))?;
         let counts = Components::new(rounded(&v.view())).fit(&x, &rounded(&u.view()).transposed(), None);
         let mut sums = [counts.ones, counts.covered, counts.both].map(|count| count as f64);
         comm.sum(FIT, &mut sums);
         return Ok(agreement(sums[0], sums[1], sums[2]));
     }
-    let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
+    let mut sums = [0.0; 2];
+    Panels::pass_over(&mut panels, block.as_ref(), comm, |rows, block| {
+        let u = u.slice(s![rows, ..]);
+        sums[0] += block.residual2(&u, &v.view());
+        if let Some(beta) = provenance.beta {
+            sums[1] += metrics::own_divergence(beta, block, &u, &v.view());
+        }
+    })?;
+    comm.sum(metrics::RESIDUAL, &mut sums);
+    let error = metrics::relative(sums[0], norm2);
     let mut measures = vec![("rel_error", error)];
     let mut loss = 0.5 * error * error * norm2;
-    if let (Some(beta), Some(method)) = (provenance.beta, provenance.method) {
-        loss = metrics::beta_divergence(comm, beta, &block, &u.view(), &v.view());
+    if let (Some(_), Some(method)) = (provenance.beta, provenance.method) {
+        loss = sums[1];
         measures.push((method.measure.key(), loss));
     }
     measures.extend(penalties.objective(loss, penalty));

@@ -172,9 +172,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLostParty::Abort, help_heading = "Running")]
     pub on_lost_party: OnLostParty,
 
-    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. A run is refused if its
-    /// data, and its factors or what computes their start, need more (data_bytes, and the larger of factor_bytes and
-    /// start_bytes, of fednmf estimate --json). Not counted: the program itself, and copies while it loads, saves or evaluates
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. If the data, and the
+    /// factors or what computes their start, need more (data_bytes, and the larger of factor_bytes and start_bytes, of
+    /// fednmf estimate --json), hals, bpp and mu read the rows from the file in each iteration, which needs streamed_bytes;
+    /// other runs are refused. Not counted: the program itself, and copies while it loads, saves or evaluates
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Running")]
     pub memory: Option<u64>,
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use clap::Args;
-use ndarray::Axis;
+use ndarray::{Array2, Axis, s};
 use serde_json::{Map, Value, json};
 
 use super::provenance::{METHOD_OF_V, Provenance, order};
@@ -14,9 +14,9 @@ use crate::comm::{CONTROL, Communicator};
 use crate::data;
 use crate::data::formats::options::TableFormat;
 use crate::data::names::{self, Names};
-use crate::data::{InputSpec, Layout, TableOptions};
+use crate::data::{InputSpec, Layout, Panels, TableOptions};
 use crate::driver::metadata::Destination;
-use crate::driver::{metadata, missing};
+use crate::driver::{metadata, missing, streaming};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::metrics;
@@ -30,6 +30,7 @@ use crate::output::stdout::print_line;
 use crate::output::targets;
 use crate::output::targets::{Content, Target};
 use crate::state::Piece;
+use crate::units::parse_bytes;
 
 /// `fednmf project`.
 #[derive(Debug, Args)]
@@ -54,6 +55,10 @@ pub struct ProjectArgs {
     pub transpose: bool,
     #[command(flatten)]
     pub table: TableOptions,
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are read
+    /// from the file a panel at a time, unless entries are missing
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     /// No progress on stderr
     #[arg(long, short = 'q')]
     pub quiet: bool,
@@ -73,6 +78,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
     spec.table = args.table;
+    spec.memory = args.memory;
     let checked = if comm.is_root() { check_files(args, &spec) } else { Ok(()) };
     let stored = comm.agree_on_error(checked.and_then(|()| Stored::open_factors(&args.factors)))?;
     let provenance = comm.agree_on_error(provenance(args, &stored))?;
@@ -134,7 +140,18 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         annotations.columns = stored.names().columns;
     }
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
-    let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
+    let need = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + columns)) as f64;
+    let data = input.least_bytes::<f64>(&plan, comm.size());
+    let streamed = match (&provenance.missing, &matched) {
+        (Missing::None, Columns::Same | Columns::Reordered(_)) => Ok(need),
+        (Missing::None, _) => Err("the new matrix lacks items of the factors".to_string()),
+        _ => Err("--missing needs the whole matrix in memory".to_string()),
+    };
+    let (mut loaded, note) =
+        streaming::load::<f64>(input, (&plan, None), (need + data, streamed), comm, &mut |part| {
+            progress.loading(part)
+        })?;
+    note.iter().for_each(|note| progress.note(note));
     progress.finish();
     let own = loaded.cuts.rows[comm.rank()].clone();
     let marks = match provenance.missing.marks() {
@@ -145,28 +162,36 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         progress.warn(&warning);
     }
     let norm2 = loaded.statistics.norm2;
-    let Some(mut block) = loaded.blocks.into_iter().next() else {
-        return Err(Error::failed("a rank has no block"));
-    };
-    if let (Columns::Among(places), Block::Sparse(x)) = (&matched, &block) {
-        block = Block::Sparse(x.with_columns_at(places, columns));
+    let mut block = loaded.blocks.into_iter().next();
+    if let (Columns::Among(places), Some(Block::Sparse(x))) = (&matched, &block) {
+        block = Some(Block::Sparse(x.with_columns_at(places, columns)));
     }
     let n = columns;
     let penalty = provenance.regularization.penalties((m, n)).u;
     let mut divergence = None;
     let (u, error) = if provenance.missing == Missing::None {
-        let u = match provenance.beta {
-            None => nls::project(&block, &v.view(), penalty),
-            Some(1.0) => nls::divergence::project(&block, &v.view(), penalty),
-            Some(beta) => nls::divergence::project_beta(&block, &v.view(), beta, penalty),
-        };
-        if let (Some(beta), Some(method)) = (provenance.beta, provenance.method) {
-            divergence = Some((method.measure, metrics::beta_divergence(comm, beta, &block, &u.view(), &v.view())));
+        let mut u = Array2::zeros((own.len(), k));
+        let mut sums = [0.0; 2];
+        Panels::pass_over(&mut loaded.panels, block.as_ref(), comm, |rows, block| {
+            let solved = match provenance.beta {
+                None => nls::project(block, &v.view(), penalty),
+                Some(1.0) => nls::divergence::project(block, &v.view(), penalty),
+                Some(beta) => nls::divergence::project_beta(block, &v.view(), beta, penalty),
+            };
+            sums[0] += block.residual2(&solved.view(), &v.view());
+            if let Some(beta) = provenance.beta {
+                sums[1] += metrics::own_divergence(beta, block, &solved.view(), &v.view());
+            }
+            u.slice_mut(s![rows, ..]).assign(&solved);
+        })?;
+        comm.sum(metrics::RESIDUAL, &mut sums);
+        if let (Some(_), Some(method)) = (provenance.beta, provenance.method) {
+            divergence = Some((method.measure, sums[1]));
         }
-        let error = metrics::relative_error(comm, norm2, std::iter::once((&block, u.view(), v.view())));
-        (u, error)
+        (u, metrics::relative(sums[0], norm2))
     } else {
         let marks = marks.into_iter().map(|(i, j)| (i - own.start, matched.place(j)));
+        let block = block.ok_or_else(|| Error::failed("a rank has no block"))?;
         let observed = Observed::new(block, provenance.missing == Missing::ZeroUnobserved, marks);
         let u = if by_least_squares {
             observed.project(&v.view(), penalty)
@@ -184,10 +209,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     };
     if let Some(Destination { path, .. }) = destination {
         let own_v = crate::comm::even_part(n, comm.size(), comm.rank());
-        let pieces = [
-            Piece::shared("U", m, own.start, u.view()),
-            Piece::shared("V", n, own_v.start, v.slice(ndarray::s![own_v, ..])),
-        ];
+        let pieces =
+            [Piece::shared("U", m, own.start, u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];
         let about = attributes_of(args, &stored, &provenance, (m, n), k, error);
         matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
     }

@@ -131,6 +131,11 @@ impl Provenance {
         Ok(())
     }
 
+    /// Whether the factors are Boolean.
+    pub fn is_boolean(&self) -> bool {
+        self.method.is_some_and(|method| method.is_boolean())
+    }
+
     /// Whether some entries do not count.
     pub fn leaves_out(&self) -> bool {
         self.missing != Missing::None || self.holdout.is_some()

@@ -164,6 +164,7 @@ impl<T: Real> Loaded<T> {
             grids: Vec::new(),
             cuts,
             blocks,
+            panels: None,
             signal: None,
             threshold: None,
             divisor: None,

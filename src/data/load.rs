@@ -14,6 +14,7 @@ use crate::data::layout::{Cuts, Layout};
 use crate::data::memory;
 use crate::data::messages::{COUNTS, STATISTICS};
 use crate::data::open::{Input, Origin};
+use crate::data::panels::Panels;
 use crate::data::spec::{Scale, Threshold};
 use crate::data::synthetic::PlantedTiles;
 use crate::error::{Error, Result};
@@ -32,8 +33,10 @@ pub struct Loaded<T: Real> {
     /// What the ranks of each grid would exchange, where one was chosen.
     pub grids: Vec<GridTraffic>,
     pub cuts: Cuts,
-    /// This rank's blocks, in the order of its tiles.
+    /// This rank's blocks, in the order of its tiles; none where `panels` are read instead.
     pub blocks: Vec<Block<T>>,
+    /// This rank's rows, where they are read from the file in each pass.
+    pub panels: Option<Panels<T>>,
     /// The Boolean matrix behind synthetic data of kind `tiles`.
     pub signal: Option<PlantedTiles>,
     /// The value from which on entries became ones, with `--binarize`.
@@ -45,7 +48,7 @@ pub struct Loaded<T: Real> {
 }
 
 impl<T: Real> Loaded<T> {
-    /// A copy in another precision. The statistics stay those of this one.
+    /// A copy in another precision, of blocks alone. The statistics stay those of this one.
     #[must_use]
     pub fn converted<S: Real>(&self) -> Loaded<S> {
         Loaded {
@@ -57,6 +60,7 @@ impl<T: Real> Loaded<T> {
             grids: self.grids.clone(),
             cuts: self.cuts.clone(),
             blocks: self.blocks.iter().map(Block::converted).collect(),
+            panels: None,
             signal: self.signal.clone(),
             threshold: self.threshold,
             divisor: self.divisor,
@@ -64,7 +68,8 @@ impl<T: Real> Loaded<T> {
         }
     }
 
-    /// A copy for another factorisation, without what the blocks prepared for their products.
+    /// A copy for another factorisation, without what the blocks prepared for their products. There are no copies of
+    /// panels.
     #[must_use]
     pub fn copy(&self) -> Self {
         Loaded {
@@ -73,6 +78,7 @@ impl<T: Real> Loaded<T> {
             grids: self.grids.clone(),
             cuts: self.cuts.clone(),
             blocks: self.blocks.iter().map(Block::copy).collect(),
+            panels: None,
             signal: self.signal.clone(),
             fingerprints: self.fingerprints.clone(),
             ..*self
@@ -134,11 +140,7 @@ impl Input {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
         let loaded = self.try_load(layout, choose, comm, progress).map_err(Error::on_all_ranks)?;
-        if loaded.statistics.nonzeros == 0 {
-            return Err(
-                Error::input("all entries of the matrix are zero: there is nothing to factorise").on_all_ranks()
-            );
-        }
+        check_any(&loaded.statistics).map_err(Error::on_all_ranks)?;
         Ok(loaded)
     }
 
@@ -195,6 +197,7 @@ impl Input {
             grids,
             cuts,
             blocks,
+            panels: None,
             signal,
             threshold,
             divisor,
@@ -224,13 +227,7 @@ impl Input {
         let divisor = match self.spec.scale {
             Scale::None => return Ok(None),
             Scale::By(divisor) => divisor,
-            Scale::Max => {
-                let largest = largest(comm, blocks);
-                if largest.is_nan() || largest <= 0.0 {
-                    return Err(Error::input("--scale max: the matrix has no positive entry to divide by"));
-                }
-                largest
-            }
+            Scale::Max => check_largest(largest(comm, blocks))?,
         };
         blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / divisor));
         Ok(Some(divisor))
@@ -250,5 +247,28 @@ impl Input {
         let one = |x: T| if x.as_f64() >= threshold { T::one() } else { T::zero() };
         blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = one(*x));
         Ok(Some(threshold))
+    }
+}
+
+/// Refuses a matrix of zeros.
+///
+/// # Errors
+/// If it is one.
+pub fn check_any(statistics: &Statistics) -> Result<()> {
+    if statistics.nonzeros > 0 {
+        return Ok(());
+    }
+    Err(Error::input("all entries of the matrix are zero: there is nothing to factorise"))
+}
+
+/// What `--scale max` divides by.
+///
+/// # Errors
+/// If nothing can be divided by the largest entry.
+pub fn check_largest(largest: f64) -> Result<f64> {
+    if largest > 0.0 {
+        Ok(largest)
+    } else {
+        Err(Error::input("--scale max: the matrix has no positive entry to divide by"))
     }
 }

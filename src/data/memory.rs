@@ -13,48 +13,68 @@ use crate::units::bytes;
 /// Bytes that no node has.
 const UNLIMITED: f64 = 1e15;
 
-/// Refuses work that needs more memory than its nodes have. `need` is a lower bound of what this rank will hold, in bytes;
-/// `limit` replaces what is free on a node. Collective.
+/// What the ranks of a node need, and what it has.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Node {
+    name: String,
+    pub ranks: usize,
+    /// Bytes that its ranks need together.
+    pub need: f64,
+    /// Bytes that they may use.
+    pub free: f64,
+    /// Whether that was limited by the user.
+    limited: bool,
+}
+
+impl Node {
+    /// Whether it lacks memory.
+    pub fn lacks(&self) -> bool {
+        self.need > self.free
+    }
+
+    /// What its ranks need and what they may use, as a clause.
+    pub fn lack(&self) -> String {
+        let Node { name, ranks, need, free, limited } = self;
+        let size = |x: f64| bytes(x as u64);
+        let free = match limited {
+            true => format!("--memory allows {}", size(*free)),
+            false => format!("{} are free", size(*free)),
+        };
+        let s = if *ranks == 1 { "" } else { "s" };
+        format!("at least {} of memory are needed on {name} (by {ranks} rank{s}), but {free}", size(*need))
+    }
+
+    /// The error of work that does not fit.
+    pub fn refusal(&self) -> Error {
+        let raise = if self.limited { "or raise --memory" } else { "or set --memory if more can be used" };
+        Error::input(format!(
+            "{}; use more nodes, a smaller part of the matrix or --precision f32, {raise}",
+            self.lack()
+        ))
+        .on_all_ranks()
+    }
+}
+
+/// Refuses work that needs more memory than its nodes have, see [`nodes`]. Collective.
 ///
 /// # Errors
 /// On all ranks, naming the node.
 pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
-    let nodes = nodes(need, limit, comm);
-    let Some((name, Node { need, free, ranks })) = nodes.into_iter().find(|(_, node)| node.need > node.free) else {
-        return Ok(());
-    };
-    let size = |x: f64| bytes(x as u64);
-    let (what, raise) = if limit.is_some() {
-        ("--memory allows", "or raise --memory")
-    } else {
-        ("are free", "or set --memory if more can be used")
-    };
-    let free = if limit.is_some() { format!("{what} {}", size(free)) } else { format!("{} {what}", size(free)) };
-    Err(Error::input(format!(
-        "at least {} of memory are needed on {name} (by {ranks} rank{}), but {free}; use more nodes, a smaller part of the \
-         matrix or --precision f32, {raise}",
-        size(need),
-        if ranks == 1 { "" } else { "s" },
-    ))
-    .on_all_ranks())
+    match nodes(need, limit, comm).iter().find(|node| node.lacks()) {
+        None => Ok(()),
+        Some(node) => Err(node.refusal()),
+    }
 }
 
 /// What each rank of the fullest node may hold, in bytes, if all ranks there hold as much. The same on all ranks. Collective.
 pub fn room(limit: Option<u64>, comm: &Communicator) -> f64 {
-    let rooms = nodes(0.0, limit, comm).into_iter().map(|(_, node)| node.free / node.ranks as f64);
+    let rooms = nodes(0.0, limit, comm).into_iter().map(|node| node.free / node.ranks as f64);
     rooms.fold(f64::INFINITY, f64::min)
 }
 
-/// What the ranks of a node need, and what is free there, in bytes.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Node {
-    need: f64,
-    free: f64,
-    ranks: usize,
-}
-
-/// The nodes by name, see [`check`]. Collective.
-fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<(String, Node)> {
+/// The nodes of all ranks, the same on each of them. `need` is a lower bound of what this rank will hold, in bytes;
+/// `limit` replaces what is free on a node. Collective.
+pub fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<Node> {
     // Other owners need not know the machine.
     let node = match comm.has_owners() {
         true => (String::new(), comm.name_of(comm.rank())),
@@ -65,12 +85,14 @@ fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<(String, Nod
     // Only rank 0 has to know all ranks; the others have no use for more than the nodes.
     let all = if comm.has_owners() { comm.all_gather_value(MEMORY, &own) } else { comm.gather_value(MEMORY, &own) };
     // Nodes may share a name, but not a start of the system.
-    let mut nodes = BTreeMap::<(String, String), Node>::new();
+    let mut nodes = BTreeMap::<(String, String), (f64, f64, usize)>::new();
     for (name, need, free) in all {
-        let node = nodes.entry(name).or_insert(Node { need: 0.0, free: UNLIMITED, ranks: 0 });
-        *node = Node { need: node.need + need, free: node.free.min(free), ranks: node.ranks + 1 };
+        let node = nodes.entry(name).or_insert((0.0, UNLIMITED, 0));
+        *node = (node.0 + need, node.1.min(free), node.2 + 1);
     }
-    let nodes: Vec<(String, Node)> = nodes.into_iter().map(|((_, name), node)| (name, node)).collect();
+    let limited = limit.is_some();
+    let node = |((_, name), (need, free, ranks))| Node { name, ranks, need, free, limited };
+    let nodes: Vec<Node> = nodes.into_iter().map(node).collect();
     if comm.has_owners() { nodes } else { comm.broadcast_value(MEMORY, nodes) }
 }
 

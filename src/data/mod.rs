@@ -2,7 +2,8 @@
 //!
 //! [`InputSpec`] is what the user asks for. [`open`] reads the header, with the same result on all ranks; [`Input::load`]
 //! then reads the entries and redistributes them so that each rank ends with the blocks that its [`Layout`] asks for. No
-//! rank ever holds the whole matrix.
+//! rank ever holds the whole matrix. A matrix that does not fit into memory is not loaded: [`Input::stream`] prepares [`Panels`]
+//! of its rows, which each pass over the data reads from the file.
 //!
 //! `formats` reads parts of files, `synthetic` generates parts of matrices, and `distribute` brings these parts to the
 //! blocks. `layout` and `split` define which rank and which party gets which block.
@@ -20,8 +21,10 @@ mod load;
 pub mod memory;
 mod messages;
 mod open;
+mod panels;
 mod spec;
 mod split;
+mod stream;
 mod synthetic;
 
 pub use distribute::statistics::Statistics;
@@ -36,6 +39,8 @@ pub use layout::{Cuts, Layout, Tile};
 pub use load::Loaded;
 pub use messages::{COUNTS, ENTRIES, HEADERS, LARGEST_ENTRY, MEMORY, NAMES, STATISTICS};
 pub use open::{Input, highest_party, open};
+pub use panels::{PASS, Panels, WAITING};
 pub use spec::{InputSpec, PARTY, Scale, Source, Stack, Threshold};
 pub use split::PartySplit;
+pub use stream::PANELS;
 pub use synthetic::{PlantedTiles, Synthetic};

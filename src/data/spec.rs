@@ -62,6 +62,11 @@ impl FromStr for Threshold {
 }
 
 impl Threshold {
+    /// The value, unless the matrix decides it.
+    pub fn given(self) -> Option<f64> {
+        if let Threshold::At(value) = self { Some(value) } else { None }
+    }
+
     /// Parses the result of [`Threshold::to_json`].
     pub fn from_json(value: &Value) -> Option<Self> {
         value.as_f64().map(Threshold::At).or_else(|| value.as_str()?.parse().ok())

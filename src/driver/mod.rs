@@ -1,6 +1,6 @@
 //! The driver: from checked settings to factors on disk.
 //!
-//! [`prepare`] opens the data, of which [`precision`] may follow, loads them, builds the method and resumes;
+//! [`prepare`] opens the data, of which [`precision`] may follow, loads them ([`streaming`]: or has them read in passes), builds the method and resumes;
 //! [`iterate`] runs it, and between blocks of iterations evaluates ([`evaluate`]) and saves ([`checkpoint`]);
 //! [`finish`] writes the results, with the components in order ([`arrange`]). Limits, evaluation, progress, trace,
 //! checkpoints and signals are handled here and nowhere else, so every method has them. `fednmf sweep` runs the same
@@ -23,6 +23,7 @@ pub mod precision;
 mod prepare;
 pub mod report;
 pub mod settings;
+pub mod streaming;
 mod transcript;
 pub mod view;
 

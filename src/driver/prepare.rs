@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 use super::checks::{check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
 use super::settings::{self, SAMPLE_INPUT, Settings};
-use super::{budget, grid, kernels, metadata, missing, precision, report, view};
+use super::{budget, grid, kernels, metadata, missing, precision, report, streaming, view};
 use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
+use crate::algorithms::method::MatrixShape;
 use crate::algorithms::network::ppdnmf::GRAPH;
 use crate::algorithms::precision::Precision;
 use crate::algorithms::shared::grid::plan as layout_of;
@@ -125,12 +126,48 @@ pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<
     }
     let chosen = precision::choose(&settings, &header, resuming, comm);
     (settings.precision, settings.precision_why) = (Some(chosen.precision), chosen.why);
+    let settings = settled_by_memory(settings, &input, resuming, comm);
     let lines = report::lines(&settings, &header).map_err(Error::on_all_ranks)?;
     let mut progress = Progress::quiet(comm.reports(), settings.quiet, Some(settings.max_iters));
     note_settings(&settings, &mut progress);
     progress.notes(&header.notes);
     progress.warnings(&header.warnings);
     Ok(Opened { precision: chosen.precision, settings, input, share, resuming, view, lines, progress, loading })
+}
+
+/// The settings, with another method where `--algo auto` took one that needs its data in memory, and there is no room for
+/// them. Collective.
+fn settled_by_memory(settings: Settings, input: &Input, resuming: bool, comm: &Communicator) -> Settings {
+    let Header { rows: m, cols: n, sparse, .. } = *input.header();
+    let needs_memory = streaming::beside_panels::<f64>(&settings, input.header(), comm.size(), resuming).is_err();
+    if settings.automatic.is_none() || !needs_memory || input.check_streaming().is_err() {
+        return settings;
+    }
+    let parties = Parties { count: comm.size(), ranks: comm.size() };
+    let partition = settings.description().partition;
+    let plan = layout_of(partition, (m, n), comm.size(), parties, PartySplit::Even, None);
+    let need = match settings.precision {
+        Some(settings::Precision::F32) => least_bytes::<f32>(&settings, input, &plan, (parties, comm.rank()), resuming),
+        _ => least_bytes::<f64>(&settings, input, &plan, (parties, comm.rank()), resuming),
+    };
+    match memory::nodes(need, settings.input.memory, comm).iter().any(memory::Node::lacks) {
+        true => settings.settled_for(MatrixShape { m, n, k: settings.k, sparse, streamed: true }),
+        false => settings,
+    }
+}
+
+/// Bytes that a rank holds at least where its data are in memory.
+fn least_bytes<T: Real>(
+    settings: &Settings,
+    input: &Input,
+    plan: &Layout,
+    (parties, rank): (Parties, usize),
+    resuming: bool,
+) -> f64 {
+    let workspace = workspace_bytes::<T>(settings, input.header(), parties, rank, resuming);
+    let mixed = settings.precision == Some(settings::Precision::Mixed);
+    let narrow = if mixed { input.least_bytes::<f32>(plan, parties.ranks) } else { 0.0 };
+    input.least_bytes::<T>(plan, parties.ranks) + workspace + narrow
 }
 
 /// Prepares everything up to the first iteration. Collective.
@@ -140,7 +177,7 @@ pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<
 pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signals) -> Result<(Run, Driver<T>)> {
     let Opened { settings, input, share, resuming, view, lines, mut progress, loading, .. } = opened;
     let header = input.header().clone();
-    let divided = load::<T>(&settings, comm, input, (share, resuming), loading, &mut progress)?;
+    let mut divided = load::<T>(&settings, comm, input, (share, resuming), loading, &mut progress)?;
 
     watchdog::enter("preparing");
     let hosted = settings.description().partition.is_private().then(|| divided.hosted(comm.rank()));
@@ -149,7 +186,10 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
         metadata::annotations(to, &settings.input, (header.rows, header.cols), comm)
     };
     let public = hosted.is_none().then(|| annotate(None)).transpose()?;
-    let sample = lines.and_then(|lines| report::sample_of(&settings, lines, &divided.plan, &divided.loaded, comm));
+    let sample = match lines {
+        Some(lines) => report::sample_of(&settings, lines, &divided.plan, &mut divided.loaded, comm)?,
+        None => None,
+    };
     let kernels = kernels::choose(&settings, resuming, comm);
     linalg::select_kernels(kernels);
     let mut identity = identity(&settings, &header, &divided);
@@ -356,18 +396,16 @@ fn load<T: Real>(
     } else {
         layout_of(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
     };
-    let mixed = settings.precision == Some(settings::Precision::Mixed);
-    let need = input.least_bytes::<T>(&plan, comm.size())
-        + if mixed { input.least_bytes::<f32>(&plan, comm.size()) } else { 0.0 }
-        + workspace_bytes::<T>(settings, input.header(), parties, comm.rank(), resuming);
-    memory::check(need, settings.input.memory, comm)?;
+    let need = least_bytes::<T>(settings, &input, &plan, (parties, comm.rank()), resuming);
+    let streamed = streaming::beside_panels::<T>(settings, input.header(), comm.size(), resuming);
     let choice = grid::choice::<T>(settings, input.header().sparse, &plan, comm);
     let choose = choice.map(|choice| move |grids: &[GridTraffic]| choice.choose(grids));
     let choose = choose.as_ref().map(|choose| choose as GridChooser);
-    let loaded = input.load_on_grid::<T>(&plan, choose, comm, &mut |part| {
+    let (loaded, note) = streaming::load::<T>(input, (&plan, choose), (need, streamed), comm, &mut |part| {
         watchdog::step();
         progress.loading(part);
     })?;
+    note.iter().for_each(|note| progress.note(note));
     let plan = loaded.layout.clone();
     let mut grids = None;
     if let Some(choice) = choice.filter(|_| !loaded.grids.is_empty()) {

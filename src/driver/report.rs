@@ -7,9 +7,9 @@ use serde_json::Map;
 
 use super::settings::Settings;
 use crate::comm::{CONTROL, Communicator};
-use crate::data::{Header, InputSpec, Layout, Loaded, names};
+use crate::data::{Header, InputSpec, Layout, Loaded, Tile, names};
 use crate::error::Result;
-use crate::linalg::Real;
+use crate::linalg::{Block, Real};
 use crate::output::SAMPLE;
 use crate::output::matrices;
 use crate::output::matrices::Stored;
@@ -31,26 +31,63 @@ pub fn lines(settings: &Settings, header: &Header) -> Result<Option<Lines>> {
 }
 
 /// Sample lines of a run's data; `None` if the data is private to parties, or no report is asked for. Collective.
+///
+/// # Errors
+/// On all ranks, if data that are read in panels cannot be read.
 pub fn sample_of<T: Real>(
     settings: &Settings,
     lines: Lines,
     plan: &Layout,
-    loaded: &Loaded<T>,
+    loaded: &mut Loaded<T>,
     comm: &Communicator,
-) -> Option<Sample> {
-    let (_, display) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private())?;
-    Some(sample(lines, display.rows, plan, loaded, comm))
+) -> Result<Option<Sample>> {
+    let Some((_, display)) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private()) else {
+        return Ok(None);
+    };
+    let shape = (loaded.header.rows, loaded.header.cols);
+    let Some(panels) = &mut loaded.panels else {
+        return Ok(Some(sample(lines, display.rows, plan, loaded, comm)));
+    };
+    let mut own = OwnLines::new(lines, display.rows, shape);
+    let first = loaded.cuts.rows[comm.rank()].start;
+    let read = panels.pass(comm, |rows, block| {
+        own.take(block, &Tile { rows: first + rows.start..first + rows.end, cols: 0..shape.1, transposed: false });
+        Ok(())
+    });
+    comm.agree_on_error(read)?;
+    Ok(Some(own.sum(comm)))
 }
 
 /// `count` lines of the matrix, evenly spread, assembled from all ranks' blocks. Collective.
 pub fn sample<T: Real>(lines: Lines, count: usize, plan: &Layout, loaded: &Loaded<T>, comm: &Communicator) -> Sample {
-    let (number, length) = lines.shape((loaded.header.rows, loaded.header.cols));
-    let at = report::spread(count, number);
-    let mut values = Array2::<f64>::zeros((at.len(), length));
+    let mut own = OwnLines::new(lines, count, (loaded.header.rows, loaded.header.cols));
     // If two blocks each cover the matrix, the second one is stored untransposed.
     if let (Some(block), Some(tile)) = (loaded.blocks.last(), plan.tiles(&loaded.cuts, comm.rank()).last()) {
-        for (&line, mut out) in at.iter().zip(values.rows_mut()) {
-            match lines {
+        own.take(block, tile);
+    }
+    own.sum(comm)
+}
+
+/// What a rank has of the lines of a sample; zeros elsewhere.
+struct OwnLines {
+    lines: Lines,
+    at: Vec<usize>,
+    values: Array2<f64>,
+}
+
+impl OwnLines {
+    /// Of `count` lines of a matrix.
+    fn new(lines: Lines, count: usize, shape: (usize, usize)) -> Self {
+        let (number, length) = lines.shape(shape);
+        let at = report::spread(count, number);
+        let values = Array2::zeros((at.len(), length));
+        OwnLines { lines, at, values }
+    }
+
+    /// Takes what the block of a tile has.
+    fn take<T: Real>(&mut self, block: &Block<T>, tile: &Tile) {
+        for (&line, mut out) in self.at.iter().zip(self.values.rows_mut()) {
+            match self.lines {
                 Lines::Rows if tile.rows.contains(&line) => {
                     let mut part = vec![0.0; tile.cols.len()];
                     block.widen_row(line - tile.rows.start, 0, &mut part);
@@ -65,8 +102,12 @@ pub fn sample<T: Real>(lines: Lines, count: usize, plan: &Layout, loaded: &Loade
             }
         }
     }
-    comm.sum(SAMPLE, values.as_slice_mut().expect("made contiguous"));
-    Sample { lines, at, values }
+
+    /// The sample, from what all ranks have. Collective.
+    fn sum(mut self, comm: &Communicator) -> Sample {
+        comm.sum(SAMPLE, self.values.as_slice_mut().expect("made contiguous"));
+        Sample { lines: self.lines, at: self.at, values: self.values }
+    }
 }
 
 /// The history of a run so far.

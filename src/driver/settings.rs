@@ -161,8 +161,14 @@ impl Settings {
     /// asked for.
     #[must_use]
     pub fn settled(&self, m: usize, n: usize, sparse: bool) -> Self {
+        self.settled_for(MatrixShape { m, n, k: self.k, sparse, streamed: false })
+    }
+
+    /// As [`Settings::settled`].
+    #[must_use]
+    pub fn settled_for(&self, matrix: MatrixShape) -> Self {
         let mut settled = self.clone();
-        if let Some(choice) = self.chooser.choose(Some(MatrixShape { m, n, k: self.k, sparse })) {
+        if let Some(choice) = self.chooser.choose(Some(matrix)) {
             (settled.method, settled.automatic) = (choice.method, Some(choice.why));
         }
         settled

@@ -123,6 +123,15 @@ impl<T: Real> Block<T> {
         }
     }
 
+    /// out += XᵀU; otherwise as [`Block::tmul`].
+    pub fn tmul_add(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        match self {
+            Block::Dense(x) => dense::rows_tmul(&x.view(), RowSelection::All, u, true, out),
+            Block::Sparse(x) => x.tmul_add(u, out),
+            Block::Bits(x) => x.rows_tmul_add(0..u.nrows(), u, out),
+        }
+    }
+
     /// out += (X_R)ᵀB for a range R of rows of X, B |R| × k and out cols × k, in the order of the block.
     pub fn range_tmul_add(&self, rows: Range<usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         match self {

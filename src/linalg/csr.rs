@@ -54,6 +54,15 @@ impl<T: Real> Csr<T> {
         &self.matrix
     }
 
+    /// Puts another matrix in the place of this one, which is returned. The memory of products stays, and they are native
+    /// until [`Csr::prepare`].
+    pub fn replace(&mut self, matrix: CsrMatrix<T>) -> CsrMatrix<T> {
+        assert!(matrix.is_csr(), "a block is stored by rows");
+        self.blocks.clear();
+        self.kernels = ProductKernel::Native.into();
+        std::mem::replace(&mut self.matrix, matrix)
+    }
+
     /// Which rows and which columns have stored entries.
     pub fn occupied(&self) -> [Vec<bool>; 2] {
         let rows = self.matrix.outer_iterator().map(|row| row.nnz() > 0).collect();
@@ -142,6 +151,12 @@ impl<T: Real> Csr<T> {
 
     /// out = XᵀU for U rows × k and out cols × k, both in row order.
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        out.fill(T::zero());
+        self.tmul_add(u, out);
+    }
+
+    /// out += XᵀU; otherwise as [`Csr::tmul`].
+    pub fn tmul_add(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         flops::count(2 * self.matrix.nnz() * u.ncols());
         match self.kernels.tmul {
             ProductKernel::Mkl => self.partial_sums(self.blocks.len(), out, |blocks, y| {
@@ -160,16 +175,16 @@ impl<T: Real> Csr<T> {
     /// out = (X_S)ᵀB for selected rows S of X, B |S| × k and out cols × k, both in row order.
     pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         flops::count(2 * self.stored_in(rows.iter().copied()) * b.ncols());
+        out.fill(T::zero());
         self.partial_sums(rows.len(), out, |places, y| {
             let part = b.slice(s![places.clone(), ..]);
             csr_kernels::rows_tmul(&self.matrix, rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
         });
     }
 
-    /// out = Σ over 0..items of what `add` adds for them: each thread adds for a range of items to a buffer of its own, and
+    /// out += Σ over 0..items of what `add` adds for them: each thread adds for a range of items to a buffer of its own, and
     /// the buffers are summed at the end.
     fn partial_sums(&self, items: usize, out: &mut ArrayViewMut2<T>, add: impl Fn(Range<usize>, &mut [T]) + Sync) {
-        out.fill(T::zero());
         let threads = threads();
         if threads == 1 {
             return add(0..items, contiguous_mut(out));

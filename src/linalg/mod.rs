@@ -39,7 +39,7 @@ pub(crate) use mkl::prefetch;
 pub use mkl::{gemm, large_pages, version as mkl_version};
 pub use order::Order;
 pub use real::Real;
-pub use residual::squares;
+pub use residual::{residual2_of_products, squares};
 pub(crate) use threads::{PerThread, over_rows};
 pub use threads::{even_part, start_threads, with_threads};
 

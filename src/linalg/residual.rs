@@ -14,6 +14,12 @@ const TILE: (usize, usize) = (128, 1024);
 /// Below this fraction of ‖X‖² the Gram form has lost half of its digits to cancellation.
 const CANCELLATION: f64 = 1e-7;
 
+/// ‖X − UVᵀ‖² from ‖X‖², ⟨X, UVᵀ⟩ and ‖UVᵀ‖², all in f64; `None` if cancellation spoils it.
+pub fn residual2_of_products(norm2: f64, cross: f64, product: f64) -> Option<f64> {
+    let residual = norm2 - 2.0 * cross + product;
+    (residual > CANCELLATION * norm2.max(product)).then_some(residual)
+}
+
 impl<T: Real> Block<T> {
     /// ‖X‖_F².
     pub fn norm2(&self) -> f64 {
@@ -46,8 +52,7 @@ impl<T: Real> Block<T> {
         let norm2 = self.norm2();
         let (gu, gv) = (wide_gram(u), wide_gram(v));
         let product = gu.iter().zip(&gv).map(|(a, b)| a * b).sum::<f64>();
-        let residual = norm2 - 2.0 * self.cross(u, v) + product;
-        if residual > CANCELLATION * norm2.max(product) { residual } else { self.direct_residual2(u, v) }
+        residual2_of_products(norm2, self.cross(u, v), product).unwrap_or_else(|| self.direct_residual2(u, v))
     }
 
     /// ‖X − UVᵀ‖_F² entry by entry, zeros included: 2·rows·cols·k flops for every kind of block.

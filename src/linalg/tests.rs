@@ -89,6 +89,9 @@ fn agrees<T: Real>(kind: BlockKind, seed: u64, [rows, cols, k]: [usize; 3]) -> R
     let mut out = dirty(cols);
     x.tmul(&u.view(), &mut out.view_mut());
     prop_assert!(close(&out, &product(&wide.t(), &wu.view())), "tmul");
+    let mut out = v.clone();
+    x.tmul_add(&u.view(), &mut out.view_mut());
+    prop_assert!(close(&out, &(&wv + &product(&wide.t(), &wu.view()))), "tmul_add");
 
     let chosen: Vec<usize> = (0..rows).filter(|i| i % 3 != 1).rev().collect();
     let b = ordered(&u.select(ndarray::Axis(0), &chosen), order);

@@ -144,7 +144,7 @@ impl SweepMethod {
             SweepMethod::KlCd => Arc::new(KlCdArgs { regularization, ..defaults::<KlCdArgs>() }),
             SweepMethod::Dsanls => Arc::new(DsanlsArgs { regularization, ..defaults::<DsanlsArgs>() }),
         };
-        let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse })) {
+        let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {
             Some(choice) => choice.method,
             None => one.clone(),
         };

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{CHECKPOINT, OUTPUT};
 use crate::comm::{Communicator, Entry, Ledger, MessageTag, Payload};
+use crate::data::{PASS, WAITING};
 use crate::metrics::Measure;
 use crate::units::bytes;
 
@@ -36,7 +37,9 @@ impl Share {
         share.edges = ledger.edges().map(edge).collect();
         for (name, entry) in ledger.work() {
             share.add(name, entry);
-            share.compute_seconds += entry.seconds;
+            if name != WAITING {
+                share.compute_seconds += entry.seconds;
+            }
         }
         for (name, entry) in ledger.spans() {
             share.add(name, entry);
@@ -164,8 +167,15 @@ impl Profile {
         profile
     }
 
+    /// Where the data were read from the file in each pass: the number of passes, and the most seconds that a rank waited
+    /// for its reader.
+    pub fn streamed(&self) -> Option<(u64, f64)> {
+        let passes = self.phases.get(PASS)?.calls;
+        Some((passes, self.phases.get(WAITING).map_or(0.0, |phase| phase.seconds_max)))
+    }
+
     /// For the trace: `wire`, `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `peak_rss_bytes` and
-    /// `peak_rss_sum_bytes`; `edges` where parties have neighbours.
+    /// `peak_rss_sum_bytes`; `edges` where parties have neighbours, `streamed` where data were read in passes.
     pub fn json(&self) -> Map<String, Value> {
         let phases: Map<String, Value> = self
             .phases
@@ -195,6 +205,9 @@ impl Profile {
                 json!({"from": from, "to": to, "messages": messages, "bytes": bytes, "seconds": seconds})
             });
             map.insert("edges".into(), edges.collect::<Vec<Value>>().into());
+        }
+        if let Some((passes, seconds)) = self.streamed() {
+            map.insert("streamed".into(), json!({"passes": passes, "wait_seconds": seconds}));
         }
         map.insert("bytes_sent".into(), self.bytes_sent.into());
         map.insert("party_bytes".into(), self.party_bytes.into());
@@ -288,6 +301,12 @@ pub fn paragraph(facts: &Facts<'_>, profile: &Profile) -> String {
     }
     if let Some(exchanged) = facts.party_bytes {
         let _ = write!(text, "The parties exchanged {}. ", bytes(exchanged));
+    }
+    if let Some((passes, seconds)) = profile.streamed() {
+        let _ = write!(
+            text,
+            "The rows were read from the file {passes} times; {seconds:.3} s were lost waiting for them. "
+        );
     }
     let _ = write!(
         text,

@@ -287,7 +287,14 @@ fn time(body: &mut String, history: &History, number_of_run: usize) {
     }
     let imbalance = finite(end, "imbalance")
         .map_or_else(String::new, |x| format!("The slowest rank computed for {:.2} times the mean. ", x));
-    let note = format!("{imbalance}Evaluation includes its messages, which are also shown separately.");
+    let streamed = match (end["streamed"]["passes"].as_u64(), finite(&end["streamed"], "wait_seconds")) {
+        (Some(passes), Some(seconds)) => format!(
+            " The rows of the matrix were read from the file in {passes} passes, which include the work meanwhile; a rank \
+             waited {seconds:.3} s for them."
+        ),
+        _ => String::new(),
+    };
+    let note = format!("{imbalance}Evaluation includes its messages, which are also shown separately.{streamed}");
     let title = format!("Time by phase and rank: {}", history.name);
     let time = charts::stacked(&title, "seconds", &parts, &rows);
     write_figures(body, time.map(|svg| Figure { id: format!("time-{number_of_run}"), title, note, svg }));

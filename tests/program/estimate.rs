@@ -220,6 +220,27 @@ fn the_memory_of_the_start_is_predicted() {
     fednmf(0, &format!("{line} --memory 230M")).ok();
 }
 
+/// A rank that reads rows from the file needs as much as is predicted, and a byte less is refused.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_memory_of_a_streamed_run_is_predicted() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("m.npy");
+    assert_eq!(fednmf(0, "generate planted,m=1200,n=300,k=5 --output").arg(&file).run().code, Some(0));
+    for (words, ranks) in
+        [("--algo hals", 1), ("--algo bpp --extrapolation restart", 3), ("--algo mu --init nndsvd", 2)]
+    {
+        let predicted = estimate(&format!("{words} -m 1200 -n 300 -k 6 --ranks {ranks}"), dir.path());
+        let bytes = predicted["memory"]["streamed_bytes"].as_f64().unwrap() as usize * ranks;
+        let run =
+            |bytes: usize| fednmf(ranks, &format!("{words} -k 6 --max-iters 2 --memory {bytes} --input")).arg(&file);
+        assert!(run(bytes).ok()["streamed"]["passes"].is_u64(), "{words}");
+        run(bytes - ranks).refused(&["even if the rows are read from the file"]);
+    }
+    let dsanls = estimate("--algo dsanls -m 1200 -n 300 -k 6 --ranks 1", dir.path());
+    assert!(dsanls["memory"]["streamed_bytes"].is_null(), "{dsanls}");
+}
+
 #[test]
 fn the_recommended_number_of_ranks_follows_the_predicted_time() {
     let dir = tempdir().unwrap();

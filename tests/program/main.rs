@@ -77,6 +77,8 @@ mod start_up;
 #[cfg(feature = "mpi")]
 mod starts;
 #[cfg(feature = "mpi")]
+mod streamed;
+#[cfg(feature = "mpi")]
 mod sweep;
 #[cfg(feature = "mpi")]
 mod symmetric;

@@ -43,6 +43,7 @@ pub struct AutoArgs {
 
 const WHY_HALS: &str =
     "exact products with several sweeps each and extrapolation reach a good error first at these sizes";
+const WHY_STREAMED: &str = "memory cannot hold the matrix, and exact products read it from the file";
 const WHY_DSANLS: &str = "a dense matrix of this size is sketched many times at the price of one exact product";
 
 /// Iterations to 1.01 times the best error: of extrapolated HALS from random numbers and from a start that is computed
@@ -67,8 +68,8 @@ impl AutoArgs {
     }
 
     /// DSANLS with ten sketched rows or columns for each component, where the sizes favour it.
-    fn dsanls(&self, MatrixShape { m, n, k, sparse }: MatrixShape) -> Option<DsanlsArgs> {
-        if sparse {
+    fn dsanls(&self, MatrixShape { m, n, k, sparse, streamed }: MatrixShape) -> Option<DsanlsArgs> {
+        if sparse || streamed {
             return None;
         }
         let sizes = Sizes { m, n, entries: m as f64 * n as f64, k };
@@ -122,6 +123,9 @@ impl Method for AutoArgs {
         let sketched = matrix.filter(|_| untouched).and_then(|shape| self.dsanls(shape));
         Some(match sketched {
             Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },
+            None if matrix.is_some_and(|shape| shape.streamed) => {
+                Choice { method: Arc::new(self.hals()), why: WHY_STREAMED }
+            }
             None => Choice { method: Arc::new(self.hals()), why: WHY_HALS },
         })
     }
@@ -136,7 +140,7 @@ mod tests {
     use super::*;
 
     fn chosen(m: usize, n: usize, k: usize, sparse: bool) -> Choice {
-        defaults::<AutoArgs>().choose(Some(MatrixShape { m, n, k, sparse })).unwrap()
+        defaults::<AutoArgs>().choose(Some(MatrixShape { m, n, k, sparse, streamed: false })).unwrap()
     }
 
     #[test]
@@ -156,11 +160,20 @@ mod tests {
     }
 
     #[test]
+    fn what_memory_cannot_hold_is_not_sketched() {
+        let name = |streamed| {
+            let shape = MatrixShape { m: 60_000, n: 60_000, k: 20, sparse: false, streamed };
+            defaults::<AutoArgs>().choose(Some(shape)).unwrap().method.description().name
+        };
+        assert_eq!([name(false), name(true)], ["dsanls", "hals"]);
+    }
+
+    #[test]
     fn from_random_numbers_sketching_pays_earlier() {
         let mut args = defaults::<AutoArgs>();
         args.exact.init = InitArgs::RANDOM;
         let name = |n| {
-            let shape = MatrixShape { m: n, n, k: 20, sparse: false };
+            let shape = MatrixShape { m: n, n, k: 20, sparse: false, streamed: false };
             args.choose(Some(shape)).unwrap().method.description().name
         };
         assert_eq!([name(4_000), name(8_000)], ["hals", "dsanls"]);

@@ -1,6 +1,6 @@
 //! ANLS by block principal pivoting (Kim and Park 2011): each half solves its nonnegative least squares exactly.
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
@@ -54,14 +54,25 @@ impl Method for BppArgs {
         Ok(Some(self.exact.cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks)))
     }
 
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
+        Some(self.exact.streamed_cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks))
+    }
+
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         alternating::build(problem, &self.exact, self.extrapolation, |sizes| Pivoting::new(sizes.k))
     }
 }
 
 impl<T: Real> FactorUpdate<T> for Pivoting {
-    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) -> Result<()> {
-        self.solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
+    fn update(
+        &mut self,
+        _: Factor,
+        x: &mut ArrayViewMut2<'_, T>,
+        r: &ArrayView2<'_, T>,
+        g: &Array2<T>,
+        penalty: Penalty,
+    ) -> Result<()> {
+        self.solve_penalized(x, r, &g.view(), penalty);
         Ok(())
     }
 }

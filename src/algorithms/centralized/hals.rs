@@ -6,7 +6,7 @@
 //! A product with the data serves for several such sweeps (accelerated HALS, Gillis and Glineur 2012: `--inner-sweeps`), and
 //! a factor's update may start beyond its last one (Ang and Gillis 2019: `--extrapolation`).
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
@@ -80,6 +80,12 @@ impl Method for HalsArgs {
         Ok(Some(cost))
     }
 
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
+        let Workload { m, n, k, stored, .. } = *workload;
+        let update = (Kernel::Sweep, self.sweeps(&Sizes { m, n, entries: stored, k }));
+        (!self.missing.any()).then(|| self.exact.streamed_cost(self.extrapolation, update, workload, ranks))
+    }
+
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         if self.missing.any() {
             // Sweeps on a row that is at hand cost no product; their number is as given, else one.
@@ -123,13 +129,13 @@ impl<T: Real> FactorUpdate<T> for Hals {
     fn update(
         &mut self,
         factor: Factor,
-        x: &mut Array2<T>,
-        r: &Array2<T>,
+        x: &mut ArrayViewMut2<'_, T>,
+        r: &ArrayView2<'_, T>,
         g: &Array2<T>,
         penalty: Penalty,
     ) -> Result<()> {
         let passes = self.passes[if factor == Factor::U { 0 } else { 1 }];
-        sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes, penalty });
+        sweep(x, r, &g.view(), Sweep { mu: T::zero(), passes, penalty });
         Ok(())
     }
 

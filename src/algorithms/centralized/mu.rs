@@ -1,6 +1,6 @@
 //! Multiplicative updates (Lee and Seung 2001): U ← U ∘ (M V) ⊘ (U VᵀV), then V likewise. Monotone, cheap and slow.
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
@@ -64,6 +64,11 @@ impl Method for MuArgs {
         Ok(Some(cost))
     }
 
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
+        let update = (Kernel::Multiply, [1, 1]);
+        (!self.missing.any()).then(|| self.exact.streamed_cost(Extrapolation::None, update, workload, ranks))
+    }
+
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         if self.missing.any() {
             return missing::build(problem, &self.missing, &self.exact.regularization, missing::UpdateKind::Mu);
@@ -79,8 +84,15 @@ struct Mu<T: Real> {
 }
 
 impl<T: Real> FactorUpdate<T> for Mu<T> {
-    fn update(&mut self, _: Factor, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) -> Result<()> {
-        multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, &mut self.tile);
+    fn update(
+        &mut self,
+        _: Factor,
+        x: &mut ArrayViewMut2<'_, T>,
+        r: &ArrayView2<'_, T>,
+        g: &Array2<T>,
+        penalty: Penalty,
+    ) -> Result<()> {
+        multiply(x, r, &g.view(), penalty, &mut self.tile);
         Ok(())
     }
 

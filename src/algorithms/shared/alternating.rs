@@ -4,26 +4,27 @@
 
 use std::mem::swap;
 
-use ndarray::{Array2, ArrayViewMut2};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
-use super::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, in_two, inner};
+use super::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, extrapolate_rows, in_two, inner};
 use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs, GridChoice};
 use super::init::{self, InitArgs, Start};
 use super::low_rank::Task;
 use super::missing::MissingArgs;
 use super::regularization::{self, Penalties, RegularizationArgs};
 use super::row_exchange::{Exchange, PATTERN};
+use super::row_stream::{RankData, RowStream, product_for_u, product_for_v};
 pub use super::sizes::Sizes;
 use super::stationarity::{Evaluated, MeasureArgs};
 use super::{missing, stationarity};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Side, Workload};
 use crate::algorithms::description::MessageSpec;
-use crate::algorithms::parameters::Init;
+use crate::algorithms::parameters::{Auto, GridShape, Init};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data::Statistics;
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Real, gram};
+use crate::linalg::{Real, gram, residual2_of_products};
 use crate::metrics;
 use crate::nls::Penalty;
 use crate::state::{Owner, Piece, SavedState, State};
@@ -38,15 +39,15 @@ pub enum Factor {
 /// A method's update of the rows of one factor.
 pub trait FactorUpdate<T: Real> {
     /// Changes x (rows × k), which has this penalty, for the right-hand side r (rows × k) and the Gram matrix g (k × k) of the
-    /// fixed factor.
+    /// fixed factor. A row does not depend on the others: x may be all own rows of a factor, or some.
     ///
     /// # Errors
     /// When the numbers can no longer be carried on with.
     fn update(
         &mut self,
         factor: Factor,
-        x: &mut Array2<T>,
-        r: &Array2<T>,
+        x: &mut ArrayViewMut2<'_, T>,
+        r: &ArrayView2<'_, T>,
         g: &Array2<T>,
         penalty: Penalty,
     ) -> Result<()>;
@@ -176,6 +177,26 @@ impl ExactArgs {
         cost.start = start.bytes(k, (m, n), [own_u, own_v], copies * whole, word);
         cost
     }
+
+    /// The same cost where each rank reads its rows in panels, which are not counted: on a grid of rows.
+    pub fn streamed_cost(
+        &self,
+        extrapolation: Extrapolation,
+        update: (Kernel, [usize; 2]),
+        workload: &Workload,
+        ranks: usize,
+    ) -> Cost {
+        let grid = Auto::Given(GridShape { rows: ranks, cols: 1 });
+        let by_rows = ExactArgs { grid: GridArgs { grid, exchange: Exchange::Dense }, ..self.clone() };
+        let mut cost = by_rows.cost(extrapolation, update, workload, ranks);
+        // The product with all columns is added up beside the whole V.
+        let Workload { m, n, k, stored, sparse, .. } = *workload;
+        let start = Start::choose(&self.init.init, &Sizes { m, n, entries: stored, k }, sparse);
+        cost.factors += workload.bytes(n * k);
+        cost.start += workload.bytes(n * start.columns(k, (m, n)));
+        cost.data = 0.0;
+        cost
+    }
 }
 
 pub const RHS_U: MessageTag = MessageTag::new("sum M V", Payload::Product);
@@ -228,6 +249,10 @@ struct Extrapolated<T: Real> {
 pub struct Exact<T: Real, S> {
     comm: Communicator,
     grid: Grid<T>,
+    /// Where the grid has no block.
+    stream: Option<RowStream<T>>,
+    /// Whether V's right-hand side is that of the present U.
+    current: bool,
     gram: Array2<T>,
     /// A Gram matrix on its way through the sum, and [`WORDS`].
     message: Vec<T>,
@@ -255,10 +280,10 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let Problem { data, k, seed, kernel, comm, initial, resuming, .. } = problem;
     let gradient = args.measure.measure == Evaluated::ProjectedGradient;
     let shape = (data.header.rows, data.header.cols);
-    let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
+    let dense = !data.header.sparse;
     let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.statistics.nonzeros as f64 };
     let sizes = Sizes { m: shape.0, n: shape.1, entries, k };
-    let block = data.blocks.into_iter().next().expect("a grid has one block on each rank");
+    let rank_data = RankData::new(data.blocks, data.panels);
     let step = step(&sizes);
     let rows = grid::own_rows(&comm, &data.cuts);
     let Statistics { sum, norm2, .. } = data.statistics;
@@ -266,11 +291,15 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let start = if initial.is_some() { Start::Given } else { Start::choose(&args.init.init, &sizes, !dense) };
     // A checkpoint replaces the start.
     let taken = if resuming { Start::Random } else { start };
-    let (mut block, [u, v]) = init::on_grid(taken, initial, &task, step.keeps_zeros(), block, rows.each_ref())?;
-    block.prepare(kernel, k)?;
+    let (mut rank_data, [u, v]) = init::on_grid(taken, initial, &task, step.keeps_zeros(), rank_data, rows.each_ref())?;
+    rank_data.block.prepare(kernel, k)?;
+    rank_data.prepare(shape.1, k);
+    let RankData { block, stream } = rank_data;
     let mut grid = Grid::new(&comm, block, &data.cuts, k);
     (grid.u.own, grid.v.own) = (u, v);
-    grid.choose_exchange(&comm, args.grid.exchange)?;
+    if stream.is_none() {
+        grid.choose_exchange(&comm, args.grid.exchange)?;
+    }
     let extrapolated = (extrapolation == Extrapolation::Restart).then(|| Extrapolated {
         momentum: Momentum::default(),
         u: grid.u.own.clone(),
@@ -287,6 +316,8 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
         iteration: 0,
         comm,
         grid,
+        stream,
+        current: false,
         extrapolated,
         gradient,
         shape,
@@ -296,35 +327,66 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
 impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     /// The right-hand side of a factor and the Gram matrix of the other one. The sum of that is not needed before the
     /// update: it travels while the data is multiplied.
-    fn prepare(&mut self, factor: Factor) {
-        let Exact { comm, grid, gram: g, .. } = self;
+    fn prepare(&mut self, factor: Factor) -> Result<()> {
+        let Exact { comm, grid, stream, gram: g, .. } = self;
         let fixed = if factor == Factor::U { &grid.v.own } else { &grid.u.own };
         comm.work("Gram", || gram(&fixed.view(), &mut g.view_mut()));
         let words = g.as_slice_mut().expect("made contiguous");
         match factor {
-            Factor::U => comm.sum_while(GRAM_V, words, || grid.product_for_u(comm, GATHER_V, RHS_U)),
-            Factor::V => comm.sum_while(GRAM_U, words, || grid.product_for_v(comm, GATHER_U, RHS_V)),
+            Factor::U => comm.sum_while(GRAM_V, words, || product_for_u((grid, stream), comm, (GATHER_V, RHS_U))),
+            Factor::V => comm.sum_while(GRAM_U, words, || product_for_v((grid, stream), comm, (GATHER_U, RHS_V))),
         }
+    }
+
+    /// Updates U in a pass over data that are read in panels, and takes it beyond if it is to be extrapolated; then
+    /// prepares V's update, as far as the pass can.
+    fn update_u_in_a_pass(&mut self) -> Result<()> {
+        let Exact { comm, grid, stream, gram: g, step, penalties, extrapolated, .. } = self;
+        let Some(stream) = stream else { return Ok(()) };
+        comm.work("Gram", || gram(&grid.v.own.view(), &mut g.view_mut()));
+        comm.sum(GRAM_V, g.as_slice_mut().expect("made contiguous"));
+        stream.update_u(comm, grid, GATHER_V, |rows, mut u, rhs| {
+            comm.work("update", || {
+                step.update(Factor::U, &mut u, &rhs, g, penalties.u)?;
+                if let Some(x) = extrapolated {
+                    extrapolate_rows(u, x.u.slice_mut(s![rows, ..]), x.momentum.beta);
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// The right-hand side of V, for the Gram matrix of U as it is after [`Exact::update_u_in_a_pass`].
+    fn prepare_v_after_pass(&mut self) {
+        let Exact { comm, grid, stream, gram: g, .. } = self;
+        let Some(stream) = stream else { return };
+        comm.work("Gram", || gram(&grid.u.own.view(), &mut g.view_mut()));
+        let words = g.as_slice_mut().expect("made contiguous");
+        comm.sum_while(GRAM_U, words, || stream.sum_product(grid, RHS_V));
     }
 
     fn update(&mut self, factor: Factor) -> Result<()> {
         let Exact { comm, grid, gram, step, penalties, .. } = self;
         let (side, penalty) = if factor == Factor::U { (&mut grid.u, penalties.u) } else { (&mut grid.v, penalties.v) };
-        comm.work("update", || step.update(factor, &mut side.own, &side.rhs, gram, penalty))
+        comm.work("update", || step.update(factor, &mut side.own.view_mut(), &side.rhs.view(), gram, penalty))
     }
 
     /// After U's update at V_y: U goes beyond, its Gram matrix and the objective are summed in one message, and the right-hand
     /// side of V follows; where the objective rose, both factors go back first to where the updates left them.
-    fn prepare_v_beyond(&mut self, x: &mut Extrapolated<T>) {
-        let Exact { comm, grid, gram: g, message, norm2, penalties, .. } = self;
+    fn prepare_v_beyond(&mut self, x: &mut Extrapolated<T>) -> Result<()> {
+        let Exact { comm, grid, stream, gram: g, message, norm2, penalties, .. } = self;
         let (u, k) = (&mut grid.u.own, g.nrows());
         let (entries, words) = message.split_at_mut(k * k);
         let mut beyond = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
         comm.work("Gram", || {
-            gram(&u.view(), &mut x.gram.view_mut());
-            let fit = inner(&x.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
-            let objective = fit + 2.0 * penalties.value(&u.view(), &grid.v.own.view());
-            extrapolate(u, &mut x.u, x.momentum.beta);
+            // A pass over panels has done it.
+            if stream.is_none() {
+                extrapolate(u, &mut x.u, x.momentum.beta);
+            }
+            let new = x.u.view();
+            gram(&new, &mut x.gram.view_mut());
+            let fit = inner(&x.gram.view(), &g.view()) - 2.0 * inner(&new, &grid.u.rhs.view());
+            let objective = fit + 2.0 * penalties.value(&new, &grid.v.own.view());
             gram(&u.view(), &mut beyond);
             words.copy_from_slice(&in_two(objective, *norm2));
         });
@@ -332,24 +394,36 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
         let objective = *norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
         if x.momentum.judge(objective) {
             g.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
-            grid.product_for_v(comm, GATHER_U, RHS_V);
+            match stream {
+                Some(stream) => stream.sum_product(grid, RHS_V),
+                None => grid.product_for_v(comm, GATHER_U, RHS_V),
+            }
+            Ok(())
         } else {
             grid.u.own.assign(&x.u);
             grid.v.own.assign(&x.v);
-            self.prepare(Factor::V);
+            self.prepare(Factor::V)
         }
     }
 
     fn iterate(&mut self) -> Result<()> {
-        self.prepare(Factor::U);
-        self.update(Factor::U)?;
+        let streamed = self.stream.is_some();
+        if streamed {
+            self.update_u_in_a_pass()?;
+        } else {
+            self.prepare(Factor::U)?;
+            self.update(Factor::U)?;
+        }
         match self.extrapolated.take() {
-            None => self.prepare(Factor::V),
+            None if streamed => self.prepare_v_after_pass(),
+            None => self.prepare(Factor::V)?,
             Some(mut x) => {
-                self.prepare_v_beyond(&mut x);
+                let prepared = self.prepare_v_beyond(&mut x);
                 self.extrapolated = Some(x);
+                prepared?;
             }
         }
+        self.current = true;
         self.update(Factor::V)?;
         if let Some(x) = &mut self.extrapolated {
             self.comm.work("update", || extrapolate(&mut self.grid.v.own, &mut x.v, x.momentum.beta));
@@ -359,12 +433,50 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     }
 
     /// The norm of the projected gradient at the grid's factors. Collective.
-    fn projected_gradient(&mut self) -> f64 {
-        self.prepare(Factor::U);
+    fn projected_gradient(&mut self) -> Result<f64> {
+        self.prepare(Factor::U)?;
         let of_u = stationarity::squared(&self.grid.u.own, &self.grid.u.rhs, &self.gram, self.penalties.u);
-        self.prepare(Factor::V);
+        self.prepare(Factor::V)?;
         let of_v = stationarity::squared(&self.grid.v.own, &self.grid.v.rhs, &self.gram, self.penalties.v);
-        stationarity::norm(&self.comm, of_u + of_v)
+        Ok(stationarity::norm(&self.comm, of_u + of_v))
+    }
+
+    /// The relative error of the grid's factors. Collective.
+    fn error(&mut self) -> Result<f64> {
+        let Some(mut stream) = self.stream.take() else {
+            let u = self.grid.u.gather(GATHER_U);
+            let v = self.grid.v.gather(GATHER_V);
+            let blocks = std::iter::once((&self.grid.block, u, v));
+            return Ok(metrics::relative_error(&self.comm, self.norm2, blocks));
+        };
+        let residual = match self.residual2_of_products() {
+            Some(residual) => Ok(residual),
+            None => stream.residual2(&self.comm, &mut self.grid, GATHER_V).map(|own| {
+                let mut sum = [own];
+                self.comm.sum(metrics::RESIDUAL, &mut sum);
+                sum[0]
+            }),
+        };
+        self.stream = Some(stream);
+        Ok(metrics::relative(residual?, self.norm2))
+    }
+
+    /// ‖M − UVᵀ‖² from V's last right-hand side, without another pass over the data; `None` if that is of another U, or has
+    /// too few digits. Collective.
+    fn residual2_of_products(&self) -> Option<f64> {
+        if !self.current || size_of::<T>() < size_of::<f64>() {
+            return None;
+        }
+        let [mut of_u, mut of_v] = [&self.grid.u.own, &self.grid.v.own].map(|factor| {
+            let mut g = Array2::<T>::zeros(self.gram.dim());
+            self.comm.work("Gram", || gram(&factor.view(), &mut g.view_mut()));
+            g
+        });
+        self.comm.sum(GRAM_U, of_u.as_slice_mut().expect("made contiguous"));
+        self.comm.sum(GRAM_V, of_v.as_slice_mut().expect("made contiguous"));
+        let mut cross = [inner(&self.grid.v.rhs.view(), &self.grid.v.own.view())];
+        self.comm.sum(metrics::RESIDUAL, &mut cross);
+        residual2_of_products(self.norm2, cross[0], inner(&of_u.view(), &of_v.view()))
     }
 
     /// Puts V as the last update left it into the grid's place, or takes it out again. With the U beyond, which it was
@@ -387,14 +499,12 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
 
     fn measure(&mut self) -> Result<Measures> {
         self.exchange();
-        let u = self.grid.u.gather(GATHER_U);
-        let v = self.grid.v.gather(GATHER_V);
-        let error = metrics::relative_error(&self.comm, self.norm2, std::iter::once((&self.grid.block, u, v)));
+        let error = self.error()?;
         let mut found = vec![("rel_error", error)];
         let penalty = self.penalties.sum(&self.comm, &self.grid.u.own.view(), &self.grid.v.own.view());
         found.extend(self.penalties.objective(0.5 * error * error * self.norm2, penalty));
         if self.gradient {
-            found.push(("projected_gradient", self.projected_gradient()));
+            found.push(("projected_gradient", self.projected_gradient()?));
         }
         self.exchange();
         Ok(found)
@@ -430,6 +540,7 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
             x.momentum = saved.read(Owner::Shared)?;
         }
         self.iteration = iteration;
+        self.current = false;
         Ok(())
     }
 
@@ -438,6 +549,7 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
         all.push(("grid", self.grid.name().into()));
         all.extend(self.grid.exchanges().map(|(name, how)| (name, serde_json::json!(how))));
         all.extend(self.start.decisions());
+        all.extend(self.stream.as_ref().map(RowStream::decisions));
         all
     }
 }

@@ -5,7 +5,7 @@
 //! that of U's update. Two words travel for it with the Gram matrix of the extrapolated U, so a rise is known when U has
 //! been extrapolated already: a restart takes that back, V's extrapolation too, and sums the Gram matrix again.
 
-use ndarray::{Array2, ArrayView2, Zip};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip};
 use serde::{Deserialize, Serialize};
 
 use crate::linalg::Real;
@@ -85,6 +85,11 @@ impl Default for Momentum {
 
 /// (x, old) ← (max(0, x + β (x − old)), x): the point beyond, and the new one in the old one's place.
 pub fn extrapolate<T: Real>(x: &mut Array2<T>, old: &mut Array2<T>, beta: f64) {
+    extrapolate_rows(x.view_mut(), old.view_mut(), beta);
+}
+
+/// As [`extrapolate`], for some rows of a factor.
+pub fn extrapolate_rows<T: Real>(x: ArrayViewMut2<'_, T>, old: ArrayViewMut2<'_, T>, beta: f64) {
     let beta = T::from_f64(beta);
     Zip::from(x).and(old).for_each(|x, old| {
         let new = *x;

@@ -8,12 +8,13 @@ use ndarray::{Array2, ArrayViewMut2};
 use serde_json::Value;
 
 use super::low_rank::{self, Effort, Task, narrow};
+use super::row_stream::RankData;
 use super::sizes::Sizes;
 use super::{compressed, nndsvd};
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Init};
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Order, Real};
+use crate::linalg::{Order, Real};
 use crate::random::{Purpose, Stream, uniform_rows};
 use crate::state::{Owner, ReadRows};
 
@@ -199,6 +200,14 @@ impl Start {
         approximation.max(vectors).max(parts) as f64
     }
 
+    /// Columns of the products with the data that the start takes; 0 if it takes none.
+    pub fn columns(self, k: usize, shape: (usize, usize)) -> usize {
+        match self {
+            Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. } => effort.columns(k, shape),
+            Start::Random | Start::Given => 0,
+        }
+    }
+
     /// For trace and output.
     pub fn decisions(self) -> Vec<(&'static str, Value)> {
         match self {
@@ -242,7 +251,7 @@ pub const MESSAGES: [MessageSpec; 5] = [
 /// that NNDSVDar puts there.
 const FLOOR: f64 = 0.01;
 
-/// Own rows of both factors of an m × n matrix from the grid's block, which comes back. Where `positive`, no entry is zero,
+/// Own rows of both factors of an m × n matrix from this rank's data, which come back. Where `positive`, no entry is zero,
 /// since multiplicative updates keep zeros: they become [`FLOOR`] means of the data, or what the start has there. Collective.
 ///
 /// # Errors
@@ -252,11 +261,11 @@ pub fn on_grid<T: Real>(
     given: Option<&dyn ReadRows<T>>,
     task: &Task<'_>,
     positive: bool,
-    block: Block<T>,
+    data: RankData<T>,
     rows: [&Range<usize>; 2],
-) -> Result<(Block<T>, [Array2<T>; 2])> {
+) -> Result<(RankData<T>, [Array2<T>; 2])> {
     let Task { comm, shape, k, sum, .. } = *task;
-    let order = block.order();
+    let order = data.block.order();
     let mean = sum / (shape.0 as f64 * shape.1 as f64);
     let small = FLOOR * mean;
     let without_zeros = |mut factors: [Array2<T>; 2], fill: f64| {
@@ -270,27 +279,27 @@ pub fn on_grid<T: Real>(
             let scale = scale(sum, shape, k);
             u(task.seed, rows[0], scale, of_u.view_mut());
             v(task.seed, rows[1], scale, of_v.view_mut());
-            Ok((block, [of_u, of_v]))
+            Ok((data, [of_u, of_v]))
         }
         Start::Given => {
             let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
             let read = given.map_or(Ok(()), |given| self::given(given, rows, [of_u.view_mut(), of_v.view_mut()]));
             comm.agree_on_error(read)?;
-            Ok((block, [of_u, of_v]))
+            Ok((data, [of_u, of_v]))
         }
         Start::Nndsvd { effort, zeros } => {
             let fill = if zeros == Zeros::Mean { mean } else { small };
-            let (block, low_rank) = low_rank::approximate(task, block, effort)?;
+            let (data, low_rank) = low_rank::approximate(task, data, effort)?;
             let mut factors = nndsvd::factors(comm, &low_rank, k, fill)?.map(|x| narrow(&x, order));
             if zeros == Zeros::Random {
                 for ((factor, purpose), rows) in factors.iter_mut().zip([Purpose::StartU, Purpose::StartV]).zip(rows) {
                     random_for_zeros(&Stream::new(task.seed, purpose, 0), rows.start, small, factor);
                 }
             }
-            Ok((block, if zeros == Zeros::Mean || positive { without_zeros(factors, fill) } else { factors }))
+            Ok((data, if zeros == Zeros::Mean || positive { without_zeros(factors, fill) } else { factors }))
         }
         Start::Compressed { effort, iterations } => {
-            let (block, low_rank) = low_rank::approximate(task, block, effort)?;
+            let (data, low_rank) = low_rank::approximate(task, data, effort)?;
             let factors = nndsvd::factors(comm, &low_rank, k, small)?.map(|x| narrow(&x, Order::Components));
             let factors = compressed::iterate(comm, low_rank, without_zeros(factors, small), task.norm2, iterations);
             let factors = if positive { without_zeros(factors, small) } else { factors };
@@ -299,7 +308,7 @@ pub fn on_grid<T: Real>(
                 out.assign(&x);
                 out
             };
-            Ok((block, factors.map(in_order)))
+            Ok((data, factors.map(in_order)))
         }
     }
 }

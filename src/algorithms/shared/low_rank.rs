@@ -10,10 +10,11 @@ use ndarray::{Array1, Array2};
 use ndarray_linalg::{Eigh, UPLO};
 
 use crate::algorithms::shared::grid::Grid;
+use crate::algorithms::shared::row_stream::{RankData, product_for_u, product_for_v};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data::Cuts;
 use crate::error::{Error, Result};
-use crate::linalg::{Block, Order, ProductKernels, Real, gemm, gram};
+use crate::linalg::{Order, ProductKernels, Real, gemm, gram};
 use crate::random::{Purpose, Stream};
 
 /// What an approximation takes.
@@ -59,14 +60,20 @@ pub struct LowRank<T> {
     pub orthonormal: usize,
 }
 
-/// The approximation, and the block back. Collective.
+/// The approximation, and the data back. Collective.
 ///
 /// # Errors
-/// When a sparse block is refused by MKL, or a small eigenproblem is no numbers.
-pub fn approximate<T: Real>(task: &Task<'_>, mut block: Block<T>, effort: Effort) -> Result<(Block<T>, LowRank<T>)> {
+/// When a sparse block is refused by MKL, data cannot be read, or a small eigenproblem is no numbers.
+pub fn approximate<T: Real>(
+    task: &Task<'_>,
+    mut data: RankData<T>,
+    effort: Effort,
+) -> Result<(RankData<T>, LowRank<T>)> {
     let Task { comm, cuts, shape, k, norm2, kernel, seed, .. } = *task;
     let l = effort.columns(k, shape);
-    block.prepare(kernel, l)?;
+    data.block.prepare(kernel, l)?;
+    data.prepare(shape.1, l);
+    let RankData { block, mut stream } = data;
     let mut grid = Grid::new(comm, block, cuts, l);
     let wide = shape.0 < shape.1;
     let short = if wide { &mut grid.u } else { &mut grid.v };
@@ -76,26 +83,23 @@ pub fn approximate<T: Real>(task: &Task<'_>, mut block: Block<T>, effort: Effort
     for mut row in short.own.rows_mut() {
         row.iter_mut().for_each(|x| *x = T::from_f64(scale * cursor.normal()));
     }
-    let product = |grid: &mut Grid<T>, for_u: bool| {
-        if for_u {
-            grid.product_for_u(comm, GATHER, PRODUCT);
-        } else {
-            grid.product_for_v(comm, GATHER, PRODUCT);
-        }
+    let mut product = |grid: &mut Grid<T>, for_u: bool| {
+        let product = if for_u { product_for_u } else { product_for_v };
+        product((grid, &mut stream), comm, (GATHER, PRODUCT))
     };
     for _ in 0..effort.passes {
-        product(&mut grid, !wide);
+        product(&mut grid, !wide)?;
         let long = if wide { &mut grid.v } else { &mut grid.u };
         long.own.assign(&long.rhs);
-        product(&mut grid, wide);
+        product(&mut grid, wide)?;
         let short = if wide { &mut grid.u } else { &mut grid.v };
         let basis = orthonormal(comm, &short.rhs)?;
         short.own.assign(&basis);
     }
-    product(&mut grid, !wide);
+    product(&mut grid, !wide)?;
     let rows = |a: &Array2<T>| a.as_standard_layout().into_owned();
     let sides = if wide { [rows(&grid.u.own), rows(&grid.v.rhs)] } else { [rows(&grid.u.rhs), rows(&grid.v.own)] };
-    Ok((grid.block, LowRank { sides, orthonormal: usize::from(!wide) }))
+    Ok((RankData { block: grid.block, stream }, LowRank { sides, orthonormal: usize::from(!wide) }))
 }
 
 /// An orthonormal basis of the columns of Y; where they do not span all dimensions, zeros. Twice, since the Gram matrix

@@ -13,6 +13,7 @@ pub mod missing;
 pub mod nndsvd;
 pub mod regularization;
 pub mod row_exchange;
+pub mod row_stream;
 pub mod secure_sum;
 pub mod sizes;
 pub mod sketched_step;

@@ -1,8 +1,11 @@
-//! What is known of a method that has no formula: the memory that its way of splitting the data needs at least.
+//! Memory beside the formulas of the methods: what a way of splitting the data needs at least, where a method has no
+//! formula, and what is needed where rows are read from the file in each pass.
 
 use crate::algorithms::cost::{Cost, Workload};
 use crate::algorithms::description::Partition;
+use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::shared::grid;
+use crate::data::PANELS;
 
 /// A cost of memory alone, on the rank that has most: its blocks, the rows of factors that it or its parties own, and the
 /// other factor whole where the method needs it.
@@ -34,6 +37,16 @@ pub fn least(partition: Partition, workload: &Workload, ranks: usize) -> Cost {
         }
     };
     Cost { data, factors: workload.bytes(rows * k), ..Cost::default() }
+}
+
+/// The least bytes that a rank needs where it reads its rows from the file in each pass, one at a time: of files in which
+/// rows are unpacked together, more. `None` if the method needs its data in memory.
+pub fn streamed(method: &dyn ConfiguredMethod, workload: &Workload, ranks: usize) -> Option<f64> {
+    let cost = method.streamed_cost(workload, ranks)?;
+    let row = workload.block(1, workload.part(1, workload.n));
+    // Where each row begins is kept by all ranks.
+    let starts = if workload.sparse { 8.0 * (workload.m + 1) as f64 } else { 0.0 };
+    Some(cost.factors.max(cost.start) + PANELS * row + starts)
 }
 
 #[cfg(test)]

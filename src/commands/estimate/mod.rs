@@ -196,7 +196,8 @@ fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, 
 /// The job, and this rank's blocks where a matrix was given.
 fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Result<(Job, Vec<Block<T>>)> {
     let Question { k, parties, .. } = question;
-    let settle = |m, n, sparse| match question.method.choose(Some(MatrixShape { m, n, k: *k, sparse })) {
+    let settle = |m, n, sparse| match question.method.choose(Some(MatrixShape { m, n, k: *k, sparse, streamed: false }))
+    {
         Some(choice) => (choice.method, true),
         None => (question.method.clone(), false),
     };

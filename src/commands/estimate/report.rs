@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::bound::words_of_products;
 use super::machine::Rates;
 use super::recommend::{Basis, Limit, Recommendation, Use, WELL};
-use super::{Job, MOST_RANKS, Point, Question, with_formula};
+use super::{Job, MOST_RANKS, Point, Question, memory, with_formula};
 use crate::algorithms::cost::Cost;
 use crate::units::bytes;
 
@@ -40,6 +40,10 @@ impl Report<'_> {
 
     fn peak(&self) -> f64 {
         self.base + self.cost.peak()
+    }
+
+    fn streamed(&self) -> Option<f64> {
+        memory::streamed(&*self.job.method, &self.job.workload, self.ranks)
     }
 
     /// Flops by kernel: of the busiest rank, and of all.
@@ -82,7 +86,7 @@ impl Report<'_> {
             "algo": job.method.description().name, "chosen_by_auto": job.automatic, "m": job.workload.m, "n": job.workload.n, "stored": job.workload.stored, "sparse": job.workload.sparse, "k": job.workload.k,
             "ranks": ranks, "parties": job.workload.parties(*ranks).0, "word": job.workload.word, "params": job.method.parameters(),
             "grid": cost.grid.map(|(pr, pc)| format!("{pr}x{pc}")),
-            "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "start_bytes": cost.start, "peak_bytes": self.peak()},
+            "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "start_bytes": cost.start, "peak_bytes": self.peak(), "streamed_bytes": self.streamed()},
             "formula": job.formula,
             "flops": job.formula.then(|| json!({"rank": sum(0), "total": sum(1), "by_kernel": by_kernel})),
             "traffic": job.formula.then(|| json!({"mpi_bytes": mpi_bytes, "messages": messages,
@@ -147,6 +151,13 @@ impl Report<'_> {
             if job.formula { "at most" } else { "about" },
             size(self.peak())
         );
+        if let Some(streamed) = self.streamed() {
+            let _ = writeln!(
+                out,
+                "          from {} on, the rows can be read from the file in each iteration (--memory)",
+                size(streamed)
+            );
+        }
         if job.formula {
             self.work_and_traffic(&mut out);
         } else {

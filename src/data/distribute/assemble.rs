@@ -23,21 +23,14 @@ impl<T: Real> LocalBlock<T> {
 
     /// All stored values.
     pub fn values(&self) -> &[T] {
-        match self {
-            LocalBlock::Dense(x) => x.as_slice().unwrap_or_default(),
-            LocalBlock::Sparse(x) => x.data(),
-        }
+        self.entries().values()
     }
 
-    /// Calls `f` with the index of each row, the columns of its entries (`None` if every column has one) and their values.
-    pub fn for_each_row(&self, mut f: impl FnMut(usize, Option<&[i32]>, &[T])) {
+    /// The entries as they are stored.
+    pub fn entries(&self) -> Entries<'_, T> {
         match self {
-            LocalBlock::Dense(x) => {
-                x.outer_iter().enumerate().for_each(|(a, row)| f(a, None, row.to_slice().unwrap_or_default()));
-            }
-            LocalBlock::Sparse(x) => {
-                x.outer_iterator().enumerate().for_each(|(a, row)| f(a, Some(row.indices()), row.data()));
-            }
+            LocalBlock::Dense(x) => Entries::Dense(x),
+            LocalBlock::Sparse(x) => Entries::Sparse(x),
         }
     }
 
@@ -72,6 +65,44 @@ impl<T: Real> LocalBlock<T> {
         match self {
             LocalBlock::Dense(x) => Block::Dense(x),
             LocalBlock::Sparse(x) => Block::Sparse(Csr::from_rows(x)),
+        }
+    }
+}
+
+/// The entries of a block, as they are stored.
+#[derive(Clone, Copy)]
+pub enum Entries<'a, T: Real> {
+    Dense(&'a Dense<T>),
+    Sparse(&'a CsrMatrix<T>),
+}
+
+impl<'a, T: Real> Entries<'a, T> {
+    /// Those of a block; `None` of a Boolean one.
+    pub fn of(block: &'a Block<T>) -> Option<Self> {
+        match block {
+            Block::Dense(x) => Some(Entries::Dense(x)),
+            Block::Sparse(x) => Some(Entries::Sparse(x.matrix())),
+            Block::Bits(_) => None,
+        }
+    }
+
+    /// All stored values.
+    pub fn values(self) -> &'a [T] {
+        match self {
+            Entries::Dense(x) => x.as_slice().unwrap_or_default(),
+            Entries::Sparse(x) => x.data(),
+        }
+    }
+
+    /// Calls `f` with the index of each row, the columns of its entries (`None` if every column has one) and their values.
+    pub fn for_each_row(self, mut f: impl FnMut(usize, Option<&[i32]>, &[T])) {
+        match self {
+            Entries::Dense(x) => {
+                x.outer_iter().enumerate().for_each(|(a, row)| f(a, None, row.to_slice().unwrap_or_default()));
+            }
+            Entries::Sparse(x) => {
+                x.outer_iterator().enumerate().for_each(|(a, row)| f(a, Some(row.indices()), row.data()));
+            }
         }
     }
 }
@@ -170,7 +201,7 @@ fn into_rows<T: Real>(mut rows: Vec<u32>, cols: &mut [i32], values: &mut [T], co
 
 /// Sorts each row by column and adds up duplicates, in ascending order so that the sum does not depend on the order of
 /// arrival. Returns the number of duplicates.
-fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mut Vec<T>) -> u64 {
+pub fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mut Vec<T>) -> u64 {
     let mut row: Vec<(i32, T)> = Vec::new();
     let mut to = 0;
     let mut begin = 0;

@@ -6,7 +6,7 @@ use libm::ldexp;
 use pulp::{Simd, WithSimd};
 
 use crate::comm::{Communicator, Parties, PartyCommunicator};
-use crate::data::distribute::assemble::LocalBlock;
+use crate::data::distribute::assemble::{Entries, LocalBlock};
 use crate::data::layout::Tile;
 use crate::data::messages::{LARGEST_ENTRY, STATISTICS};
 use crate::error::{Error, Result};
@@ -70,12 +70,23 @@ impl Exact {
     }
 }
 
-/// The largest stored value of blocks, and the negative of the smallest; −∞ where there is none.
-fn ends<T: Real>(blocks: &[LocalBlock<T>]) -> [f64; 2] {
-    blocks.iter().flat_map(LocalBlock::values).fold([f64::NEG_INFINITY; 2], |[most, least], v| {
+/// The largest value, and the negative of the smallest.
+type Ends = [f64; 2];
+
+/// Where there is no value.
+const NO_ENDS: Ends = [f64::NEG_INFINITY; 2];
+
+/// The ends of these values and of others.
+fn widened<'a, T: Real>(ends: Ends, values: impl IntoIterator<Item = &'a T>) -> Ends {
+    values.into_iter().fold(ends, |[most, least], v| {
         let v = v.as_f64();
         [most.max(v), least.max(-v)]
     })
+}
+
+/// The ends of the stored values of blocks.
+fn ends<T: Real>(blocks: &[LocalBlock<T>]) -> Ends {
+    widened(NO_ENDS, blocks.iter().flat_map(LocalBlock::values))
 }
 
 /// The largest stored value of all ranks' blocks.
@@ -90,7 +101,7 @@ pub fn largest<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>]) -> f64 {
 ///
 /// # Errors
 /// If its square, or that of rounding errors above it, cannot be computed; `what` names the number.
-fn magnitude([most, least]: [f64; 2], what: impl Fn(f64) -> String) -> Result<f64> {
+fn magnitude([most, least]: Ends, what: impl Fn(f64) -> String) -> Result<f64> {
     let largest = most.max(least).max(0.0);
     if (largest * largest * 4.0).is_finite() {
         return Ok(largest);
@@ -99,6 +110,11 @@ fn magnitude([most, least]: [f64; 2], what: impl Fn(f64) -> String) -> Result<f6
         "{} is too large: its square cannot be computed; divide the data first (--scale max)",
         what(largest)
     )))
+}
+
+/// The magnitude by which sums over a public matrix are scaled.
+fn largest_of_all(ends: Ends) -> Result<f64> {
+    magnitude(ends, |largest| format!("the largest entry is {largest:e}"))
 }
 
 /// The hash of an entry mixes the sum of its row, column and bits with these odd weights: a single mixing, because every
@@ -174,13 +190,13 @@ impl Totals {
         Totals { sum: Exact::new(largest), norm2: Exact::new(largest * largest), nonzeros: 0, missing: 0, checksum: 0 }
     }
 
-    /// Adds the entries of a block, and returns their fingerprint.
-    fn add<T: Real>(&mut self, block: &LocalBlock<T>, tile: &Tile) -> u64 {
+    /// Adds the entries of the block of a tile, and returns their fingerprint.
+    fn add<T: Real>(&mut self, entries: Entries<'_, T>, tile: &Tile) -> u64 {
         let before = self.checksum;
         // Entry (a, b) of the block has index a in dimension `across` of the matrix and b in dimension `along`.
         let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
         let start = [tile.rows.start as u64, tile.cols.start as u64];
-        block.for_each_row(|a, places, values| {
+        entries.for_each_row(|a, places, values| {
             let row = (start[across] + a as u64).wrapping_mul(WEIGHTS[across]);
             let first = row.wrapping_add(start[along].wrapping_mul(WEIGHTS[along]));
             dispatch(Row { totals: self, values, places, first, step: WEIGHTS[along] });
@@ -202,8 +218,33 @@ impl Statistics {
     ) -> Result<(Statistics, Vec<u64>)> {
         let mut ends = ends(blocks);
         comm.max(STATISTICS, &mut ends);
-        let mut totals = Totals::new(magnitude(ends, |largest| format!("the largest entry is {largest:e}"))?);
-        let fingerprints = blocks.iter().zip(tiles).map(|(block, tile)| totals.add(block, tile)).collect();
+        let mut totals = Totals::new(largest_of_all(ends)?);
+        let fingerprints = blocks.iter().zip(tiles).map(|(block, tile)| totals.add(block.entries(), tile)).collect();
+        Ok((Statistics::total::<T>(comm, &totals, ends, shape)?, fingerprints))
+    }
+
+    /// As [`Statistics::compute`], of a matrix of which each rank reads its rows twice: `pass` hands each of its panels and
+    /// their tiles to what it is given. Collective.
+    ///
+    /// # Errors
+    /// As [`Statistics::compute`], and of a pass.
+    pub fn of_passes<T: Real>(
+        comm: &Communicator,
+        shape: (usize, usize),
+        mut pass: impl FnMut(&mut dyn FnMut(Entries<'_, T>, &Tile)) -> Result<()>,
+    ) -> Result<Statistics> {
+        let mut ends = NO_ENDS;
+        pass(&mut |entries, _| ends = widened(ends, entries.values()))?;
+        comm.max(STATISTICS, &mut ends);
+        let mut totals = Totals::new(largest_of_all(ends)?);
+        pass(&mut |entries, tile| {
+            totals.add(entries, tile);
+        })?;
+        Statistics::total::<T>(comm, &totals, ends, shape)
+    }
+
+    /// The statistics from the totals of all ranks, whose values have these ends. Collective.
+    fn total<T: Real>(comm: &Communicator, totals: &Totals, ends: Ends, shape: (usize, usize)) -> Result<Statistics> {
         let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
         // Two's complement: a sum modulo 2⁶⁴ is that of the signed numbers.
         comm.sum(STATISTICS, bytemuck::cast_slice_mut::<i64, u64>(&mut limbs));
@@ -212,7 +253,7 @@ impl Statistics {
         let (sum, norm2) = (totals.sum.value(&limbs[..4]), totals.norm2.value(&limbs[4..]));
         let [nonzeros, checksum, missing] = counts;
         let figures = Statistics { nonzeros, missing, sum, norm2, min: 0.0, max: 0.0, checksum };
-        Ok((figures.with_range(ends, shape).checked::<T>()?, fingerprints))
+        figures.with_range(ends, shape).checked::<T>()
     }
 
     /// As [`Statistics::compute`], for one block of each hosted party. Parties share the sums of their sums, norms and counts
@@ -233,7 +274,7 @@ impl Statistics {
             let largest =
                 magnitude(ends(std::slice::from_ref(block)), |_| format!("the largest entry of party {party}"))?;
             let mut totals = Totals::new(largest);
-            totals.add(block, tile);
+            totals.add(block.entries(), tile);
             Ok(totals)
         });
         let own = comm.agree_on_error(own.collect::<Result<Vec<Totals>>>())?;
@@ -260,7 +301,7 @@ impl Statistics {
     }
 
     /// With the range of the stored entries, and of the zeros that are not stored.
-    fn with_range(self, [max, least]: [f64; 2], (m, n): (usize, usize)) -> Self {
+    fn with_range(self, [max, least]: Ends, (m, n): (usize, usize)) -> Self {
         let observed = (m as u128 * n as u128).saturating_sub(self.missing.into());
         let (min, max) = match u128::from(self.nonzeros) {
             _ if observed == 0 => (f64::NAN, f64::NAN),

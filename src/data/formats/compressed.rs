@@ -99,6 +99,16 @@ impl<'a> CompressedReader<'a> {
         Ok(CompressedReader { path, matrix, starts: starts.into_iter().map(|x| x as u64).collect(), arrays })
     }
 
+    /// The entries of some lines: rows, or columns of a CSC matrix.
+    pub fn entries_of(&self, lines: Range<usize>) -> Range<u64> {
+        self.starts[lines.start]..self.starts[lines.end]
+    }
+
+    /// The number of entries of each line.
+    pub fn counts(&self) -> Vec<u64> {
+        self.starts.windows(2).map(|w| w[1] - w[0]).collect()
+    }
+
     /// The fraction of all entries that precedes entry `at`.
     pub fn done(&self, at: u64) -> f64 {
         at as f64 / self.matrix.entries.max(1) as f64

@@ -313,9 +313,85 @@ impl MatrixFile {
                 let blocks = self.blocks(part, parts)?;
                 Box::new(TableReader::new(&self.file, table, blocks, share.start / table.cols, policy))
             }
-            Encoding::Hdf5Dataset(name) => Box::new(DatasetReader::open(self.path(), name, policy)?),
+            Encoding::Hdf5Dataset(name) => Box::new(DatasetReader::open(self.path(), name, None, policy)?),
             _ => Box::new(ArrayReader::new(self.blocks(part, parts)?, self.rows, share.start, policy)),
         })
+    }
+
+    /// Whether any of its lines can be read on their own, again and again: rows, or columns where `by_columns`.
+    ///
+    /// # Errors
+    /// The reason why not, as a predicate, and what to do: "is …".
+    pub fn check_lines(&self, by_columns: bool) -> std::result::Result<(), String> {
+        let stored = match &self.encoding {
+            Encoding::Npz(_, arrays) if !arrays.divisible() => {
+                return Err("is compressed; write it by scipy.sparse.save_npz(…, compressed=False)".into());
+            }
+            Encoding::Raw(_) if self.file.gz => return Err("is compressed by gzip; unpack it (gunzip)".into()),
+            Encoding::Npz(matrix, _) | Encoding::Hdf5Group(matrix, _) => matrix.by_columns,
+            Encoding::Raw(raw) => raw.by_columns,
+            Encoding::Hdf5Dataset(_) => false,
+            _ => {
+                return Err(
+                    "is text; convert it to .npy (numpy.save), .npz (scipy.sparse.save_npz(…, compressed=False)) or \
+                            .h5ad"
+                        .into(),
+                );
+            }
+        };
+        if stored == by_columns {
+            return Ok(());
+        }
+        Err(if by_columns {
+            "is stored by rows, and --transpose makes columns of them; leave --transpose out, which exchanges U and V"
+                .into()
+        } else {
+            "is stored by columns; factorise its transpose (--transpose), which exchanges U and V, or store it by rows"
+                .into()
+        })
+    }
+
+    /// A reader of lines, for a file that [`MatrixFile::check_lines`] accepts.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or is damaged.
+    pub fn line_reader<T: Real>(&self, policy: EntryPolicy) -> Result<LineReader<'_, T>> {
+        let LineShape { cache, .. } = self.line_shape()?;
+        if let Some((_, reader)) = self.compressed_reader(Some(cache))? {
+            return Ok(LineReader::Sparse(reader));
+        }
+        Ok(LineReader::Dense(match &self.encoding {
+            Encoding::Hdf5Dataset(name) => Box::new(DatasetReader::open(self.path(), name, Some(cache), policy)?),
+            _ => self.dense_reader(0, 1, 0..self.rows * self.cols, policy)?,
+        }))
+    }
+
+    /// How the lines are stored.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn line_shape(&self) -> Result<LineShape> {
+        Ok(match &self.encoding {
+            Encoding::Hdf5Dataset(name) => match hdf5::chunks(self.path(), name)? {
+                // Each chunk is read once, and needs no place in a cache.
+                Some(chunks) => LineShape { together: chunks.rows, cache: 0, scratch: chunks.bytes },
+                None => LineShape { together: 1, cache: 0, scratch: 0 },
+            },
+            // A chunk is read in several steps.
+            Encoding::Hdf5Group(_, name) => {
+                let cache = hdf5::group_chunk(self.path(), name)?;
+                LineShape { together: 1, cache, scratch: 2 * cache }
+            }
+            _ => LineShape { together: 1, cache: 0, scratch: 0 },
+        })
+    }
+
+    /// The number of entries of each line of a CSR or CSC matrix.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or is damaged.
+    pub fn line_counts(&self) -> Result<Option<Vec<u64>>> {
+        Ok(self.compressed_reader(None)?.map(|(_, reader)| reader.counts()))
     }
 
     /// Passes the entries of part `part` of `parts` to `sink`, and returns the number of entries written in it.
@@ -329,7 +405,7 @@ impl MatrixFile {
         sink: &mut impl EntrySink,
         progress: &mut dyn FnMut(f64),
     ) -> Result<u64> {
-        if let Some((matrix, mut reader)) = self.compressed_reader()? {
+        if let Some((matrix, mut reader)) = self.compressed_reader(None)? {
             return reader.entries(matrix.share(part, parts), sink, progress);
         }
         if let Encoding::Triples(triples) = &self.encoding {
@@ -351,10 +427,11 @@ impl MatrixFile {
         Ok(found)
     }
 
-    fn compressed_reader(&self) -> Result<Option<(&Compressed, CompressedReader<'_>)>> {
+    /// The reader of a CSR or CSC matrix, with so many bytes of memory for the chunks of each array.
+    fn compressed_reader(&self, cache: Option<usize>) -> Result<Option<(&Compressed, CompressedReader<'_>)>> {
         let (matrix, arrays) = match &self.encoding {
             Encoding::Npz(matrix, arrays) => (matrix, arrays.open(self.path())?),
-            Encoding::Hdf5Group(matrix, name) => (matrix, hdf5::open_group(self.path(), name)?),
+            Encoding::Hdf5Group(matrix, name) => (matrix, hdf5::open_group(self.path(), name, cache)?),
             _ => return Ok(None),
         };
         Ok(Some((matrix, CompressedReader::new(self.path(), matrix, arrays)?)))
@@ -391,7 +468,7 @@ impl MatrixFile {
     /// # Errors
     /// If it cannot be opened.
     pub fn chunk_reader(&self) -> Result<ChunkReader<'_>> {
-        Ok(match (self.compressed_reader()?, &self.encoding) {
+        Ok(match (self.compressed_reader(None)?, &self.encoding) {
             (Some((matrix, reader)), _) => ChunkReader::Compressed(reader, matrix.share(0, 1)),
             (None, Encoding::Triples(triples)) => ChunkReader::Triples(TriplesReader::open(&self.file, triples)?),
             (None, _) => ChunkReader::Text(self, self.blocks(0, 1)?, 0),
@@ -403,12 +480,29 @@ impl MatrixFile {
     /// # Errors
     /// If the file cannot be opened.
     pub fn chunk_decoder(&self) -> Result<ChunkDecoder<'_>> {
-        Ok(match (self.compressed_reader()?, &self.encoding) {
+        Ok(match (self.compressed_reader(None)?, &self.encoding) {
             (Some((_, reader)), _) => ChunkDecoder::Compressed(reader),
             (None, Encoding::Triples(_)) => ChunkDecoder::Triples(&self.file),
             (None, _) => ChunkDecoder::Text(self),
         })
     }
+}
+
+/// How lines are stored that are read on their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineShape {
+    /// Lines that are unpacked together: those from one multiple of this number to the next.
+    pub together: usize,
+    /// Bytes of unpacked chunks that the reader keeps.
+    cache: usize,
+    /// Bytes that the library needs to unpack them.
+    pub scratch: usize,
+}
+
+/// Reads lines of a file in any order.
+pub enum LineReader<'a, T> {
+    Dense(Box<dyn DenseReader<T> + 'a>),
+    Sparse(CompressedReader<'a>),
 }
 
 /// Cuts a file into chunks: undecoded entries, preceded by two numbers that tell their place in the file. Triples are

@@ -63,8 +63,13 @@ fn library(path: &str, what: &str, e: &hdf5::Error) -> Error {
 }
 
 fn open(path: &str) -> Result<File> {
+    open_with(path, CHUNK_CACHE)
+}
+
+/// Opens a file with so many bytes of memory for the unpacked chunks of a dataset.
+fn open_with(path: &str, cache: usize) -> Result<File> {
     io::open(path)?;
-    let file = File::with_options().with_fapl(|p| p.chunk_cache(12_289, CHUNK_CACHE, 0.75)).open(path);
+    let file = File::with_options().with_fapl(|p| p.chunk_cache(12_289, cache, 0.75)).open(path);
     file.map_err(|e| library(path, "cannot be opened as HDF5: no such file, or damaged or truncated", &e))
 }
 
@@ -303,12 +308,41 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
     Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer, numbers))
 }
 
-/// The `indptr` of a sparse group, and a reader of its other arrays.
+/// How a dataset is chunked: the rows of a chunk, and its bytes when it is unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunks {
+    pub rows: usize,
+    pub bytes: usize,
+}
+
+/// The chunks of a dataset; `None` if its numbers stand in one piece.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn chunks(path: &str, name: &str) -> Result<Option<Chunks>> {
+    let data = open(path)?.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+    let size = data.dtype().map_or(size_of::<f64>(), |number| number.size());
+    Ok(data.chunk().map(|chunk| Chunks { rows: chunk[0].max(1), bytes: chunk.iter().product::<usize>() * size }))
+}
+
+/// The largest chunk of the long arrays of a sparse group, in bytes; 0 if they are in one piece.
 ///
 /// # Errors
 /// If they cannot be opened.
-pub fn open_group(path: &str, name: &str) -> Result<(Vec<f64>, Box<dyn CompressedArrays>)> {
-    let file = open(path)?;
+pub fn group_chunk(path: &str, name: &str) -> Result<usize> {
+    let mut largest = 0;
+    for array in ["indices", "data"] {
+        largest = largest.max(chunks(path, &format!("{name}/{array}"))?.map_or(0, |chunk| chunk.bytes));
+    }
+    Ok(largest)
+}
+
+/// The `indptr` of a sparse group, and a reader of its other arrays, with so many bytes of memory for the chunks of each.
+///
+/// # Errors
+/// If they cannot be opened.
+pub fn open_group(path: &str, name: &str, cache: Option<usize>) -> Result<(Vec<f64>, Box<dyn CompressedArrays>)> {
+    let file = open_with(path, cache.unwrap_or(CHUNK_CACHE))?;
     let find = |array: &str| {
         let full = format!("{name}/{array}");
         file.dataset(&full).map_err(|e| library(path, &format!("{full} cannot be opened"), &e))
@@ -353,12 +387,13 @@ pub struct DatasetReader<'a> {
 }
 
 impl<'a> DatasetReader<'a> {
-    /// Opens the dataset.
+    /// Opens the dataset, with so many bytes of memory for its chunks.
     ///
     /// # Errors
     /// If it cannot be opened, or holds no numbers.
-    pub fn open(path: &'a str, name: &str, policy: EntryPolicy) -> Result<Self> {
-        let data = open(path)?.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+    pub fn open(path: &'a str, name: &str, cache: Option<usize>, policy: EntryPolicy) -> Result<Self> {
+        let file = open_with(path, cache.unwrap_or(CHUNK_CACHE))?;
+        let data = file.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
         let boolean = number_type(path, name, &data)?.name == BOOLEAN;
         Ok(DatasetReader { path, data, boolean, policy })
     }
@@ -420,7 +455,7 @@ mod tests {
         let policy = EntryPolicy { allow_negative: true, allow_nan: false };
         let Hdf5Matrix::Dense(rows, cols, name, _, raw) = find(path, Some(name)).unwrap() else { panic!("{name}") };
         let (mut by_library, mut in_file) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
-        DatasetReader::open(path, &name, policy).unwrap().fill(0..rows, 0..cols, &mut by_library).unwrap();
+        DatasetReader::open(path, &name, None, policy).unwrap().fill(0..rows, 0..cols, &mut by_library).unwrap();
         let file = InputFile { path: path.to_string(), gz: false, private: false };
         let in_file = raw.map(|raw| {
             RawReader::open(&file, &raw, cols, policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
