@@ -4,9 +4,10 @@ use std::path::Path;
 
 use ndarray::Array2;
 
+use super::provenance::Provenance;
 use crate::data::names;
 use crate::error::{Error, Result};
-use crate::output::matrices::{Factor, Stored};
+use crate::output::matrices::{Factor, OwnParts, Stored};
 
 /// Rows of the matrix (those of U), or its columns (those of V).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -44,6 +45,11 @@ impl FactorRows {
         };
         let whole = |name| -> Result<Array2<f64>> {
             let factor = Factor::open(&stored, name)?;
+            // A party may have components of its own.
+            if name == "V" && stored.party().is_some() && Provenance::of(&stored, path)?.own_parts() {
+                let own = OwnParts::read(&stored, &Factor::open(&stored, "U")?, &factor)?;
+                return Ok(own.of_row(0).clone());
+            }
             factor.rows(None, 0..factor.shape().0)
         };
         let mut weights = whole(name)?;

@@ -134,27 +134,33 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     if few && !next_counts_on && !binary { Found::Doubtful("count") } else { Found::Unsure }
 }
 
-/// Whether the first line is one of numbers like those below, and what is no number among them an entry that cannot be
-/// read: `<0.1`, `ND`, `1,234`. Headers have no decimals, or rise.
+/// Whether the first line is one of numbers like those below, with or without a name, and what is no number among them an
+/// entry that cannot be read: `<0.1`, `ND`, `1,234`. Such an entry is refused with its place, but a row that is taken for a
+/// header is lost. Headers have no decimals, or many numbers that rise, or a title.
 fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
-    let numbers: Vec<&[u8]> = first.iter().copied().filter(|field| number(field).is_some()).collect();
+    if first.len() < 2 || names_an_index(first[0]) || heads_names(first[0]) {
+        return false;
+    }
+    let skipped = usize::from(has_names(below));
+    let numbers: Vec<&[u8]> = first[skipped..].iter().copied().filter(|field| number(field).is_some()).collect();
     let decimals = numbers.iter().any(|field| integer(field).is_none());
-    let alike = |row: &Vec<&[u8]>| row.len() == first.len() && row.iter().all(|field| !is_name(field));
-    2 * numbers.len() > first.len()
+    let are_labels = numbers.len() >= ENOUGH_LABELS && rises(numbers.iter().copied());
+    let alike = |row: &Vec<&[u8]>| row.len() == first.len() && row[skipped..].iter().all(|field| !is_name(field));
+    2 * numbers.len() > first.len() - skipped
         && decimals
-        && !rises(numbers.iter().copied())
+        && !are_labels
         && below.len() >= FEWEST
         && below.iter().all(alike)
 }
 
-/// Whether the first column holds names: the first field that tells is one, and is not the only one among numbers. NAN and
-/// INF are also names of genes, and tell nothing.
+/// Whether the first column holds names: the first field that tells is one, and so are most. NAN and INF are also names of
+/// genes, and tell nothing.
 fn has_names(rows: &[Vec<&[u8]>]) -> bool {
     let telling = |field: &&[u8]| !is_missing(field) && !number(field).is_some_and(f64::is_infinite);
     let column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(telling);
     let names: Vec<bool> = column.map(is_name).collect();
-    let alone = names.len() > FEWEST && names.iter().filter(|is_name| **is_name).count() == 1;
-    names.first() == Some(&true) && !alone
+    let few = names.len() > FEWEST && 2 * names.iter().filter(|is_name| **is_name).count() <= names.len();
+    names.first() == Some(&true) && !few
 }
 
 /// Whether the first column holds numbers.
@@ -272,6 +278,13 @@ mod tests {
             assert_eq!(found(&format!("{entry},3.5,1.5\n{rows}"), AUTO), (false, false, 3), "{entry}");
             assert_eq!(found(&format!("4.5,{entry},1.5\n{rows}"), AUTO), (false, false, 3), "{entry}");
         }
+        let named: String = rows.lines().enumerate().map(|(i, row)| format!("p{i},{row}\n")).collect();
+        assert_eq!(found(&format!("p,4.5,<0.1,1.5\n{named}"), AUTO), (false, true, 3));
+        assert_eq!(found(&format!("a,b,c\n<0.1,3.5,1.5\n<0.1,2.5,1.5\n{rows}"), AUTO), (true, false, 3));
+        assert_eq!(
+            found(&format!("ND,<0.1,1.5,2.5,3.5\n{}", rows.replace('\n', ",1.5,0.5\n")), AUTO),
+            (false, false, 5)
+        );
         // Titles that are numbers rise, or have no decimals; names are more than one.
         assert_eq!(found(&format!("sample,100.5,200.5\n{rows}"), AUTO), (true, false, 3));
         assert_eq!(found("x,1.5,0.5\ny,2.5,1.5\nz,3.5,0.5\n7,1.5,0.5\n", AUTO), (false, true, 2));

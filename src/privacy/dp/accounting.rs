@@ -71,33 +71,37 @@ impl PrivacyLoss {
 }
 
 /// A proven ε of mechanisms of all kinds one after the other, and its δ: Gaussian ones by their exact trade-off, pure ones
-/// by the sum of their Rényi divergences. Each kind counts at the smallest δ of its mechanisms, so that no further
-/// mechanism, whatever its δ, makes the ε smaller.
+/// by the sum of their Rényi divergences. Each kind counts at the smallest δ of all mechanisms, those without δ aside, so
+/// that no further mechanism, whatever its δ, makes the ε smaller.
 pub fn composition(losses: impl Iterator<Item = (PrivacyLoss, f64)>) -> (f64, f64) {
-    let (mut mu2, mut gaussian_delta) = (0.0, f64::INFINITY);
-    let (mut pure, mut pure_delta, mut simple) = (Vec::new(), f64::INFINITY, 0.0);
+    let (mut mu2, mut gaussian) = (0.0, false);
+    let (mut pure, mut simple) = (Vec::new(), 0.0);
+    let mut least = f64::INFINITY;
     for (loss, delta) in losses {
+        if delta > 0.0 {
+            least = delta.min(least);
+        }
         match loss {
             PrivacyLoss::Gaussian { mu } => {
                 mu2 += mu * mu;
-                gaussian_delta = delta.min(gaussian_delta);
+                gaussian = true;
             }
             PrivacyLoss::Pure { epsilon, pieces } => {
                 pure.push((epsilon, pieces));
-                pure_delta = delta.min(pure_delta);
                 simple += pieces * epsilon;
             }
         }
     }
     let (mut epsilon, mut delta) = (0.0, 0.0);
-    if gaussian_delta.is_finite() {
-        epsilon += gaussian::epsilon(mu2.sqrt(), gaussian_delta);
-        delta += gaussian_delta;
+    if gaussian {
+        epsilon += gaussian::epsilon(mu2.sqrt(), least);
+        delta += least;
     }
     if !pure.is_empty() {
         let renyi = |alpha: f64| pure.iter().map(|&(epsilon, pieces)| pieces * renyi(epsilon, alpha)).sum();
-        epsilon += from_renyi(renyi, pure_delta).min(simple);
-        delta += pure_delta;
+        let together = if least.is_finite() { from_renyi(renyi, least) } else { f64::INFINITY };
+        epsilon += together.min(simple);
+        delta += if together < simple { least } else { 0.0 };
     }
     (epsilon, delta)
 }

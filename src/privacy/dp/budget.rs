@@ -4,8 +4,7 @@
 //! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi
 //! divergences. Runs that files of version 1 keep have an epsilon alone; it is added (Dwork and Roth, The Algorithmic
 //! Foundations of Differential Privacy, 2014, theorem 3.16), and so is its delta. Gaussian mechanisms count at the smallest
-//! delta of their runs, and so do pure ones: at the sum of all deltas a run with a large one would lower what others have
-//! spent.
+//! delta of all runs, and so do pure ones: at the sum of the deltas a run with a large one would lower what others have spent.
 //!
 //! All of this is about one unit of protection. Files of versions 1 and 2 do not say which, so that no run can be added
 //! to those of such a file.
