@@ -250,7 +250,12 @@ fn auto_takes_a_method_that_streams() {
     assert_eq!((&streamed["algo"], &held["algo"]), (&"hals".into(), &"dsanls".into()));
     // Its start is computed from the data, which are read for it.
     large.memory = "5M";
-    let [streamed, held] = large.compare(2, "--algo auto --extrapolation restart -k 12 --max-iters 5");
+    let line = "--algo auto --extrapolation restart -k 12 --max-iters 5";
+    let [streamed, held] = [true, false].map(|limited| large.run(2, line, limited));
+    // Nine components fit noise, and their directions are less certain than rounding.
+    assert!(distance(&held.u, &streamed.u) < 1e-6 && distance(&held.v, &streamed.v) < 1e-6);
+    let [streamed, held] = [streamed, held].map(|done| done.summary);
+    assert!((number(&streamed, "rel_error") - number(&held, "rel_error")).abs() < 1e-9);
     assert_eq!(streamed["params"]["init"], held["params"]["init"]);
     assert_ne!(held["params"]["init"], "random");
     assert!(streamed["params"]["streamed"]["panel_rows"].as_u64().is_some_and(|rows| rows < 400), "{streamed}");

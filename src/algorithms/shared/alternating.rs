@@ -204,11 +204,15 @@ pub const RHS_V: MessageTag = MessageTag::new("sum M'U", Payload::Product);
 
 /// What leaves a rank, the same for every step.
 pub const MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(GRAM_V, "k x k", "each iteration; each evaluation with --measure projected-gradient"),
+    MessageSpec::new(
+        GRAM_V,
+        "k x k",
+        "each iteration; each evaluation with --measure projected-gradient, or of data read in passes",
+    ),
     MessageSpec::new(
         GRAM_U,
         "k x k; with --extrapolation and two words of the objective",
-        "each iteration, twice after a rise; each evaluation with --measure projected-gradient",
+        "each iteration, twice after a rise; each evaluation with --measure projected-gradient, or of data read in passes",
     ),
     MessageSpec::new(
         GATHER_V,

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use ndarray::Array2;
 
-use self::source::{Filled, Source};
+use self::source::{Counts, Filled, Source};
 use crate::comm::{Communicator, watchdog};
 use crate::data::distribute::assemble::LocalBlock;
 use crate::error::{Error, Result};
@@ -46,15 +46,6 @@ struct Reader<T: Real> {
     empty: Sender<LocalBlock<T>>,
     filled: Receiver<Result<Filled<T>>>,
     thread: JoinHandle<()>,
-}
-
-/// What the entries of a pass were like before they were put in order.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Counts {
-    /// Entries that were added to another one in the same position.
-    pub duplicates: u64,
-    /// Zeros that the file stores.
-    pub stored_zeros: u64,
 }
 
 impl<T: Real> Panels<T> {

@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use ndarray::Array2;
 
-use super::Counts;
 use crate::data::distribute::assemble::{LocalBlock, sort_rows};
 use crate::data::formats::compressed::CompressedReader;
 use crate::data::formats::file::{LineReader, LineShape, MatrixFile};
@@ -95,6 +94,15 @@ impl Source {
             lines: self.file.line_reader(self.policy)?,
         })
     }
+}
+
+/// What the entries of a pass were like before they were put in order.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Entries that were added to another one in the same position.
+    pub duplicates: u64,
+    /// Zeros that the file stores.
+    pub stored_zeros: u64,
 }
 
 /// A panel that was read, and what its entries were like.
