@@ -112,6 +112,9 @@ pub trait Algorithm<T: Real> {
     /// If the checkpoint does not fit.
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()>;
 
+    /// Forgets what was adapted to the arithmetic so far, such as the weight of an extrapolation.
+    fn refresh(&mut self) {}
+
     /// Decisions made during the run that belong in trace and output, such as effective sketch sizes.
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()

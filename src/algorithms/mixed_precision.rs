@@ -102,6 +102,7 @@ impl Mixed {
         let iteration = single.iteration();
         let scalars = single.state().scalars;
         self.double.restore(&InMemory { matrices: &self.widened, scalars }, iteration)?;
+        self.double.refresh();
         self.widened = Vec::new();
         self.progress.changed_at = Some(iteration);
         Ok(())
@@ -213,12 +214,12 @@ impl Algorithm<f64> for Mixed {
     }
 
     fn decisions(&self) -> Vec<(&'static str, Value)> {
-        let Some(single) = &self.single else {
-            let mut all = self.double.decisions();
-            all.extend(self.progress.changed_at.map(|at| ("iterations_in_f32", at.into())));
-            return all;
+        let (mut all, in_f32) = match &self.single {
+            Some(single) => (single.decisions(), single.iteration()),
+            None => (self.double.decisions(), self.progress.changed_at.unwrap_or(0)),
         };
-        single.decisions()
+        all.push(("iterations_in_f32", in_f32.into()));
+        all
     }
 }
 

@@ -119,13 +119,16 @@ fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Commu
     Ok(file)
 }
 
+/// A file, and the only rank that may read it.
+type OwnedFile = (MatrixFile, Option<usize>);
+
 /// The files of all parties, each opened by its owner only, and a warning where some of them lack names.
 fn party_files(
     spec: &InputSpec,
     pattern: &str,
     dataset: Option<&str>,
     comm: &Communicator,
-) -> Result<(Vec<(MatrixFile, Option<usize>)>, Option<String>)> {
+) -> Result<(Vec<OwnedFile>, Option<String>)> {
     let parties = Parties { count: count_of_files(spec, pattern, comm)?, ranks: comm.size() };
     let read_own = || {
         let mut files = Vec::new();

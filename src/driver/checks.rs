@@ -1,6 +1,6 @@
 //! Checks of the settings, alone and against the data.
 
-use super::settings::Settings;
+use super::settings::{Precision, Settings};
 use super::transcript;
 use crate::algorithms::Algorithm;
 use crate::algorithms::description::Form;
@@ -172,12 +172,25 @@ pub(super) fn check_form<T: Real>(settings: &Settings, block: &Block<T>) -> Resu
 }
 
 /// Refuses entries so small that their squares underflow: every relative error would be undefined.
-pub(super) fn check_size(statistics: &Statistics) -> Result<()> {
-    if statistics.norm2.is_normal() {
-        return Ok(());
+pub(super) fn check_size(settings: &Settings, statistics: &Statistics) -> Result<()> {
+    if !statistics.norm2.is_normal() {
+        return Err(Error::input("the square of the largest entry underflows; scale the data (--scale max)"));
     }
-    Err(Error::input("the square of the largest entry underflows; scale the data (--scale max)"))
+    let square = statistics.norm2 / statistics.nonzeros.max(1) as f64;
+    let single = matches!(settings.precision, Some(Precision::F32 | Precision::Mixed));
+    if single && !(SQUARES_IN_F32.contains(&square)) {
+        return Err(Error::input(format!(
+            "--precision {}: the entries are of the order of {:.0e}, and f32 cannot multiply such numbers; scale the data \
+             (--scale max), or use --precision f64",
+            settings.precision_name(),
+            square.sqrt()
+        )));
+    }
+    Ok(())
 }
+
+/// Mean squares of entries with which products of three factors neither underflow nor overflow in f32.
+const SQUARES_IN_F32: std::ops::RangeInclusive<f64> = 1e-34..=1e34;
 
 /// Refuses factors with entries that are not finite. Collective.
 ///

@@ -64,7 +64,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
     for (name, value) in driver.algorithm.decisions() {
         // Those of the start are in its event.
-        if run.start["params"].get(name).is_none() {
+        if run.start["params"].get(name) != Some(&value) {
             end[name] = value;
         }
     }

@@ -434,7 +434,7 @@ fn load<T: Real>(
     if let Some(block) = loaded.blocks.first() {
         check_form(settings, block).map_err(Error::on_all_ranks)?;
     }
-    check_size(&loaded.statistics).map_err(Error::on_all_ranks)?;
+    check_size(settings, &loaded.statistics).map_err(Error::on_all_ranks)?;
     Ok(Divided { loaded, plan, grids, parties, split, seconds })
 }
 

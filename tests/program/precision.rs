@@ -252,6 +252,16 @@ fn mixed_precision_ends_where_f64_does() {
             assert_eq!(factor(&whole, name), factor(&resumed, name), "{first}");
         }
     }
+    // Numbers that f32 cannot multiply are refused, whatever comes after it.
+    for (i, factor) in ["1e-24", "1e20"].iter().enumerate() {
+        let rows: String =
+            (1..=12).map(|i| format!("{0}{factor2},{1}{factor2}\n", i, 13 - i, factor2 = &factor[1..])).collect();
+        std::fs::write(file(&format!("x{i}.csv")), rows).unwrap();
+        for precision in ["f32", "mixed"] {
+            let line = format!("--algo hals -k 1 --header no --index-col no --precision {precision} --input");
+            fednmf(0, &line).arg(file(&format!("x{i}.csv"))).refused(&["--precision", "f64"]);
+        }
+    }
     // A tolerance that f32 does not resolve is that of f64.
     let tight = run(0, "mixed", "--max-iters 3000 --tol 1e-9").ok();
     assert!(number(&tight, "iter") > number(&tight, "iterations_in_f32"), "{tight}");

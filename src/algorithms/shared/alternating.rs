@@ -533,6 +533,13 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
         state
     }
 
+    fn refresh(&mut self) {
+        if let Some(x) = &mut self.extrapolated {
+            // Rounding makes the objective rise, and each rise makes the weight smaller.
+            x.momentum = Momentum::default();
+        }
+    }
+
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         let (u, v) = (&mut self.grid.u, &mut self.grid.v);
         saved.rows("U", Owner::Shared, u.own_rows.start, u.own.view_mut())?;

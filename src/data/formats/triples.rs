@@ -148,7 +148,11 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
     let header = match options.header {
         Presence::Yes => true,
         Presence::No => false,
-        Presence::Auto => first[0].is_empty() || (0..first.len()).any(above_numbers) || name_users_and_items(first),
+        Presence::Auto => {
+            // Beside two numbers a third field that is none is an entry that cannot be read.
+            let titles = first.iter().take(2).any(|field| is_name(field)) && (0..first.len()).any(above_numbers);
+            first[0].is_empty() || titles || name_users_and_items(first)
+        }
     };
     let unsure = options.header == Presence::Auto && !header && first.iter().all(|field| is_name(field));
     let entries = &all[usize::from(header)..];
