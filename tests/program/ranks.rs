@@ -336,7 +336,7 @@ fn traffic_of_grids(comm: &Communicator) {
             let mut spec = InputSpec::parse(text).expect("known");
             spec.transpose = transpose;
             let p = comm.size();
-            let grids = (1..=p).rev().filter(|pr| p % pr == 0).map(|pr| (pr, p / pr));
+            let grids = (1..=p).rev().filter(|pr| p.is_multiple_of(*pr)).map(|pr| (pr, p / pr));
             for (at, (pr, pc)) in grids.enumerate() {
                 let choose = |grids: &[GridTraffic]| {
                     assert_eq!((grids[at].pr, grids[at].pc), (pr, pc));

@@ -397,7 +397,8 @@ mod tests {
             assert!(now.0 > spent.0 && now.1 <= spent.1, "{now:?} after {spent:?}");
             spent = now;
         }
-        assert!((spent.1 - 2e-7).abs() < 1e-20, "{spent:?}");
+        // The pure runs are so few that their epsilons add up to less, without a delta.
+        assert!((spent.1 - 1e-7).abs() < 1e-20, "{spent:?}");
     }
 
     /// What their runs protect is not known: no other run is added, and one that they have goes on.
