@@ -16,12 +16,17 @@ use crate::linalg::{Cholesky, Real};
 
 /// Full exchanges without fewer violations before the backup rule applies.
 const FULL_EXCHANGES: u32 = 3;
+/// Exchanges of a row after which they are taken not to end: many times those that any matrix without rounding needed.
+const MOST_EXCHANGES: u32 = 1000;
+/// Sweeps of coordinate descent over a row whose exchanges do not end.
+const SWEEPS: usize = 200;
 
 /// The state of the exchange rule for one row.
 #[derive(Debug, Clone, Copy)]
 struct ExchangeState {
     fewest_violations: u32,
     full_exchanges_left: u32,
+    exchanges_left: u32,
 }
 
 /// The solver with its memory, which is allocated on first use and then reused.
@@ -112,7 +117,11 @@ impl Pivoting {
         self.passive.clear();
         self.passive.resize(rows * self.words, 0);
         self.exchanges.clear();
-        let state = ExchangeState { fewest_violations: u32::MAX, full_exchanges_left: FULL_EXCHANGES };
+        let state = ExchangeState {
+            fewest_violations: u32::MAX,
+            full_exchanges_left: FULL_EXCHANGES,
+            exchanges_left: MOST_EXCHANGES,
+        };
         self.exchanges.resize(rows, state);
         self.open.clear();
         self.open.extend(0..u32::try_from(rows).expect("a block has fewer than 2^32 rows"));
@@ -170,7 +179,7 @@ impl Pivoting {
         }
         let state = &mut self.exchanges[i];
         let all = if violations < state.fewest_violations {
-            *state = ExchangeState { fewest_violations: violations, full_exchanges_left: FULL_EXCHANGES };
+            (state.fewest_violations, state.full_exchanges_left) = (violations, FULL_EXCHANGES);
             true
         } else if state.full_exchanges_left > 0 {
             state.full_exchanges_left -= 1;
@@ -187,12 +196,34 @@ impl Pivoting {
             }
             return true;
         }
+        if state.exchanges_left == 0 {
+            self.descend(i, x, r);
+            return true;
+        }
+        state.exchanges_left -= 1;
         for j in 0..k {
             if dual[j].is_nan() && (all || j == last) {
                 self.passive[i * self.words + j / 64] ^= 1 << (j % 64);
             }
         }
         false
+    }
+
+    /// Coordinate descent on row i from the solution for its passive set, where the exchanges do not end: with a singular
+    /// Gram matrix rounding in the right-hand side can make any set look wrong.
+    fn descend<T: Real>(&mut self, i: usize, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>) {
+        let k = self.k;
+        let (solution, row) = self.x.split_at_mut(k);
+        row.fill(0.0);
+        self.members.iter().zip(solution).for_each(|(&j, v)| row[j] = v.max(0.0));
+        for _ in 0..SWEEPS {
+            for j in 0..k {
+                let fit: f64 = row.iter().zip(&self.gram[j * k..(j + 1) * k]).map(|(x, g)| x * g).sum();
+                let step = (r[[i, j]].as_f64() - self.l1 - fit) / self.gram[j * k + j];
+                row[j] = (row[j] + step).max(0.0);
+            }
+        }
+        row.iter().enumerate().for_each(|(j, &v)| x[[i, j]] = T::from_f64(v));
     }
 }
 
@@ -207,6 +238,18 @@ mod tests {
         let stream = Stream::new(seed, Purpose::Probe, 0);
         let mut cursor = stream.at(0);
         Array2::from_shape_fn((rows, cols), |_| cursor.normal())
+    }
+
+    /// Two rows of B span a plane, and the right-hand sides are off it by what f32 rounds.
+    #[test]
+    fn a_singular_matrix_and_a_rounded_right_hand_side_end() {
+        let b = random(3, 2, 6).mapv(f64::abs);
+        let g = b.t().dot(&b).mapv(|v| v as f32);
+        let r = random(4, 300, 2).dot(&b).mapv(|v| v as f32);
+        let mut x = Array2::<f32>::zeros((300, 6));
+        Pivoting::new(6).solve(&mut x.view_mut(), &r.view(), &g.view());
+        let (x, r, g) = (x.mapv(f64::from), r.mapv(f64::from), g.mapv(f64::from));
+        assert!(kkt(&x, &r, &g) < 1e-3, "{}", kkt(&x, &r, &g));
     }
 
     fn kkt(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>) -> f64 {
