@@ -1,6 +1,6 @@
 //! Matrices of Python without a copy: NumPy arrays as matrices of the library, for the time of a call.
 
-use fednmf::algorithms::method::Precision;
+use fednmf::algorithms::precision::Precision;
 use fednmf::data::Matrix;
 use fednmf::linalg::{CowSlice, CsrMatrix};
 use ndarray::ArrayView2;

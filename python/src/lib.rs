@@ -5,7 +5,7 @@ mod borrowed;
 
 use borrowed::with_matrices;
 use fednmf::algorithms::description::Partition;
-use fednmf::algorithms::method::Precision;
+use fednmf::algorithms::precision::Precision;
 use fednmf::algorithms::{Measures, registry};
 use fednmf::error::{Error, ErrorKind};
 use fednmf::library::{
