@@ -115,8 +115,13 @@ pub trait Algorithm<T: Real> {
     /// Forgets what was adapted to the arithmetic so far, such as the weight of an extrapolation.
     fn refresh(&mut self) {}
 
-    /// Decisions made during the run that belong in trace and output, such as effective sketch sizes.
+    /// Decisions made before the first iteration that belong in trace and output, such as effective sketch sizes.
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        Vec::new()
+    }
+
+    /// What is known at the end of the run alone, for the end of the trace and the output.
+    fn outcome(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()
     }
 

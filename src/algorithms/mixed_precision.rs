@@ -214,12 +214,12 @@ impl Algorithm<f64> for Mixed {
     }
 
     fn decisions(&self) -> Vec<(&'static str, Value)> {
-        let (mut all, in_f32) = match &self.single {
-            Some(single) => (single.decisions(), single.iteration()),
-            None => (self.double.decisions(), self.progress.changed_at.unwrap_or(0)),
-        };
-        all.push(("iterations_in_f32", in_f32.into()));
-        all
+        self.single.as_ref().map_or_else(|| self.double.decisions(), |single| single.decisions())
+    }
+
+    fn outcome(&self) -> Vec<(&'static str, Value)> {
+        let in_f32 = self.progress.changed_at.unwrap_or_else(|| self.iteration());
+        vec![("iterations_in_f32", in_f32.into())]
     }
 }
 

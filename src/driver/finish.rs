@@ -62,11 +62,8 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     write_results(&run, &driver, &comm, &factors, stop, privacy.as_ref())?;
     let profile = summary::profile(&comm);
     let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
-    for (name, value) in driver.algorithm.decisions() {
-        // Those of the start are in its event.
-        if run.start["params"].get(name) != Some(&value) {
-            end[name] = value;
-        }
+    for (name, value) in driver.algorithm.outcome() {
+        end[name] = value;
     }
     comm.agree_on_error(driver.trace.write(&end))?;
     report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
@@ -107,6 +104,7 @@ fn write_results<T: Real>(
     let (settings, algorithm) = (&run.settings, &driver.algorithm);
     let about = || {
         let mut all = provenance(run, comm, &driver.trajectory, stop.name());
+        all.extend(algorithm.outcome().into_iter().map(|(name, value)| (name.to_string(), value)));
         all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
         all
     };

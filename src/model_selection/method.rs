@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use crate::algorithms::centralized::auto::AutoArgs;
 use crate::algorithms::centralized::bpp::BppArgs;
+use crate::algorithms::centralized::divergence::KlArgs;
 use crate::algorithms::centralized::divergence::cd::KlCdArgs;
 use crate::algorithms::centralized::divergence::mu::KlMuArgs;
 use crate::algorithms::centralized::dsanls::DsanlsArgs;
@@ -140,8 +141,11 @@ impl SweepMethod {
             }
             SweepMethod::Auto => Arc::new(AutoArgs { exact, ..defaults::<AutoArgs>() }),
             SweepMethod::Bpp => Arc::new(BppArgs { exact, ..defaults::<BppArgs>() }),
-            SweepMethod::KlMu => Arc::new(KlMuArgs { regularization, ..defaults::<KlMuArgs>() }),
-            SweepMethod::KlCd => Arc::new(KlCdArgs { regularization, ..defaults::<KlCdArgs>() }),
+            SweepMethod::KlMu => Arc::new(KlMuArgs { kl: KlArgs { regularization, ..defaults::<KlMuArgs>().kl } }),
+            SweepMethod::KlCd => {
+                let defaults = defaults::<KlCdArgs>();
+                Arc::new(KlCdArgs { kl: KlArgs { regularization, ..defaults.kl }, ..defaults })
+            }
             SweepMethod::Dsanls => Arc::new(DsanlsArgs { regularization, ..defaults::<DsanlsArgs>() }),
         };
         let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {

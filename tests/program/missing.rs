@@ -456,13 +456,7 @@ fn parties_recover_what_they_miss_alike_on_any_number_of_ranks() {
             let summary = fednmf(ranks, &line).arg(&file).arg("--output").arg(&out).ok();
             let (u, v) = (factor(&out, "U"), matrix(&out, "V"));
             let fit = u.dot(&v.t());
-            let error = |hidden: bool| {
-                let of = m.indexed_iter().filter(|((i, _), x)| *i != 50 && x.is_nan() == hidden).map(|(at, _)| at);
-                let (off, norm) = of.fold((0.0, 0.0), |(off, norm), at| {
-                    (off + (fit[at] - truth[at]).powi(2), norm + truth[at].powi(2))
-                });
-                (off / norm).sqrt()
-            };
+            let error = |hidden| error_of(&fit, &truth, |at| at.0 != 50 && m[at].is_nan() == hidden);
             assert!(error(true) < 0.05, "{line}: hidden {}, seen {}", error(true), error(false));
             assert!((number(&summary, "rel_error") - error(false)).abs() < 1e-9, "{summary}");
             assert!(u.row(50).iter().all(|x| *x == 0.0), "nothing is known of this row");
@@ -744,13 +738,7 @@ fn parties_with_columns_recover_what_they_miss_alike_on_any_number_of_ranks() {
             let summary = fednmf(ranks, &line).arg(&file).arg("--output").arg(&out).ok();
             let (u, v) = (matrix(&out, "U"), factor(&out, "V"));
             let fit = u.dot(&v.t());
-            let error = |hidden: bool| {
-                let of = m.indexed_iter().filter(|((_, j), x)| *j != 50 && x.is_nan() == hidden).map(|(at, _)| at);
-                let (off, norm) = of.fold((0.0, 0.0), |(off, norm), at| {
-                    (off + (fit[at] - truth[at]).powi(2), norm + truth[at].powi(2))
-                });
-                (off / norm).sqrt()
-            };
+            let error = |hidden| error_of(&fit, &truth, |at| at.1 != 50 && m[at].is_nan() == hidden);
             assert!(error(true) < 0.1, "{line}: hidden {}, seen {}", error(true), error(false));
             assert!((number(&summary, "rel_error") - error(false)).abs() < 1e-9, "{summary}");
             assert!(v.row(50).iter().all(|x| *x == 0.0), "nothing is known of this column");
@@ -759,6 +747,14 @@ fn parties_with_columns_recover_what_they_miss_alike_on_any_number_of_ranks() {
             assert!(*fit_there == fit && *bits_there == bits, "{line} on {ranks} ranks");
         }
     }
+}
+
+/// The relative error of a fit on the places that are asked for.
+fn error_of(fit: &Array2<f64>, truth: &Array2<f64>, asked: impl Fn((usize, usize)) -> bool) -> f64 {
+    let of = truth.indexed_iter().filter(|(at, _)| asked(*at));
+    let (off, norm) =
+        of.fold((0.0, 0.0), |(off, norm), (at, truth)| (off + (fit[at] - truth).powi(2), norm + truth.powi(2)));
+    (off / norm).sqrt()
 }
 
 /// Parties send as many bytes of the same kinds, whatever they miss.

@@ -227,6 +227,7 @@ fn mixed_precision_ends_where_f64_does() {
     assert!(changed_at > 20.0 && changed_at < 2000.0, "{mixed}");
     assert!(number(&mixed, "rel_error") < 2.0 * double && double < 0.2 * single, "{single} {double} {mixed}");
     assert_eq!(mixed["precision"], "mixed");
+    assert!(mixed["params"]["iterations_in_f32"].is_null(), "it is not known before the run");
 
     // With noise the result is that of f64, in the same number of iterations, on any number of ranks.
     for ranks in [0, 2, 4] {
@@ -236,6 +237,19 @@ fn mixed_precision_ends_where_f64_does() {
         };
         let (mixed, double) = (noisy("mixed"), noisy("f64"));
         assert!((mixed - double).abs() < 1e-4 * double, "{ranks}: {mixed} {double}");
+    }
+
+    // Every method that takes it, on positive data, which all of them take.
+    for method in ["hals --extrapolation none", "bpp", "mu", "kl-mu", "kl-cd", "beta-mu", "dsanls", "vr-dsanls"] {
+        let error = |precision: &str| {
+            let line = format!("--algo {method} -k 3 --max-iters 400 --eval-every 40 --precision {precision} --input");
+            let input = "synthetic:planted,m=40,n=30,k=5,noise=0.3,seed=2";
+            let run = fednmf(0, &line).arg(input).ok();
+            (number(&run, "rel_error"), run["iterations_in_f32"].as_u64())
+        };
+        let ((mixed, in_f32), (double, _)) = (error("mixed"), error("f64"));
+        // Rounding may lead a sketched run elsewhere, and to no worse a place.
+        assert!(mixed < 1.001 * double && in_f32.is_some_and(|n| n > 0), "{method}: {mixed} {double} {in_f32:?}");
     }
 
     // A run that stops before the change, and one that stops after it, go on to the same bits.

@@ -3,9 +3,9 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{Loss, MESSAGES};
+use super::{Loss, describe};
 use crate::algorithms::cost::{Cost, Workload};
-use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
+use crate::algorithms::description::Description;
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters::{self, Parsed};
 use crate::algorithms::shared::init::InitArgs;
@@ -55,20 +55,13 @@ pub struct BetaMuArgs {
 }
 
 impl Method for BetaMuArgs {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "beta-mu",
-        aliases: &["mu-beta"],
-        summary: "multiplicative updates for any beta-divergence, such as that of Itakura and Saito: for spectra",
-        paper: "Fevotte and Idier 2011",
-        partition: Partition::RowsAndColumns,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::BetaDivergence,
-        dp: NO_PARTIES,
-        limits: None,
-        messages: MESSAGES,
-    };
+    const DESCRIPTION: &'static Description = &describe(
+        "beta-mu",
+        &["mu-beta"],
+        "multiplicative updates for any beta-divergence, such as that of Itakura and Saito: for spectra",
+        "Fevotte and Idier 2011",
+        Measure::BetaDivergence,
+    );
 
     fn check(&self) -> Result<()> {
         self.init.refuse_nndsvd("beta-mu")

@@ -1,14 +1,12 @@
 //! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a
 //! row in turn, which never raises the objective, several times for each half of an iteration.
 
-use super::{Loss, MESSAGES_WITH_MISSING};
+use super::{KlArgs, describe};
 use crate::algorithms::cost::{Cost, Workload};
-use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, Unit};
+use crate::algorithms::description::Description;
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::parameters;
-use crate::algorithms::shared::init::InitArgs;
-use crate::algorithms::shared::missing::{self, MissingArgs};
-use crate::algorithms::shared::regularization::RegularizationArgs;
+use crate::algorithms::shared::missing::UpdateKind;
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::Real;
@@ -23,42 +21,24 @@ pub struct KlCdArgs {
     pub inner_sweeps: usize,
     #[command(flatten)]
     #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+    pub kl: KlArgs,
 }
 
 impl Method for KlCdArgs {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "kl-cd",
-        aliases: &["cd-kl"],
-        summary: "coordinate descent for the Kullback-Leibler divergence: for counts, monotone, in fewer iterations than kl-mu",
-        paper: "Hsieh and Dhillon 2011",
-        partition: Partition::RowsAndColumns,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::Divergence,
-        dp: NO_PARTIES,
-        limits: None,
-        messages: MESSAGES_WITH_MISSING,
-    };
+    const DESCRIPTION: &'static Description = &describe(
+        "kl-cd",
+        &["cd-kl"],
+        "coordinate descent for the Kullback-Leibler divergence: for counts, monotone, in fewer iterations than kl-mu",
+        "Hsieh and Dhillon 2011",
+        Measure::Divergence,
+    );
 
     fn check(&self) -> Result<()> {
-        self.init.refuse_nndsvd("kl-cd")
+        self.kl.init.refuse_nndsvd("kl-cd")
     }
 
     fn groups(&self) -> Groups<'_> {
-        Groups {
-            init: Some(&self.init),
-            regularization: Some(&self.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
+        self.kl.groups()
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -70,15 +50,7 @@ impl Method for KlCdArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        if self.missing.any() {
-            return missing::build(
-                problem,
-                &self.missing,
-                &self.regularization,
-                missing::UpdateKind::KlCd { passes: self.inner_sweeps },
-            );
-        }
         let update = KlSweeps::new(problem.k, self.inner_sweeps);
-        super::build(problem, &self.regularization, Loss::KullbackLeibler, update)
+        self.kl.build(problem, update, UpdateKind::KlCd { passes: self.inner_sweeps })
     }
 }

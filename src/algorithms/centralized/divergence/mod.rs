@@ -13,14 +13,17 @@ use std::ops::Range;
 use ndarray::{Array2, ArrayViewMut2};
 
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Workload};
-use crate::algorithms::description::MessageSpec;
+use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::algorithms::method::Groups;
+use crate::algorithms::shared::init::{self, InitArgs};
+use crate::algorithms::shared::missing::{self, MissingArgs, UpdateKind};
 use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
-use crate::algorithms::shared::{init, missing};
 use crate::algorithms::{Algorithm, Measures, Problem};
 use crate::comm::{Communicator, MessageTag, Parts, Payload};
 use crate::error::Result;
 use crate::linalg::{Block, Order, PerThread, Real, over_rows};
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::nls::Penalty;
 use crate::nls::divergence::{DivergenceUpdate, Fixed, add_gram, column_sums};
 use crate::state::{Owner, Piece, SavedState};
@@ -39,6 +42,74 @@ const MESSAGES: &[MessageSpec] = &[
 /// The same for the methods that take missing entries.
 const MESSAGES_WITH_MISSING: &[MessageSpec] =
     &[MESSAGES[0], MESSAGES[1], MESSAGES[2], MESSAGES[3], MESSAGES[4], missing::MESSAGES];
+
+/// What the methods have in common.
+const fn describe(
+    name: &'static str,
+    alias: &'static [&'static str; 1],
+    summary: &'static str,
+    paper: &'static str,
+    measure: Measure,
+) -> Description {
+    Description {
+        name,
+        aliases: alias,
+        summary,
+        paper,
+        partition: Partition::RowsAndColumns,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure,
+        dp: NO_PARTIES,
+        limits: None,
+        messages: match measure {
+            Measure::Divergence => MESSAGES_WITH_MISSING,
+            _ => MESSAGES,
+        },
+    }
+}
+
+/// Parameters of the methods for the Kullback-Leibler divergence.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct KlArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub init: InitArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
+}
+
+impl KlArgs {
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            init: Some(&self.init),
+            regularization: Some(&self.regularization),
+            missing: Some(&self.missing),
+            ..Groups::default()
+        }
+    }
+
+    /// The factorisation by `update`, or by its counterpart for observed entries where some are missing. Collective.
+    ///
+    /// # Errors
+    /// If the given start cannot be read.
+    fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
+        &self,
+        problem: Problem<'_, T>,
+        update: R,
+        of_observed: UpdateKind,
+    ) -> Result<Box<dyn Algorithm<T>>> {
+        if self.missing.any() {
+            return missing::build(problem, &self.missing, &self.regularization, of_observed);
+        }
+        build(problem, &self.regularization, Loss::KullbackLeibler, update)
+    }
+}
 
 /// What an iteration costs, with so many flops for each nonzero and component.
 fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
