@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use fednmf::linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
+use fednmf::nls::divergence::{DivergenceUpdate as _, Fixed, KlMultiply, column_sums};
 use fednmf::nls::{Penalty, Sweep, gradient_step, sweep};
 use ndarray::{Array2, Axis, ShapeBuilder};
 use rand::{Rng, RngExt, SeedableRng};
@@ -134,6 +135,31 @@ fn dense_products<T: Real>(c: &mut Criterion) {
     }
 }
 
+/// Half an iteration of the methods for the Kullback-Leibler divergence, in the flops of the two products that it takes at
+/// each stored entry.
+fn divergence<T: Real>(c: &mut Criterion) {
+    let rng = &mut Pcg64::seed_from_u64(5);
+    let (rows, cols, k) = (400, 10_000, 40);
+    let dense = Block::Dense(random::<T>(rows, cols, Order::Rows, rng).into());
+    let transposed = Block::Dense(random::<T>(rows, cols, Order::Components, rng).into());
+    let sparse = Block::Sparse(Csr::new(self::sparse(rows, cols, 500, rng)));
+    let x = random::<T>(rows, k, Order::Rows, rng);
+    let y = random::<T>(cols, k, Order::Rows, rng);
+    let (y, mut sums) = (y.as_slice().expect("row order"), vec![0.0; k]);
+    column_sums(y, &mut sums);
+    let fixed = Fixed { rows: y, sums: &sums, gram: &[] };
+    for (case, block, entries) in
+        [("dense", dense, rows * cols), ("dense transposed", transposed, rows * cols), ("sparse", sparse, rows * 500)]
+    {
+        let mut update = KlMultiply::new(k);
+        measure::<T>(c, "kl multiply", case.into(), 4 * entries * k, || {
+            let mut x = x.clone();
+            let x = x.as_slice_mut().expect("row order");
+            update.update_rows((&block, 0), fixed, x, Penalty::NONE);
+        });
+    }
+}
+
 fn main() {
     let mut c = Criterion::default()
         .sample_size(10)
@@ -149,5 +175,7 @@ fn main() {
     dense_products::<f32>(&mut c);
     sparse_products::<f64>(&mut c);
     sparse_products::<f32>(&mut c);
+    divergence::<f64>(&mut c);
+    divergence::<f32>(&mut c);
     c.final_summary();
 }

@@ -1,10 +1,11 @@
 //! Measures of a factorisation, always computed in f64.
 
-use ndarray::ArrayView2;
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2};
 
 use crate::comm::{Communicator, MessageTag, Payload};
-use crate::linalg::{Block, Real};
-use crate::nls::divergence::divergence_of;
+use crate::linalg::simd::dispatch;
+use crate::linalg::{Block, Real, over_rows};
+use crate::nls::divergence::{divergence_of, dot};
 
 /// The measure that a method is about: the one that progress and summary lead with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,14 +96,38 @@ pub const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Pay
 fn own_kl_divergence<T: Real>(x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
     let mut columns = vec![0.0; u.ncols()];
     v.rows().into_iter().for_each(|v| columns.iter_mut().zip(v).for_each(|(sum, v)| *sum += v.as_f64()));
-    let mut divergence = 0.0;
-    for (i, u) in u.rows().into_iter().enumerate() {
-        divergence += u.iter().zip(&columns).map(|(u, sum)| u.as_f64() * sum).sum::<f64>();
-        x.for_each_nonzero(i, |j, m| {
-            let fit: f64 = u.iter().zip(v.row(j)).map(|(u, v)| u.as_f64() * v.as_f64()).sum();
-            divergence += m.as_f64() * (m.as_f64() / fit).ln() - m.as_f64();
-        });
-    }
+    // Those of the rows, which are added up in order: the sum does not depend on the number of threads.
+    let mut divergences = Array2::zeros((u.nrows(), 1));
+    over_rows(&mut divergences.view_mut(), &|first, mut rows: ArrayViewMut2<'_, f64>| {
+        dispatch(
+            #[inline(always)]
+            || {
+                for (i, divergence) in rows.iter_mut().enumerate() {
+                    *divergence = kl_divergence_of_row((x, first + i), u.row(first + i), v, &columns);
+                }
+            },
+        );
+    });
+    divergences.sum()
+}
+
+/// That of a row of X from u·V, for the sums of the columns of V.
+#[inline(always)]
+fn kl_divergence_of_row<T: Real>(
+    (x, row): (&Block<T>, usize),
+    u: ArrayView1<'_, T>,
+    v: &ArrayView2<'_, T>,
+    columns: &[f64],
+) -> f64 {
+    let mut divergence = u.iter().zip(columns).map(|(u, sum)| u.as_f64() * sum).sum::<f64>();
+    x.for_each_nonzero(row, |j, m| {
+        let (v, m) = (v.row(j), m.as_f64());
+        let fit: f64 = match (u.as_slice(), v.as_slice()) {
+            (Some(u), Some(v)) => dot(u, v, T::as_f64),
+            _ => u.iter().zip(v).map(|(u, v)| u.as_f64() * v.as_f64()).sum(),
+        };
+        divergence += m * (m / fit).ln() - m;
+    });
     divergence
 }
 

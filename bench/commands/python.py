@@ -17,6 +17,9 @@ import scipy.sparse as sp
 from lib import matrices
 from lib.datasets import BUNDLED, SETS
 
+#: Seconds after which a fit is not repeated.
+SLOW = 15.0
+
 #: Images of MNIST that are factorised.
 MNIST_ROWS = 10_000
 
@@ -56,7 +59,7 @@ def main(arguments):
     parser.add_argument("what", choices=["nmf", "tests", "cnmf"], help=HELP)
     parser.add_argument("--data", type=Path, default=os.environ.get("FEDNMF_DATA"), help="folder of the public sets")
     parser.add_argument("--repeats", type=int, default=5, help="of each fit; the median time counts (default: 5)")
-    parser.add_argument("--jobs", type=int, default=1, help="threads of fednmf (default: 1, as scikit-learn has)")
+    parser.add_argument("--jobs", type=int, default=1, help="threads of either (default: 1)")
     parser.add_argument("--runs", type=int, default=20, help="runs of cNMF for each k (default: 20)")
     parser.add_argument("-k", type=int, nargs="+", default=[4, 6, 8], help="numbers of programmes (default: 4 6 8)")
     parser.add_argument("--busy", action="store_true", help="no times: others use the machine")
@@ -76,10 +79,11 @@ def _path(name, options):
 def _estimators(options):
     import sklearn
     from sklearn.decomposition import NMF as SklearnNMF
+    from threadpoolctl import threadpool_limits
 
     import fednmf
 
-    print(f"fednmf {fednmf.__version__}, scikit-learn {sklearn.__version__}, {options.jobs} thread(s)\n")
+    print(f"fednmf {fednmf.__version__}, scikit-learn {sklearn.__version__}, {options.jobs} thread(s) each\n")
     head = ["matrix", "loss", "k", "scikit-learn", "fednmf", "iterations"]
     head += [] if options.busy else ["seconds", "seconds to scikit-learn's value"]
     print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
@@ -94,21 +98,24 @@ def _estimators(options):
             ("kullback-leibler", {"solver": "mu", "init": "nndsvda"}),
         ]:
             common = {"beta_loss": loss, "random_state": 0}
-            their = _fitted(lambda common=common, theirs=theirs: SklearnNMF(k, **common, **theirs), X, options)
-            our = _fitted(lambda common=common: fednmf.NMF(k, n_jobs=options.jobs, **common), X, options)
+            repeats = 1 if options.busy else options.repeats
+            with threadpool_limits(options.jobs):
+                their = _fitted(lambda common=common, theirs=theirs: SklearnNMF(k, **common, **theirs), X, repeats)
+            our = _fitted(lambda common=common: fednmf.NMF(k, n_jobs=options.jobs, **common), X, repeats)
             (their_error, their_steps, their_seconds), (our_error, our_steps, our_seconds) = their, our
             row = [name, loss, str(k), f"{their_error:.6g}", f"{our_error:.6g}", f"{their_steps} / {our_steps}"]
             if not options.busy:
-                row += [f"{their_seconds:.2f} / {our_seconds:.2f}", _seconds_to(their_error, X, k, common, options)]
+                reached = _seconds_to(their_error, 2 * their_seconds, X, k, common, options)
+                row += [f"{their_seconds:.2f} / {our_seconds:.2f}", reached]
             print("| " + " | ".join(row) + " |", flush=True)
 
 
-def _fitted(make, X, options):
-    """The error of a fit, its iterations, and the median of its seconds."""
+def _fitted(make, X, repeats):
+    """The error of a fit, its iterations, and the median of its seconds; slow fits are not repeated."""
     import warnings
 
     seconds = []
-    for _ in range(1 if options.busy else options.repeats):
+    while len(seconds) < repeats and sum(seconds) < SLOW:
         model = make()
         began = time.perf_counter()
         with warnings.catch_warnings():
@@ -118,17 +125,18 @@ def _fitted(make, X, options):
     return model.reconstruction_err_, model.n_iter_, float(np.median(seconds))
 
 
-def _seconds_to(error, X, k, common, options):
-    """The median seconds of the shortest fit of fednmf, by doubling its iterations, that is as good."""
+def _seconds_to(error, most, X, k, common, options):
+    """The median seconds of the shortest fit of fednmf, by doubling its iterations, that is as good; "-" if none of less
+    than `most` seconds is."""
     import fednmf
 
-    iterations = 5
-    while iterations <= 5000:
+    for iterations in [10 * 2**i for i in range(10)]:
         make = lambda: fednmf.NMF(k, n_jobs=options.jobs, max_iter=iterations, tol=0, **common)  # noqa: B023, E731
-        found, _, seconds = _fitted(make, X, options)
+        found, _, seconds = _fitted(make, X, 1)
         if found <= error:
-            return f"{seconds:.2f}"
-        iterations *= 2
+            return f"{_fitted(make, X, options.repeats)[2]:.2f}"
+        if seconds > most:
+            break
     return "-"
 
 

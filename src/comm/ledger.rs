@@ -106,6 +106,8 @@ pub struct Ledger {
     work: BTreeMap<&'static str, Entry>,
     spans: BTreeMap<&'static str, Entry>,
     edges: BTreeMap<(usize, usize), Entry>,
+    /// Processor time of local work.
+    cpu_seconds: f64,
 }
 
 impl Ledger {
@@ -114,14 +116,20 @@ impl Ledger {
         self.messages.entry(tag).or_default().add(entry);
     }
 
-    /// Records local work.
-    pub fn worked(&mut self, phase: &'static str, seconds: f64, flops: u64) {
+    /// Records local work, with its wall time and the processor time of all threads.
+    pub fn worked(&mut self, phase: &'static str, [seconds, cpu]: [f64; 2], flops: u64) {
+        self.cpu_seconds += cpu;
         self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, flops, ..Entry::default() });
     }
 
     /// Records a span of work and communication, whose parts are recorded separately too.
     pub fn spanned(&mut self, phase: &'static str, seconds: f64) {
         self.spans.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
+    }
+
+    /// Processor time of local work: where there are more ranks than cores, less than its wall time.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.cpu_seconds
     }
 
     /// Spans by phase.

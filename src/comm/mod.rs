@@ -26,7 +26,7 @@ pub mod watchdog;
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{EXIT_INPUT, Error, ErrorKind, Result};
 use crate::linalg::{Element, flops};
@@ -52,6 +52,12 @@ pub use view::{Knowledge, Recorder, Sighting};
 pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
 /// Whether any rank has an error, and its text.
 pub const AGREEMENT: MessageTag = MessageTag::new("agreement", Payload::Control);
+
+/// The processor time of this process, all threads together.
+fn cpu_seconds() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(now).map_or(0.0, |since| since.as_secs_f64())
+}
 
 /// Lowers [`CHUNK`], so that tests can cut messages.
 const CHUNK_VARIABLE: &str = "FEDNMF_CHUNK";
@@ -216,9 +222,10 @@ impl Communicator {
 
     /// Does local work and records its time and its flops under `phase`.
     pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
-        let (start, before) = (Instant::now(), flops::total());
+        let (start, cpu, before) = (Instant::now(), cpu_seconds(), flops::total());
         let result = watchdog::working(phase, f);
-        self.ledger.borrow_mut().worked(phase, start.elapsed().as_secs_f64(), flops::total() - before);
+        let seconds = [start.elapsed().as_secs_f64(), cpu_seconds() - cpu];
+        self.ledger.borrow_mut().worked(phase, seconds, flops::total() - before);
         result
     }
 

@@ -18,7 +18,7 @@ use crate::linalg::Real;
 use crate::metrics::Measure;
 use crate::output::stdout::print;
 use crate::output::summary::Profile;
-use crate::output::targets::ORDER_START;
+use crate::output::own_text;
 use crate::output::{attributes, matrices, summary};
 use crate::privacy::Protection;
 use crate::state::{OwnedPiece, Piece};
@@ -123,7 +123,7 @@ fn write_results<T: Real>(
 /// The order of merges, a party on each line.
 fn write_order(path: &Path, order: &[usize]) -> Result<()> {
     let lines: String = order.iter().map(|party| format!("{party}\n")).collect();
-    unfinished::replace(path, Access::Default, |out| write!(out, "{ORDER_START}{lines}"))
+    unfinished::replace(path, Access::Default, |out| write!(out, "{}", own_text::order(&lines)))
         .map_err(|e| Error::failed(format!("--record-order {}: cannot be written ({e})", path.display())))
 }
 

@@ -83,7 +83,8 @@ pub fn check(path: &Path) -> io::Result<Integrity> {
     Ok(if good { Integrity::Good } else { Integrity::Damaged })
 }
 
-fn crc_of(bytes: &[u8]) -> u32 {
+/// The CRC of some bytes.
+pub(super) fn crc_of(bytes: &[u8]) -> u32 {
     let mut crc = Crc::new();
     crc.update(bytes);
     crc.sum()

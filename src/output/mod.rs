@@ -12,6 +12,7 @@ pub mod h5;
 pub mod matrices;
 pub mod npz;
 mod own_parts;
+pub mod own_text;
 pub mod party_files;
 mod plan;
 pub mod progress;

@@ -22,6 +22,7 @@ struct Share {
     /// By name: calls, seconds, MPI bytes, flops.
     phases: BTreeMap<String, (u64, f64, u64, u64)>,
     compute_seconds: f64,
+    cpu_seconds: f64,
     sent: [u64; 3],
     /// Message kind, payload and protection; MPI bytes, party bytes, messages.
     messages: Vec<([String; 3], [u64; 3])>,
@@ -32,7 +33,7 @@ struct Share {
 
 impl Share {
     fn of(ledger: &Ledger, peak_rss: u64) -> Share {
-        let mut share = Share { peak_rss, ..Share::default() };
+        let mut share = Share { peak_rss, cpu_seconds: ledger.cpu_seconds(), ..Share::default() };
         let edge = |((from, to), e): ((usize, usize), &Entry)| (from, to, e.calls, e.party_bytes, e.seconds);
         share.edges = ledger.edges().map(edge).collect();
         for (name, entry) in ledger.work() {
@@ -102,6 +103,8 @@ pub struct Profile {
     pub edges: BTreeMap<(usize, usize), (u64, u64, f64)>,
     /// Largest compute time of a rank over the mean; 1 is perfect balance.
     pub imbalance: f64,
+    /// Largest processor time of a rank's computing, in seconds.
+    pub cpu_seconds_max: f64,
     /// Largest peak resident memory of a rank.
     pub peak_rss_bytes: u64,
     /// Sum of the ranks' peaks.
@@ -158,6 +161,7 @@ impl Profile {
             profile.messages += share.sent[2];
             profile.peak_rss_bytes = profile.peak_rss_bytes.max(share.peak_rss);
             profile.peak_rss_sum_bytes += share.peak_rss;
+            profile.cpu_seconds_max = profile.cpu_seconds_max.max(share.cpu_seconds);
             slowest = slowest.max(share.compute_seconds);
             total += share.compute_seconds;
         }
@@ -174,7 +178,7 @@ impl Profile {
         Some((passes, self.phases.get(WAITING).map_or(0.0, |phase| phase.seconds_max)))
     }
 
-    /// For the trace: `wire`, `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `peak_rss_bytes` and
+    /// For the trace: `wire`, `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `cpu_seconds_max`, `peak_rss_bytes` and
     /// `peak_rss_sum_bytes`; `edges` where parties have neighbours, `streamed` where data were read in passes.
     pub fn json(&self) -> Map<String, Value> {
         let phases: Map<String, Value> = self
@@ -213,6 +217,7 @@ impl Profile {
         map.insert("party_bytes".into(), self.party_bytes.into());
         map.insert("messages".into(), self.messages.into());
         map.insert("imbalance".into(), self.imbalance.into());
+        map.insert("cpu_seconds_max".into(), self.cpu_seconds_max.into());
         map.insert("peak_rss_bytes".into(), self.peak_rss_bytes.into());
         map.insert("peak_rss_sum_bytes".into(), self.peak_rss_sum_bytes.into());
         map
@@ -327,8 +332,8 @@ mod tests {
             .into_iter()
             .map(|seconds| {
                 let mut ledger = Ledger::default();
-                ledger.worked("sweep", seconds, 50);
-                ledger.worked("sweep", seconds, 50);
+                ledger.worked("sweep", [seconds, 0.5 * seconds], 50);
+                ledger.worked("sweep", [seconds, 0.5 * seconds], 50);
                 let entry = Entry { calls: 2, seconds: 0.5, party_bytes: 70, mpi_bytes: 40, messages: 3, flops: 0 };
                 ledger.sent(MessageTag::new("Gram", Payload::Gram), &entry);
                 ledger.sent(MessageTag::new("load", Payload::Data), &entry);
@@ -355,7 +360,7 @@ mod tests {
         assert_eq!(Profile::of(&[Share::default()]).imbalance, 1.0);
         let json = profile.json();
         assert_eq!(json["phases"]["sweep"]["seconds_max"], 6.0);
-        assert_eq!(json["bytes_sent"], 80);
+        assert_eq!((&json["bytes_sent"], &json["cpu_seconds_max"]), (&80.into(), &3.0.into()));
     }
 
     #[test]

@@ -2,24 +2,18 @@
 //! output, and none replaces a file that fednmf did not write.
 
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::output::checkpoint;
 use crate::output::h5::check_writable;
+use crate::output::own_text;
 use crate::output::party_files;
 use crate::output::party_files::PartyName;
 use crate::output::stored::Stored;
 use crate::output::view::RecordedView;
 use crate::unfinished::directory;
-
-/// The first bytes of a report, by which it is recognised.
-pub const REPORT_START: &str = "<!DOCTYPE html>\n<!-- A report of fednmf -->\n";
-
-/// The first line of an order of merges, by which it is recognised.
-pub const ORDER_START: &str = "# order of merges, a party on each line\n";
 
 /// What a command writes to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +101,7 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
         }
         if let Some(kind) = foreign(path, *content) {
             return Err(Error::input(format!(
-                "{option} {}: exists and is not {kind} written by fednmf, so it is not replaced; remove it or choose another \
+                "{option} {}: exists and is not {kind} as fednmf wrote it, so it is not replaced; remove it or choose another \
                  name",
                 path.display()
             )));
@@ -213,19 +207,14 @@ fn foreign(path: &Path, content: Content) -> Option<&'static str> {
     }
     let (own, kind) = match content {
         Content::Factors => (Stored::open(path).is_ok_and(|stored| stored.is_output()), "an output"),
-        Content::Trace => (begins_with(path, b"{\"event\":\"start\",\"version\":"), "a trace"),
-        Content::Report => (begins_with(path, REPORT_START.as_bytes()), "a report"),
+        Content::Trace => (own_text::is_trace(path), "a trace"),
+        Content::Report => (own_text::is_report(path), "a report"),
         Content::View => (RecordedView::open(path).is_ok(), "a view"),
-        Content::Order => (begins_with(path, ORDER_START.as_bytes()), "an order of merges"),
+        Content::Order => (own_text::is_order(path), "an order of merges"),
         // What a transcript finds in its place it refuses itself.
         Content::AddedFactors | Content::Checkpoint | Content::Transcript => (true, ""),
     };
     (!own).then_some(kind)
-}
-
-fn begins_with(path: &Path, bytes: &[u8]) -> bool {
-    let mut start = vec![0; bytes.len()];
-    fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == bytes
 }
 
 #[cfg(test)]

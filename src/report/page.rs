@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::charts;
 use crate::algorithms::registry;
 use crate::metrics::Measure;
-use crate::output::targets::REPORT_START;
+use crate::output::own_text;
 use crate::report::axis::{Axis, number};
 use crate::report::charts::Series;
 use crate::report::history::{History, finite};
@@ -127,12 +127,12 @@ pub fn page(histories: &[History], shown: &[RunFigures]) -> String {
 
 /// The document around `body`.
 fn html(title: &str, body: &str) -> String {
-    format!(
-        "{REPORT_START}<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+    own_text::report(&format!(
+        "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n<script>\n//<![CDATA[\n{EXPORT}//]]>\n</script>\n</body>\n</html>\n",
         escape(title)
-    )
+    ))
 }
 
 type Along = fn(&Value) -> Option<f64>;

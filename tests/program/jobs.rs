@@ -292,6 +292,19 @@ fn a_restart_resumes_and_a_first_start_does_not() {
     assert!(second.contains(&"--resume".to_owned()), "{second:?}");
     assert_eq!(value(&second, "--checkpoint"), Some(checkpoint.as_str()));
     assert_ne!(value(&first, "--trace"), value(&second, "--trace"), "the second leg would overwrite the first's trace");
+
+    // A name of the user's own, which may be there from an earlier job.
+    for own in [&["--checkpoint", "own.h5"][..], &["--checkpoint=own.h5"], &["--checkpoint", "own.h5", "--resume"]] {
+        let cluster = Cluster::new();
+        fs::write(cluster.path("own.h5"), "").expect("a written file");
+        for (restarts, resumes) in [("0", own.len() == 3), ("1", true)] {
+            cluster.submit("requeue.slurm", "75", &[("SLURM_RESTART_COUNT", restarts)], own);
+            let args = cluster.fednmf_args();
+            assert_eq!(args.iter().filter(|word| *word == "--resume").count(), usize::from(resumes), "{args:?}");
+            assert_eq!(args.iter().filter(|word| word.starts_with("--checkpoint=")).count(), usize::from(own.len() == 1), "{args:?}");
+            assert!(!args.iter().any(|word| word.starts_with("fednmf-7-checkpoint")), "{args:?}");
+        }
+    }
 }
 
 #[test]

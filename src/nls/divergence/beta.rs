@@ -3,7 +3,7 @@
 
 use ndarray::{Array2, ArrayView2};
 
-use super::{DivergenceUpdate, Fixed, column_sums};
+use super::{DivergenceUpdate, Fixed, column_sums, dot};
 use crate::linalg::{Block, Real};
 use crate::nls::Penalty;
 
@@ -44,10 +44,6 @@ impl BetaMultiply {
     }
 }
 
-fn dot<T: Real>(x: &[T], y: &[T]) -> f64 {
-    x.iter().zip(y).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
-}
-
 fn add<T: Real>(sums: &mut [f64], weight: f64, y: &[T]) {
     sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += weight * y.as_f64());
 }
@@ -61,7 +57,7 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
         numerator.fill(0.0);
         denominator.fill(0.0);
         if beta == 1.0 {
-            block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64() / dot(x, of(j)).max(FLOOR), of(j)));
+            block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64() / dot(x, of(j), T::as_f64).max(FLOOR), of(j)));
             denominator.copy_from_slice(y.sums);
         } else if beta == 2.0 {
             block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64(), of(j)));
@@ -73,7 +69,7 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
             entries.resize(block.shape().1, 0.0);
             block.for_each_nonzero(row, |j, m| entries[j] = m.as_f64());
             for (j, &m) in entries.iter().enumerate() {
-                let fit = dot(x, of(j));
+                let fit = dot(x, of(j), T::as_f64);
                 let power = |least: f64, by: f64| if least > 0.0 { fit.max(FLOOR) } else { fit }.powf(by);
                 add(denominator, power(1.0 - beta, beta - 1.0), of(j));
                 if m != 0.0 {

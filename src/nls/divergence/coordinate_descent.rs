@@ -8,7 +8,7 @@
 
 use ndarray::{Array2, ArrayView2};
 
-use super::{DivergenceUpdate, Fixed, column_sums, multiplied};
+use super::{DivergenceUpdate, Fixed, LANES, column_sums, lanes, multiplied};
 use crate::linalg::simd::dispatch;
 use crate::linalg::{Block, Real};
 use crate::nls::Penalty;
@@ -19,9 +19,6 @@ const LEAST_FIT: f64 = 1e-12;
 /// Most sweeps of a row that is solved to the end, and the relative change of its largest entry at which it is.
 const MOST_SWEEPS: usize = 2000;
 const SOLVED: f64 = 1e-12;
-
-/// Terms that are summed side by side.
-const LANES: usize = 8;
 
 /// Visits the k coordinates of a row so many times, one Newton step each.
 #[derive(Debug, Clone)]
@@ -187,13 +184,6 @@ fn pull(entries: &[f64], fit: &[f64], column: &[f64], shift: f64) -> Pull {
         curvatures[lane] += m * ratio * ratio;
     }
     Pull { slope: slopes.iter().sum(), curvature: curvatures.iter().sum() }
-}
-
-/// Slices as arrays of [`LANES`] numbers, and what is left.
-#[inline(always)]
-fn lanes(slices: [&[f64]; 3]) -> ([&[[f64; LANES]]; 3], [&[f64]; 3]) {
-    let [a, b, c] = slices.map(<[f64]>::as_chunks);
-    ([a.0, b.0, c.0], [a.1, b.1, c.1])
 }
 
 /// The U ≥ 0 (rows × k) that minimises the divergence of a block M (rows × columns) from U Vᵀ and the penalty on U, for

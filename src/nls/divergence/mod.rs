@@ -30,6 +30,13 @@ pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
     /// Updates x, the factor's row for this row of the block.
     fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty);
 
+    /// Updates consecutive rows of the factor, k numbers each, from that for row `first` of the block.
+    fn update_rows(&mut self, (block, first): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        for (i, x) in x.chunks_exact_mut(y.sums.len()).enumerate() {
+            self.update((block, first + i), y, x, penalty);
+        }
+    }
+
     /// Whether updates take the Gram matrix of the other factor.
     fn takes_gram(&self) -> bool {
         false
@@ -43,6 +50,36 @@ pub fn column_sums<T: Real>(y: &[T], sums: &mut [f64]) {
     for y in y.chunks_exact(sums.len()) {
         sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += y.as_f64());
     }
+}
+
+/// Terms that are summed side by side.
+const LANES: usize = 8;
+
+/// x·y in the precision of `wide`.
+#[inline(always)]
+pub fn dot<T: Real, W: Real>(x: &[T], y: &[T], wide: impl Fn(T) -> W) -> W {
+    let mut sums = [W::zero(); LANES];
+    let ([x, y], [rest_x, rest_y]) = lanes([x, y]);
+    for (x, y) in x.iter().zip(y) {
+        for lane in 0..LANES {
+            sums[lane] = sums[lane] + wide(x[lane]) * wide(y[lane]);
+        }
+    }
+    for (sum, (&x, &y)) in sums.iter_mut().zip(rest_x.iter().zip(rest_y)) {
+        *sum = *sum + wide(x) * wide(y);
+    }
+    for half in [4, 2, 1] {
+        for lane in 0..half {
+            sums[lane] = sums[lane] + sums[lane + half];
+        }
+    }
+    sums[0]
+}
+
+/// Slices as arrays of [`LANES`] numbers, and what is left.
+#[inline(always)]
+fn lanes<T, const N: usize>(slices: [&[T]; N]) -> ([&[[T; LANES]]; N], [&[T]; N]) {
+    (slices.map(|slice| slice.as_chunks::<LANES>().0), slices.map(|slice| slice.as_chunks::<LANES>().1))
 }
 
 /// The root t ≥ 0 of λ₂t² + sum t = product: the minimiser of the auxiliary function of multiplicative updates for an

@@ -232,9 +232,7 @@ impl<T: Real> Side<T> {
         let (block, y) = (&self.block, Fixed { rows, sums, gram });
         over_rows(&mut self.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
             updates.with(|update| {
-                for (i, mut row) in rows.rows_mut().into_iter().enumerate() {
-                    update.update((block, first + i), y, row.as_slice_mut().expect("made in row order"), penalty);
-                }
+                update.update_rows((block, first), y, rows.as_slice_mut().expect("made in row order"), penalty);
             });
         });
     }

@@ -1,0 +1,111 @@
+//! Text files that fednmf recognises as it wrote them, so that no line of a user's is lost where they are replaced.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use crate::output::checksum::crc_of;
+
+/// The first bytes of a report.
+const REPORT: &str = "<!DOCTYPE html>\n<!-- A report of fednmf -->\n";
+
+/// The first line of an order of merges, a number on each further one.
+const ORDER: &str = "# order of merges, a party on each line\n";
+
+/// A report: `html` between the lines by which it is recognised, the last of them with its checksum.
+pub fn report(html: &str) -> String {
+    let page = format!("{REPORT}{html}");
+    let end = end_of_report(&page);
+    page + &end
+}
+
+fn end_of_report(page: &str) -> String {
+    format!("<!-- crc32 {:08x} -->\n", crc_of(page.as_bytes()))
+}
+
+/// Whether a file is a report as it was written.
+pub fn is_report(path: &Path) -> bool {
+    let starts = File::open(path).and_then(|file| starts_with(BufReader::new(file), REPORT));
+    if !starts.unwrap_or(false) {
+        return false;
+    }
+    let Ok(text) = std::fs::read_to_string(path) else { return false };
+    let page = text.trim_end_matches('\n').rfind('\n').map_or("", |end| &text[..=end]);
+    text[page.len()..] == end_of_report(page)
+}
+
+/// An order of merges.
+pub fn order(merged: &str) -> String {
+    format!("{ORDER}{merged}")
+}
+
+/// Whether a file is an order of merges with nothing beside it.
+pub fn is_order(path: &Path) -> bool {
+    each_line(path, |number, line| if number == 0 { line == ORDER } else { line.trim_end().parse::<usize>().is_ok() })
+}
+
+/// Whether a file is a trace without lines of another kind; a run that was killed may have left half of the last one.
+pub fn is_trace(path: &Path) -> bool {
+    const START: &str = "{\"event\":\"start\",\"version\":";
+    const EVENT: &str = "{\"event\":\"";
+    each_line(path, |number, line| {
+        let begins = if number == 0 { START } else { EVENT };
+        line.starts_with(begins) || number > 0 && !line.ends_with('\n') && begins.starts_with(line)
+    })
+}
+
+/// Whether all lines of a file, by their number and with their end, are as expected.
+fn each_line(path: &Path, expected: impl Fn(usize, &str) -> bool) -> bool {
+    let lines = || -> io::Result<bool> {
+        let mut file = BufReader::new(File::open(path)?);
+        let mut line = String::new();
+        for number in 0.. {
+            line.clear();
+            if file.read_line(&mut line)? == 0 {
+                break;
+            }
+            if !expected(number, &line) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    lines().unwrap_or(false)
+}
+
+fn starts_with(mut file: impl io::Read, text: &str) -> io::Result<bool> {
+    let mut start = vec![0; text.len()];
+    file.read_exact(&mut start)?;
+    Ok(start == text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_recognised_and_what_was_added_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let recognised = |is: fn(&Path) -> bool, text: &str| {
+            std::fs::write(&path, text).unwrap();
+            is(&path)
+        };
+        let page = report("<html>\n<p>a</p>\n</html>\n");
+        assert!(recognised(is_report, &page));
+        for changed in [page.replace("<p>a", "<p>b"), format!("{page}note\n"), page.replace("crc32", "crc"), REPORT.into()]
+        {
+            assert!(!recognised(is_report, &changed), "{changed}");
+        }
+        assert!(recognised(is_order, &order("0\n2\n1\n")) && recognised(is_order, &order("")));
+        assert!(!recognised(is_order, &order("0\n# mine\n")) && !recognised(is_order, "0\n1\n"));
+        let trace = "{\"event\":\"start\",\"version\":\"0\"}\n{\"event\":\"iter\"}\n";
+        for end in ["", "{\"event\":\"it", "{\"ev", "{\"event\":\"end\"}\n"] {
+            assert!(recognised(is_trace, &format!("{trace}{end}")), "{end}");
+        }
+        for end in ["note\n", "note", "{}\n", "\n"] {
+            assert!(!recognised(is_trace, &format!("{trace}{end}")), "{end}");
+        }
+        assert!(!recognised(is_trace, "{\"event\":\"iter\"}\n"));
+    }
+}
