@@ -120,8 +120,6 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         algo, init = self._method(X.shape, k, loss)
         tol = _run.at_least_zero("tol", self.tol)
         penalties = self._penalties()
-        if start is None and algo == "kl-mu" and init != "random":
-            start, init = self._singular_vectors(X, k, init), None
         run = _run.factorize(
             [X],
             algo=algo,
@@ -255,21 +253,6 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             return "auto", None if self.init == "custom" else self.init
         init = self.init or ("nndsvda" if fits else "random")
         return "kl-mu" if loss == _KULLBACK_LEIBLER else {"cd": "hals", "mu": "mu"}[self.solver], init
-
-    def _singular_vectors(self, X: Any, k: int, init: Optional[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The start of multiplicative updates for the Frobenius loss, without any update: kl-mu has none of its own."""
-        run = _run.factorize(
-            [X],
-            algo="mu",
-            k=k,
-            random_state=self.random_state,
-            max_iter=0,
-            options={"init": init},
-            eval_every=0,
-            n_jobs=self.n_jobs,
-        )
-        factors = {name: values for name, _, values in run.factors}
-        return factors["U"], np.ascontiguousarray(factors["V"].T)
 
 
 def _print(iteration: int, measures: dict[str, float]) -> None:

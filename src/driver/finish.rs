@@ -16,9 +16,9 @@ use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ra
 use crate::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
 use crate::linalg::Real;
 use crate::metrics::Measure;
+use crate::output::own_text;
 use crate::output::stdout::print;
 use crate::output::summary::Profile;
-use crate::output::own_text;
 use crate::output::{attributes, matrices, summary};
 use crate::privacy::Protection;
 use crate::state::{OwnedPiece, Piece};

@@ -30,7 +30,7 @@ struct ExchangeState {
 }
 
 /// The solver with its memory, which is allocated on first use and then reused.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Pivoting {
     k: usize,
     gram: Vec<f64>,

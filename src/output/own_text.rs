@@ -93,7 +93,8 @@ mod tests {
         };
         let page = report("<html>\n<p>a</p>\n</html>\n");
         assert!(recognised(is_report, &page));
-        for changed in [page.replace("<p>a", "<p>b"), format!("{page}note\n"), page.replace("crc32", "crc"), REPORT.into()]
+        for changed in
+            [page.replace("<p>a", "<p>b"), format!("{page}note\n"), page.replace("crc32", "crc"), REPORT.into()]
         {
             assert!(!recognised(is_report, &changed), "{changed}");
         }

@@ -55,7 +55,6 @@ fn zeros_and_wrong_exponents_are_refused() {
         run("--beta -0.5").refused(&["--beta -0.5", "zero(s)"]);
         run("--beta 11").refused(&["--beta", "from -10 to 10", "itakura-saito"]);
         run("--beta is").refused(&["--beta", "itakura-saito"]);
-        run("--init nndsvd").refused(&["--init nndsvd"]);
     }
     fednmf(0, "--algo beta-mu --beta 0 -k 2 --input synthetic:sparse,m=30,n=20,density=0.5").refused(&["zero(s)"]);
 }

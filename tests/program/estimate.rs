@@ -199,7 +199,9 @@ fn the_predicted_memory_is_a_close_upper_bound() {
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn the_memory_of_the_start_is_predicted() {
     let dir = tempdir().unwrap();
-    for (words, ranks) in [("--algo hals --init nndsvd", 1), ("--algo auto --init compressed", 2)] {
+    for (words, ranks) in
+        [("--algo hals --init nndsvd", 1), ("--algo auto --init compressed", 2), ("--algo kl-mu --init nndsvda", 2)]
+    {
         let input = "--input synthetic:sparse,m=300000,n=400,density=0.0005";
         let run = fednmf(ranks, &format!("{words} -k 20 --max-iters 1 {input}")).own_process().ok();
         let predicted = estimate(&format!("{words} -m 300000 -n 400 --nnz 60000 -k 20 --ranks {ranks}"), dir.path());

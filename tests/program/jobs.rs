@@ -301,7 +301,11 @@ fn a_restart_resumes_and_a_first_start_does_not() {
             cluster.submit("requeue.slurm", "75", &[("SLURM_RESTART_COUNT", restarts)], own);
             let args = cluster.fednmf_args();
             assert_eq!(args.iter().filter(|word| *word == "--resume").count(), usize::from(resumes), "{args:?}");
-            assert_eq!(args.iter().filter(|word| word.starts_with("--checkpoint=")).count(), usize::from(own.len() == 1), "{args:?}");
+            assert_eq!(
+                args.iter().filter(|word| word.starts_with("--checkpoint=")).count(),
+                usize::from(own.len() == 1),
+                "{args:?}"
+            );
             assert!(!args.iter().any(|word| word.starts_with("fednmf-7-checkpoint")), "{args:?}");
         }
     }

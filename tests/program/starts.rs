@@ -140,6 +140,28 @@ fn the_start_is_the_same_on_any_number_of_ranks() {
     }
 }
 
+/// The methods for the divergence compute their start on a grid of rows, and cut the columns by what is in them.
+#[test]
+fn the_divergence_starts_where_multiplicative_updates_do() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let tall = "sparse,law=power,m=150,n=90,density=0.1,seed=3";
+    for (start, spec) in [("nndsvd", tall), ("nndsvda", "planted,m=40,n=90,k=9,noise=0"), ("compressed", tall)] {
+        let factors = |algo: &str, ranks: usize| {
+            let line = format!("--algo {algo} -k 5 --init {start} --max-iters 0 --factor-scale as-found");
+            let run = fednmf(ranks, &line).arg(format!("--input=synthetic:{spec}"));
+            let params = run.arg("--output").arg(file("o.h5")).ok()["params"].clone();
+            assert_eq!(params["init"], start, "{algo}");
+            (matrix(&file("o.h5"), "U"), matrix(&file("o.h5"), "V"))
+        };
+        let (u, v) = factors("mu", 0);
+        for (algo, ranks) in [("kl-mu", 0), ("kl-mu", 3), ("kl-cd", 2), ("beta-mu", 4)] {
+            let (a, b) = factors(algo, ranks);
+            assert!(distance(&u, &a) < 1e-6 && distance(&v, &b) < 1e-6, "{start} {algo} on {ranks}");
+        }
+    }
+}
+
 /// The first error of a run, and its parameters.
 fn first_error(line: &str) -> (f64, serde_json::Value) {
     let dir = tempdir().unwrap();

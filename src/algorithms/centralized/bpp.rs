@@ -7,6 +7,7 @@ use crate::algorithms::description::{Description, Form, NO_PARTIES, Partition, U
 use crate::algorithms::method::{Groups, Method};
 use crate::algorithms::shared::alternating::{self, ExactArgs, Factor, FactorUpdate};
 use crate::algorithms::shared::extrapolation::Extrapolation;
+use crate::algorithms::shared::missing::{self, MissingArgs, UpdateKind};
 use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::Real;
@@ -22,6 +23,9 @@ pub struct BppArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub exact: ExactArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
 }
 
 impl Method for BppArgs {
@@ -41,24 +45,38 @@ impl Method for BppArgs {
         messages: alternating::MESSAGES,
     };
 
+    fn check(&self) -> Result<()> {
+        self.exact.check_missing(&self.missing, self.extrapolation)
+    }
+
     fn groups(&self) -> Groups<'_> {
         Groups {
             grid: Some(&self.exact.grid),
             init: Some(&self.exact.init),
             regularization: Some(&self.exact.regularization),
+            missing: Some(&self.missing),
             ..Groups::default()
         }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        Ok(Some(self.exact.cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks)))
+        let mut cost = self.exact.cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks);
+        if self.missing.any() {
+            // The start is random.
+            cost.start = 0.0;
+        }
+        Ok(Some(cost))
     }
 
     fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
-        Some(self.exact.streamed_cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks))
+        let cost = || self.exact.streamed_cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks);
+        (!self.missing.any()).then(cost)
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        if self.missing.any() {
+            return missing::build(problem, &self.missing, &self.exact.regularization, UpdateKind::Bpp);
+        }
         alternating::build(problem, &self.exact, self.extrapolation, |sizes| Pivoting::new(sizes.k))
     }
 }

@@ -73,7 +73,8 @@ impl InitArgs {
         if self.is_computed() {
             let name = self.init.name().unwrap_or_default();
             return Err(Error::input(format!(
-                "--init {name}: {method} starts at random or from a file; auto, hals, bpp and mu take {name}"
+                "--init {name}: {method} starts at random or from a file; auto, hals, bpp, mu, kl-mu, kl-cd and beta-mu take \
+                 {name}"
             )));
         }
         Ok(())

@@ -79,7 +79,8 @@ impl KlMultiply {
             for from in (0..columns).step_by(TILE.1) {
                 let tile = from..columns.min(from + TILE.1);
                 let shape = (rows, tile.len()).set_f(along == Axis(0));
-                let mut fit = ArrayViewMut2::from_shape(shape, &mut fits[..rows * tile.len()]).expect("room for a tile");
+                let mut fit =
+                    ArrayViewMut2::from_shape(shape, &mut fits[..rows * tile.len()]).expect("room for a tile");
                 let y = ArrayView2::from_shape((tile.len(), k), &y.rows[tile.start * k..tile.end * k]);
                 let y = y.expect("k numbers for each column");
                 let of_rows = ArrayView2::from_shape((rows, k), &*x).expect("k numbers for each row");

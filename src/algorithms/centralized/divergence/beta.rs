@@ -63,10 +63,6 @@ impl Method for BetaMuArgs {
         Measure::BetaDivergence,
     );
 
-    fn check(&self) -> Result<()> {
-        self.init.refuse_nndsvd("beta-mu")
-    }
-
     fn groups(&self) -> Groups<'_> {
         Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
     }
@@ -75,7 +71,7 @@ impl Method for BetaMuArgs {
         let Workload { m, n, .. } = *workload;
         // What the factors say of an entry, its share in numerator and denominator; zeros have no share for β of 1 and 2.
         let entries = if [1.0, 2.0].contains(&self.beta.0) { workload.stored } else { m as f64 * n as f64 };
-        let mut cost = super::cost(&Workload { stored: entries, sparse: false, ..*workload }, ranks, 6.0);
+        let mut cost = super::cost(&self.init, &Workload { stored: entries, sparse: false, ..*workload }, ranks, 6.0);
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
         cost.data = workload.block(rows, workload.part(rows, n)) + workload.block(cols, workload.part(m, cols));
         Ok(Some(cost))
@@ -92,6 +88,6 @@ impl Method for BetaMuArgs {
             .on_all_ranks());
         }
         let update = BetaMultiply::new(beta, problem.k);
-        super::build(problem, &self.regularization, Loss::Beta(beta), update)
+        super::build(problem, &self.init, &self.regularization, Loss::Beta(beta), update)
     }
 }

@@ -10,17 +10,22 @@ pub mod mu;
 
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayViewMut2};
+use ndarray::{Array2, ArrayViewMut2, s};
 
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::Groups;
-use crate::algorithms::shared::init::{self, InitArgs};
+use crate::algorithms::shared::grid;
+use crate::algorithms::shared::init::{self, InitArgs, Start};
+use crate::algorithms::shared::low_rank::Task;
 use crate::algorithms::shared::missing::{self, MissingArgs, UpdateKind};
 use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
+use crate::algorithms::shared::row_stream::RankData;
+use crate::algorithms::shared::sizes::Sizes;
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Parts, Payload};
-use crate::error::Result;
+use crate::comm::{Communicator, MessageTag, Parts, Payload, even_part};
+use crate::data::{Cuts, Statistics};
+use crate::error::{Error, Result};
 use crate::linalg::{Block, Order, PerThread, Real, over_rows};
 use crate::metrics;
 use crate::metrics::Measure;
@@ -32,16 +37,32 @@ const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
 const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
 
 const MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation"),
+    MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation; once for a start from singular vectors"),
     MessageSpec::new(GATHER_U, "m x k", "each iteration"),
     MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
     MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
     regularization::MESSAGES,
+    init::MESSAGES[0],
+    init::MESSAGES[1],
+    init::MESSAGES[2],
+    init::MESSAGES[3],
+    init::MESSAGES[4],
 ];
 
 /// The same for the methods that take missing entries.
-const MESSAGES_WITH_MISSING: &[MessageSpec] =
-    &[MESSAGES[0], MESSAGES[1], MESSAGES[2], MESSAGES[3], MESSAGES[4], missing::MESSAGES];
+const MESSAGES_WITH_MISSING: &[MessageSpec] = &[
+    MESSAGES[0],
+    MESSAGES[1],
+    MESSAGES[2],
+    MESSAGES[3],
+    MESSAGES[4],
+    MESSAGES[5],
+    MESSAGES[6],
+    MESSAGES[7],
+    MESSAGES[8],
+    MESSAGES[9],
+    missing::MESSAGES,
+];
 
 /// What the methods have in common.
 const fn describe(
@@ -85,6 +106,19 @@ pub struct KlArgs {
 }
 
 impl KlArgs {
+    /// Refuses what cannot be combined.
+    ///
+    /// # Errors
+    /// Naming the option.
+    fn check(&self) -> Result<()> {
+        if self.missing.any() && self.init.is_computed() {
+            let what =
+                "--init nndsvd, nndsvda, nndsvdar and compressed cannot be combined with --missing and --holdout";
+            return Err(Error::input(format!("{what}; leave it out")));
+        }
+        Ok(())
+    }
+
     fn groups(&self) -> Groups<'_> {
         Groups {
             init: Some(&self.init),
@@ -107,13 +141,13 @@ impl KlArgs {
         if self.missing.any() {
             return missing::build(problem, &self.missing, &self.regularization, of_observed);
         }
-        build(problem, &self.regularization, Loss::KullbackLeibler, update)
+        build(problem, &self.init, &self.regularization, Loss::KullbackLeibler, update)
     }
 }
 
 /// What an iteration costs, with so many flops for each nonzero and component.
-fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
-    let Workload { m, n, k, word, stored, .. } = *workload;
+fn cost(init: &InitArgs, workload: &Workload, ranks: usize, flops: f64) -> Cost {
+    let Workload { m, n, k, word, stored, sparse, .. } = *workload;
     let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
     let (of_u, of_v) = (workload.part(rows, n), workload.part(m, cols));
     let mut cost = Cost::default();
@@ -124,6 +158,10 @@ fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
     }
     cost.data = workload.block(rows, of_u) + workload.block(cols, of_v);
     cost.factors = workload.bytes((rows + cols + m + n) * k);
+    // The start is computed on a grid of rows, in which the whole V is gathered, twice if its memory order changes.
+    let gathered = if ranks > 1 { if sparse { n } else { 2 * n } } else { 0 };
+    let start = Start::choose(&init.init, &Sizes { m, n, entries: stored, k }, sparse);
+    cost.start = start.bytes(k, (m, n), [rows, cols], gathered, word);
     cost.caveat("the flops are those of the printed formulas; no kernel counts them");
     cost
 }
@@ -159,23 +197,29 @@ struct DivergenceNmf<T: Real, R> {
     loss: Loss,
     penalties: Penalties,
     norm2: f64,
-    /// Whether the start was read from a file.
-    given: bool,
+    start: Start,
     iteration: usize,
 }
 
 /// The factorisation. Collective.
 ///
 /// # Errors
-/// If the given start cannot be read.
+/// If the given start cannot be read, or one cannot be computed.
 fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     problem: Problem<'_, T>,
+    init: &InitArgs,
     regularization: &RegularizationArgs,
     loss: Loss,
     update: R,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, comm, initial, .. } = problem;
+    let Problem { data, k, seed, kernel, comm, initial, resuming, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
+    let sparse = data.header.sparse;
+    let entries = if sparse { data.statistics.nonzeros as f64 } else { m as f64 * n as f64 };
+    let start = match initial {
+        Some(_) => Start::Given,
+        None => Start::choose(&init.init, &Sizes { m, n, entries, k }, sparse),
+    };
     let mut blocks = data.blocks.into_iter();
     let mut side = |cuts: &[Range<usize>], total: usize, tag: MessageTag| {
         let rows = cuts[comm.rank()].clone();
@@ -189,10 +233,17 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         Some(given) => {
             comm.agree_on_error(init::given(given, [&u.rows, &v.rows], [u.own.view_mut(), v.own.view_mut()]))?;
         }
-        None => {
+        // A checkpoint replaces the start.
+        None if start == Start::Random || resuming => {
             let scale = init::scale(data.statistics.sum, (m, n), k);
             init::u(seed, &u.rows, scale, u.own.view_mut());
             init::v(seed, &v.rows, scale, v.own.view_mut());
+        }
+        None => {
+            let cuts = Cuts { rows: data.cuts.rows.clone(), cols: vec![0..n] };
+            let Statistics { sum, norm2, .. } = data.statistics;
+            let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), k, sum, norm2, kernel, seed };
+            from_singular_vectors(start, &task, &mut u, &mut v)?;
         }
     }
     Ok(Box::new(DivergenceNmf {
@@ -205,9 +256,31 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         updates: PerThread::new(update),
         penalties: regularization.penalties((m, n)),
         norm2: data.statistics.norm2,
-        given: initial.is_some(),
+        start,
         iteration: 0,
     }))
+}
+
+/// Writes a start that is computed from the data, of whose rows each rank has a block. No entry is 0, since multiplicative
+/// updates keep zeros. Collective.
+///
+/// # Errors
+/// If the singular vectors cannot be computed.
+fn from_singular_vectors<T: Real>(start: Start, task: &Task<'_>, u: &mut Side<T>, v: &mut Side<T>) -> Result<()> {
+    let Task { comm, cuts, shape: (_, n), k, .. } = *task;
+    let rows = grid::own_rows(comm, cuts);
+    let block = std::mem::replace(&mut u.block, Block::Dense(Array2::zeros((0, 0)).into()));
+    let data = RankData { block, stream: None };
+    let (data, [of_u, of_v]) = init::on_grid(start, None, task, true, data, rows.each_ref())?;
+    u.block = data.block;
+    u.own.assign(&of_u);
+    // That grid shares the rows of V evenly, the update by what is in their columns.
+    let shares: Vec<Range<usize>> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
+    let of_v = of_v.as_standard_layout();
+    let whole = v.whole.as_slice_mut().expect("made in row order");
+    comm.all_gather(GATHER_V, of_v.as_slice().expect("made in row order"), &Parts::new(&shares, k), whole);
+    v.own.assign(&v.whole.slice(s![v.rows.clone(), ..]));
+    Ok(())
 }
 
 impl<T: Real> Side<T> {
@@ -289,6 +362,6 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        if self.given { Vec::new() } else { init::Start::Random.decisions() }
+        self.start.decisions()
     }
 }

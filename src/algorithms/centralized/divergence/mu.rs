@@ -30,7 +30,7 @@ impl Method for KlMuArgs {
     );
 
     fn check(&self) -> Result<()> {
-        self.kl.init.refuse_nndsvd("kl-mu")
+        self.kl.check()
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -39,7 +39,7 @@ impl Method for KlMuArgs {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         // What the factors say of an entry, and its share in k ratios.
-        Ok(Some(super::cost(workload, ranks, 4.0)))
+        Ok(Some(super::cost(&self.kl.init, workload, ranks, 4.0)))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

@@ -5,17 +5,19 @@
 //! Σ_Ω (x·y_j) y_jl. They are taken over Ω, or as those over all columns, which the Gram matrix and the product with the
 //! data tell, less those over what is missing: whichever list is given.
 
-use ndarray::{Array2, ArrayView1, ArrayViewMut1};
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 
 use crate::algorithms::shared::missing::lists::{Listed, Lists};
-use crate::linalg::Real;
-use crate::nls::Penalty;
+use crate::linalg::{Real, gemm};
+use crate::nls::{Penalty, Pivoting};
 
 /// Which method's step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdateKind {
     /// Coordinate descent, so often over all components.
     Hals { passes: usize },
+    /// The exact solution, by block principal pivoting.
+    Bpp,
     /// Multiplicative.
     Mu,
     /// Multiplicative, for the Kullback-Leibler divergence.
@@ -34,7 +36,7 @@ impl UpdateKind {
     pub fn passes(self) -> usize {
         match self {
             UpdateKind::Hals { passes } | UpdateKind::KlCd { passes } => passes,
-            UpdateKind::Mu | UpdateKind::KlMu => 1,
+            UpdateKind::Bpp | UpdateKind::Mu | UpdateKind::KlMu => 1,
         }
     }
 }
@@ -51,12 +53,24 @@ pub struct Workspace<T> {
     e: Vec<T>,
     squares: Vec<T>,
     old: Vec<T>,
+    /// The Gram matrix and the right-hand side of the observed entries, for exact solutions.
+    observed: Array2<T>,
+    rhs: Vec<T>,
+    pivoting: Pivoting,
 }
 
 impl<T: Real> Workspace<T> {
     pub fn new(longest: usize, k: usize) -> Self {
         let zeros = |n: usize| vec![T::zero(); n];
-        Workspace { z: zeros(longest * k), e: zeros(longest), squares: zeros(k), old: zeros(k) }
+        Workspace {
+            z: zeros(longest * k),
+            e: zeros(longest),
+            squares: zeros(k),
+            old: zeros(k),
+            observed: Array2::zeros((k, k)),
+            rhs: zeros(k),
+            pivoting: Pivoting::new(k),
+        }
     }
 }
 
@@ -90,7 +104,7 @@ impl<T: Real> Row<'_, T> {
         let k = x.len();
         let (index, values) = self.lists.row(self.number);
         let length = index.len();
-        let Workspace { z, e, squares, old } = space;
+        let Workspace { z, e, squares, old, observed, rhs, pivoting } = space;
         let (z, e) = (&mut z[..k * length], &mut e[..length]);
         for (t, &b) in index.iter().enumerate() {
             for (l, &y) in self.y.row(b as usize).iter().enumerate() {
@@ -136,6 +150,35 @@ impl<T: Real> Row<'_, T> {
                         add(e, if present { -step } else { step }, &z[part(l)]);
                     }
                 }
+            }
+            UpdateKind::Bpp => {
+                let listed = ArrayView2::from_shape((k, length), &*z).expect("k numbers for each listed entry");
+                gemm(T::one(), &listed, &listed.t(), T::zero(), &mut observed.view_mut());
+                for l in 0..k {
+                    if present {
+                        rhs[l] = dot(values, &z[part(l)]);
+                    } else {
+                        rhs[l] = self.rhs[l];
+                        observed.row_mut(l).zip_mut_with(&self.gram.row(l), |listed, &all| *listed = all - *listed);
+                    }
+                    let own = self.gram[[l, l]];
+                    let curve = observed[[l, l]];
+                    if curve <= T::zero() || (!present && curve <= lost * own) {
+                        old[l] = if penalized { T::zero() } else { x[l] };
+                    } else {
+                        old[l] = -T::one();
+                    }
+                }
+                // A component of which nothing is told has an equation of its own.
+                for (l, &stays) in old.iter().enumerate().filter(|(_, x)| **x >= T::zero()) {
+                    observed.row_mut(l).fill(T::zero());
+                    observed.column_mut(l).fill(T::zero());
+                    observed[[l, l]] = T::one();
+                    rhs[l] = stays;
+                }
+                let rhs = ArrayView2::from_shape((1, k), &*rhs).expect("k numbers");
+                let mut solution = x.view_mut().insert_axis(Axis(0));
+                pivoting.solve_penalized(&mut solution, &rhs, &observed.view(), self.penalty);
             }
             // Those of the divergence have a step of their own.
             UpdateKind::Mu | UpdateKind::KlMu | UpdateKind::KlCd { .. } => {
