@@ -128,9 +128,29 @@ impl FirstLines {
 
 /// The separator that splits the line into most fields.
 fn guess_separator(line: &[u8]) -> u8 {
-    let count = |separator: u8| fields(line, separator).count();
+    let line = without_quoted(line);
+    let count = |separator: u8| fields(&line, separator).count();
     let best = [b',', b';', b'\t'].into_iter().max_by_key(|&s| (count(s), s == b',')).unwrap_or(b',');
     if count(best) == 1 && count(b' ') > 1 { b' ' } else { best }
+}
+
+/// The line with a letter in place of each field in quotation marks, between whichever separators.
+fn without_quoted(line: &[u8]) -> Vec<u8> {
+    let (mut bare, mut at) = (Vec::with_capacity(line.len()), 0);
+    while let Some(&c) = line.get(at) {
+        let begins = c == b'"' && (at == 0 || b",;\t ".contains(&line[at - 1]));
+        match begins.then(|| closing(&line[at + 1..])).flatten() {
+            Some(end) => {
+                bare.push(b'x');
+                at += 1 + end;
+            }
+            None => {
+                bare.push(c);
+                at += 1;
+            }
+        }
+    }
+    bare
 }
 
 /// The next line at or after `at` that is not blank, without its line end.

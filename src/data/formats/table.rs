@@ -88,13 +88,15 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     Ok(Table { separator: lines.separator, labels: judged.labels, start, cols: columns, note, doubt })
 }
 
-/// The first line (from 1) with fields between semicolons all of which are numbers, some with a decimal comma.
+/// The first line (from 1) with fields between semicolons all of which, but for a name in the first, are numbers, some with a
+/// decimal comma.
 fn decimal_comma<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     let with_point = |field: &[u8]| -> Vec<u8> { field.iter().map(|&c| if c == b',' { b'.' } else { c }).collect() };
     let wrong = |line: &[u8]| {
-        let has_comma = fields(line, b';').any(|field| field.contains(&b','));
+        let is_number = |field: &[u8]| number(&with_point(field)).is_some();
+        let has_comma = fields(line, b';').any(|field| field.contains(&b',') && is_number(field));
         let mut values = fields(line, b';').skip(1).peekable();
-        has_comma && values.peek().is_some() && values.all(|value| number(&with_point(value)).is_some())
+        has_comma && values.peek().is_some() && values.all(is_number)
     };
     (1..).zip(lines).find_map(|(at, line)| wrong(line).then_some(at))
 }
@@ -291,6 +293,15 @@ mod tests {
         }
         for text in ["1,5;2,5\n3,0;4\n", "gene;a;b\ng1;1,5;2\n"] {
             assert!(head(text, AUTO).unwrap_err().message.contains("decimal comma"), "{text:?}");
+        }
+        // Commas in names are none of numbers.
+        for text in [
+            "id;a;b\nr1;0.5;0.25\n\"Smith, J\";0.5;0.75\n",
+            "id;\"1,2-DCE\";\"1,3-DCE\"\nr1;0.5;0.25\nr2;0.5;0.75\n",
+            "id;a;b\n1,2-DCE;0.5;0.25\nT2;0.5;0.75\n",
+        ] {
+            let table = head(text, AUTO).unwrap();
+            assert_eq!((table.separator, table.cols), (b';', 2), "{text:?}");
         }
         assert!(head("", AUTO).unwrap_err().message.contains("no line"));
         assert!(head("a,b,c\n", AUTO).unwrap_err().message.contains("expected numbers"));

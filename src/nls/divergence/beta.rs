@@ -143,15 +143,16 @@ pub fn add_gram<T: Real>(y: &[T], k: usize, gram: &mut [f64]) {
 
 /// The β-divergence of a block from U Vᵀ, entry by entry. Negative powers are those of a fit of at least [`FLOOR`].
 pub fn divergence_of<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    let power = |fit: f64, by: f64| if by < 0.0 { fit.max(FLOOR) } else { fit }.powf(by);
     let term = |x: f64, fit: f64| {
-        let fit = if beta < 2.0 { fit.max(FLOOR) } else { fit };
         if beta == 0.0 {
-            x / fit - (x / fit).ln() - 1.0
+            let ratio = x / fit.max(FLOOR);
+            ratio - ratio.ln() - 1.0
         } else if beta == 1.0 {
-            if x > 0.0 { x * (x / fit).ln() - x + fit } else { fit }
+            if x > 0.0 { x * (x / fit.max(FLOOR)).ln() - x + fit } else { fit }
         } else {
-            let power = if x > 0.0 { x.powf(beta) } else { 0.0 };
-            (power + (beta - 1.0) * fit.powf(beta) - beta * x * fit.powf(beta - 1.0)) / (beta * (beta - 1.0))
+            let own = if x > 0.0 { x.powf(beta) - beta * x * power(fit, beta - 1.0) } else { 0.0 };
+            (own + (beta - 1.0) * power(fit, beta)) / (beta * (beta - 1.0))
         }
     };
     let mut entries = vec![0.0; v.nrows()];
@@ -213,6 +214,18 @@ mod tests {
                     update(beta, &block, &mut x, &y);
                 }
             }
+        }
+    }
+
+    /// Zeros that the factors fit exactly add nothing.
+    #[test]
+    fn the_divergence_of_an_exact_fit_is_zero() {
+        let x = Array2::from_shape_fn((6, 2), |(i, l)| if i % 2 == l { 1.0 + i as f64 } else { 0.0 });
+        let y = Array2::from_shape_fn((4, 2), |(j, l)| if j / 2 == l { 0.5 } else { 0.0 });
+        let block = Block::Dense(x.dot(&y.t()).into());
+        for beta in [0.1, 0.5, 0.9, 1.0, 1.5, 2.0, 3.0] {
+            let found = divergence_of(beta, &block, &x.view(), &y.view());
+            assert!(found.abs() < 1e-13, "{beta}: {found}");
         }
     }
 

@@ -50,19 +50,15 @@ const MESSAGES: &[MessageSpec] = &[
 ];
 
 /// The same for the methods that take missing entries.
-const MESSAGES_WITH_MISSING: &[MessageSpec] = &[
-    MESSAGES[0],
-    MESSAGES[1],
-    MESSAGES[2],
-    MESSAGES[3],
-    MESSAGES[4],
-    MESSAGES[5],
-    MESSAGES[6],
-    MESSAGES[7],
-    MESSAGES[8],
-    MESSAGES[9],
-    missing::MESSAGES,
-];
+const MESSAGES_WITH_MISSING: &[MessageSpec] = &{
+    let mut all = [missing::MESSAGES; MESSAGES.len() + 1];
+    let mut i = 0;
+    while i < MESSAGES.len() {
+        all[i] = MESSAGES[i];
+        i += 1;
+    }
+    all
+};
 
 /// What the methods have in common.
 const fn describe(
