@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::output::checksum::crc_of;
 
 /// The first bytes of a report.
@@ -47,10 +49,10 @@ pub fn is_order(path: &Path) -> bool {
 /// Whether a file is a trace without lines of another kind; a run that was killed may have left half of the last one.
 pub fn is_trace(path: &Path) -> bool {
     const START: &str = "{\"event\":\"start\",\"version\":";
-    const EVENT: &str = "{\"event\":\"";
-    each_line(path, |number, line| {
-        let begins = if number == 0 { START } else { EVENT };
-        line.starts_with(begins) || number > 0 && !line.ends_with('\n') && begins.starts_with(line)
+    let is_event = |line: &str| serde_json::from_str::<Value>(line).is_ok_and(|event| event["event"].is_string());
+    each_line(path, |number, line| match number {
+        0 => line.starts_with(START),
+        _ => is_event(line) || !line.ends_with('\n') && line.starts_with('{'),
     })
 }
 
@@ -101,7 +103,7 @@ mod tests {
         assert!(recognised(is_order, &order("0\n2\n1\n")) && recognised(is_order, &order("")));
         assert!(!recognised(is_order, &order("0\n# mine\n")) && !recognised(is_order, "0\n1\n"));
         let trace = "{\"event\":\"start\",\"version\":\"0\"}\n{\"event\":\"iter\"}\n";
-        for end in ["", "{\"event\":\"it", "{\"ev", "{\"event\":\"end\"}\n"] {
+        for end in ["", "{\"event\":\"it", "{\"ev", "{\"iter\":3,\"event\":\"lost\"}\n"] {
             assert!(recognised(is_trace, &format!("{trace}{end}")), "{end}");
         }
         for end in ["note\n", "note", "{}\n", "\n"] {
