@@ -62,15 +62,15 @@ pub fn dot<T: Real, W: Real>(x: &[T], y: &[T], wide: impl Fn(T) -> W) -> W {
     let ([x, y], [rest_x, rest_y]) = lanes([x, y]);
     for (x, y) in x.iter().zip(y) {
         for lane in 0..LANES {
-            sums[lane] = sums[lane] + wide(x[lane]) * wide(y[lane]);
+            sums[lane] += wide(x[lane]) * wide(y[lane]);
         }
     }
     for (sum, (&x, &y)) in sums.iter_mut().zip(rest_x.iter().zip(rest_y)) {
-        *sum = *sum + wide(x) * wide(y);
+        *sum += wide(x) * wide(y);
     }
     for half in [4, 2, 1] {
         for lane in 0..half {
-            sums[lane] = sums[lane] + sums[lane + half];
+            sums[lane] += sums[lane + half];
         }
     }
     sums[0]

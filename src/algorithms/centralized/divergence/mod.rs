@@ -236,7 +236,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
             init::v(seed, &v.rows, scale, v.own.view_mut());
         }
         None => {
-            let cuts = Cuts { rows: data.cuts.rows.clone(), cols: vec![0..n] };
+            let cuts = Cuts { rows: data.cuts.rows.clone(), cols: std::iter::once(0..n).collect() };
             let Statistics { sum, norm2, .. } = data.statistics;
             let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), k, sum, norm2, kernel, seed };
             from_singular_vectors(start, &task, &mut u, &mut v)?;
