@@ -8,7 +8,7 @@
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 
 use crate::algorithms::shared::missing::lists::{Listed, Lists};
-use crate::linalg::{Real, gemm};
+use crate::linalg::{Real, gram};
 use crate::nls::{Penalty, Pivoting};
 
 /// Which method's step.
@@ -153,28 +153,23 @@ impl<T: Real> Row<'_, T> {
             }
             UpdateKind::Bpp => {
                 let listed = ArrayView2::from_shape((k, length), &*z).expect("k numbers for each listed entry");
-                gemm(T::one(), &listed, &listed.t(), T::zero(), &mut observed.view_mut());
+                gram(&listed.t(), &mut observed.view_mut());
                 for l in 0..k {
-                    if present {
-                        rhs[l] = dot(values, &z[part(l)]);
-                    } else {
-                        rhs[l] = self.rhs[l];
+                    rhs[l] = if present { dot(values, &z[part(l)]) } else { self.rhs[l] };
+                    if !present {
                         observed.row_mut(l).zip_mut_with(&self.gram.row(l), |listed, &all| *listed = all - *listed);
                     }
-                    let own = self.gram[[l, l]];
-                    let curve = observed[[l, l]];
-                    if curve <= T::zero() || (!present && curve <= lost * own) {
-                        old[l] = if penalized { T::zero() } else { x[l] };
-                    } else {
-                        old[l] = -T::one();
-                    }
                 }
-                // A component of which nothing is told has an equation of its own.
-                for (l, &stays) in old.iter().enumerate().filter(|(_, x)| **x >= T::zero()) {
-                    observed.row_mut(l).fill(T::zero());
-                    observed.column_mut(l).fill(T::zero());
-                    observed[[l, l]] = T::one();
-                    rhs[l] = stays;
+                // A component of which nothing observed tells has an equation of its own, at the scale of the others.
+                let scale = observed.diag().iter().fold(T::zero(), |most, &x| most.max(x));
+                for l in 0..k {
+                    let curve = observed[[l, l]];
+                    if curve <= T::zero() || (!present && curve <= lost * self.gram[[l, l]]) {
+                        observed.row_mut(l).fill(T::zero());
+                        observed.column_mut(l).fill(T::zero());
+                        observed[[l, l]] = scale;
+                        rhs[l] = if penalized { T::zero() } else { scale * x[l] };
+                    }
                 }
                 let rhs = ArrayView2::from_shape((1, k), &*rhs).expect("k numbers");
                 let mut solution = x.view_mut().insert_axis(Axis(0));
