@@ -2,12 +2,13 @@
 //! A start of the launcher costs some tenths of a second, which is more than most runs of the tests take.
 //!
 //! A session is this test program again, started as the ignored test [`process`]. Each rank reads its requests from a
-//! socket, where an idle rank costs no processor time; rank 0 writes its answers to stdout.
+//! socket, where an idle rank costs no processor time. The stdout of rank 0 is another socket: through the launcher, what
+//! other ranks print could come between two parts of a long line.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,8 +20,9 @@ use serde_json::{Value, json};
 
 use super::{launch, quiet};
 
-/// Names the socket to the processes of a session.
-const SOCKET: &str = "FEDNMF_TEST_SOCKET";
+/// Names the socket of the requests to the processes of a session, and that of the answers.
+const REQUESTS: &str = "FEDNMF_TEST_REQUESTS";
+const ANSWERS: &str = "FEDNMF_TEST_ANSWERS";
 /// Begins the line in which rank 0 reports a completed request.
 const DONE: &str = "@done ";
 /// Begins a request for a function of this program instead of a command line; see [`on_ranks`].
@@ -59,18 +61,17 @@ impl Session {
     /// Starts that many ranks; 0: one process without the launcher.
     pub fn start(ranks: usize, env: &[(&str, &str)]) -> Session {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let socket = dir.path().join("requests");
-        let listener = UnixListener::bind(&socket).expect("a socket");
+        let [for_requests, for_answers] = ["requests", "answers"].map(|name| dir.path().join(name));
+        let [listener, of_answers] =
+            [&for_requests, &for_answers].map(|path| UnixListener::bind(path).expect("a socket"));
         listener.set_nonblocking(true).expect("a socket that does not block");
         let this = std::env::current_exe().expect("this program has a path");
         let mut command = if ranks == 0 { Command::new(this) } else { launch(ranks, &this) };
         quiet(&mut command);
         command.args(["common::session::process", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-        command.env(SOCKET, &socket).envs(env.iter().copied());
-        let mut child = command.spawn().expect("this program starts");
+        command.env(REQUESTS, &for_requests).env(ANSWERS, &for_answers).envs(env.iter().copied());
+        let mut child = command.stdout(Stdio::null()).spawn().expect("this program starts");
         let (sender, answers) = channel();
-        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let errors = Arc::new(Mutex::new(String::new()));
         let (mut stderr, all) = (child.stderr.take().expect("a pipe"), Arc::clone(&errors));
         std::thread::spawn(move || {
@@ -91,6 +92,9 @@ impl Session {
                 }
             }
         }
+        // Rank 0 has connected for its answers before it did for its requests.
+        let stdout = BufReader::new(of_answers.accept().expect("rank 0 has connected").0);
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         session
     }
 
@@ -236,10 +240,14 @@ pub fn on_any_number_of_ranks(function: &str) {
 #[test]
 #[ignore = "a rank of a session, started by other tests"]
 fn process() {
-    let Some(socket) = std::env::var_os(SOCKET) else { return };
+    let [Some(requests), Some(answers)] = [REQUESTS, ANSWERS].map(std::env::var_os) else { return };
     comm::abort_on_panic();
     let world = Communicator::start().expect("the ranks connect");
-    let requests = UnixStream::connect(socket).expect("the test listens");
+    if world.is_root() {
+        let answers = UnixStream::connect(answers).expect("the test listens");
+        rustix::stdio::dup2_stdout(answers).expect("stdout can be replaced");
+    }
+    let requests = UnixStream::connect(requests).expect("the test listens");
     for request in BufReader::new(requests).lines().map_while(Result::ok) {
         let words: Vec<String> = serde_json::from_str(&request).expect("a list of words");
         let comm = world.with_new_ledger();
