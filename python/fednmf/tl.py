@@ -132,9 +132,9 @@ def choose_k(
     layer, use_highly_variable
         As in `nmf`, for AnnData.
     method : "hals", "mu", "auto", "bpp", "kl-mu", "kl-cd" or "dsanls"
-        The first three can hold entries out. For "kl-mu" and "kl-cd" the error is the Kullback-Leibler divergence.
+        "kl-mu" and "kl-cd" hold no entries out, and their error is the Kullback-Leibler divergence.
     holdout : float or None
-        Share of the entries that a run does not see; None: 0.05 where the method can hold entries out, else 0. With 0
+        Share of the entries that a run does not see; None: 0.05, or 0 for "kl-mu" and "kl-cd". With 0
         each run is faster, and stability and error decide.
     max_iter, tol
         A run ends after `max_iter` iterations, or when in ten its error falls by less than `tol` times the first one.

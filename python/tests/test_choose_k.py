@@ -138,7 +138,7 @@ def test_a_callback_sees_the_runs_and_ends_the_search(blocks):
         (([0], 2), {}, "ks=0: must be a whole number"),
         (([2], 0), {}, "n_runs=0"),
         (([2], 2), {"method": "nmf"}, "no method of a sweep; they are hals, mu"),
-        (([2], 2), {"method": "bpp", "holdout": 0.1}, "bpp fits all entries"),
+        (([2], 2), {"method": "kl-mu", "holdout": 0.1}, "kl-mu holds no entries out"),
         (([2], 2), {"holdout": 0.95}, "holdout=0.95"),
         (([2], 2), {"layer": "counts"}, "are for AnnData"),
     ],

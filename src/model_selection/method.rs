@@ -86,29 +86,30 @@ impl SweepMethod {
         }
     }
 
-    /// Whether it can leave entries out of the fit.
+    /// Whether entries are left out of the fit: not where the divergence is minimised, since the error on held-out entries
+    /// is the squared one.
     fn leaves_out(self) -> bool {
-        matches!(self, SweepMethod::Hals | SweepMethod::Mu | SweepMethod::Auto)
+        !matches!(self, SweepMethod::KlMu | SweepMethod::KlCd)
     }
 
     /// The entries that do not count, by what was typed.
     ///
     /// # Errors
-    /// If the method fits all entries and some are to be left out.
+    /// If a sweep with this method fits all entries and some are to be left out.
     pub fn left_out(self, missing: Missing, holdout: Option<f64>) -> Result<MissingArgs> {
         if self.leaves_out() {
             return Ok(MissingArgs { missing, holdout: holdout.unwrap_or(HELD_OUT) });
         }
         if let Some(share) = holdout.filter(|&share| share > 0.0) {
             return Err(Error::input(format!(
-                "--holdout {share}: a sweep with {} fits all entries and can hold none out; leave --holdout out, and k is \
-                 chosen by stability and error, or take --algo hals, mu or auto",
+                "--holdout {share}: a sweep with {} holds no entries out, since the error on them is the squared one and not \
+                 the divergence; leave --holdout out, and k is chosen by stability and divergence, or take --algo hals",
                 self.name()
             )));
         }
         if missing != Missing::None {
             return Err(Error::input(format!(
-                "--missing: a sweep with {} fits all entries and knows no missing ones; take --algo hals, mu or auto",
+                "--missing: a sweep with {} fits all entries and knows no missing ones; take --algo hals",
                 self.name()
             )));
         }
@@ -140,13 +141,13 @@ impl SweepMethod {
                 Arc::new(AutoArgs { inner_sweeps, missing, exact, ..defaults::<AutoArgs>() })
             }
             SweepMethod::Auto => Arc::new(AutoArgs { exact, ..defaults::<AutoArgs>() }),
-            SweepMethod::Bpp => Arc::new(BppArgs { exact, ..defaults::<BppArgs>() }),
+            SweepMethod::Bpp => Arc::new(BppArgs { missing, exact, ..defaults::<BppArgs>() }),
             SweepMethod::KlMu => Arc::new(KlMuArgs { kl: KlArgs { regularization, ..defaults::<KlMuArgs>().kl } }),
             SweepMethod::KlCd => {
                 let defaults = defaults::<KlCdArgs>();
                 Arc::new(KlCdArgs { kl: KlArgs { regularization, ..defaults.kl }, ..defaults })
             }
-            SweepMethod::Dsanls => Arc::new(DsanlsArgs { regularization, ..defaults::<DsanlsArgs>() }),
+            SweepMethod::Dsanls => Arc::new(DsanlsArgs { missing, regularization, ..defaults::<DsanlsArgs>() }),
         };
         let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {
             Some(choice) => choice.method,
@@ -163,12 +164,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_that_fit_all_entries_hold_none_out() {
+    fn methods_for_the_divergence_hold_no_entries_out() {
         let share = |method: SweepMethod, holdout| method.left_out(Missing::None, holdout).map(|left| left.holdout);
-        for method in [SweepMethod::Hals, SweepMethod::Mu, SweepMethod::Auto] {
+        for method in [SweepMethod::Hals, SweepMethod::Mu, SweepMethod::Auto, SweepMethod::Bpp, SweepMethod::Dsanls] {
             assert_eq!((share(method, None), share(method, Some(0.2))), (Ok(HELD_OUT), Ok(0.2)));
         }
-        for method in [SweepMethod::Bpp, SweepMethod::KlMu, SweepMethod::KlCd, SweepMethod::Dsanls] {
+        for method in [SweepMethod::KlMu, SweepMethod::KlCd] {
             assert_eq!((share(method, None), share(method, Some(0.0))), (Ok(0.0), Ok(0.0)));
             let refused = share(method, Some(0.2)).unwrap_err();
             assert!(refused.message.contains("--holdout 0.2") && refused.message.contains(method.name()), "{refused}");

@@ -31,11 +31,11 @@ pub struct SweepArgs {
     /// Runs for each k, with different starts and entries held out
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parameters::whole_number)]
     pub runs: usize,
-    /// Method. hals, mu and auto can hold entries out
+    /// Method. kl-mu and kl-cd hold no entries out
     #[arg(long, value_name = "NAME", value_enum, default_value_t = SweepMethod::Hals)]
     pub algo: SweepMethod,
     /// Share of the observed entries that a run does not see; 0: none, each run is faster, and k is chosen by stability and
-    /// error [default: 0.05; 0 where the method cannot hold entries out]
+    /// error [default: 0.05; 0 for kl-mu and kl-cd]
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
     pub holdout: Option<f64>,
     /// Missing entries
