@@ -3,7 +3,6 @@
 from lib import model
 from lib.datasets import generated
 from lib.spec import Claim, Curve, Figure, Panel, Reference, run
-from lib.verdict import Comparison
 
 PAPER = "Qian et al., Fast and Secure Distributed Nonnegative Matrix Factorization"
 SYN = {"Syn-SD": "syn-sd", "Syn-SSD-U": "syn-ssd-u", "Syn-SSD-V": "syn-ssd-v", "Syn-SSD-UV": "syn-ssd-uv"}
@@ -55,7 +54,7 @@ def over_nodes(skew):
         Panel(
             name,
             [
-                Curve(label, points=[(p, method_run(label, *given, skew, 2, p, 0)) for p in (2, 4, 8, 16)])
+                Curve(label, points=[(p, method_run(label, *given, skew, 2, p, 0, seedless=True)) for p in (2, 4, 8, 16)])
                 for label in (*SYN, *ASYN, SECURE)
             ],
             "nodes",
@@ -81,11 +80,11 @@ def traffic():
     panels = []
     for name, (data, k, rows) in SETS.items():
         for x, xlabel in ((model.party_bytes, "bytes of a party"), (model.seconds, "seconds (model)")):
-            curves = [Curve(label, method_run(label, data, k, rows, False)) for label in (*SYN, *ASYN)]
+            curves = [Curve(label, method_run(label, data, k, rows, False, seeds=SEEDS)) for label in (*SYN, *ASYN)]
             for v, o in VARIANTS.items():
                 # A sketched iteration sends a tenth of the rows, and the Gram matrix.
                 iters, every = (360, 3) if "sketch" in o else (60, 2)
-                options = dict(o, parties=PARTIES, transpose=rows, every=every)
+                options = dict(o, parties=PARTIES, transpose=rows, every=every, seeds=SEEDS)
                 curves.append(Curve(v, run("secure-hals", data, k, iters, **options)))
             panels.append(Panel(f"{name}: {xlabel.split(' (')[0]}", curves, xlabel, "relative error", x=x, log="x"))
     return panels
@@ -199,19 +198,10 @@ def asyn_leads(results):
         yield results.compare(panel, results.lowest(panel, SYN, stop), results.lowest(panel, ASYN, stop), stop)
 
 
-def gain(panel, results, curve, times, above=True):
-    few, many = (results.point(panel, curve, nodes).values for nodes in (2, 16))
-    limit = tuple(times * v for v in few)
-    rate = f"{panel}: rate of {curve} with 16 nodes"
-    if above:
-        return Comparison(f"{rate} − {times:g} times that with 2", many, limit)
-    return Comparison(f"{times:g} times the rate with 2 nodes − {rate}", limit, many)
-
-
 def scales(results):
     for panel in results.present():
         for curve in PAPER_METHODS:
-            yield gain(panel, results, curve, 4)
+            yield results.grows(panel, curve, 2, 16, 4)
 
 
 def fastest(results):
@@ -223,9 +213,9 @@ def fastest(results):
 def flat(results):
     for panel in results.present():
         for curve in SYN:
-            yield gain(panel, results, curve, 2, above=False)
+            yield results.grows(panel, curve, 2, 16, 2, more=False)
         for curve in ASYN:
-            yield gain(panel, results, curve, 2)
+            yield results.grows(panel, curve, 2, 16, 2)
 
 
 def ahead(results):

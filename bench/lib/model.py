@@ -56,12 +56,12 @@ def seconds_per_iteration(end: dict, job) -> float:
         products, small = 4 * density * m * n * k / p, 4 * k * k * (m + n) / p
     work = products + small
     if job.run.algo == "bpp":
-        work = products * PIVOTING.setdefault((m, n, k), pivoting(end))
+        work = products * PIVOTING.setdefault((m, n, k, job.start["seed"]), pivoting(end))
     exchanges = job.sent("load", unit="messages") / p / iters
     return work / RATE + network(job.sent("load") / p / iters, p, exchanges)
 
 
-# Ratio of a BPP iteration to its products by matrix, from the first run, the one with the fewest ranks.
+# Ratio of a BPP iteration to its products by matrix and seed, from the first run, the one with the fewest ranks.
 PIVOTING: dict = {}
 
 

@@ -102,27 +102,38 @@ class Results:
         times = "" if factor == 1 else f"{factor:g} "
         label = f"{place or panel}: {times}{greater} − {smaller}" + (f" + {slack:g}" if slack else "")
         values = tuple(factor * v for v in a.repeated(seeds))
-        return Comparison(label, values, tuple(v - slack for v in b.repeated(seeds)))
+        return Comparison(label, values, tuple(v - slack for v in b.repeated(seeds)), a.seedless and b.seedless)
+
+    def grows(self, panel: str, curve: str, few, many, times: float, *, more=True) -> Comparison:
+        """Says that a curve is at `many` more, or less, than so many times what it is at `few`."""
+        start, end = (self.point(panel, curve, x) for x in (few, many))
+        limit, name = tuple(times * v for v in start.values), panel.split(",")[0]
+        if more:
+            label = f"{name}: {curve} at {many} − {times:g} times that at {few}"
+            return Comparison(label, end.values, limit, end.seedless)
+        return Comparison(f"{name}: {times:g} times {curve} at {few} − that at {many}", limit, end.values, end.seedless)
 
     def above(self, panel: str, curve: str, level: float, x=None, *, place="") -> Comparison:
         """Says that a curve is above a fixed level, at x or at its end."""
-        values = self.point(panel, curve, x).values
-        return Comparison(f"{place or panel}: {curve} − {level:g}", values, (level,) * len(values))
+        point = self.point(panel, curve, x)
+        label = f"{place or panel}: {curve} − {level:g}"
+        return Comparison(label, point.values, (level,) * point.seeds, point.seedless)
 
     def below(self, panel: str, curve: str, level: float, x=None, *, place="") -> Comparison:
         """Says that a curve is below a fixed level, at x or at its end."""
-        values = self.point(panel, curve, x).values
-        return Comparison(f"{place or panel}: {level:g} − {curve}", (level,) * len(values), values)
+        point = self.point(panel, curve, x)
+        label = f"{place or panel}: {level:g} − {curve}"
+        return Comparison(label, (level,) * point.seeds, point.values, point.seedless)
 
     def near(self, panel: str, a: str, b: str, margin: float, x=None, *, place="") -> Iterable[Comparison]:
         """Says that two curves differ by less than a share `margin` of the second one."""
         first, second = self.point(panel, a, x), self.point(panel, b, x)
         seeds = min((p.seeds for p in (first, second) if not p.seedless), default=1)
         values, others = first.repeated(seeds), second.repeated(seeds)
-        where = place or panel
+        where, exact = place or panel, first.seedless and second.seedless
         high, low = (tuple(f * o for o in others) for f in (1 + margin, 1 - margin))
-        yield Comparison(f"{where}: {1 + margin:g} {b} − {a}", high, values)
-        yield Comparison(f"{where}: {a} − {1 - margin:g} {b}", values, low)
+        yield Comparison(f"{where}: {1 + margin:g} {b} − {a}", high, values, exact)
+        yield Comparison(f"{where}: {a} − {1 - margin:g} {b}", values, low, exact)
 
     def highest(self, panel: str, curves: Iterable[str], x=None) -> str:
         """Returns the curve with the highest mean."""
@@ -138,6 +149,10 @@ class Results:
 
     def present(self) -> list[str]:
         return list(self.panels)
+
+
+# In place of a seed where no seed changes the values.
+ANY = "any"
 
 
 def shorten(x: float | str, digits: int) -> str:
@@ -157,14 +172,14 @@ def write_csv(path: Path, results: Results) -> None:
 
 
 def write_claims(path: Path, compared: dict[str, list[Comparison]]) -> None:
-    """Writes the pairs of values that decide the claims, by the name of the claim."""
+    """Writes the pairs of values that decide the claims, by the name of the claim; those of every seed are of `any`."""
     with open(path, "w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["claim", "comparison", "seed", "greater", "smaller"])
         for claim, comparisons in compared.items():
             for c in comparisons:
                 for seed, pair in enumerate(zip(c.greater, c.smaller)):
-                    out.writerow([claim, c.label, seed, *(shorten(v, 6) for v in pair)])
+                    out.writerow([claim, c.label, ANY if c.exact else seed, *(shorten(v, 6) for v in pair)])
 
 
 def read_claims(path: Path) -> dict[str, list[Comparison]]:
@@ -172,10 +187,10 @@ def read_claims(path: Path) -> dict[str, list[Comparison]]:
     values: dict = {}
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
-            pairs = values.setdefault(row["claim"], {}).setdefault(row["comparison"], [])
+            pairs = values.setdefault(row["claim"], {}).setdefault((row["comparison"], row["seed"] == ANY), [])
             pairs.append((float(row["greater"]), float(row["smaller"])))
     return {
-        claim: [Comparison(label, *map(tuple, zip(*pairs))) for label, pairs in own.items()]
+        claim: [Comparison(label, *map(tuple, zip(*pairs)), exact) for (label, exact), pairs in own.items()]
         for claim, own in values.items()
     }
 

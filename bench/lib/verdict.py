@@ -3,7 +3,8 @@
 A claim is a list of comparisons: of two quantities it says which one is greater. Each comparison has a pair of values
 for every seed. The interval of their mean difference is Student's, and the intervals of a claim hold together with a
 probability of 95 % (Bonferroni). A comparison holds if its interval is above zero, fails if it is below, and is
-undecided otherwise, or with fewer than two seeds. A claim about all comparisons holds if all hold and fails if one
+undecided otherwise, or with fewer than two seeds. Values that no seed changes are decided by their difference, without an
+interval. A claim about all comparisons holds if all hold and fails if one
 fails; one about most of them holds if more than half hold and fails if at least half fail.
 """
 
@@ -20,7 +21,8 @@ CONFIDENCE = 0.95
 RULE = (
     "Each claim is a list of comparisons, and each comparison has a pair of values for every seed. A comparison "
     "*holds* if the interval of the mean difference lies on the claimed side of zero, *fails* if it lies on the "
-    "other, and is *undecided* otherwise or with fewer than two seeds. The intervals are Student's for paired "
+    "other, and is *undecided* otherwise or with fewer than two seeds. Values that no seed changes, such as counts, are decided by their difference "
+    "alone. The intervals are Student's for paired "
     f"differences; those of a claim hold together with a probability of {CONFIDENCE * 100:g} % (Bonferroni). A claim "
     "about all comparisons holds if all hold and fails if one fails; a claim about most of them holds if more than "
     "half hold and fails if at least half fail."
@@ -40,6 +42,7 @@ class Comparison:
     label: str
     greater: tuple[float, ...]
     smaller: tuple[float, ...]
+    exact: bool = False  # a single pair of values that no seed changes
 
     def __post_init__(self):
         if len(self.greater) != len(self.smaller):
@@ -55,12 +58,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean difference and its confidence interval; it is infinite with a single seed."""
+    """A mean difference and its confidence interval: infinite with a single seed, a point for exact values."""
 
     label: str
     mean: float
     half: float
     seeds: int
+    exact: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -75,6 +79,8 @@ class Interval:
         return self.mean / self.half if self.half else math.copysign(math.inf, self.mean) if self.mean else 0.0
 
     def __str__(self) -> str:
+        if self.exact:
+            return f"{self.label}: {self.mean:+.3g}, the same for every seed"
         if math.isinf(self.half):
             return f"{self.label}: {self.mean:+.3g}, a single run"
         low, high = self.mean - self.half, self.mean + self.half
@@ -103,6 +109,8 @@ def decide(comparisons: Sequence[Comparison], most: bool = False) -> Decision:
     ('holds', 'fails')
     >>> decide([Comparison("one run", (3.0,), (1.0,))]).verdict.value
     'undecided'
+    >>> decide([Comparison("counts", (3.0,), (1.0,), exact=True)]).verdict.value
+    'holds'
     """
     if not comparisons:
         raise ValueError("a claim without comparisons")
@@ -122,6 +130,8 @@ def decide(comparisons: Sequence[Comparison], most: bool = False) -> Decision:
 def interval(comparison: Comparison, comparisons: int) -> Interval:
     """Returns the interval of a comparison that is one of several of a claim."""
     differences, n = comparison.differences(), comparison.seeds
+    if comparison.exact:
+        return Interval(comparison.label, mean(differences), 0.0, n, exact=True)
     if n < 2:
         return Interval(comparison.label, mean(differences), math.inf, n)
     quantile = student_quantile(1 - (1 - CONFIDENCE) / (2 * comparisons), n - 1)
