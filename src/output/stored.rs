@@ -446,7 +446,11 @@ impl Sums {
 /// The file name of a party, from the pattern with `{party}`.
 pub fn party_file(pattern: &str, party: usize, width: usize) -> String {
     // Only a damaged file asks for more digits than a usize has.
-    pattern.replace("{party}", &format!("{party:0width$}", width = width.min(20)))
+    let number = format!("{party:0width$}", width = width.min(20));
+    match pattern.rsplit_once("{party}") {
+        Some((before, after)) => format!("{before}{number}{after}"),
+        None => pattern.to_string(),
+    }
 }
 
 /// The name of the shared file, from the pattern for those of the parties.

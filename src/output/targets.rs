@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::data;
 use crate::error::{Error, Result};
 use crate::output::checkpoint;
 use crate::output::h5::check_writable;
@@ -53,6 +54,7 @@ pub type Source = (&'static str, PathBuf);
 pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     for (i, target) in targets.iter().enumerate() {
         let Target { option, path, content } = target;
+        check_name(option, path)?;
         check_writable(path).map_err(|e| e.at(option))?;
         if *content != Content::Trace && !target.may_be_written() {
             return Err(Error::input(format!(
@@ -116,11 +118,25 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
 /// # Errors
 /// Naming `option`, the one that names the file.
 pub fn check_new(option: &str, path: &Path) -> Result<()> {
+    check_name(option, path)?;
     check_link(option, path)?;
     if fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0) {
         return Err(Error::input(format!(
             "{option} {}: exists and is not replaced; remove it or choose another name",
             path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses the word that stands for the parties in the names of inputs: a command gives its files their parties itself.
+fn check_name(option: &str, path: &Path) -> Result<()> {
+    if path.to_string_lossy().contains(data::PARTY) {
+        return Err(Error::input(format!(
+            "{option} {}: {} stands for the parties in --input alone; leave it out, and files of parties get their number \
+             by themselves (F.party-00.h5)",
+            path.display(),
+            data::PARTY
         )));
     }
     Ok(())

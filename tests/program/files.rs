@@ -594,6 +594,25 @@ fn files_of_parties_go_only_with_the_output_that_they_belong_to() {
     assert!(!at("o.party-00.h5").exists() && !at("o.party-01.h5").exists(), "they belonged to what was replaced");
 }
 
+/// The word for the parties of an input names no output: what is beside `F-{party}.h5` would not be recognised.
+#[test]
+fn the_word_for_parties_names_no_output() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("u-00.party-00.h5"), "mine").unwrap();
+    let line = "--algo syn-sd --parties 2 -k 2 --max-iters 2 --input synthetic:planted,m=12,n=8,k=2";
+    for (ranks, option, name) in
+        [(0, "--output", "u-{party}.h5"), (2, "--checkpoint", "{party}/c.h5"), (2, "--trace", "t-{party}.jsonl")]
+    {
+        fednmf(ranks, &format!("{line} {option}")).arg(at(name)).refused(&[option, "{party} stands for", "--input"]);
+    }
+    assert_eq!(fednmf(0, "generate planted,m=12,n=8,k=2 --output").arg(at("m.npy")).run().code, Some(0));
+    let prepare =
+        fednmf(0, "prepare quantile --quantile 0.5").arg(at("m.npy")).arg("--output").arg(at("q-{party}.npy"));
+    prepare.own_process().refused(&["{party} stands for"]);
+    assert_eq!(fs::read_to_string(at("u-00.party-00.h5")).unwrap(), "mine");
+}
+
 #[test]
 fn a_checkpoint_beyond_the_last_iteration_is_warned_of() {
     let dir = tempdir().unwrap();

@@ -191,7 +191,8 @@ fn zeros_that_a_file_stores_are_warned_of_where_zeros_are_missing() {
             assert!(!fednmf(ranks, &line("none")).arg(file(input)).run().stderr.contains("given as 0"));
         }
     }
-    let sweep = fednmf(0, "sweep --k 1 --runs 2 --max-iters 5 --format triples --missing zero-unobserved --input");
+    let sweep =
+        fednmf(0, "sweep --k 1 --runs 2 --holdout 0 --max-iters 5 --format triples --missing zero-unobserved --input");
     let done = sweep.arg(file("r.csv")).arg("--output").arg(file("sweep")).run();
     assert!(done.code == Some(0) && done.stderr.contains(words), "{done:?}");
 }
@@ -243,6 +244,11 @@ fn options_that_exclude_missing_entries_are_refused() {
     }
     fednmf(0, "--missing nan --binarize 0.5 --input").arg(&path).refused(&["--binarize"]);
     fednmf(2, "--algo hals --missing nan --holdout 2 --input").arg(&path).refused(&["--holdout"]);
+    // So small a share that nothing is held out.
+    for (ranks, algo) in [(2, "hals"), (0, "dsanls"), (3, "kl-mu")] {
+        let line = format!("--algo {algo} --holdout 1e-9 -k 2 --input synthetic:planted,m=12,n=8,k=2");
+        fednmf(ranks, &line).refused(&["--holdout 0.000000001", "12 x 8", "larger"]);
+    }
     save_npy(&path, &Array2::ones((20, 12)));
     let missing = dir.path().join("missing.npy");
     save_npy(&missing, &Array2::ones((12, 20)));

@@ -215,16 +215,18 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     }
     let ids: BTreeSet<i64> = column(0).filter_map(integer).collect();
     let distinct = ids.len() == rows.len();
+    // Rows of one patient or subject may follow each other.
+    let identifies = distinct || ids.len() > 1 && column(0).all(|field| integer(field).is_some());
     if distinct && header.is_some_and(|header| header.first().is_some_and(|name| names_an_id(name))) {
         return Found::Yes;
     }
     let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else {
         let largest = rows.iter().flat_map(|row| &row[1..]).filter_map(|field| number(field)).fold(0.0, f64::max);
-        let far_off = || distinct && ids.first().is_some_and(|&least| least >= 100 && least as f64 > 10.0 * largest);
+        let far_off = || identifies && ids.first().is_some_and(|&least| least >= 100 && least as f64 > 10.0 * largest);
         let rising = || rises(column(0)) && !(1..width).any(|j| rises(column(j)));
         let enough_to_rise = || rows.len() >= ENOUGH_LABELS || rows.len() > 1 && distinct && width >= FEW_LABELS;
         return match () {
-            () if distinct && header.is_some_and(|header| header.first().is_some_and(|name| heads_names(name))) => {
+            () if identifies && header.is_some_and(|header| header.first().is_some_and(|name| heads_names(name))) => {
                 Found::Doubtful("has the title of row names")
             }
             () if rows.len() > 1 && far_off() || enough_to_rise() && rising() => {
@@ -393,6 +395,10 @@ mod tests {
             "patient,x,y\n101,5,3\n103,6,1\n107,1,1\n120,8,8\n121,0,0\n",
             "4801,5,3\n1101,6,1\n9101,1,1\n5555,8,8\n4444,0,0\n",
             "entrez,a,b\n7422,5,0\n672,3,1\n1956,0,2\n",
+            // Several rows of one patient.
+            "patient_id,a,b\n10102,5,0\n10101,3,1\n10101,0,2\n10109,4,1\n",
+            "subject,a,b\n1,5,0\n1,3,1\n2,0,2\n2,4,1\n",
+            "10101,5,0\n10101,3,1\n10102,0,2\n10102,4,1\n",
             "time,a,b\n0,1,5\n0.5,3,3\n1.0,2,2\n1.5,0,1\n2.0,4,1\n",
         ] {
             let table = judged(text, AUTO);

@@ -97,6 +97,13 @@ impl<T: Real> Separated<T> {
         let held = held_out(&rows, &absent_in_rows, only_stored);
         let mut total = [absent_in_rows.len() as f64, held.len() as f64];
         comm.sum(STATISTICS, &mut total);
+        if args.holdout > 0.0 && total[1] == 0.0 {
+            return Err(Error::input(format!(
+                "--holdout {}: so small a share of the {m} x {n} matrix holds no entry out; give a larger one, or 0",
+                args.holdout
+            ))
+            .on_all_ranks());
+        }
         // A list of what is observed costs about twice as much for an entry as one of what is missing, and saves the product.
         let few = !sparse && total[0] > 2.0 / 3.0 * (m as f64 * n as f64);
         let listed = if only_stored || few { Listed::Present } else { Listed::Absent };
