@@ -28,7 +28,7 @@ const DONE: &str = "@done ";
 /// Begins a request for a function of this program instead of a command line; see [`on_ranks`].
 const FUNCTION: &str = "@";
 /// Time limit of a command line of a batch.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 /// Sessions of more ranks than this end after use: they hold memory.
 const MOST_RANKS_TO_KEEP: usize = 8;
 
