@@ -8,7 +8,6 @@ use std::path::Path;
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
 
 use crate::data::formats::detect;
-use crate::data::formats::hdf5::is_hdf5_name;
 use crate::data::spec::{InputSpec, Source, party_path};
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
@@ -64,7 +63,7 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
         Names { columns: Some(items.clone().map(|item| item.to_string()).collect()), ..Names::default() }
     } else if Path::new(path).is_dir() {
         of_directory(Path::new(path))
-    } else if !is_hdf5_name(path) {
+    } else if !detect::is_hdf5(path) {
         let (columns, rows) = detect::names(path, spec.table);
         // Of a table it is not known what its rows are: those of the matrix are the observations, transposed or not.
         Names { columns, rows, turned: spec.transpose }
@@ -92,7 +91,7 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
 pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Result<()> {
     let names = if Path::new(path).is_dir() {
         of_directory(Path::new(path))
-    } else if is_hdf5_name(path) && hdf5_probe::run(Content::Names, path, None).is_ok() {
+    } else if detect::is_hdf5(path) && hdf5_probe::run(Content::Names, path, None).is_ok() {
         of_file(path, dataset)
     } else {
         return Ok(());
@@ -211,7 +210,14 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
             && (rest.is_empty() || matrix.group(first).is_ok_and(|group| group.link_exists(rest)));
         there.then(|| matrix.dataset(name).ok()).flatten().and_then(|d| strings(&d))
     };
-    // 10x stores genes × cells.
+    let attribute = |names: [&str; 2]| {
+        let found = names.into_iter().find(|name| {
+            let (group, list) = name.split_once('/').unwrap_or((name, ""));
+            file.link_exists(group) && file.group(group).is_ok_and(|group| group.link_exists(list))
+        })?;
+        strings(&file.dataset(found).ok()?)
+    };
+    // 10x and loom store genes × cells.
     let turned = !file.link_exists("obs") && file.link_exists("matrix");
     // AnnData tells by the place of a matrix what its rows and columns are; raw has variables of its own.
     let place = dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default());
@@ -223,8 +229,12 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
         "varp" => (Some("var"), Some("var")),
         _ => (Some("obs"), Some("var")),
     };
+    // The second name of each is what scanpy writes.
+    let in_loom = |names| turned.then(|| attribute(names)).flatten();
     let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
+    let columns = columns.or_else(|| in_loom(["col_attrs/CellID", "col_attrs/obs_names"]));
     let rows = rows.and_then(index).or_else(|| tenx("features/name"));
+    let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
     Names { columns, rows, turned }
 }
 
@@ -300,6 +310,27 @@ mod tests {
         ] {
             let found = of_file(&path, dataset);
             assert_eq!((first(found.rows).as_deref(), first(found.columns).as_deref()), (rows, columns), "{dataset:?}");
+        }
+    }
+
+    /// Loom stores genes × cells; a name that does not tell the format leaves its names readable.
+    #[test]
+    fn loom_has_names_under_any_file_name() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, [genes, cells]) in
+            [("a.loom", ["Gene", "CellID"]), ("b.loom", ["var_names", "obs_names"]), ("c.old", ["Gene", "CellID"])]
+        {
+            let path = dir.path().join(file).display().to_string();
+            let file = hdf5::File::create(&path).unwrap();
+            for (group, name, list) in [("row_attrs", genes, ["g1", "g2"]), ("col_attrs", cells, ["c1", "c2"])] {
+                let list: Vec<VarLenUnicode> = list.iter().map(|name| name.parse().unwrap()).collect();
+                file.create_group(group).unwrap().new_dataset_builder().with_data(&list).create(name).unwrap();
+            }
+            file.new_dataset_builder().with_data(&ndarray::arr2(&[[1.0, 2.0], [3.0, 4.0]])).create("matrix").unwrap();
+            drop(file);
+            let names = of_input(&InputSpec::parse(&path).unwrap());
+            assert_eq!((names.rows.unwrap()[1].as_str(), names.columns.unwrap()[1].as_str()), ("g2", "c2"));
+            assert!(names.turned, "{path}");
         }
     }
 

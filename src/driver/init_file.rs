@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use ndarray::ArrayViewMut2;
+use serde_json::Value;
 
 use crate::comm::Communicator;
 use crate::data::names::{Match, Names};
-use crate::data::{NAMES, names};
+use crate::data::{InputSpec, NAMES, Scale, names};
 use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::output::matrices::{Factor, Stored};
@@ -21,15 +22,15 @@ pub struct Initial {
 }
 
 impl Initial {
-    /// Opens the factors for an m × n matrix, `transposed` by the reader or not, with k components. Where matrix and factors have names, those of the matrix on
-    /// rank 0, rows and columns are matched by these. Collective.
+    /// Opens the factors for an m × n matrix, read as `input` says, with k components. Where matrix and factors have
+    /// names, those of the matrix on rank 0, rows and columns are matched by these. Collective.
     ///
     /// # Errors
     /// On all ranks, if the file has no factors, or of another shape or other rows or columns.
     pub fn open(
         path: &Path,
         (m, n): (usize, usize),
-        (k, transposed): (usize, bool),
+        (k, input): (usize, &InputSpec),
         matrix: &Names,
         comm: &Communicator,
     ) -> Result<Self> {
@@ -41,7 +42,7 @@ impl Initial {
             let stored = Stored::open(path)?;
             let [u, v] = [Factor::open(&stored, "U")?.shape(), Factor::open(&stored, "V")?.shape()];
             check(path, [u, v], (m, n), k)?;
-            if m == n && was_transposed(&stored).is_some_and(|was| was != transposed) {
+            if m == n && was_transposed(&stored).is_some_and(|was| was != input.transpose) {
                 return Err(Error::input(format!(
                     "{}: holds factors of the transposed matrix: add or omit --transpose",
                     path.display()
@@ -50,17 +51,37 @@ impl Initial {
             Ok(stored)
         };
         let stored = comm.agree_on_error(open().map_err(at))?;
+        if comm.is_root()
+            && let Some(text) = other_scale(&stored, input.scale)
+        {
+            warn(&format!("--init: {text}"));
+        }
         let orders = if comm.is_root() { orders(path, matrix, &stored.names()).map_err(at) } else { Ok([None, None]) };
         let orders = comm.broadcast_value(NAMES, comm.agree_on_error(orders)?);
         Ok(Initial { stored, orders })
     }
 }
 
-/// Whether the run that made the factors transposed its matrix, if that is known.
-fn was_transposed(stored: &Stored) -> Option<bool> {
+/// A parameter of the run that made the factors, if it is known.
+fn parameter<'a>(stored: &'a Stored, name: &str) -> Option<&'a Value> {
     let attributes = stored.attributes();
-    let found = attributes.get("params").and_then(|params| params.get("transpose")).or(attributes.get("transpose"))?;
+    attributes.get("params").and_then(|params| params.get(name)).or(attributes.get(name))
+}
+
+/// Whether that run transposed its matrix.
+fn was_transposed(stored: &Stored) -> Option<bool> {
+    let found = parameter(stored, "transpose")?;
     found.as_bool().or_else(|| found.as_u64().map(|number| number != 0))
+}
+
+/// What to tell the user where the factors are those of a matrix in another unit.
+fn other_scale(stored: &Stored, scale: Scale) -> Option<&'static str> {
+    let was_divided = parameter(stored, "scale")? == "max";
+    match (was_divided, scale == Scale::None) {
+        (true, true) => Some("the factors are of a matrix that --scale max divided, far below this one; add --scale max"),
+        (false, false) => Some("the factors are of a matrix without --scale, far above this one; omit --scale"),
+        _ => None,
+    }
 }
 
 fn check(path: &Path, [u, v]: [(usize, usize); 2], (m, n): (usize, usize), k: usize) -> Result<()> {

@@ -501,7 +501,7 @@ fn build<T: Precision>(
         false => Names::default(),
     };
     let initial = start
-        .map(|path| Initial::open(path, shape, (settings.k, settings.input.transpose), &names, comm))
+        .map(|path| Initial::open(path, shape, (settings.k, &settings.input), &names, comm))
         .transpose()?;
     let marks = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
     let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();

@@ -853,3 +853,25 @@ fn programs_that_write_the_same_file_at_once_do_not_mix() {
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
 }
+
+/// Factors of a matrix in another unit are a bad start.
+#[test]
+fn a_start_from_factors_of_another_scale_is_told() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    save_npy(&at("x.npy"), &(1000.0 * example()));
+    for (made, options) in [("scaled.h5", "--scale max"), ("plain.h5", "")] {
+        fednmf(0, &format!("-k 2 --max-iters 1 {options} --input")).arg(at("x.npy")).arg("--output").arg(at(made)).ok();
+    }
+    let warned = |start: &str, options: &str| {
+        let line = format!("--algo hals -k 2 --max-iters 1 {options} --input");
+        let done = fednmf(0, &line).arg(at("x.npy")).arg("--init").arg(at(start)).run();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.stderr
+    };
+    assert!(warned("scaled.h5", "").contains("add --scale max"));
+    assert!(warned("plain.h5", "--scale max").contains("omit --scale"));
+    for (start, options) in [("scaled.h5", "--scale max"), ("plain.h5", "")] {
+        assert!(!warned(start, options).contains("--init"));
+    }
+}

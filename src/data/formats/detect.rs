@@ -27,7 +27,7 @@ enum Format {
     Fimi,
 }
 
-const SUPPORTED: &str = "supported are .mtx, .npy, .npz, .h5/.hdf5/.h5ad, .csv/.tsv/.txt, idx and .dat (FIMI); text files, \
+const SUPPORTED: &str = "supported are .mtx, .npy, .npz, .h5/.hdf5/.h5ad/.loom, .csv/.tsv/.txt, idx and .dat (FIMI); text files, \
                          .npy and idx also as .gz";
 
 impl Format {
@@ -195,6 +195,11 @@ pub fn names(path: &str, options: TableOptions) -> Names {
         _ => return (None, None),
     };
     names.unwrap_or_default()
+}
+
+/// Whether the file is read as HDF5, by its name or, where that says nothing, by its first bytes.
+pub fn is_hdf5(path: &str) -> bool {
+    identify(path, TableOptions::default(), true).is_ok_and(|found| found.format == Format::Hdf5)
 }
 
 /// Reads the header of a file of any supported format: that of its extension, or else that of its first bytes. `dataset`

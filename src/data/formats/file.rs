@@ -314,7 +314,10 @@ impl MatrixFile {
                 Box::new(TableReader::new(&self.file, table, blocks, share.start / table.cols, policy))
             }
             Encoding::Hdf5Dataset(name) => Box::new(DatasetReader::open(self.path(), name, None, policy)?),
-            _ => Box::new(ArrayReader::new(self.blocks(part, parts)?, self.rows, share.start, policy)),
+            Encoding::Market(market) => {
+                Box::new(ArrayReader::new(market, self.blocks(part, parts)?, share.start, policy))
+            }
+            _ => return Err(self.file.error("holds no dense matrix")),
         })
     }
 

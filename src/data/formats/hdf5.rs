@@ -22,7 +22,7 @@ use crate::hdf5_probe::Content;
 use crate::linalg::Real;
 
 /// File name extensions of HDF5 files.
-pub const EXTENSIONS: [&str; 5] = ["h5", "hdf5", "h5ad", "hdf", "he5"];
+pub const EXTENSIONS: [&str; 6] = ["h5", "hdf5", "h5ad", "hdf", "he5", "loom"];
 
 /// Whether the name of the file says that it is HDF5.
 pub fn is_hdf5_name(path: &str) -> bool {
@@ -192,9 +192,29 @@ fn number_type(path: &str, name: &str, data: &Dataset) -> Result<Numbers> {
         }
         Ok(TypeDescriptor::Boolean) => (BOOLEAN.into(), Values::Whole),
         Ok(other) => return Err(wrong(path, format!("{name} holds {other}, not numbers"))),
-        Err(_) => return Err(wrong(path, format!("{name} holds something other than numbers"))),
+        Err(_) => {
+            return Err(wrong(
+                path,
+                format!("{name} holds something other than numbers of 8 to 64 bits; store it as float32 or float64"),
+            ));
+        }
     };
     Ok(Numbers { name, values })
+}
+
+/// Refuses a dataset that was packed by a filter that is not part of this program.
+fn check_filters(path: &str, name: &str, data: &Dataset) -> Result<()> {
+    // The library itself asks for a plugin only when it unpacks.
+    let lacking = data.filters().into_iter().find(|filter| !filter.is_available());
+    lacking.map_or(Ok(()), |filter| {
+        Err(wrong(
+            path,
+            format!(
+                "{name} is compressed with a filter that is not supported (number {} of HDF5); rewrite it with gzip or lzf",
+                filter.id()
+            ),
+        ))
+    })
 }
 
 /// Refuses a dataset that promises more than the file can hold.
@@ -213,6 +233,7 @@ fn check_size(path: &str, name: &str, data: &Dataset) -> Result<()> {
 fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
     let number = number_type(path, &name, &data)?;
+    check_filters(path, &name, &data)?;
     check_size(path, &name, &data)?;
     let (rows, cols) = match data.shape()[..] {
         [rows] => (rows, 1),
@@ -277,6 +298,7 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         let data = group.dataset(array).map_err(|e| library(path, &format!("{name}/{array} cannot be opened"), &e))?;
         // That of the values comes last.
         numbers = number_type(path, &format!("{name}/{array}"), &data)?;
+        check_filters(path, &format!("{name}/{array}"), &data)?;
         check_size(path, &format!("{name}/{array}"), &data)?;
         if data.ndim() != 1 {
             return Err(wrong(path, format!("{name}/{array} has {} dimensions instead of one", data.ndim())));

@@ -44,7 +44,7 @@ pub fn header(file: &InputFile, size: u64) -> Result<Market> {
     let io_error = |e| file.io_error(&e);
     let mut start = 0;
     let mut line = Vec::new();
-    let mut banner: Option<Vec<String>> = None;
+    let mut banner: Option<Banner> = None;
     for number in 1.. {
         if banner.is_some() && from.fill_buf().map_err(io_error)?.first() == Some(&b'%') {
             start += from.skip_until(b'\n').map_err(io_error)? as u64;
@@ -64,13 +64,14 @@ pub fn header(file: &InputFile, size: u64) -> Result<Market> {
                     format!("line 1: begins with {text}, not with %%MatrixMarket")
                 })));
             }
-            banner = Some(words);
+            let known = parse_banner(&words);
+            banner = Some(known.map_err(|what| file.error(what.map(|what| format!("line {number}: {what}"))))?);
             continue;
         };
         if words.is_empty() {
             continue;
         }
-        let market = parse(banner, &words).map(|market| Market { start, ..market });
+        let market = parse_size(banner, &words).map(|market| Market { start, ..market });
         let left = unpacked_bytes(size, file.gz).saturating_sub(start);
         let checked = market.and_then(|market| check(&market, left).map(|()| market));
         return checked.map_err(|what| file.error(what.map(|what| format!("line {number}: {what}"))));
@@ -78,9 +79,18 @@ pub fn header(file: &InputFile, size: u64) -> Result<Market> {
     Err(file.error("ends before its size line (an empty or truncated file)"))
 }
 
-/// Parses the words of the banner and of the size line.
-fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, Refusal> {
-    let word = |i: usize| banner.get(i).map_or("", String::as_str);
+/// What the first line of a file declares.
+struct Banner {
+    coordinate: bool,
+    pattern: bool,
+    symmetric: bool,
+    whole: bool,
+    text: String,
+}
+
+/// Parses the words of the first line.
+fn parse_banner(words: &[String]) -> std::result::Result<Banner, Refusal> {
+    let word = |i: usize| words.get(i).map_or("", String::as_str);
     let known = |i: usize, good: &[&str], what: &str| {
         if good.contains(&word(i)) {
             Ok(())
@@ -97,11 +107,21 @@ fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, Refu
     known(4, &["general", "symmetric"], "symmetry")?;
     let coordinate = word(2) == "coordinate";
     let pattern = word(3) == "pattern";
-    let symmetric = word(4) == "symmetric";
-    let whole = matches!(word(3), "integer" | "unsigned-integer" | "pattern");
     if pattern && !coordinate {
         return Err("an array cannot be a pattern".into());
     }
+    Ok(Banner {
+        coordinate,
+        pattern,
+        symmetric: word(4) == "symmetric",
+        whole: matches!(word(3), "integer" | "unsigned-integer" | "pattern"),
+        text: format!("MatrixMarket {} {} {}", word(2), word(3), word(4)),
+    })
+}
+
+/// Parses the words of the size line.
+fn parse_size(banner: &Banner, size: &[String]) -> std::result::Result<Market, Refusal> {
+    let &Banner { coordinate, pattern, symmetric, whole, .. } = banner;
     let numbers: Option<Vec<u64>> = size.iter().map(|w| w.parse().ok()).collect();
     let (rows, cols, entries) = match numbers.as_deref() {
         Some(&[rows, cols, entries]) if coordinate => (rows, cols, entries),
@@ -123,8 +143,7 @@ fn parse(banner: &[String], size: &[String]) -> std::result::Result<Market, Refu
     if symmetric && rows != cols {
         return Err(format!("symmetric, but {rows} × {cols}").into());
     }
-    let banner = format!("MatrixMarket {} {} {}", word(2), word(3), word(4));
-    let (rows, cols) = (rows as usize, cols as usize);
+    let (rows, cols, banner) = (rows as usize, cols as usize, banner.text.clone());
     Ok(Market { rows, cols, entries, coordinate, pattern, symmetric, whole, start: 0, banner })
 }
 
@@ -179,6 +198,7 @@ impl Market {
                 let say = |found: &str| format!("more than row, column{value_named} on a line: {found}{hint}");
                 (line, Refusal::quoting(&text[line..], say))
             })?;
+            check_whole(self.whole, value).map_err(|what| (line, what))?;
             self.emit(i as usize - 1, j as usize - 1, value, sink).map_err(|what| (line, what.into()))?;
             entries += 1;
         }
@@ -208,6 +228,7 @@ impl Market {
             if j >= n {
                 return Err((start, "more entries than the lower triangle has".into()));
             }
+            check_whole(self.whole, value).map_err(|what| (start, what))?;
             self.emit(i, j, value, sink).map_err(|what| (start, what.into()))?;
             entries += 1;
             i += 1;
@@ -226,26 +247,42 @@ impl Market {
     }
 }
 
+/// Refuses a fraction below a header that declares `whole` numbers: one of them is wrong.
+#[inline]
+fn check_whole(whole: bool, value: f64) -> std::result::Result<(), Refusal> {
+    if whole && value.is_finite() && value.trunc() != value { Err(fraction(value)) } else { Ok(()) }
+}
+
+#[cold]
+fn fraction(value: f64) -> Refusal {
+    let full = format!("the value is {value}, but the header declares integers: write real there if it is right");
+    Refusal::new(full, "a value is a fraction, but the header declares integers")
+}
+
 /// Reader of a general array: one entry per line, column by column.
 pub struct ArrayReader {
     lines: LineCursor,
     rows: usize,
+    whole: bool,
     policy: EntryPolicy,
     /// Index of the next entry.
     next: usize,
 }
 
 impl ArrayReader {
-    /// Reads the entries in `blocks`, of which the first has index `first`.
-    pub fn new(blocks: TextBlocks, rows: usize, first: usize, policy: EntryPolicy) -> Self {
-        ArrayReader { lines: LineCursor::new(blocks), rows, policy, next: first }
+    /// Reads the entries of `market` in `blocks`, of which the first has index `first`.
+    pub fn new(market: &Market, blocks: TextBlocks, first: usize, policy: EntryPolicy) -> Self {
+        let &Market { rows, whole, .. } = market;
+        ArrayReader { lines: LineCursor::new(blocks), rows, whole, policy, next: first }
     }
 
     fn entry<T: Real>(&mut self) -> Result<T> {
-        let (policy, row, col) = (self.policy, self.next % self.rows, self.next / self.rows);
+        let (policy, whole, row, col) = (self.policy, self.whole, self.next % self.rows, self.next / self.rows);
         self.next += 1;
         self.lines.parse(next_array_line, |line| {
-            let checked = policy.check(array_entry(line)?);
+            let value = array_entry(line)?;
+            check_whole(whole, value)?;
+            let checked = policy.check(value);
             checked.map_err(|why| format!("the entry in {} {why}", position(row, col)).into())
         })
     }
@@ -334,7 +371,7 @@ mod tests {
             ("", "empty or truncated"),
             ("%%MatrixMarket matrix coordinate real general\n% x\n", "truncated"),
             ("hello\n", "%%MatrixMarket"),
-            ("%%MatrixMarket matrix coordinate complex general\n1 1 1\n", "complex"),
+            ("%%MatrixMarket matrix coordinate complex general\n% x\n1 1 1\n", "line 1: the header declares the field 'complex'"),
             ("%%MatrixMarket matrix coordinate real skew-symmetric\n1 1 1\n", "skew-symmetric"),
             ("%%MatrixMarket matrix coordinate real general\n1 1\n", "size line"),
             ("%%MatrixMarket matrix coordinate real general\n2 -1 3\n", "size line"),
@@ -388,6 +425,11 @@ mod tests {
         });
         assert_eq!(count, Ok(3));
         assert_eq!(out, [(2, 0, 5.0), (0, 2, 5.0), (1, 1, 6.0), (2, 1, 7.0), (1, 2, 7.0)]);
+        let whole = Market { whole: true, ..market.clone() };
+        assert_eq!(entries(&whole, "1 1 3.0\n").unwrap(), [(0, 0, 3.0)]);
+        let (place, refusal) = entries(&whole, "1 1 3\n2 2 2.5\n").unwrap_err();
+        assert!(place == 6 && refusal.clone().reason(false).contains("2.5, but the header declares integers"));
+        assert!(!refusal.reason(true).contains("2.5"));
         let pattern = Market { pattern: true, symmetric: false, ..market };
         assert_eq!(entries(&pattern, "2 3\n").unwrap(), [(1, 2, 1.0)]);
     }

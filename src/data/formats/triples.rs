@@ -151,7 +151,8 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
         Presence::Auto => {
             // Beside two numbers a third field that is none is an entry that cannot be read.
             let titles = first.iter().take(2).any(|field| is_name(field)) && (0..first.len()).any(above_numbers);
-            first[0].is_empty() || titles || name_users_and_items(first)
+            let unnamed_index = first[0].is_empty() && first[1..].iter().all(|field| is_name(field));
+            unnamed_index || titles || name_users_and_items(first)
         }
     };
     let unsure = options.header == Presence::Auto && !header && first.iter().all(|field| is_name(field));
@@ -403,6 +404,7 @@ mod tests {
             ("1,2,3\n1,2\n", "line 2: has 2 fields, but the first line has 3"),
             ("1,2,3\n1,2,x\n", "line 2: the value is 'x', not a number"),
             ("1,2,3\n,2,3\n", "line 2: the user is empty"),
+            (",i1,5\nu2,i2,3\n", "line 1: the user is empty"),
             ("1,2,3\n1,,3\n", "line 2: the item is empty"),
             ("1\n2\n", "expected lines of user, item and value"),
             ("", "no line"),

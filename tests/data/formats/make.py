@@ -55,6 +55,18 @@ with h5py.File("table.h5", "w") as f:
     f.create_dataset("deep/text", data=np.array([[b"a", b"b"]]))
     f.create_dataset("table", data=table.astype("f4"))
 
+with h5py.File("packed.h5", "w") as f:
+    f.create_dataset("lzf", data=table, chunks=(5, 3), compression="lzf", shuffle=True)
+    f.create_dataset("half", data=table.astype(np.float16))
+
+# Loom: genes x cells
+with h5py.File("counts.loom", "w") as f:
+    f.create_dataset("matrix", data=dense.T, chunks=(16, 16), compression="gzip")
+    f.create_dataset("row_attrs/Gene", data=[f"gene-{j}" for j in range(30)], dtype=h5py.string_dtype())
+    f.create_dataset("col_attrs/CellID", data=[f"cell-{i}" for i in range(40)], dtype=h5py.string_dtype())
+    for group in ("layers", "row_graphs", "col_graphs"):
+        f.create_group(group)
+
 with open("baskets.dat", "w") as f:
     for row in counts:
         f.write(" ".join(str(j + 1) for j in row.indices) + "\n")
