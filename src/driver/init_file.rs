@@ -78,7 +78,9 @@ fn was_transposed(stored: &Stored) -> Option<bool> {
 fn other_scale(stored: &Stored, scale: Scale) -> Option<&'static str> {
     let was_divided = parameter(stored, "scale")? == "max";
     match (was_divided, scale == Scale::None) {
-        (true, true) => Some("the factors are of a matrix that --scale max divided, far below this one; add --scale max"),
+        (true, true) => {
+            Some("the factors are of a matrix that --scale max divided, far below this one; add --scale max")
+        }
         (false, false) => Some("the factors are of a matrix without --scale, far above this one; omit --scale"),
         _ => None,
     }

@@ -500,9 +500,8 @@ fn build<T: Precision>(
         true => metadata::names_of(&settings.input, settings.description().partition.is_private(), comm),
         false => Names::default(),
     };
-    let initial = start
-        .map(|path| Initial::open(path, shape, (settings.k, &settings.input), &names, comm))
-        .transpose()?;
+    let initial =
+        start.map(|path| Initial::open(path, shape, (settings.k, &settings.input), &names, comm)).transpose()?;
     let marks = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
     let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
     let problem = Problem {

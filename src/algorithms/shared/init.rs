@@ -127,24 +127,40 @@ const BASIS: Effort = Effort { passes: 1, spare: 10 };
 const CHEAP: Effort = Effort { passes: 1, spare: 5 };
 /// Dense flops that take as long as one flop with a nonzero of sparse data.
 const SPARSE_FLOP: f64 = 4.0;
-/// What compressed iterations may cost, in iterations with the whole data. `auto` takes them where that is enough for the
-/// greatest number; with more, the factors fit what the approximation lacks.
+/// What compressed iterations may cost, in iterations with the whole data. On dense data `auto` takes them where that is
+/// enough for the greatest number; with more, the factors fit what the approximation lacks.
 const BUDGET: f64 = 6.0;
+/// What a compressed iteration may cost on sparse data, in iterations with the whole data, for `auto` to take the least
+/// number. Sparse data needs few iterations; more compressed ones than that take longer than what they save.
+const SHARE: f64 = 0.5;
+/// The share of nonzeros from which on a low-rank approximation has enough of sparse data for them.
+const DENSE_ENOUGH: f64 = 0.05;
 const LEAST: usize = 5;
 const MOST: usize = 20;
 /// Iterations with the whole data that NNDSVD may cost: it rarely saves more.
 const WORTH: f64 = 5.0;
 
+/// Numbers of a Gram matrix and of sweeps by each number of a factor.
+fn squares(k: usize) -> f64 {
+    ((1 + compressed::SWEEPS) * k) as f64
+}
+
+/// What a compressed iteration computes, in flops.
+fn compressed_flops(effort: Effort, &Sizes { m, n, k, .. }: &Sizes) -> f64 {
+    ((m + n) * k) as f64 * (4.0 * effort.columns(k, (m, n)) as f64 + 2.0 * squares(k))
+}
+
 impl Start {
     /// The start that was asked for, or the one that pays. It depends on sizes and counts alone.
     pub fn choose(init: &Init, sizes: &Sizes, sparse: bool) -> Start {
         let Sizes { m, n, entries, k } = *sizes;
-        let (rows, l) = ((m + n) as f64, BASIS.columns(k, (m, n)) as f64);
-        let k = k as f64;
+        let rows = (m + n) as f64;
+        let dense_enough = entries >= DENSE_ENOUGH * m as f64 * n as f64;
         let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
-        let square = (1 + compressed::SWEEPS) as f64 * k;
-        let whole = 4.0 * entries * k + 2.0 * rows * k * square;
-        let iterations = (BUDGET * whole / (rows * k * (4.0 * l + 2.0 * square))) as usize;
+        let whole = 4.0 * entries * k as f64 + 2.0 * rows * k as f64 * squares(k);
+        // Of an iteration with the whole data.
+        let share = |effort: Effort| compressed_flops(effort, sizes) / whole;
+        let iterations = (BUDGET / share(BASIS)) as usize;
         match init {
             Init::Random | Init::Auto => Start::Random,
             Init::File(_) => Start::Given,
@@ -153,17 +169,24 @@ impl Start {
             Init::Nndsvdar => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Random },
             Init::Compressed => Start::Compressed { effort: BASIS, iterations: iterations.clamp(LEAST, MOST) },
             Init::BySize => {
-                let compressed = iterations >= MOST;
-                let effort = if compressed { BASIS } else { CHEAP };
-                let vectors = Start::Nndsvd { effort, zeros: Zeros::Kept };
-                if 2.0 * k > m.min(n) as f64 || vectors.flops(sizes, sparse) > WORTH * whole {
-                    Start::Random
-                } else if compressed {
-                    Start::Compressed { effort, iterations: MOST }
+                let start = if sparse && dense_enough && share(CHEAP) <= SHARE {
+                    Start::Compressed { effort: CHEAP, iterations: LEAST }
+                } else if !sparse && iterations >= MOST {
+                    Start::Compressed { effort: BASIS, iterations: MOST }
                 } else {
-                    vectors
-                }
+                    Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept }
+                };
+                let vectors = start.without_iterations().flops(sizes, sparse);
+                if 2 * k > m.min(n) || vectors > WORTH * whole { Start::Random } else { start }
             }
+        }
+    }
+
+    /// The singular vectors that compressed iterations begin with, and any other start as it is.
+    fn without_iterations(self) -> Start {
+        match self {
+            Start::Compressed { effort, .. } => Start::Nndsvd { effort, zeros: Zeros::Kept },
+            other => other,
         }
     }
 
@@ -175,11 +198,10 @@ impl Start {
             Start::Compressed { effort, iterations } => (effort, iterations),
         };
         let Sizes { m, n, entries, k } = *sizes;
-        let (rows, l, k) = ((m + n) as f64, effort.columns(k, (m, n)) as f64, k as f64);
+        let (rows, l) = ((m + n) as f64, effort.columns(k, (m, n)) as f64);
         let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
         let products = (2 * effort.passes + 1) as f64 * 2.0 * entries * l;
-        let square = (1 + compressed::SWEEPS) as f64 * k;
-        products + 6.0 * rows * l * l + iterations as f64 * rows * k * (4.0 * l + 2.0 * square)
+        products + 6.0 * rows * l * l + iterations as f64 * compressed_flops(effort, sizes)
     }
 
     /// The most memory in bytes that a rank allocates at a time to compute the start for an m × n matrix: it owns so many
@@ -353,6 +375,7 @@ mod tests {
             Start::Random => "random",
             Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept } => "nndsvd",
             Start::Compressed { effort: BASIS, iterations: MOST } => "compressed",
+            Start::Compressed { effort: CHEAP, iterations: LEAST } => "compressed, few iterations",
             other => panic!("{other:?}"),
         }
     }
@@ -361,8 +384,9 @@ mod tests {
     fn the_start_is_compressed_where_that_saves_much() {
         assert_eq!(chosen((60_000, 784), None, 40), "compressed");
         assert_eq!(chosen((400, 10_304), None, 30), "compressed");
-        assert_eq!(chosen((4_000, 12_000), Some(4_500_000), 30), "compressed");
         assert_eq!(chosen((1_797, 64), None, 10), "nndsvd");
+        assert_eq!(chosen((4_000, 12_000), Some(4_500_000), 30), "compressed, few iterations");
+        assert_eq!(chosen((8_124, 119), Some(186_852), 20), "compressed, few iterations");
         assert_eq!(chosen((3_430, 6_906), Some(353_160), 20), "nndsvd");
         assert_eq!(chosen((100_000, 20_000), Some(4_000_000), 40), "nndsvd");
     }

@@ -81,7 +81,8 @@ pub fn approximate<T: Real>(
     // So that two products neither overflow nor underflow.
     let scale = norm2.sqrt().recip();
     for mut row in short.own.rows_mut() {
-        row.iter_mut().for_each(|x| *x = T::from_f64(scale * cursor.normal()));
+        // As good as normal numbers, which take longer than a product with very sparse data.
+        row.iter_mut().for_each(|x| *x = T::from_f64(scale * (2.0 * cursor.uniform() - 1.0)));
     }
     let mut product = |grid: &mut Grid<T>, for_u: bool| {
         let product = if for_u { product_for_u } else { product_for_v };

@@ -26,8 +26,9 @@ pub fn factors<T: Real>(comm: &Communicator, low_rank: &LowRank<T>, k: usize, fi
     let basis = basis.slice(s![.., ..k]).to_owned();
     let singular: Vec<f64> = squares.iter().map(|s| s.max(0.0).sqrt()).collect();
     let mut long = low_rank::product(&long, &basis);
-    for (mut column, &s) in long.columns_mut().into_iter().zip(&singular) {
-        column *= if s > 0.0 { 1.0 / s } else { 0.0 };
+    let inverse: Vec<f64> = singular.iter().map(|&s| if s > 0.0 { 1.0 / s } else { 0.0 }).collect();
+    for mut row in long.rows_mut() {
+        row.iter_mut().zip(&inverse).for_each(|(x, &inverse)| *x *= inverse);
     }
     let short_vectors = low_rank::product(&wide(&low_rank.sides[short]), &basis);
     let [left, right] = if short == 1 { [&long, &short_vectors] } else { [&short_vectors, &long] };
@@ -44,38 +45,45 @@ fn parts(
     fill: f64,
 ) -> (Array2<f64>, Array2<f64>) {
     let k = left.ncols();
-    let positive = |x: f64| x.max(0.0);
-    let negative = |x: f64| (-x).max(0.0);
-    let mut norms = vec![0.0; 4 * k];
-    for j in 0..k {
-        for (place, (side, part)) in
-            [(left, positive as fn(f64) -> f64), (right, positive), (left, negative), (right, negative)]
-                .into_iter()
-                .enumerate()
-        {
-            norms[4 * j + place] = side.column(j).iter().map(|&x| part(x) * part(x)).sum();
+    // Of the positive parts of both sides, then of the negative ones.
+    let mut norms = vec![[0.0; 4]; k];
+    for (place, side) in [left, right].into_iter().enumerate() {
+        for row in side.rows() {
+            for (norms, &x) in norms.iter_mut().zip(row) {
+                norms[if x > 0.0 { place } else { place + 2 }] += x * x;
+            }
         }
     }
-    comm.sum(NORMS, &mut norms);
-    norms.iter_mut().for_each(|x| *x = x.sqrt());
-    let (mut u, mut v) = (Array2::zeros(left.dim()), Array2::zeros(right.dim()));
-    for j in 0..k {
-        let [xp, yp, xn, yn] = std::array::from_fn(|place| norms[4 * j + place]);
-        let (x, y, part) = if xp * yp >= xn * yn {
-            (xp, yp, positive as fn(f64) -> f64)
-        } else {
-            (xn, yn, negative as fn(f64) -> f64)
-        };
-        let weight = (singular.get(j).copied().unwrap_or(0.0) * x * y).sqrt();
-        if weight <= 0.0 {
-            u.column_mut(j).fill(fill);
-            v.column_mut(j).fill(fill);
-            continue;
+    comm.sum(NORMS, norms.as_flattened_mut());
+    let kept: Vec<Kept> = (0..).zip(&norms).map(|(j, norms)| Kept::of(norms, singular.get(j).copied())).collect();
+    let nonnegative = |side: ArrayView2<'_, f64>, place: usize| {
+        let mut out = Array2::zeros(side.dim());
+        for (mut out, row) in out.rows_mut().into_iter().zip(side.rows()) {
+            for ((out, &x), kept) in out.iter_mut().zip(row).zip(&kept) {
+                *out = match kept {
+                    Kept::Nothing => fill,
+                    Kept::Part(scales) => (scales[place] * x).max(0.0),
+                };
+            }
         }
-        for (out, side, norm) in [(&mut u, left, x), (&mut v, right, y)] {
-            let scale = weight / norm;
-            out.column_mut(j).zip_mut_with(&side.column(j), |out, &x| *out = scale * part(x));
-        }
+        out
+    };
+    (nonnegative(left, 0), nonnegative(right, 1))
+}
+
+/// What is kept of a pair of singular vectors.
+enum Kept {
+    Nothing,
+    /// The parts that are positive after multiplication by these, of the left and of the right vector.
+    Part([f64; 2]),
+}
+
+impl Kept {
+    /// By the squared norms of the positive parts, left and right, and of the negative ones.
+    fn of(squares: &[f64; 4], singular: Option<f64>) -> Kept {
+        let [xp, yp, xn, yn] = squares.map(f64::sqrt);
+        let (x, y, sign) = if xp * yp >= xn * yn { (xp, yp, 1.0) } else { (xn, yn, -1.0) };
+        let weight = (singular.unwrap_or(0.0) * x * y).sqrt();
+        if weight > 0.0 { Kept::Part([x, y].map(|norm| sign * weight / norm)) } else { Kept::Nothing }
     }
-    (u, v)
 }

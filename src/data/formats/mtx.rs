@@ -371,7 +371,10 @@ mod tests {
             ("", "empty or truncated"),
             ("%%MatrixMarket matrix coordinate real general\n% x\n", "truncated"),
             ("hello\n", "%%MatrixMarket"),
-            ("%%MatrixMarket matrix coordinate complex general\n% x\n1 1 1\n", "line 1: the header declares the field 'complex'"),
+            (
+                "%%MatrixMarket matrix coordinate complex general\n% x\n1 1 1\n",
+                "line 1: the header declares the field 'complex'",
+            ),
             ("%%MatrixMarket matrix coordinate real skew-symmetric\n1 1 1\n", "skew-symmetric"),
             ("%%MatrixMarket matrix coordinate real general\n1 1\n", "size line"),
             ("%%MatrixMarket matrix coordinate real general\n2 -1 3\n", "size line"),
