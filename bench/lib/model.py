@@ -13,6 +13,8 @@ from functools import cache
 RATE = 20e9
 LATENCY = 50e-6
 BANDWIDTH = 1.25e9
+# Phases whose flops are not the method's.
+OVERHEAD = ("evaluation", "statistics of")
 DESCRIPTION = f"model: {RATE / 1e9:g} GF/s per node, {LATENCY * 1e6:g} µs, {BANDWIDTH * 8 / 1e9:g} Gbit/s"
 
 
@@ -43,22 +45,21 @@ def party_columns(n: int, parties: int, skew: float | None) -> list[int]:
 
 
 def seconds_per_iteration(end: dict, job) -> float:
-    """Returns the time per iteration of dsanls, hals, mu and bpp on as many nodes as the run had ranks."""
+    """Returns the time per iteration of a method on ranks, on as many nodes as the run had ranks; without evaluations."""
     m, n, k, p = (job.start[name] for name in ("m", "n", "k", "ranks"))
-    density, iters = job.start["nnz"] / (m * n), max(1, end["iter"])
-    if job.run.algo == "dsanls":
-        params = job.start["params"]
-        d_u, d_v = params["sketch_size_u"], params["sketch_size_v"]
-        dense_sketch = params["sketch"] not in ("subsample", "count")
-        products = 2 * density * k * (2 * m * n if dense_sketch else m * d_u + n * d_v) / p
-        small = 2 * k * k * (d_u + d_v + (m + n) / p)
-    else:
-        products, small = 4 * density * m * n * k / p, 4 * k * k * (m + n) / p
-    work = products + small
+    iters = max(1, end["iter"])
+    flops = {name: phase["flops"] / p / iters for name, phase in end["phases"].items()}
+    work = sum(count for name, count in flops.items() if not name.startswith(OVERHEAD))
     if job.run.algo == "bpp":
+        products = sum(count for name, count in flops.items() if name.startswith("product"))
         work = products * PIVOTING.setdefault((m, n, k, job.start["seed"]), pivoting(end))
     exchanges = job.sent("load", unit="messages") / p / iters
     return work / RATE + network(job.sent("load") / p / iters, p, exchanges)
+
+
+def seconds_on_nodes(event: dict, job) -> float:
+    """Returns the time until this event on as many nodes as the run had ranks."""
+    return event["iter"] * seconds_per_iteration(job.end, job)
 
 
 # Ratio of a BPP iteration to its products by matrix and seed, from the first run, the one with the fewest ranks.
