@@ -1,8 +1,8 @@
-//! Statistics of the whole matrix, with the same bits on any number of ranks: sums are taken in fixed point, 62 bits below
+//! Statistics of the whole matrix, with the same bits on any number of ranks: sums are taken in fixed point, 61 bits below
 //! the largest entry, so their order does not matter. Of private data each party computes its own, and only their sums leave
 //! it, masked where sums are.
 
-use libm::ldexp;
+use libm::{frexp, ldexp};
 use pulp::{Simd, WithSimd};
 
 use crate::comm::{Communicator, Parties, PartyCommunicator};
@@ -14,7 +14,6 @@ use crate::linalg::Real;
 use crate::linalg::simd::dispatch;
 use crate::party_sum::PartySum;
 use crate::privacy::wide;
-use crate::random::mix;
 
 /// Statistics of the whole matrix, with the same bits on any number of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -37,24 +36,41 @@ pub struct Statistics {
 
 /// An exact sum of numbers of bounded magnitude.
 struct Exact {
-    /// A power of two as a product of two factors, since it may exceed the range of f64.
+    /// The power of two that brings them below 2³¹, as a product of two, since it may exceed the range of f64.
     scale: [f64; 2],
+    /// In units of 2⁻³¹ of the scaled numbers.
     sum: i128,
 }
+
+/// The nearest whole number to a scaled number, and what is left in units of 2⁻³¹, each in the last bits of [`ROUNDER`].
+type Digits = [u64; 2];
+
+/// A number of magnitude below 2⁵¹ that is added to it is rounded to a whole number, which then stands in its last bits: a
+/// conversion for vectors that have none.
+const ROUNDER: f64 = 1.5 * (1u64 << 52) as f64;
 
 impl Exact {
     /// An empty sum of numbers of magnitude at most `largest`, which is finite.
     fn new(largest: f64) -> Self {
-        // 2^exponent > largest
-        let exponent = if largest > 0.0 { largest.log2().floor() as i32 + 2 } else { 0 };
-        let bits = 62 - exponent;
+        // largest < 2^exponent
+        let (_, exponent) = frexp(largest);
+        let bits = 31 - exponent;
         Exact { scale: [ldexp(1.0, bits / 2), ldexp(1.0, bits - bits / 2)], sum: 0 }
     }
 
-    /// A number in units of the last place; less than 2⁶² in magnitude.
     #[inline(always)]
-    fn units(scale: [f64; 2], x: f64) -> i64 {
-        (x * scale[0] * scale[1]) as i64
+    fn digits(scale: [f64; 2], x: f64) -> Digits {
+        let x = x * scale[0] * scale[1];
+        let whole = x + ROUNDER;
+        let rest = (x - (whole - ROUNDER)) * (1u64 << 31) as f64 + ROUNDER;
+        [whole.to_bits(), rest.to_bits()]
+    }
+
+    /// Adds fewer than 2³² numbers, of whose digits these are the sums.
+    fn add(&mut self, numbers: usize, digits: Digits) {
+        let rounders = (numbers as u64).wrapping_mul(ROUNDER.to_bits());
+        let [whole, rest] = digits.map(|sum| i128::from(sum.wrapping_sub(rounders) as i64));
+        self.sum += (whole << 31) + rest;
     }
 
     fn limbs(&self) -> [i64; 4] {
@@ -66,7 +82,7 @@ impl Exact {
 
     fn value(&self, limbs: &[i64]) -> f64 {
         let sum: i128 = limbs.iter().enumerate().map(|(k, &limb)| i128::from(limb) << (32 * k)).sum();
-        sum as f64 / self.scale[0] / self.scale[1]
+        sum as f64 / (1u64 << 31) as f64 / self.scale[0] / self.scale[1]
     }
 }
 
@@ -76,17 +92,37 @@ type Ends = [f64; 2];
 /// Where there is no value.
 const NO_ENDS: Ends = [f64::NEG_INFINITY; 2];
 
+/// The ends of values, without those that are NaN.
+struct EndsOf<'a, T>(&'a [T]);
+
+impl<T: Real> WithSimd for EndsOf<'_, T> {
+    type Output = Ends;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Ends {
+        // Several maxima, so that they become lanes of vectors.
+        let mut lanes = [[NO_ENDS[0]; 16]; 2];
+        let larger = |a: f64, b: f64| if b > a { b } else { a };
+        for part in self.0.chunks(16) {
+            for (at, v) in part.iter().enumerate() {
+                let v = v.as_f64();
+                lanes[0][at] = larger(lanes[0][at], v);
+                lanes[1][at] = larger(lanes[1][at], -v);
+            }
+        }
+        lanes.map(|lanes| lanes.into_iter().fold(NO_ENDS[0], larger))
+    }
+}
+
 /// The ends of these values and of others.
-fn widened<'a, T: Real>(ends: Ends, values: impl IntoIterator<Item = &'a T>) -> Ends {
-    values.into_iter().fold(ends, |[most, least], v| {
-        let v = v.as_f64();
-        [most.max(v), least.max(-v)]
-    })
+fn widened<T: Real>(ends: Ends, values: &[T]) -> Ends {
+    let [most, least] = dispatch(EndsOf(values));
+    [ends[0].max(most), ends[1].max(least)]
 }
 
 /// The ends of the stored values of blocks.
 fn ends<T: Real>(blocks: &[LocalBlock<T>]) -> Ends {
-    widened(NO_ENDS, blocks.iter().flat_map(LocalBlock::values))
+    blocks.iter().fold(NO_ENDS, |ends, block| widened(ends, block.values()))
 }
 
 /// The largest stored value of all ranks' blocks.
@@ -117,9 +153,18 @@ fn largest_of_all(ends: Ends) -> Result<f64> {
     magnitude(ends, |largest| format!("the largest entry is {largest:e}"))
 }
 
-/// The hash of an entry mixes the sum of its row, column and bits with these odd weights: a single mixing, because every
-/// entry of the data passes here.
-const WEIGHTS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0xff51_afd7_ed55_8ccd];
+/// The odd weights of row and column in the hash of an entry.
+const WEIGHTS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
+
+/// The hash of an entry from the weighted sum of its row and column: cheap, because every entry of the data passes here, and
+/// of operations that vectors have (one product of 32 bits). That product makes the sum of hashes depend on which value is
+/// where, and not on the sums of rows and columns alone.
+#[inline(always)]
+fn hash(place: u64, value: f64) -> u64 {
+    let bits = place.wrapping_add(value.to_bits());
+    let bits = bits ^ (bits >> 29);
+    (bits & 0xffff_ffff) * (bits >> 32)
+}
 
 /// Totals over the entries of one rank.
 struct Totals {
@@ -161,23 +206,23 @@ impl<T: Real> Row<'_, T> {
     #[inline(always)]
     fn add(self, place: impl Fn(usize) -> u64) {
         let (sum, norm2) = (self.totals.sum.scale, self.totals.norm2.scale);
-        let (mut low, mut high) = ([0u64; 2], [0i64; 2]);
+        let mut digits = [[0u64; 2]; 2];
         let (mut nonzeros, mut missing, mut checksum) = (0u64, 0u64, 0u64);
         for (at, v) in self.values.iter().enumerate() {
             let v = v.as_f64();
-            for (which, units) in [Exact::units(sum, v), Exact::units(norm2, v * v)].into_iter().enumerate() {
-                low[which] += units as u64 & 0xffff_ffff;
-                high[which] += units >> 32;
-            }
-            let hash = self.first.wrapping_add(place(at).wrapping_mul(self.step));
-            let hash = mix(hash.wrapping_add(v.to_bits().wrapping_mul(WEIGHTS[2])));
+            let place = self.first.wrapping_add(place(at).wrapping_mul(self.step));
+            checksum = checksum.wrapping_add(hash(place, v) & u64::from(v != 0.0).wrapping_neg());
             // A missing entry (NaN) adds 0 to the sums and is no nonzero, but it counts in the checksum.
-            nonzeros += u64::from(v.abs() > 0.0);
             missing += u64::from(v.is_nan());
-            checksum = checksum.wrapping_add(hash & u64::from(v != 0.0).wrapping_neg());
+            let v = if v.is_nan() { 0.0 } else { v };
+            nonzeros += u64::from(v != 0.0);
+            let both = [Exact::digits(sum, v), Exact::digits(norm2, v * v)];
+            for (total, digits) in digits.as_flattened_mut().iter_mut().zip(both.as_flattened()) {
+                *total = total.wrapping_add(*digits);
+            }
         }
-        self.totals.sum.sum += (i128::from(high[0]) << 32) + i128::from(low[0]);
-        self.totals.norm2.sum += (i128::from(high[1]) << 32) + i128::from(low[1]);
+        self.totals.sum.add(self.values.len(), digits[0]);
+        self.totals.norm2.add(self.values.len(), digits[1]);
         self.totals.nonzeros += nonzeros;
         self.totals.missing += missing;
         self.totals.checksum = self.totals.checksum.wrapping_add(checksum);
@@ -344,7 +389,7 @@ mod tests {
             let largest = values.iter().fold(0.0f64, |a, v| a.max(v.abs()));
             let total = |order: &mut dyn Iterator<Item = &f64>| {
                 let mut exact = Exact::new(largest);
-                order.for_each(|&x| exact.sum += i128::from(Exact::units(exact.scale, x)));
+                order.for_each(|&x| exact.add(1, Exact::digits(exact.scale, x)));
                 exact.value(&exact.limbs())
             };
             let forward = total(&mut values.iter());
@@ -358,9 +403,23 @@ mod tests {
     fn limbs_add_up_with_their_signs() {
         let mut parts = [Exact::new(8.0), Exact::new(8.0)];
         for (part, numbers) in parts.iter_mut().zip([[-7.5, 0.25], [3.0, -8.0]]) {
-            part.sum = numbers.iter().map(|&x| i128::from(Exact::units(part.scale, x))).sum();
+            numbers.iter().for_each(|&x| part.add(1, Exact::digits(part.scale, x)));
         }
         let limbs: Vec<i64> = parts[0].limbs().iter().zip(parts[1].limbs()).map(|(a, b)| a + b).collect();
         assert_eq!(parts[0].value(&limbs), -12.25);
+    }
+
+    #[test]
+    fn matrices_of_equal_sums_differ_in_their_hashes() {
+        let place = |i: u64, j: u64| i.wrapping_mul(WEIGHTS[0]).wrapping_add(j.wrapping_mul(WEIGHTS[1]));
+        // One value at (i, j) and (a, b), or at (i, b) and (a, j): the same sums of rows and columns.
+        for value in [1.0, 3.0, 0.1] {
+            for [i, j, a, b] in (0..20_000u64).map(|n| [n % 7, n % 11, 8 + n % 1013, 12 + n % 8009]) {
+                let pair = |p: [u64; 2], q: [u64; 2]| {
+                    hash(place(p[0], p[1]), value).wrapping_add(hash(place(q[0], q[1]), value))
+                };
+                assert_ne!(pair([i, j], [a, b]), pair([i, b], [a, j]), "{value} {i} {j} {a} {b}");
+            }
+        }
     }
 }
