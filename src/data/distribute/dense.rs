@@ -138,17 +138,26 @@ pub fn exchange<'a, T: Real>(
         let pieces: Vec<_> = schedules.iter_mut().map(|s| s.next(files, limit)).collect();
         let mut outgoing: Vec<Vec<T>> = vec![Vec::new(); ranks];
         if let Some(Piece { job, file, lines, within }) = pieces[own].clone() {
-            buffer.resize(lines.len() * within.len(), T::zero());
             let whole = files[file].rectangle(&lines, &within);
-            result = (|| {
+            let fill = |out: &mut [T]| {
                 if reader.as_ref().is_none_or(|(at, _)| *at != job) {
                     reader = Some((job, open(file, own_parts[job].1.clone())?));
                 }
                 match &mut reader {
-                    Some((_, reader)) => reader.fill(lines, within, &mut buffer),
+                    Some((_, reader)) => reader.fill(lines, within, out),
                     None => Ok(()),
                 }
-            })();
+            };
+            if let ([tile], [block]) = (tiles, &mut blocks[..])
+                && stays_local
+                && let Some(out) = whole.place(tile, block)
+            {
+                result = fill(out);
+                continue;
+            }
+            let (height, width) = whole.size();
+            buffer.resize(height * width, T::zero());
+            result = fill(&mut buffer);
             for share in routes.iter().flat_map(|r| r.overlaps(&whole.rows, &whole.cols)) {
                 let part = Rectangle { rows: share.rows, cols: share.cols, ..whole };
                 let (first, stride) = part.inside(&whole);
@@ -207,6 +216,22 @@ impl Rectangle {
         let (row, col) = (self.rows.start - whole.rows.start, self.cols.start - whole.cols.start);
         let (line, at) = if self.by_columns { (col, row) } else { (row, col) };
         (line * stride + at, stride)
+    }
+
+    /// Where the entries are in the block of a tile that holds them all, if they follow each other there as in the file.
+    fn place<'a, T: Real>(&self, tile: &Tile, block: &'a mut Array2<T>) -> Option<&'a mut [T]> {
+        let (lines, width) = self.size();
+        let pitch = block.ncols();
+        let inside = |part: &Range<usize>, all: &Range<usize>| all.start <= part.start && part.end <= all.end;
+        if self.by_columns != tile.transposed
+            || lines > 1 && width != pitch
+            || !(inside(&self.rows, &tile.rows) && inside(&self.cols, &tile.cols))
+        {
+            return None;
+        }
+        let (row, col) = (self.rows.start - tile.rows.start, self.cols.start - tile.cols.start);
+        let first = if self.by_columns { col * pitch + row } else { row * pitch + col };
+        block.as_slice_mut()?.get_mut(first..first + lines * width)
     }
 
     /// Copies the entries, whose lines are `stride` apart, to the block of a tile.
@@ -277,6 +302,26 @@ mod tests {
                     assert_eq!(block[[a, b]], value(i, j));
                 }
                 assert_eq!(block.iter().filter(|&&x| x != 0.0).count(), 46 * 42);
+                let line = if by_columns {
+                    Rectangle { rows: 5..49, cols: 7..8, by_columns }
+                } else {
+                    Rectangle { rows: 9..10, cols: 2..44, by_columns }
+                };
+                let seen = block.clone();
+                match line.place(&tile, &mut block) {
+                    Some(place) => {
+                        assert_eq!(by_columns, transposed);
+                        assert!(
+                            place
+                                .iter()
+                                .copied()
+                                .eq(line.rows.clone().flat_map(|i| line.cols.clone().map(move |j| value(i, j))))
+                        );
+                    }
+                    None => assert_ne!(by_columns, transposed),
+                }
+                assert!(part.place(&tile, &mut block).is_none() && whole.place(&tile, &mut block).is_none());
+                assert_eq!(block, seen);
             }
         }
     }

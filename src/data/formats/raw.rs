@@ -11,7 +11,7 @@ use crate::data::formats::io::{InputFile, open, read_full, skip};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::data::formats::values::Values;
 use crate::error::Result;
-use crate::linalg::Real;
+use crate::linalg::{ElementType, Real};
 
 /// The type of the numbers in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +135,15 @@ pub struct RawArray {
     pub start: u64,
 }
 
-/// Bytes read at once.
+impl RawArray {
+    /// Whether its bytes are those of numbers of type T in memory.
+    fn holds<T: Real>(&self) -> bool {
+        let number = if T::TYPE == ElementType::F32 { NumberType::F32 } else { NumberType::F64 };
+        self.number == number && self.big_endian == cfg!(target_endian = "big")
+    }
+}
+
+/// Bytes decoded at once.
 const STEP: usize = 1 << 20;
 
 /// Reader of a raw array.
@@ -174,6 +182,9 @@ impl<'a> RawReader<'a> {
     /// Reads `out.len()` numbers from number `first` on.
     fn read<T: Real>(&mut self, first: usize, out: &mut [T]) -> std::io::Result<()> {
         let size = self.array.number.size();
+        if let (Access::Random(file), true) = (&self.from, self.array.holds::<T>()) {
+            return file.read_exact_at(bytemuck::cast_slice_mut(out), self.array.start + (first * size) as u64);
+        }
         for (step, out) in out.chunks_mut(STEP / size).enumerate() {
             let first = first + step * (STEP / size);
             self.bytes.resize(out.len() * size, 0);
