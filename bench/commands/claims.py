@@ -38,6 +38,7 @@ class Record:
     date: str
     commit: str
     compared: dict[str, list[Comparison]]
+    confirmed: str | None = None  # a later commit whose values are the same
 
 
 def newest(figure: Figure) -> Record | None:
@@ -50,23 +51,26 @@ def newest(figure: Figure) -> Record | None:
         if date and commit:
             values = summary.with_name("claims.csv")
             compared = read_claims(values) if values.exists() else {}
-            found.append(Record(summary.parent, date[1], commit[1], compared))
+            later = re.search(r"^- Confirmed: fednmf \S+ \((\w+)", text, re.MULTILINE)
+            found.append(Record(summary.parent, date[1], commit[1], compared, later[1] if later else None))
     return max(found, key=lambda record: (record.date, record.directory.parent.name), default=None)
 
 
 def has_changed(record: Record, figure: Figure) -> bool:
-    """Returns whether the methods of a figure have changed since its record, as far as the history is here."""
+    """Returns whether the methods of a figure have changed since its record or its confirmation, as far as the history
+    is here."""
     folders = SOURCES[figure.name.split("-")[0]]
     paths = [f"src/algorithms/{folder}" for folder in folders]
-    command = ["git", "rev-list", "--count", f"{record.commit}..HEAD", "--", *paths]
+    command = ["git", "rev-list", "--count", f"{record.confirmed or record.commit}..HEAD", "--", *paths]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return done.returncode == 0 and int(done.stdout) > 0
 
 
 def origin(record: Record, figure: Figure) -> str:
-    """Returns the date and commit of a record, and whether the methods have changed since."""
+    """Returns the date and commit of a record, the commit that confirms it, and whether the methods have changed since."""
     link = (record.directory / "summary.md").relative_to(PAGE.parent)
     text = f"[{record.date}]({link}), {record.commit[:7]}"
+    text += f", confirmed by {record.confirmed[:7]}" if record.confirmed else ""
     return text + ("; methods changed since" if has_changed(record, figure) else "")
 
 

@@ -45,8 +45,11 @@ class Job:
 
 
 class Engine:
-    def __init__(self, binary: Path, data: Path | None, scratch: Path, smoke=False, fresh=False, finished=False):
+    def __init__(
+        self, binary: Path, data: Path | None, scratch: Path, smoke=False, fresh=False, finished=False, seeds=math.inf
+    ):
         self.binary, self.data, self.scratch, self.smoke, self.fresh = binary, data, scratch, smoke, fresh
+        self.seeds = seeds  # at most so many of the seeds of a run
         self.finished = finished  # whether to start no runs, and take those that are finished
         self.started, self.known = 0, {}
         self.env = environment()
@@ -58,6 +61,8 @@ class Engine:
         """Returns the run with each of its seeds, or with those that are finished if no runs are to be started."""
         if self.smoke:
             run = shrink(run)
+        if run.seeds > self.seeds:
+            run = run.but(seeds=self.seeds)
         if not self.finished:
             return [self.job(run, seed) for seed in range(run.seeds)]
         done = [seed for seed in range(run.seeds) if self.trace(run, self.arguments(run, seed)).exists()]

@@ -255,7 +255,7 @@ fn what_would_change_the_penalties_is_refused() {
     refused("--algo hals --alpha-u 1 --factor-scale unit-v", &["--factor-scale unit-v", "sorted"]);
     refused("--algo hals --alpha-v 1 --factor-scale balanced", &["--factor-scale balanced"]);
     refused("--algo fnmf --parties 3 --alpha-u 1", &["--normalize none"]);
-    refused("--algo fedavg --parties 3 --update hals --alpha-u 1", &["--update hals"]);
+    refused("--algo fedavg --parties 3 --update hals --alpha-u 1", &["--normalize none"]);
     refused("--algo secure-hals --parties 3 --dp column --epsilon 1 --alpha-u 1", &["--dp"]);
     refused("--algo secure-hals --parties 3 --extrapolation restart --alpha-u 1 --l1-ratio 1", &["--extrapolation"]);
     refused("--algo dsanls --bound --alpha-u 1", &["--bound"]);

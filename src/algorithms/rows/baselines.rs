@@ -7,7 +7,7 @@
 //! | `ipalm` | inertial proximal alternating minimisation | plain mean once, at the end |
 //! | `mur` | multiplicative updates | plain mean once, at the end |
 
-use super::fnmf::federated::{self, FederatedArgs, FederatedSettings, MESSAGES, MESSAGES_ONCE, RoundArgs};
+use super::fnmf::federated::{self, FederatedArgs, FederatedSettings, MESSAGES, MESSAGES_ONCE, Normalize, RoundArgs};
 use super::fnmf::{LIMITS, LocalRule};
 use crate::algorithms::description::{
     Description, DifferentialPrivacy, Form, MessageSpec, Partition, ProtectedUnit, Unit,
@@ -18,6 +18,9 @@ use crate::algorithms::{Algorithm, Problem};
 use crate::error::Result;
 use crate::linalg::Real;
 use crate::metrics::Measure;
+
+/// What `--normalize auto` is for FedAvg and FedProx.
+const NORMALIZE: Normalize = Normalize::None;
 
 const fn describe(
     name: &'static str,
@@ -63,7 +66,7 @@ impl Method for FedAvgArgs {
     );
 
     fn check(&self) -> Result<()> {
-        self.rounds.check_scale(&self.federated)
+        self.rounds.check_scale(&self.federated, NORMALIZE)
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -71,7 +74,8 @@ impl Method for FedAvgArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        federated::build(problem, FederatedSettings::rounds(&self.rounds, &self.federated), &self.federated)
+        let settings = FederatedSettings::rounds(&self.rounds, &self.federated, NORMALIZE);
+        federated::build(problem, settings, &self.federated)
     }
 }
 
@@ -99,7 +103,7 @@ impl Method for FedProxArgs {
     );
 
     fn check(&self) -> Result<()> {
-        self.rounds.check_scale(&self.federated)
+        self.rounds.check_scale(&self.federated, NORMALIZE)
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -107,7 +111,7 @@ impl Method for FedProxArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let rounds = FederatedSettings::rounds(&self.rounds, &self.federated);
+        let rounds = FederatedSettings::rounds(&self.rounds, &self.federated, NORMALIZE);
         federated::build(
             problem,
             FederatedSettings { gamma: self.gamma, pull_at_once: true, ..rounds },

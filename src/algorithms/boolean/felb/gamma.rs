@@ -1,86 +1,138 @@
 //! The weight γ of the proximal term that ties a party's V to V̂ in its local steps, which the paper leaves open.
 //!
-//! Held at 1 the parties of noisy data each follow their own noise; from 30 % of flipped cells on, the mean of what they
-//! found is below ½ everywhere. Held at 10 it finds too little in any data. Falling from 10 to 1 it finds more than either
-//! where there is noise, and less than 1 where there is little. Which of the two the data are, shows in V̂ after a few rounds
-//! at 1: so these come first, and all starts over with a γ that falls where rounding would change V̂ by more than the ones
-//! that it leaves, ‖V̂ − [V̂]‖₁ > ‖[V̂]‖₁: what the parties agree on is then less than what they disagree on. Nothing is sent
-//! for it, V̂ being known to all.
+//! At a low γ the parties of noisy data each follow their own noise, and the mean of what they found is below ½
+//! everywhere. At a high γ they agree, but find less in data that are clear. V̂ shows which of the two is the case, by what
+//! rounding changes beside the ones that it leaves, its *blur* ‖V̂ − [V̂]‖₁ / ‖[V̂]‖₁. A run begins at a low γ. If the blur
+//! is above 1 after a few rounds, so that the parties disagree on more than they agree on, the run starts over at a high γ,
+//! which falls from round to round while the blur is below ½, and rises while it is above. Nothing is sent for this, since V̂
+//! is known to all.
+
+use serde::{Deserialize, Serialize};
 
 use crate::linalg::Real;
 
-/// The rounds at 1 that come first.
+/// The rounds at the low γ that come first.
 const PROBE: usize = 10;
-/// What γ falls from, and how from round to round.
-const FIRST: f64 = 10.0;
+/// The high γ, and the factor by which it falls in a round.
+const HIGH: f64 = 10.0;
 const FALL: f64 = 0.95;
+/// The blur above which a run starts over, and the one above which γ rises.
+const STARTS_OVER: f64 = 1.0;
+const RISES: f64 = 0.5;
 
 /// γ, round by round.
 #[derive(Debug, Clone, Copy)]
 pub struct Gamma {
-    last: f64,
+    low: f64,
     probes: bool,
-    /// The round in which all started over; 0 while that is not so.
+    state: GammaState,
+}
+
+/// What a checkpoint keeps of γ.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct GammaState {
+    /// γ in the next round.
+    pub gamma: f64,
+    /// The round in which the run started over; 0 while it has not.
     pub began: usize,
 }
 
 impl Gamma {
     /// The same in all rounds.
     pub fn fixed(gamma: f64) -> Gamma {
-        Gamma { last: gamma, probes: false, began: 0 }
+        Gamma { low: gamma, probes: false, state: GammaState { gamma, began: 0 } }
     }
 
-    /// For b local steps: 1 up to 10 of them, 10 for 50; at 0 the parties drift apart, above 30 nothing moves. It may fall
-    /// where steps are neither so few that nobody drifts, nor so many that γ is high anyway; and not where rounds cost
-    /// privacy (`private`). The number of rounds to come decides nothing: a run may be taken up again for more.
+    /// For b local steps: 1 up to 10 of them, 10 for 50; at 0 the parties drift apart, above 30 nothing moves. It is
+    /// adapted only where steps are neither so few that nobody drifts, nor so many that γ is high anyway; and not where
+    /// rounds cost privacy (`private`), since a run that starts over spends them twice. The number of rounds to come
+    /// decides nothing: a run may be resumed for more.
     pub fn auto(local_iters: usize, private: bool) -> Gamma {
-        let last = if local_iters <= 10 { 1.0 } else { (local_iters as f64 / 5.0).min(20.0) };
-        let probes = !private && (3..=10).contains(&local_iters);
-        Gamma { last, probes, began: 0 }
+        let low = if local_iters <= 10 { 1.0 } else { (local_iters as f64 / 5.0).min(20.0) };
+        Gamma { probes: !private && (3..=10).contains(&local_iters), ..Gamma::fixed(low) }
     }
 
-    /// γ in this round.
-    pub fn at(&self, round: usize) -> f64 {
-        if self.began == 0 {
-            return self.last;
-        }
-        (FIRST * FALL.powi((round - self.began).min(1 << 20) as i32)).max(self.last)
+    /// γ in the next round.
+    pub fn get(&self) -> f64 {
+        self.state.gamma
     }
 
-    /// Whether all starts over before the next round, this many having led to this V̂; equal on all ranks.
-    pub fn starts_over<T: Real>(&mut self, rounds: usize, v: &[T]) -> bool {
-        if !self.probes || self.began > 0 || rounds != PROBE {
+    /// The round in which the run started over; 0 if it did not.
+    pub fn began(&self) -> usize {
+        self.state.began
+    }
+
+    pub fn state(&self) -> GammaState {
+        self.state
+    }
+
+    pub fn restore(&mut self, state: GammaState) {
+        self.state = state;
+    }
+
+    /// Adapts γ to the V̂ of the last of `rounds` rounds, which is equal on all ranks. Returns whether the run starts over.
+    pub fn adapt<T: Real>(&mut self, rounds: usize, v: &[T]) -> bool {
+        let GammaState { gamma, began } = &mut self.state;
+        if !self.probes || *began == 0 && rounds != PROBE {
             return false;
         }
-        let ones = v.iter().filter(|v| v.as_f64() > 0.5).count();
-        let changed: f64 = v.iter().map(|v| v.as_f64().min(1.0 - v.as_f64())).sum();
-        let again = changed > ones as f64;
-        if again {
-            self.began = rounds;
+        if *began > 0 {
+            *gamma = if is_blurred(v, RISES) { (*gamma / FALL).min(HIGH) } else { (*gamma * FALL).max(self.low) };
+            return false;
         }
-        again
+        if is_blurred(v, STARTS_OVER) {
+            (*gamma, *began) = (HIGH, rounds);
+        }
+        *began > 0
     }
+}
+
+/// Whether rounding changes V̂ by more than so many times the ones that it leaves.
+fn is_blurred<T: Real>(v: &[T], blur: f64) -> bool {
+    let ones = v.iter().filter(|v| v.as_f64() > 0.5).count();
+    let changed: f64 = v.iter().map(|v| v.as_f64().min(1.0 - v.as_f64())).sum();
+    changed > blur * ones as f64
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Gamma;
+    use super::{FALL, Gamma};
 
     #[test]
-    fn it_falls_only_where_rounding_changes_more_than_it_leaves() {
+    fn the_run_starts_over_only_if_rounding_changes_more_than_it_leaves() {
         let (clear, blurred) = ([0.9, 1.0, 0.0, 0.1], [0.4, 0.5, 0.2, 0.3]);
         // One 1 is left, and rounding changes entries by 0.9 or 1.1.
         let (nearly, not_quite) = ([0.9, 0.4, 0.4, 0.0], [0.9, 0.4, 0.4, 0.2]);
-        for (v, falls) in [(clear, false), (blurred, true), (nearly, false), (not_quite, true)] {
+        for (v, again) in [(clear, false), (blurred, true), (nearly, false), (not_quite, true)] {
             let mut gamma = Gamma::auto(10, false);
-            assert!(!gamma.starts_over(9, &v) && gamma.at(9) == 1.0);
-            assert_eq!(gamma.starts_over(10, &v), falls);
-            assert_eq!(gamma.at(10), if falls { 10.0 } else { 1.0 });
-            assert!(!gamma.starts_over(11, &blurred));
-            assert!(gamma.at(11) <= gamma.at(10) && gamma.at(100) == 1.0);
+            assert!(!gamma.adapt(9, &v) && gamma.get() == 1.0);
+            assert_eq!(gamma.adapt(10, &v), again);
+            assert_eq!((gamma.get(), gamma.began()), if again { (10.0, 10) } else { (1.0, 0) });
+            assert!(!gamma.adapt(11, &blurred));
+            assert_eq!(gamma.get(), if again { 10.0 } else { 1.0 });
         }
         for mut held in [Gamma::fixed(3.0), Gamma::auto(10, true), Gamma::auto(50, false), Gamma::auto(1, false)] {
-            assert!(!held.starts_over(10, &blurred) && held.at(0) == held.at(90));
+            let before = held.get();
+            assert!(!held.adapt(10, &blurred) && !held.adapt(11, &clear) && held.get() == before);
         }
+    }
+
+    #[test]
+    fn it_falls_while_v_is_clear_and_rises_while_it_is_blurred() {
+        let (clear, blurred) = ([0.9, 1.0, 0.0, 0.1], [0.4, 0.5, 0.2, 0.3]);
+        let mut gamma = Gamma::auto(10, false);
+        gamma.adapt(10, &blurred);
+        gamma.adapt(11, &clear);
+        gamma.adapt(12, &clear);
+        let fallen = gamma.get();
+        assert!((fallen - 10.0 * FALL * FALL).abs() < 1e-12);
+        let mut resumed = Gamma::auto(10, false);
+        resumed.restore(gamma.state());
+        resumed.adapt(13, &blurred);
+        assert!((resumed.get() - 10.0 * FALL).abs() < 1e-12);
+        for round in 14..100 {
+            gamma.adapt(round, &clear);
+        }
+        assert_eq!(gamma.get(), 1.0);
     }
 }

@@ -16,7 +16,6 @@ use std::ops::Range;
 
 use gamma::Gamma;
 use ndarray::Array2;
-use serde::{Deserialize, Serialize};
 
 use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
 use crate::algorithms::boolean::Refit;
@@ -57,8 +56,8 @@ pub struct FelbArgs {
     #[arg(long, value_name = "X", default_value = "0.001", value_parser = parameters::number(0.0, f64::INFINITY))]
     pub kappa: f64,
     /// Weight of the pull of a party's V to the shared one, in every local step. auto: 1 with 10 local steps; where rounding
-    /// the shared V after 10 rounds would change it by more than the ones it leaves, the run starts over, and the weight
-    /// falls from 10 to 1
+    /// the shared V after 10 rounds would change it by more than the ones it leaves, the run starts over at 10, and the weight
+    /// falls to 1 as far as V stays clear
     #[arg(long, value_name = "X", default_value = "auto",
           value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
     pub gamma: Auto<f64>,
@@ -227,13 +226,6 @@ struct Felb<T: Real> {
     iteration: usize,
 }
 
-/// What a checkpoint keeps beside the factors.
-#[derive(Serialize, Deserialize)]
-struct FelbState {
-    /// [`Gamma::began`]
-    began: usize,
-}
-
 fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: ProximalRule) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
@@ -393,12 +385,12 @@ impl<T: Real> Algorithm<T> for Felb<T> {
             if self.done() {
                 break;
             }
-            if self.plan.gamma.starts_over(self.iteration, slice(&self.shared)) {
+            if self.plan.gamma.adapt(self.iteration, slice(&self.shared)) {
                 start(self.seed, &self.rows, &mut self.u, &mut self.shared);
             }
-            let round = self.iteration - self.plan.gamma.began;
+            let round = self.iteration - self.plan.gamma.began();
             let lambda = (self.plan.lambda * self.plan.rate.powi(round as i32)).min(1e12);
-            let gamma = self.plan.gamma.at(self.iteration);
+            let gamma = self.plan.gamma.get();
             self.comm.work("local steps", || {
                 for ((client, u), v) in self.clients.iter().zip(&mut self.u).zip(&mut self.v) {
                     self.work.round(&client.x, u, v, &self.shared, &self.plan, (lambda, gamma));
@@ -440,7 +432,7 @@ impl<T: Real> Algorithm<T> for Felb<T> {
 
     fn state(&self) -> State<'_, T> {
         let factors = State::from(pieces(&self.clients, &self.comm, &self.shared, self.u.iter()));
-        let state = factors.with(Owner::Shared, &FelbState { began: self.plan.gamma.began });
+        let state = factors.with(Owner::Shared, &self.plan.gamma.state());
         dp::save(state, self.releases.as_ref(), self.first_party())
     }
 
@@ -449,8 +441,7 @@ impl<T: Real> Algorithm<T> for Felb<T> {
         for (client, u) in self.clients.iter().zip(&mut self.u) {
             saved.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
         }
-        let FelbState { began } = saved.read(Owner::Shared)?;
-        self.plan.gamma.began = began;
+        self.plan.gamma.restore(saved.read(Owner::Shared)?);
         let first = self.first_party();
         dp::restore(saved, self.releases.as_mut(), first)?;
         self.iteration = iteration;
@@ -462,6 +453,6 @@ impl<T: Real> Algorithm<T> for Felb<T> {
     }
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![("gamma", self.plan.gamma.at(self.iteration).into())]
+        vec![("gamma", self.plan.gamma.get().into())]
     }
 }

@@ -79,6 +79,16 @@ pub enum Update {
     Hals,
 }
 
+/// The scale of the components that parties release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normalize {
+    /// Norm 1; U takes up the factor
+    Unit,
+    /// As they are
+    None,
+}
+
 /// What the methods with an exchange in every round take.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct RoundArgs {
@@ -97,24 +107,34 @@ pub struct RoundArgs {
     /// Share of the parties that take part in a round, drawn by --seed
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = parameters::number(1e-9, 1.0))]
     pub participation: f64,
+    /// Scale of the components that parties release. auto: unit for fnmf and with --update hals, else none
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<Normalize>()))]
+    pub normalize: Auto<Normalize>,
     #[command(flatten)]
     #[serde(flatten)]
     pub missing: PartyMissingArgs,
 }
 
 impl RoundArgs {
-    /// Refuses penalties where components are averaged at norm 1 and there is no option against it.
+    /// Refuses penalties where components are rescaled; `auto` is the scale with `--normalize auto` and proximal steps.
     ///
     /// # Errors
-    /// Naming the option.
-    pub fn check_scale(&self, federated: &FederatedArgs) -> Result<()> {
-        if self.update == Update::Hals && federated.regularization.is_on() {
+    /// Naming the options.
+    pub fn check_scale(&self, federated: &FederatedArgs, auto: Normalize) -> Result<()> {
+        if self.normalizes(auto) && federated.regularization.is_on() {
             return Err(Error::input(
-                "--alpha-u, --alpha-v: --update hals rescales the components after each round, and with them the penalties; omit \
-                 it, or use --algo fnmf --normalize none",
+                "--alpha-u, --alpha-v: --normalize unit rescales the components after each round, and with them the penalties; \
+                 add --normalize none",
             ));
         }
         Ok(())
+    }
+
+    /// Whether components are released at norm 1. HALS gives a component the scale that fits it at the time, and the
+    /// largest would dominate the mean.
+    fn normalizes(&self, auto: Normalize) -> bool {
+        let auto = if self.update == Update::Hals { Normalize::Unit } else { auto };
+        self.normalize.given().unwrap_or(auto) == Normalize::Unit
     }
 }
 
@@ -175,15 +195,17 @@ pub struct FederatedSettings {
 }
 
 impl FederatedSettings {
-    /// A method of rounds in which nothing pulls and V̄ is the plain mean.
-    pub fn rounds(rounds: &RoundArgs, federated: &FederatedArgs) -> FederatedSettings {
-        let hals = rounds.update == Update::Hals;
+    /// A method of rounds in which nothing pulls and V̄ is the plain mean; `normalize` as in [`RoundArgs::check_scale`].
+    pub fn rounds(rounds: &RoundArgs, federated: &FederatedArgs, normalize: Normalize) -> FederatedSettings {
         FederatedSettings {
             schedule: Schedule::Rounds,
             local: Local {
                 steps: rounds.local_iters,
                 tolerance: rounds.local_tol,
-                rule: if hals { LocalRule::Hals } else { LocalRule::Ipalm { inertia: rounds.inertia } },
+                rule: match rounds.update {
+                    Update::Hals => LocalRule::Hals,
+                    Update::Ipalm => LocalRule::Ipalm { inertia: rounds.inertia },
+                },
             },
             gamma: 0.0,
             pull_at_once: false,
@@ -193,8 +215,7 @@ impl FederatedSettings {
             participation: rounds.participation,
             missing: rounds.missing.missing,
             personalize: false,
-            // HALS gives a component the scale that fits it at the time, and the largest would dominate the mean.
-            unit: hals,
+            unit: rounds.normalizes(normalize),
         }
     }
 
@@ -546,7 +567,12 @@ impl<T: Real> Algorithm<T> for Federated<T> {
 
     fn decisions(&self) -> Vec<(&'static str, Value)> {
         let start = if self.method.independent { StartOfV::Independent } else { StartOfV::Shared };
-        vec![("start", json!(start)), ("barycenter", json!(self.method.barycenter))]
+        let mut decisions = vec![("start", json!(start)), ("barycenter", json!(self.method.barycenter))];
+        if self.method.schedule == Schedule::Rounds {
+            let normalize = if self.method.unit { Normalize::Unit } else { Normalize::None };
+            decisions.push(("normalize", json!(normalize)));
+        }
+        decisions
     }
 
     fn state(&self) -> State<'_, T> {

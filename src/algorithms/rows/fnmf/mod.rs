@@ -26,7 +26,7 @@ pub use client::{Local, LocalRule};
 
 use self::align::How;
 use self::barycenter::Barycenter;
-use self::federated::{FederatedArgs, FederatedSettings, MESSAGES, RoundArgs};
+use self::federated::{FederatedArgs, FederatedSettings, MESSAGES, Normalize, RoundArgs};
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::algorithms::description::{Description, DifferentialPrivacy, Form, Partition, ProtectedUnit, Unit};
 use crate::algorithms::method::{Groups, Method};
@@ -42,15 +42,8 @@ pub const LIMITS: [&str; 2] = [
     "--epsilon covers what a party releases as V_j, not the statistics at loading and not evaluations (--eval-every 0).",
 ];
 
-/// The scale of the components that parties release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Normalize {
-    /// Norm 1; U takes up the factor
-    Unit,
-    /// As they are
-    None,
-}
+/// What `--normalize auto` is for FNMF.
+const NORMALIZE: Normalize = Normalize::Unit;
 
 /// Parameters of FNMF.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -69,9 +62,6 @@ pub struct FnmfArgs {
     /// --secure-sum the mean, the only one that a sum shows
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<Barycenter>()))]
     pub barycenter: Auto<Barycenter>,
-    /// Scale of the components that parties release
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Normalize::Unit)]
-    pub normalize: Normalize,
     /// Components that only one party has stay with it, in the place of shared ones that it does not have
     #[arg(long)]
     pub personalize: bool,
@@ -102,13 +92,7 @@ impl Method for FnmfArgs {
                 "--personalize: only --align lap-rho and sinkhorn-rho leave components without a counterpart; add one of them",
             ));
         }
-        if self.normalize == Normalize::Unit && self.federated.regularization.is_on() {
-            return Err(Error::input(
-                "--alpha-u, --alpha-v: --normalize unit rescales the components after each round, and with them the penalties; \
-                 add --normalize none",
-            ));
-        }
-        Ok(())
+        self.rounds.check_scale(&self.federated, NORMALIZE)
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -165,14 +149,13 @@ impl Method for FnmfArgs {
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let masked = self.federated.sum.secure_sum;
         let barycenter = if masked { Barycenter::Mean } else { Barycenter::FixedPoint };
-        let rounds = FederatedSettings::rounds(&self.rounds, &self.federated);
+        let rounds = FederatedSettings::rounds(&self.rounds, &self.federated, NORMALIZE);
         let settings = FederatedSettings {
             gamma: self.gamma,
             align: self.align,
             barycenter: self.barycenter.given().unwrap_or(barycenter),
             independent: rounds.independent && (self.federated.start.given().is_some() || !masked),
             personalize: self.personalize,
-            unit: self.normalize == Normalize::Unit,
             ..rounds
         };
         federated::build(problem, settings, &self.federated)
