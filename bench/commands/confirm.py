@@ -2,7 +2,7 @@
 
 A record stands for the commit that it was measured on. Where a later program gives the same values, a few seeds show it
 in a fraction of the time. A confirmed record names the later commit; `bench/run claims` takes it from there. Claims about
-measured time are left out: they are repeated on an idle machine only.
+measured time are left out: they are repeated on an idle machine only. So are figures whose parties draw in secret.
 """
 
 from __future__ import annotations
@@ -83,6 +83,9 @@ def main(argv: list[str]) -> int:
         record = newest(figure)
         claims = {claim.name for claim in figure.claims if not claim.timed}
         recorded = pairs(record.compared, claims) if record else {}
+        if figure.secret:
+            print(f"{figure.name}: parties draw in secret, so its values never recur; run it again", flush=True)
+            continue
         if not recorded:
             print(f"{figure.name}: no record with values by seed of claims that are not about time", flush=True)
             continue

@@ -175,6 +175,7 @@ FIGURES = [
         title="noise on the messages of FELB's parties",
         data="synthetic tiles, 200 columns, k = 10",
         minutes=6,
+        secret=True,
         panels=felb4,
         note=f"Noise 0.1, 10 clients of 100 rows, 100 rounds, {SEEDS} seeds. The axis is the printed epsilon: "
         "sensitivity 1 per entry, each message on its own. Clipped: noisy entries are clipped to [0, 1] "
@@ -205,6 +206,7 @@ FIGURES = [
         title="noise on the messages of FNMF's parties",
         data="synthetic blocks, 10 clients",
         minutes=4,
+        secret=True,
         panels=fnmf4,
         note="The axis is the printed epsilon, as in felb-fig4. `--normalize none`, so that the same noise meets "
         "components of the same norm in all methods; *norm 1*: `--normalize unit` for all. With --dp, U is refitted to the released V. At epsilon 1 the "
@@ -247,6 +249,7 @@ FIGURES = [
         title="noise on the sum against per-party noise",
         data="synthetic tiles, 40 columns, k = 3",
         minutes=3,
+        secret=True,
         panels=gain,
         note=f"FELB-MU with --secure-sum and --dp, 200 parties of 20 rows, 8 rounds, delta 1e-5, {SEEDS} seeds. "
         "The unit of privacy is a party's whole data.",

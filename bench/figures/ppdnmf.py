@@ -119,6 +119,7 @@ FIGURES = [
         title="NMSE over iterations, synthetic",
         data="30 x 200, 10 agents with 4 to 36 columns",
         minutes=2,
+        secret=True,
         panels=figure1a,
         note="K = 5, mu = 0.1, eta = 1, g = 0.033, 30 ADMM iterations; --plain, which reproduces an "
         "encrypted run bit by bit (see ppdnmf-keys).",
@@ -161,6 +162,7 @@ FIGURES = [
         title="NMSE over iterations, images",
         data="digits; MIT-CBCL faces if available",
         minutes=3,
+        secret=True,
         panels=figure1b,
         note="K = 49; digits are 64 x 1797, with an image per column, 30 ADMM iterations, --plain. The paper uses g = "
         "0.05 with mu = eta = 2 for its faces; on the digits the agents do not agree with these. Here mu and eta "
@@ -197,6 +199,7 @@ FIGURES = [
         title="encrypted with 128 and 2048 bits",
         data="30 x 200, 10 agents with 4 to 36 columns",
         minutes=2,
+        secret=True,
         panels=encrypted,
         note="As ppdnmf-fig1a, with 2 iterations of 3 ADMM steps. The seconds cover all ten agents on one core.",
         claims=[

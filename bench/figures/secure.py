@@ -241,6 +241,7 @@ FIGURES = [
         title="secure: relative error over time, uniform",
         data=NAMES,
         minutes=4,
+        secret=True,
         panels=over_time(False),
         note=MODEL
         + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows. secure-hals is not in the paper.",
@@ -289,6 +290,7 @@ FIGURES = [
         title="secure: relative error over time, half of the columns at party 0",
         data=NAMES,
         minutes=4,
+        secret=True,
         panels=over_time(True),
         note=MODEL
         + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows. secure-hals is not in the paper.",
@@ -386,6 +388,7 @@ FIGURES = [
         title="secure-hals: error over bytes of a party, and over time",
         data=NAMES,
         minutes=4,
+        secret=True,
         panels=traffic,
         note=MODEL,
         claims=[

@@ -101,6 +101,7 @@ class Figure:
     note: str = ""  # differences from the paper
     claims: list[Claim] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
+    secret: bool = False  # parties draw in secret, so that no run of the same seed has the same values
     command: str = ""  # if it is not that of `bench/run reproduce`
 
     def run_by(self) -> str:

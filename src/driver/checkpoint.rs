@@ -1,6 +1,7 @@
 //! When a run saves its state: checkpoints at an interval that costs at most 2 % of the time, and the last good factors in
 //! case the run fails.
 
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Map, Value};
@@ -11,6 +12,7 @@ use crate::algorithms::{Algorithm, Measures};
 use crate::comm::Communicator;
 use crate::error::{Error, Result};
 use crate::linalg::Real;
+use crate::output::checkpoint;
 use crate::output::checkpoint::Checkpoint;
 use crate::state::{OwnedPiece, Owner, Piece};
 use crate::warning::warn;
@@ -92,6 +94,24 @@ impl<T: Real> LastGood<T> {
     }
 }
 
+/// The attributes of the checkpoint that one at `path` replaces; `None` if nothing is there.
+///
+/// # Errors
+/// If what is there is no checkpoint of the run with this identity.
+pub(super) fn replaced(path: &Path, identity: &Map<String, Value>) -> Result<Option<Map<String, Value>>> {
+    if !checkpoint::has_content(path) {
+        return Ok(None);
+    }
+    let found = Checkpoint::open(path).and_then(|(_, found)| checkpoint::compare(&found, identity).map(|()| found));
+    found.map(Some).map_err(|why| {
+        Error::input(format!(
+            "--checkpoint {}: exists and is not replaced ({}); give another name, or remove it",
+            path.display(),
+            why.message
+        ))
+    })
+}
+
 impl<T: Real> Checkpointer<T> {
     /// Writes checkpoints to `checkpoint`, if any. `remembers`: whether to hold the last good factors too.
     pub fn new(
@@ -158,7 +178,11 @@ impl<T: Real> Checkpointer<T> {
         for &(party, fingerprint) in &self.fingerprints {
             state.extend(Owner::Party(party), FINGERPRINT, fingerprint.into());
         }
-        let saved = self.comm.span("checkpoint", || checkpoint.save(&self.comm, &state, &attributes));
+        let own = if self.comm.reports() { replaced(checkpoint.path(), &self.identity).map(drop) } else { Ok(()) };
+        let saved = self.comm.span("checkpoint", || {
+            self.comm.agree_on_error(own)?;
+            checkpoint.save(&self.comm, &state, &attributes)
+        });
         self.schedule.took(start.elapsed().as_secs_f64());
         self.unsaved = match saved {
             Err(e) if !e.everywhere => return Err(e),

@@ -9,7 +9,7 @@ use super::arrange::arrange;
 use super::checks::all_finite;
 use super::iterate::{Driver, LostRank, Stop, Trajectory};
 use super::prepare::Run;
-use super::{budget, grid, metadata, report, transcript};
+use super::{budget, destinations, grid, metadata, report, transcript};
 use crate::algorithms::description::{Description, MessageSpec, ProtectedUnit};
 use crate::algorithms::shared::dp;
 use crate::comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
@@ -55,6 +55,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     });
     budget::settle(&run.settings, &comm, run.parties, driver.algorithm.private_releases())?;
     driver.checkpointer.forget();
+    let moved = destinations::recheck(&mut run, &comm);
     let found = driver.algorithm.factors();
     let wanted = run.settings.output.is_some() || run.settings.report.is_some();
     let arranged = wanted.then(|| arrange(&comm, run.settings.factor_scale, &found)).flatten();
@@ -76,6 +77,9 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks());
     }
     comm.agree_on_error(transcript::end(&run.settings, &comm, driver.algorithm.private_releases()))?;
+    if let Some(moved) = moved {
+        return Err(moved);
+    }
     let code = exit_code(stop, run.settings.checkpoint.is_some());
     match survivors {
         Some(survivors) => end_without_lost_ranks(&survivors, code),

@@ -51,7 +51,14 @@ pub fn annotations(
         owner_only: false,
     };
     if add {
-        let checked = if comm.is_root() { fit(path, shape, &annotations) } else { Ok(transposed) };
+        let checked = if comm.is_root() {
+            fit(path, shape, &annotations).map(|(turned, unmatched)| {
+                unmatched.iter().for_each(|text| warn(text));
+                turned
+            })
+        } else {
+            Ok(transposed)
+        };
         annotations.transposed = comm.broadcast_value(CONTROL, comm.agree_on_error(checked)?);
     }
     Ok(annotations)
@@ -105,8 +112,12 @@ fn private_names(input: &InputSpec, hosted: &[(usize, Range<usize>)]) -> BTreeMa
     hosted.iter().filter_map(own).collect()
 }
 
-/// Whether the columns of the m × n matrix are the observations of the AnnData file at `path`.
-fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations) -> Result<bool> {
+/// Whether the columns of the m × n matrix are the observations of the AnnData file at `path`, and warnings of names that
+/// one of them lacks.
+///
+/// # Errors
+/// If the file is not one to add factors to, or has another shape or other names.
+pub(super) fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations) -> Result<(bool, Vec<String>)> {
     let shown = path.display();
     let (observations, variables) = matrices::shape_to_add_to(path).map_err(|e| e.at("--add-to"))?;
     let turned = match ((m, n) == (observations, variables), (n, m) == (observations, variables)) {
@@ -120,13 +131,14 @@ fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations) -> Result
         }
     };
     let there = names::of_file(&path.to_string_lossy(), None);
+    let mut warnings = Vec::new();
     let (rows, columns) = if turned { (&there.columns, &there.rows) } else { (&there.rows, &there.columns) };
     for (what, ours, theirs) in [("row", &annotations.rows, rows), ("column", &annotations.columns, columns)] {
         // AnnData has numbers where nobody gave names.
         let numbered = |names: &[String]| (0..).zip(names).all(|(i, name)| *name == i.to_string());
         let named = theirs.as_deref().filter(|names| ours.is_some() || !numbered(names));
         if let Some(text) = names::unmatched(what, ours.as_deref(), "the file has", named) {
-            warn(&format!("--add-to {shown}: {text}"));
+            warnings.push(format!("--add-to {shown}: {text}"));
         }
         let differs = match names::compare(ours.as_deref(), theirs.as_deref()) {
             Match::Equal => continue,
@@ -138,7 +150,7 @@ fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations) -> Result
              own"
         )));
     }
-    Ok(turned)
+    Ok((turned, warnings))
 }
 
 /// Whether an output needs the events of the trace at the end of the run.

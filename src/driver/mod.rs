@@ -10,6 +10,7 @@ mod arrange;
 mod budget;
 mod checkpoint;
 mod checks;
+mod destinations;
 mod evaluate;
 mod finish;
 mod grid;
@@ -59,6 +60,9 @@ fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
     comm.agree_on_error(linalg::start_threads(settings.threads))?;
     // Before a transcript and its key are made.
     let resuming = comm.agree_on_error(checks::before_reading(settings, comm))?;
+    // A site has locked its files before it met the others.
+    let locks = if comm.is_root() && !comm.has_owners() { own_files::lock(settings) } else { Ok(Vec::new()) };
+    let _locks = comm.agree_on_error(locks)?;
     let transcript = transcript::begin(settings, comm)?;
     let opened = match prepare::open(settings, comm, resuming) {
         Ok(opened) => opened,

@@ -1,5 +1,5 @@
-//! The files of a site, which no other process on its machine may write at the same time. Ranks of one job check each
-//! other's names; sites do not know each other's.
+//! The files of a run, which no other one on its machine may write at the same time: it would replace what this one has
+//! written, and their traces would be mixed.
 
 use std::path::PathBuf;
 
@@ -10,11 +10,12 @@ use crate::file_lock::{FileLock, lock_of};
 /// Locks the files that a run writes until the locks are dropped.
 ///
 /// # Errors
-/// If another process holds one, or the directory of one cannot be written.
+/// If another process holds one.
 pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
     let report = settings.report.as_ref().map(|(path, _)| path);
     let files = [
-        ("--output", settings.output.as_ref()),
+        // What is added to a file waits for its turn.
+        ("--output", settings.output.as_ref().filter(|_| !settings.add)),
         ("--checkpoint", settings.checkpoint.as_ref()),
         ("--trace", settings.trace.as_ref()),
         ("--report", report),
@@ -22,7 +23,7 @@ pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
     let mut locks: Vec<(PathBuf, FileLock)> = Vec::new();
     for (option, path) in files.into_iter().filter_map(|(option, path)| Some((option, path?))) {
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-        let lock = lock_of(&target, "site");
+        let lock = lock_of(&target, "run");
         // A device may be written by many; a name that is given twice, and a directory that is not there, are told
         // later.
         let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
@@ -30,15 +31,16 @@ pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
         if is_special || !has_directory || locks.iter().any(|(held, _)| *held == lock) {
             continue;
         }
-        let wrong = |why: String| Err(Error::input(format!("{option} {}: {why}", path.display())));
         match FileLock::try_acquire(&lock) {
             Ok(Some(held)) => locks.push((lock, held)),
             Ok(None) => {
-                return wrong(
-                    "another process of fednmf join writes this file; give each site a name of its own".into(),
-                );
+                return Err(Error::input(format!(
+                    "{option} {}: another run of fednmf writes this file; give each run a name of its own",
+                    path.display()
+                )));
             }
-            Err(e) => return wrong(format!("cannot be locked ({e}); choose a directory of your own")),
+            // Some file systems have no locks, and whether the directory can be written to is found later.
+            Err(_) => {}
         }
     }
     Ok(locks.into_iter().map(|(_, lock)| lock).collect())

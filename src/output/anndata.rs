@@ -5,6 +5,7 @@
 //! dataset state its encoding.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -305,11 +306,23 @@ fn exists(file: &File, path: &str) -> bool {
 /// If the file cannot be read, is no AnnData file, or has factors under the same names that are not fednmf's.
 pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
     let shown = path.display();
-    if let Err(e) = std::fs::File::open(path) {
+    let found = std::fs::File::open(path).and_then(|file| file.metadata()).map_err(|e| {
         let kind = e.kind() == std::io::ErrorKind::NotFound;
         let what = if kind { "there is no such file".to_string() } else { format!("cannot be read ({e})") };
-        return Err(Error::input(format!(
+        Error::input(format!(
             "{shown}: {what}; factors are added to an AnnData file that exists, --output writes one of its own"
+        ))
+    })?;
+    if let Err(e) = std::fs::File::options().append(true).open(path) {
+        return Err(Error::input(format!(
+            "{shown}: cannot be written to ({e}); change the rights of the file, or use --output for one of its own"
+        )));
+    }
+    if found.nlink() > 1 {
+        return Err(Error::input(format!(
+            "{shown}: has {} names (hard links), of which the others would keep the old contents; copy it, or use --output for \
+             a file of its own",
+            found.nlink()
         )));
     }
     match detect::kind(path) {

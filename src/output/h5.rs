@@ -3,6 +3,7 @@
 use std::fs;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use ndarray::{ArrayView2, s};
@@ -110,6 +111,17 @@ impl Part {
     }
 }
 
+/// Gives a copy the owner and the group of its original.
+fn keep_owner(original: &Path, copy: &Path) -> std::io::Result<()> {
+    let (original, found) = (fs::metadata(original)?, fs::metadata(copy)?);
+    if (original.uid(), original.gid()) == (found.uid(), found.gid()) {
+        return Ok(());
+    }
+    chown(copy, Some(original.uid()), Some(original.gid()))?;
+    // A change of owner may clear bits of the mode.
+    fs::set_permissions(copy, original.permissions())
+}
+
 impl Writer {
     /// Creates the file that will be `path`.
     ///
@@ -134,6 +146,7 @@ impl Writer {
         part.lock = Some(lock);
         create_part(path, Access::OwnerOnly)
             .and_then(|_| fs::copy(path, part_of(path)))
+            .and_then(|_| keep_owner(path, &part_of(path)))
             .map_err(|e| unwritten(path, e))?;
         let file = hdf5::File::open_rw(part_of(path)).map_err(|e| unwritten(path, e))?;
         Ok(Writer { file, part })

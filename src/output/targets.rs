@@ -96,20 +96,46 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 path.display()
             )));
         }
-        target.check_party_files()?;
-        // A trace is appended to what is there, and the file behind --add-to is found before.
-        if !matches!(content, Content::Trace | Content::AddedFactors) {
-            check_link(option, path)?;
-        }
-        if let Some(kind) = foreign(path, *content) {
+        check_existing(target)?;
+    }
+    Ok(())
+}
+
+/// Checks that a target replaces nothing that fednmf did not write. [`check`] includes it; before a long run writes its
+/// results, it is worth repeating.
+///
+/// # Errors
+/// Naming the option of the target.
+pub fn check_existing(target: &Target<'_>) -> Result<()> {
+    let Target { option, path, content } = target;
+    target.check_party_files()?;
+    // A trace is appended to what is there, and the file behind --add-to is found before.
+    if !matches!(content, Content::Trace | Content::AddedFactors) {
+        check_link(option, path)?;
+        if fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().readonly()) {
             return Err(Error::input(format!(
-                "{option} {}: exists and is not {kind} as fednmf wrote it, so it is not replaced; remove it or choose another \
-                 name",
+                "{option} {}: exists and is read-only, so it is not replaced; make it writable or choose another name",
                 path.display()
             )));
         }
     }
-    Ok(())
+    match foreign(path, *content) {
+        None => Ok(()),
+        Some(kind) => Err(Error::input(format!(
+            "{option} {}: exists and is not {kind} as fednmf wrote it, so it is not replaced; remove it or choose another \
+             name",
+            path.display()
+        ))),
+    }
+}
+
+/// The first of `F-1.h5`, `F-2.h5`, … that no file has, nor one of its parties.
+pub fn free_beside(path: &Path) -> PathBuf {
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let (stem, extension) = (text(path.file_stem()), path.extension().map(|e| format!(".{}", text(Some(e)))));
+    let named = |i: usize| path.with_file_name(format!("{stem}-{i}{}", extension.as_deref().unwrap_or_default()));
+    let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err() && party_files::beside(path).is_empty();
+    (1..).map(named).find(is_free).unwrap_or_else(|| path.to_path_buf())
 }
 
 /// Refuses an output that exists and holds anything: what a command makes once, and cannot tell from a file of the

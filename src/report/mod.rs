@@ -10,6 +10,7 @@ mod page;
 mod png;
 mod svg;
 
+use std::io::Write as _;
 use std::path::Path;
 
 pub use factors::{Lines, Sample, spread};
@@ -21,6 +22,8 @@ pub use self::page::{Plot, Section};
 use crate::algorithms::registry;
 use crate::error::{Error, Result};
 use crate::output::matrices::Stored;
+use crate::unfinished;
+use crate::unfinished::Access;
 
 /// What the report shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -108,7 +111,13 @@ pub fn write(path: &Path, runs: Vec<Run>) -> Result<()> {
     }
     let histories: Vec<History> = runs.into_iter().map(|run| run.history).collect();
     let text = page::page(&histories, &shown);
-    std::fs::write(path, text).map_err(|e| {
+    // A device stays what it is.
+    let is_device = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    let written = match is_device {
+        true => std::fs::write(path, text),
+        false => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes())),
+    };
+    written.map_err(|e| {
         Error::failed(format!("{}: the report cannot be written ({e}); check the free space", path.display()))
     })
 }

@@ -833,7 +833,7 @@ fn the_items_of_all_parties_have_the_same_numbers() {
 
 /// Jobs of an array may share a directory, and by mistake a file.
 #[test]
-fn programs_that_write_the_same_file_at_once_do_not_mix() {
+fn runs_that_write_the_same_file_at_once_do_not_mix() {
     let dir = tempdir().unwrap();
     for name in ["o.npz", "o.h5"] {
         let out = dir.path().join(name);
@@ -843,15 +843,77 @@ fn programs_that_write_the_same_file_at_once_do_not_mix() {
                 fednmf(0, line).arg(k.to_string()).arg("--output").arg(&out).own_process().spawn()
             })
             .collect();
-        for run in runs {
-            let output = finish(run, std::time::Duration::from_secs(60), "a run beside others");
-            assert_eq!(output.code, Some(0), "{}", output.stderr);
-        }
+        let ends = runs.into_iter().map(|run| finish(run, std::time::Duration::from_secs(60), "a run beside others"));
+        let (done, refused): (Vec<_>, Vec<_>) = ends.partition(|end| end.code == Some(0));
+        assert!(!done.is_empty());
+        assert!(refused.iter().all(|end| end.code == Some(2) && end.stderr.contains("another run")), "{refused:?}");
         let told = fednmf(0, "evaluate --json").arg(&out).arg("--input").arg("synthetic:planted,m=4000,n=30").run();
         assert_eq!(told.code, Some(0), "{}", told.stderr);
     }
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
+}
+
+/// What a user puts in the place of an output while a run is under way stays, and so does the result.
+#[test]
+fn what_takes_a_name_during_a_run_is_not_replaced() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x = example();
+    annotated(&at("in.h5ad"), &x, &["A", "B", "C", "D"]);
+    annotated(&at("reordered.h5ad"), &x, &["D", "C", "B", "A"]);
+    fs::copy(at("in.h5ad"), at("to.h5ad")).unwrap();
+    // While the run is under way, `change` is called; returns the end of the run.
+    let during = |outputs: &[(&str, &str)], change: &dyn Fn()| {
+        let trace = at("trace.jsonl");
+        let _ = fs::remove_file(&trace);
+        let line = "--algo hals -k 2 --max-iters 1000000000 --eval-every 0 --time-limit 1.5 --input";
+        let run = fednmf(0, line).arg(at("in.h5ad")).arg("--trace").arg(&trace);
+        let run = outputs.iter().fold(run, |run, (option, name)| run.arg(option).arg(at(name)));
+        let child = run.spawn();
+        while !trace.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        change();
+        finish(child, std::time::Duration::from_secs(60), "a run whose outputs change")
+    };
+    let mine = |name: &str| fs::write(at(name), "my own").unwrap();
+
+    let end =
+        during(&[("--output", "o.h5"), ("--report", "r.html")], &|| ["o.h5", "r.html"].into_iter().for_each(mine));
+    assert_eq!(end.code, Some(1), "{end:?}");
+    assert!(end.stderr.contains("o-1.h5") && end.stderr.contains("r-1.html"), "{end:?}");
+    for name in ["o.h5", "r.html"] {
+        assert_eq!(fs::read(at(name)).unwrap(), b"my own");
+    }
+    assert_eq!(matrix(&at("o-1.h5"), "U").dim(), (12, 2));
+    assert!(fs::read_to_string(at("r-1.html")).unwrap().contains("<html"));
+
+    let end = during(&[("--add-to", "to.h5ad")], &|| drop(fs::copy(at("reordered.h5ad"), at("to.h5ad")).unwrap()));
+    assert_eq!(end.code, Some(1), "{end:?}");
+    assert!(end.stderr.contains("named otherwise") && end.stderr.contains("to-1.h5ad"), "{end:?}");
+    assert_eq!(fs::read(at("to.h5ad")).unwrap(), fs::read(at("reordered.h5ad")).unwrap());
+    assert!(hdf5::File::open(at("to-1.h5ad")).unwrap().link_exists("obsm/X_nmf"));
+
+    let end = during(&[("--checkpoint", "c.h5")], &|| mine("c.h5"));
+    assert_eq!(end.code, Some(1), "{end:?}");
+    assert!(end.stderr.contains("--checkpoint") && end.stderr.contains("not replaced"), "{end:?}");
+    assert_eq!(fs::read(at("c.h5")).unwrap(), b"my own");
+}
+
+#[test]
+fn what_is_read_only_or_has_other_names_is_not_changed() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = || fednmf(0, "--algo hals -k 2 --max-iters 1 --input synthetic:planted,m=12,n=4,k=2");
+    run().arg("--output").arg(at("o.h5")).ok();
+    let mut rights = fs::metadata(at("o.h5")).unwrap().permissions();
+    rights.set_readonly(true);
+    fs::set_permissions(at("o.h5"), rights).unwrap();
+    run().arg("--output").arg(at("o.h5")).refused(&["--output", "read-only"]);
+    annotated(&at("a.h5ad"), &example(), &["A", "B", "C", "D"]);
+    fs::hard_link(at("a.h5ad"), at("b.h5ad")).unwrap();
+    run().arg("--add-to").arg(at("a.h5ad")).refused(&["--add-to", "hard links"]);
 }
 
 /// Factors of a matrix in another unit are a bad start.

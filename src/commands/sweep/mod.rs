@@ -132,6 +132,8 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut points: Vec<Point> =
         comm.all_gather_value(CONTROL, &comm.agree_on_error(points)?).into_iter().flatten().collect();
     points.sort_by_key(|p| p.k);
+    // Hours may have passed since the first check.
+    comm.agree_on_error(if comm.is_root() { check_results(args) } else { Ok(()) })?;
     let choice = choose(&points, loaded.header.rows.min(loaded.header.cols));
     let consensus = choice.as_ref().filter(|_| number == 0);
     let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &layout, &group)).transpose();

@@ -20,6 +20,8 @@ use crate::model_selection::{Errors, Point, SweepMissing, Trial, point};
 use crate::output::matrices;
 use crate::output::matrices::Annotations;
 use crate::output::matrices::Stored;
+use crate::output::targets;
+use crate::output::targets::{Content, Target};
 use crate::state::OwnedPiece;
 
 /// One run.
@@ -193,7 +195,10 @@ impl Sweep<'_> {
         all.insert("iterations".into(), found.iterations.into());
         all.insert("input".into(), self.args.input.clone().into());
         let factors: Vec<_> = found.factors.iter().map(OwnedPiece::view).collect();
-        matrices::write_factors(group, &self.file(task), &factors, &all, &self.annotations())
+        let file = self.file(task);
+        let target = Target { option: "--output", path: &file, content: Content::Factors };
+        group.agree_on_error(if group.is_root() { targets::check_existing(&target) } else { Ok(()) })?;
+        matrices::write_factors(group, &file, &factors, &all, &self.annotations())
     }
 
     /// V (n × k) of a finished run.

@@ -1,6 +1,7 @@
 //! What a sweep tells: sweep.json, the page sweep.html, and the text on stdout.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -12,6 +13,8 @@ use crate::error::{Error, Result};
 use crate::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
 use crate::output::stdout::{print, print_line};
 use crate::report;
+use crate::unfinished;
+use crate::unfinished::Access;
 
 /// The results of a sweep.
 pub struct Summary<'a> {
@@ -34,7 +37,7 @@ impl Summary<'_> {
         let all = self.json();
         let write = |name: &str, text: &str| -> Result<()> {
             let path = self.path(name);
-            std::fs::write(&path, text)
+            unfinished::replace(&path, Access::Default, |out| out.write_all(text.as_bytes()))
                 .map_err(|e| Error::failed(format!("{}: cannot be written ({e})", path.display())))
         };
         write("sweep.json", &format!("{all:#}\n"))?;
