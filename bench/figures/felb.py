@@ -301,7 +301,7 @@ def gammas():
         Panel(
             f"{m}: F1*",
             [
-                Curve(g, points=[(n, method_run(m, tiles(1000, n), 10, 10, **o)) for n in NOISES[:-1]])
+                Curve(g, points=[(n, method_run(m, tiles(1000, n), 10, 10, seeds=2 * SEEDS, **o)) for n in NOISES[:-1]])
                 for g, o in GAMMAS.items()
             ],
             "noise",
