@@ -41,12 +41,21 @@ fn the_comparison_in_the_readme_equals_its_record() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// The examples in the rule's own text: what holds, what fails, and what a single run cannot decide.
+/// The examples in the texts of the rule (what holds, what fails, what a single run cannot decide) and of `confirm` (which
+/// values are the same).
 #[test]
-fn verdicts_follow_the_rule() {
-    let rule = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench/lib/verdict.py");
-    let out = Command::new("python3").args(["-m", "doctest"]).arg(rule).output().expect("python3 is on the PATH");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+fn verdicts_and_confirmations_follow_their_rules() {
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench");
+    for rule in ["lib/verdict.py", "commands/confirm.py"] {
+        let mut examples = Command::new("python3");
+        examples
+            .args(["-m", "doctest"])
+            .arg(bench.join(rule))
+            .env("PYTHONPATH", &bench)
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        let out = examples.output().expect("python3 is on the PATH");
+        assert!(out.status.success(), "{rule}: {}", String::from_utf8_lossy(&out.stdout));
+    }
 }
 
 /// The page of claims has a line for every claim, with one of the three verdicts, and links to records that exist.
