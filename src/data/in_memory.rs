@@ -5,6 +5,7 @@ use ndarray::ArrayView1;
 use crate::comm::{Communicator, Parties};
 use crate::data::distribute::assemble::LocalBlock;
 use crate::data::distribute::statistics::Statistics;
+use crate::data::distribute::tally::Tally;
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::formats::values::Values;
 use crate::data::header::Header;
@@ -129,13 +130,13 @@ impl<T: Real> Loaded<T> {
         }
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { parts.len() };
         let blocks: Vec<_> = parts.into_iter().map(Matrix::into_block).collect();
-        let tiles = layout.tiles(&cuts, comm.rank());
-        let (once, tiles, shape) = (&blocks[..once], &tiles[..once], (rows, cols));
+        let tallies = layout.tiles(&cuts, comm.rank())[..once].iter().map(Tally::new).collect();
+        let (once, shape) = (&blocks[..once], (rows, cols));
         let (statistics, fingerprints) = match layout {
             Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
-                Statistics::of_parties(comm, (parties, false), once, tiles, shape)?
+                Statistics::of_parties(comm, (parties, false), once, tallies, shape)?
             }
-            _ => Statistics::compute(comm, once, tiles, shape)?,
+            _ => Statistics::compute(comm, once, tallies, shape)?,
         };
         if statistics.nonzeros == 0 {
             return Err(Error::input("all entries of the matrix are zero: there is nothing to factorise"));

@@ -7,6 +7,7 @@ use crate::data::distribute::quantile::upper_quantile;
 use crate::data::distribute::request::{LocalBlocks, Request};
 use crate::data::distribute::statistics::{Statistics, largest};
 use crate::data::distribute::synthesize::synthesize;
+use crate::data::distribute::tally::Tally;
 use crate::data::distribute::traffic::{EntryPattern, GridChooser, GridTraffic};
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
@@ -168,7 +169,7 @@ impl Input {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),
             Origin::Files(files) => files::read(files, &request, progress),
         };
-        let LocalBlocks { layout, grids, cuts, mut blocks, duplicates, stored_zeros } = local?;
+        let LocalBlocks { layout, grids, cuts, mut blocks, mut tallies, duplicates, stored_zeros } = local?;
         // Of two blocks that overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         let divisor = self.rescale(comm, &mut blocks)?;
@@ -176,15 +177,18 @@ impl Input {
         if self.spec.binarize.is_some() {
             blocks = blocks.into_iter().map(LocalBlock::without_zeros).collect();
         }
-        let tiles = layout.tiles(&cuts, comm.rank());
+        if divisor.is_some() || threshold.is_some() {
+            tallies = layout.tiles(&cuts, comm.rank()).iter().map(Tally::new).collect();
+        }
+        tallies.truncate(once);
         progress(1.0);
         let shape = (self.header.rows, self.header.cols);
-        let (blocks_once, tiles) = (&blocks[..once], &tiles[..once]);
+        let blocks_once = &blocks[..once];
         let (statistics, fingerprints) = match &layout {
             Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
-                Statistics::of_parties(comm, (*parties, self.spec.masked), blocks_once, tiles, shape)?
+                Statistics::of_parties(comm, (*parties, self.spec.masked), blocks_once, tallies, shape)?
             }
-            _ => Statistics::compute(comm, blocks_once, tiles, shape)?,
+            _ => Statistics::compute(comm, blocks_once, tallies, shape)?,
         };
         let signal = self.signal();
         let blocks = blocks.into_iter().map(LocalBlock::finish).collect();

@@ -1,5 +1,7 @@
 //! Builds the block of a tile from entries in any order. A sparse block is built in the memory that received the entries.
 
+use std::ops::Range;
+
 use ndarray::Array2;
 
 use crate::data::layout::Tile;
@@ -94,14 +96,29 @@ impl<'a, T: Real> Entries<'a, T> {
         }
     }
 
-    /// Calls `f` with the index of each row, the columns of its entries (`None` if every column has one) and their values.
-    pub fn for_each_row(self, mut f: impl FnMut(usize, Option<&[i32]>, &[T])) {
+    /// Calls `f` with each part of a row among the stored values `range`: the index of the row, the column of the first of
+    /// its entries and `None` if the others follow it, otherwise 0 and the columns of all of them; and their values.
+    pub fn for_each_row_of(self, range: Range<usize>, mut f: impl FnMut(usize, usize, Option<&[i32]>, &[T])) {
+        let values = self.values();
         match self {
             Entries::Dense(x) => {
-                x.outer_iter().enumerate().for_each(|(a, row)| f(a, None, row.to_slice().unwrap_or_default()));
+                let width = x.ncols().max(1);
+                for row in range.start / width..range.end.div_ceil(width) {
+                    let part = range.start.max(row * width)..range.end.min((row + 1) * width);
+                    f(row, part.start - row * width, None, &values[part]);
+                }
             }
             Entries::Sparse(x) => {
-                x.outer_iterator().enumerate().for_each(|(a, row)| f(a, Some(row.indices()), row.data()));
+                let (indptr, places) = (x.indptr(), x.indices());
+                let starts = indptr.raw_storage();
+                let first = starts.partition_point(|&start| start <= range.start).saturating_sub(1);
+                for (row, bounds) in starts.windows(2).enumerate().skip(first) {
+                    if bounds[0] >= range.end {
+                        break;
+                    }
+                    let part = range.start.max(bounds[0])..range.end.min(bounds[1]);
+                    f(row, 0, Some(&places[part.clone()]), &values[part]);
+                }
             }
         }
     }

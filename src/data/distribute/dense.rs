@@ -3,21 +3,20 @@
 
 use std::ops::Range;
 
-use ndarray::Array2;
-
 use crate::comm::Communicator;
-use crate::data::distribute::assemble::{LocalBlock, zeros};
+use crate::data::distribute::assemble::{Entries, LocalBlock, zeros};
 use crate::data::distribute::route::Route;
+use crate::data::distribute::tally::Tally;
 use crate::data::formats::reader::DenseReader;
 use crate::data::layout::Tile;
 use crate::data::messages::ENTRIES;
 use crate::error::Result;
-use crate::linalg::Real;
+use crate::linalg::{Dense, Real};
 
 /// Bytes of entries that all ranks together read in one round.
 const ROUND: usize = 32 << 20;
-/// Bytes that a rank reads at once if no other rank needs them and small reads are cheap: they are still in cache when
-/// they are checked and copied to the block.
+/// Bytes that a rank reads at once if no other rank needs them, and more need not be read together: they are still in cache
+/// when they are checked and added to the tally.
 const PIECE: usize = 256 << 10;
 
 /// Where a dense file is in the matrix, and which rank reads which part of it.
@@ -28,7 +27,8 @@ pub struct DenseFile {
     pub cols: Range<usize>,
     /// Whether its lines are columns of the matrix.
     pub by_columns: bool,
-    pub cheap_small_reads: bool,
+    /// Entries that are best read together.
+    pub together: usize,
     /// Each rank that reads, and its entries in storage order.
     pub readers: Vec<(usize, Range<usize>)>,
 }
@@ -103,7 +103,8 @@ impl Schedule {
     }
 }
 
-/// Reads the files and brings their entries to this rank's tiles; `open(file, entries)` opens one of its readers.
+/// Reads the files and brings their entries to this rank's tiles; `open(file, entries)` opens one of its readers. What is
+/// read straight into a block is added to its tally at once.
 ///
 /// # Errors
 /// On all ranks, if any reader fails.
@@ -115,11 +116,16 @@ pub fn exchange<'a, T: Real>(
     files: &[DenseFile],
     mut open: impl FnMut(usize, Range<usize>) -> Result<Box<dyn DenseReader<T> + 'a>>,
     progress: &mut dyn FnMut(f64),
-) -> Result<Vec<LocalBlock<T>>> {
+) -> Result<(Vec<LocalBlock<T>>, Vec<Tally>)> {
     let (me, ranks) = (comm.rank(), comm.size());
-    let bytes = if stays_local && files.iter().all(|f| f.cheap_small_reads) { PIECE } else { ROUND / ranks };
-    let limit = (bytes / size_of::<T>()).max(1 << 14);
-    let mut blocks: Vec<Array2<T>> = tiles.iter().map(zeros).collect();
+    let limit = if stays_local {
+        let together = files.iter().map(|f| f.together).max().unwrap_or(1);
+        together.clamp(PIECE / size_of::<T>(), ROUND / size_of::<T>())
+    } else {
+        (ROUND / ranks / size_of::<T>()).max(1 << 14)
+    };
+    let mut blocks: Vec<Dense<T>> = tiles.iter().map(|tile| zeros(tile).into()).collect();
+    let mut tallies: Vec<Tally> = tiles.iter().map(Tally::new).collect();
     // If nothing is sent, the other ranks' schedules do not matter.
     let mut schedules: Vec<Schedule> =
         (0..ranks).filter(|&r| !stays_local || r == me).map(|r| Schedule::new(r, files)).collect();
@@ -148,11 +154,15 @@ pub fn exchange<'a, T: Real>(
                     None => Ok(()),
                 }
             };
-            if let ([tile], [block]) = (tiles, &mut blocks[..])
+            if let ([tile], [block], [tally]) = (tiles, &mut blocks[..], &mut tallies[..])
                 && stays_local
-                && let Some(out) = whole.place(tile, block)
+                && let Some(place) = whole.place(tile)
+                && let Some(values) = block.as_slice_mut()
             {
-                result = fill(out);
+                result = fill(&mut values[place.clone()]);
+                if result.is_ok() {
+                    tally.add(Entries::Dense(block), place);
+                }
                 continue;
             }
             let (height, width) = whole.size();
@@ -193,7 +203,7 @@ pub fn exchange<'a, T: Real>(
         }
     }
     comm.agree_on_error(result)?;
-    Ok(blocks.into_iter().map(|block| LocalBlock::Dense(block.into())).collect())
+    Ok((blocks.into_iter().map(LocalBlock::Dense).collect(), tallies))
 }
 
 /// A rectangle of the matrix whose entries are in a buffer, line by line.
@@ -218,10 +228,11 @@ impl Rectangle {
         (line * stride + at, stride)
     }
 
-    /// Where the entries are in the block of a tile that holds them all, if they follow each other there as in the file.
-    fn place<'a, T: Real>(&self, tile: &Tile, block: &'a mut Array2<T>) -> Option<&'a mut [T]> {
+    /// Which values of the block of a tile the entries are, if it holds them all and they follow each other there as in
+    /// the file.
+    fn place(&self, tile: &Tile) -> Option<Range<usize>> {
         let (lines, width) = self.size();
-        let pitch = block.ncols();
+        let (_, pitch) = tile.stored_shape();
         let inside = |part: &Range<usize>, all: &Range<usize>| all.start <= part.start && part.end <= all.end;
         if self.by_columns != tile.transposed
             || lines > 1 && width != pitch
@@ -231,11 +242,11 @@ impl Rectangle {
         }
         let (row, col) = (self.rows.start - tile.rows.start, self.cols.start - tile.cols.start);
         let first = if self.by_columns { col * pitch + row } else { row * pitch + col };
-        block.as_slice_mut()?.get_mut(first..first + lines * width)
+        Some(first..first + lines * width)
     }
 
     /// Copies the entries, whose lines are `stride` apart, to the block of a tile.
-    fn copy<T: Real>(&self, data: &[T], stride: usize, tile: &Tile, block: &mut Array2<T>) {
+    fn copy<T: Real>(&self, data: &[T], stride: usize, tile: &Tile, block: &mut Dense<T>) {
         let (row, col) = (self.rows.start - tile.rows.start, self.cols.start - tile.cols.start);
         let (a, b) = if tile.transposed { (col, row) } else { (row, col) };
         let (lines, width) = self.size();
@@ -286,7 +297,7 @@ mod tests {
         for by_columns in [false, true] {
             for transposed in [false, true] {
                 let tile = Tile { rows: tile_rows.clone(), cols: tile_cols.clone(), transposed };
-                let mut block: Array2<f64> = zeros(&tile);
+                let mut block: Dense<f64> = zeros(&tile).into();
                 let whole = Rectangle { rows: 0..60, cols: 0..50, by_columns };
                 let value = |i: usize, j: usize| (i * 100 + j) as f64;
                 let buffer: Vec<f64> = if by_columns {
@@ -307,21 +318,15 @@ mod tests {
                 } else {
                     Rectangle { rows: 9..10, cols: 2..44, by_columns }
                 };
-                let seen = block.clone();
-                match line.place(&tile, &mut block) {
+                match line.place(&tile) {
                     Some(place) => {
                         assert_eq!(by_columns, transposed);
-                        assert!(
-                            place
-                                .iter()
-                                .copied()
-                                .eq(line.rows.clone().flat_map(|i| line.cols.clone().map(move |j| value(i, j))))
-                        );
+                        let values = block.as_slice().unwrap()[place].iter().copied();
+                        assert!(values.eq(line.rows.clone().flat_map(|i| line.cols.clone().map(move |j| value(i, j)))));
                     }
                     None => assert_ne!(by_columns, transposed),
                 }
-                assert!(part.place(&tile, &mut block).is_none() && whole.place(&tile, &mut block).is_none());
-                assert_eq!(block, seen);
+                assert!(part.place(&tile).is_none() && whole.place(&tile).is_none());
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::data::distribute::dense::DenseFile;
 use crate::data::distribute::request::{LocalBlocks, Request};
 use crate::data::distribute::route::Route;
 use crate::data::distribute::scatter::scatter;
+use crate::data::distribute::tally::Tally;
 use crate::data::distribute::triplets::{Exchange, Triplets};
 use crate::data::formats::file::MatrixFile;
 use crate::data::formats::reader::position;
@@ -46,9 +47,9 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
     let stays_local = of_parties || comm.size() == 1;
     if !files.iter().any(|f| f.content.has_positions()) {
         let cuts = party_cuts.unwrap_or_else(|| request.cuts(request.layout, None));
-        let blocks = read_dense(files, request, &cuts, stays_local, progress)?;
+        let (blocks, tallies) = read_dense(files, request, &cuts, stays_local, progress)?;
         let layout = request.layout.clone();
-        return Ok(LocalBlocks { layout, grids: Vec::new(), cuts, blocks, duplicates: 0, stored_zeros: 0 });
+        return Ok(LocalBlocks { layout, grids: Vec::new(), cuts, blocks, tallies, duplicates: 0, stored_zeros: 0 });
     }
     let (mut entries, zeros) = read_entries::<T>(files, request, &mut |done| progress(0.6 * done))?;
     let (layout, grids, cuts) = match party_cuts {
@@ -78,7 +79,8 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
         comm.sum(COUNTS, &mut counts);
     }
     let [duplicates, stored_zeros] = counts;
-    Ok(LocalBlocks { layout, grids, cuts, blocks, duplicates, stored_zeros })
+    let tallies = tiles.iter().map(Tally::new).collect();
+    Ok(LocalBlocks { layout, grids, cuts, blocks, tallies, duplicates, stored_zeros })
 }
 
 /// The cuts between the parties, if the layout gives each party its own file.
@@ -112,7 +114,7 @@ fn read_dense<T: Real>(
     cuts: &Cuts,
     stays_local: bool,
     progress: &mut dyn FnMut(f64),
-) -> Result<Vec<LocalBlock<T>>> {
+) -> Result<(Vec<LocalBlock<T>>, Vec<Tally>)> {
     let comm = request.comm;
     let dense_files: Vec<DenseFile> = files
         .iter()
@@ -122,7 +124,7 @@ fn read_dense<T: Real>(
                 rows: file.rows.clone(),
                 cols: file.cols.clone(),
                 by_columns: file.content.by_columns() != request.transpose,
-                cheap_small_reads: file.content.cheap_small_reads(),
+                together: file.content.together(),
                 readers: shares.map(|(part, share)| (file.owner.unwrap_or(part), share)).collect(),
             }
         })

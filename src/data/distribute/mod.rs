@@ -4,8 +4,8 @@
 //! a synthetic matrix. Entries of a file travel in one of two ways: [`dense`] exchanges rectangles, [`triplets`] exchanges
 //! single entries with their positions, which [`scatter`] hands out where only one rank can read the file. [`route`] says
 //! where an entry goes and [`assemble`] puts the blocks together; [`traffic`] counts, for the choice of a grid, what its
-//! ranks would exchange. [`statistics`] and [`quantile`] are computed from the
-//! finished blocks of all ranks.
+//! ranks would exchange. [`quantile`] and [`statistics`] are computed from the finished blocks of all ranks; the latter add up
+//! what each rank has in a [`tally`] of [`totals`], which can begin while entries arrive.
 
 pub mod assemble;
 pub mod dense;
@@ -16,5 +16,7 @@ pub mod route;
 pub mod scatter;
 pub mod statistics;
 pub mod synthesize;
+pub mod tally;
+pub mod totals;
 pub mod traffic;
 pub mod triplets;

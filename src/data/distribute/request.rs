@@ -2,6 +2,7 @@
 
 use crate::comm::Communicator;
 use crate::data::distribute::assemble::LocalBlock;
+use crate::data::distribute::tally::Tally;
 use crate::data::distribute::traffic::{EntryPattern, GridChooser, GridTraffic, Places};
 use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
@@ -58,6 +59,8 @@ pub struct LocalBlocks<T: Real> {
     pub grids: Vec<GridTraffic>,
     pub cuts: Cuts,
     pub blocks: Vec<LocalBlock<T>>,
+    /// What was added up of each block when its entries were read. It is of no use once the block changes.
+    pub tallies: Vec<Tally>,
     /// Entries that were added to another one in the same position: of the whole matrix, or where each party has its file, of
     /// this rank's.
     pub duplicates: u64,

@@ -3,6 +3,7 @@
 use crate::comm::even_part;
 use crate::data::distribute::assemble::{LocalBlock, TileBuilder, zeros};
 use crate::data::distribute::request::{LocalBlocks, Request};
+use crate::data::distribute::tally::Tally;
 use crate::data::formats::reader::position;
 use crate::data::layout::Tile;
 use crate::data::messages::COUNTS;
@@ -40,7 +41,8 @@ pub fn synthesize<T: Real>(
         Ok(())
     });
     request.comm.agree_on_error(result)?;
-    Ok(LocalBlocks { layout, grids, cuts, blocks, duplicates: 0, stored_zeros: 0 })
+    let tallies = tiles.iter().map(Tally::new).collect();
+    Ok(LocalBlocks { layout, grids, cuts, blocks, tallies, duplicates: 0, stored_zeros: 0 })
 }
 
 /// The number of entries in each row and column of the matrix, to which every rank contributes its part.

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::data::formats::fields::FirstLines;
 use crate::data::formats::file::{Encoding, MatrixFile};
 use crate::data::formats::fimi::Transactions;
-use crate::data::formats::hdf5::Hdf5Matrix;
+use crate::data::formats::hdf5::{Hdf5Matrix, Storage};
 use crate::data::formats::io::{InputFile, io_error, open, read_full};
 use crate::data::formats::limits::{check_shape, unpacked_bytes};
 use crate::data::formats::options::{Names, TableFormat, TableOptions};
@@ -249,10 +249,13 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
             ((matrix.rows, matrix.cols), Some(matrix.entries), format, Encoding::Npz(matrix, arrays))
         }
         Format::Hdf5 => match hdf5::header(path, dataset)? {
-            Hdf5Matrix::Dense(rows, cols, name, number, raw) => {
+            Hdf5Matrix::Dense(rows, cols, name, number, storage) => {
                 let format = format!("HDF5 dataset {name}, {}", number.name);
                 values = number.values;
-                let encoding = raw.map_or_else(|| Encoding::Hdf5Dataset(name), Encoding::Raw);
+                let encoding = match storage {
+                    Storage::InPlace(raw) => Encoding::Raw(raw),
+                    Storage::ByLibrary(chunks) => Encoding::Hdf5Dataset(name, chunks),
+                };
                 ((rows, cols), Some(rows as u64 * cols as u64), format, encoding)
             }
             Hdf5Matrix::Sparse(matrix, name, writer, number) => {

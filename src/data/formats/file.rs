@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::formats::compressed::{Compressed, CompressedReader};
 use crate::data::formats::fimi::{Items, Transactions};
-use crate::data::formats::hdf5::DatasetReader;
+use crate::data::formats::hdf5::{CHUNK_CACHE, Chunks, DatasetReader};
 use crate::data::formats::io::InputFile;
 use crate::data::formats::limits::check_shape;
 use crate::data::formats::mtx::{ArrayReader, Market};
@@ -53,8 +53,8 @@ pub enum Encoding {
     Npz(Compressed, npz::Arrays),
     /// A sparse HDF5 group and its name.
     Hdf5Group(Compressed, String),
-    /// The name of a dense HDF5 dataset.
-    Hdf5Dataset(String),
+    /// The name of a dense HDF5 dataset, and its chunks.
+    Hdf5Dataset(String, Option<Chunks>),
 }
 
 /// What one part of a text contains.
@@ -128,7 +128,7 @@ impl MatrixFile {
     /// Whether its blocks are stored sparse.
     pub fn sparse(&self) -> bool {
         match &self.encoding {
-            Encoding::Raw(_) | Encoding::Table(_) | Encoding::Hdf5Dataset(_) => false,
+            Encoding::Raw(_) | Encoding::Table(_) | Encoding::Hdf5Dataset(..) => false,
             Encoding::Market(market) => market.coordinate,
             Encoding::Triples(_) | Encoding::Transactions(_) | Encoding::Npz(..) | Encoding::Hdf5Group(..) => true,
         }
@@ -168,9 +168,13 @@ impl MatrixFile {
         }
     }
 
-    /// Whether small reads are cheap: not so in an HDF5 dataset, where each may unpack whole chunks.
-    pub fn cheap_small_reads(&self) -> bool {
-        !matches!(self.encoding, Encoding::Hdf5Dataset(_))
+    /// Entries that are best read together: those of a row of chunks of an HDF5 dataset, which several reads might unpack
+    /// several times.
+    pub fn together(&self) -> usize {
+        match self.encoding {
+            Encoding::Hdf5Dataset(_, Some(Chunks { rows, rows_apart: false, .. })) => rows.min(self.rows) * self.cols,
+            _ => 1,
+        }
     }
 
     /// One part of the text.
@@ -313,7 +317,12 @@ impl MatrixFile {
                 let blocks = self.blocks(part, parts)?;
                 Box::new(TableReader::new(&self.file, table, blocks, share.start / table.cols, policy))
             }
-            Encoding::Hdf5Dataset(name) => Box::new(DatasetReader::open(self.path(), name, None, policy)?),
+            Encoding::Hdf5Dataset(name, _) => {
+                // Of rows of chunks, one can be read in two parts and the next be under way. Rows that stand apart need
+                // no memory: the library then reads them straight from the file.
+                let cache = CHUNK_CACHE.min(2 * size_of::<f64>() * self.together());
+                Box::new(DatasetReader::open(self.path(), name, cache, policy)?)
+            }
             Encoding::Market(market) => {
                 Box::new(ArrayReader::new(market, self.blocks(part, parts)?, share.start, policy))
             }
@@ -333,7 +342,7 @@ impl MatrixFile {
             Encoding::Raw(_) if self.file.gz => return Err("is compressed by gzip; unpack it (gunzip)".into()),
             Encoding::Npz(matrix, _) | Encoding::Hdf5Group(matrix, _) => matrix.by_columns,
             Encoding::Raw(raw) => raw.by_columns,
-            Encoding::Hdf5Dataset(_) => false,
+            Encoding::Hdf5Dataset(..) => false,
             _ => {
                 return Err(
                     "is text; convert it to .npy (numpy.save), .npz (scipy.sparse.save_npz(…, compressed=False)) or \
@@ -364,7 +373,7 @@ impl MatrixFile {
             return Ok(LineReader::Sparse(reader));
         }
         Ok(LineReader::Dense(match &self.encoding {
-            Encoding::Hdf5Dataset(name) => Box::new(DatasetReader::open(self.path(), name, Some(cache), policy)?),
+            Encoding::Hdf5Dataset(name, _) => Box::new(DatasetReader::open(self.path(), name, cache, policy)?),
             _ => self.dense_reader(0, 1, 0..self.rows * self.cols, policy)?,
         }))
     }
@@ -375,11 +384,10 @@ impl MatrixFile {
     /// If the file cannot be opened.
     pub fn line_shape(&self) -> Result<LineShape> {
         Ok(match &self.encoding {
-            Encoding::Hdf5Dataset(name) => match hdf5::chunks(self.path(), name)? {
-                // Each chunk is read once, and needs no place in a cache.
-                Some(chunks) => LineShape { together: chunks.rows, cache: 0, scratch: chunks.bytes },
-                None => LineShape { together: 1, cache: 0, scratch: 0 },
-            },
+            // Each chunk is read once, and needs no place in a cache.
+            Encoding::Hdf5Dataset(_, Some(chunks)) => {
+                LineShape { together: chunks.rows, cache: 0, scratch: chunks.bytes }
+            }
             // A chunk is read in several steps.
             Encoding::Hdf5Group(_, name) => {
                 let cache = hdf5::group_chunk(self.path(), name)?;

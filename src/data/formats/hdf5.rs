@@ -7,7 +7,8 @@ use hdf5::dataset::Layout;
 use hdf5::filters::Filter;
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, LocationType};
-use ndarray::{ArrayView2, Ix2, s};
+use ndarray::{Array, Dimension, s};
+use serde::{Deserialize, Serialize};
 
 use crate::data::formats::compressed::{Compressed, CompressedArrays};
 use crate::data::formats::hdf5_real;
@@ -30,18 +31,27 @@ pub fn is_hdf5_name(path: &str) -> bool {
     extension.is_some_and(|e| EXTENSIONS.iter().any(|name| e.eq_ignore_ascii_case(name)))
 }
 
-/// Memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several times.
-const CHUNK_CACHE: usize = 64 << 20;
+/// Largest memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several
+/// times.
+pub const CHUNK_CACHE: usize = 64 << 20;
 
 /// The name of the type that HDF5 does not convert to numbers.
 const BOOLEAN: &str = "bool";
 
 /// A matrix in an HDF5 file.
 pub enum Hdf5Matrix {
-    /// A dataset: rows, columns, its name and number type, and its place in the file if it can be read there.
-    Dense(usize, usize, String, Numbers, Option<RawArray>),
+    /// A dataset: rows, columns, its name and number type, and where the numbers are.
+    Dense(usize, usize, String, Numbers, Storage),
     /// A group: the matrix, its name, the program that writes such groups, and the number type of its data.
     Sparse(Compressed, String, &'static str, Numbers),
+}
+
+/// Where the numbers of a dataset are.
+pub enum Storage {
+    /// In one piece of the file, where they can be read.
+    InPlace(RawArray),
+    /// Where the library finds them; perhaps in chunks.
+    ByLibrary(Option<Chunks>),
 }
 
 /// The number type of a dataset.
@@ -243,7 +253,8 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     check_shape(rows, cols, None).map_err(|what| wrong(path, format!("{name}: {what}")))?;
     let end = |raw: &RawArray| raw.start.checked_add(rows as u64 * cols as u64 * raw.number.size() as u64);
     let raw = in_place(&data).filter(|raw| end(raw).is_some_and(|end| end <= file.size()));
-    Ok(Hdf5Matrix::Dense(rows, cols, name, number, raw))
+    let storage = raw.map_or_else(|| Storage::ByLibrary(Chunks::of(&data)), Storage::InPlace);
+    Ok(Hdf5Matrix::Dense(rows, cols, name, number, storage))
 }
 
 /// The place of a dataset whose numbers stand in the file one after the other, as this machine has them: they are read
@@ -330,21 +341,27 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
     Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer, numbers))
 }
 
-/// How a dataset is chunked: the rows of a chunk, and its bytes when it is unpacked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a dataset is chunked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunks {
     pub rows: usize,
+    /// Those of a chunk when it is unpacked.
     pub bytes: usize,
+    /// Whether each row stands in one piece of the file, so that a few can be read without the rest of their chunk.
+    pub rows_apart: bool,
 }
 
-/// The chunks of a dataset; `None` if its numbers stand in one piece.
-///
-/// # Errors
-/// If it cannot be opened.
-pub fn chunks(path: &str, name: &str) -> Result<Option<Chunks>> {
-    let data = open(path)?.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
-    let size = data.dtype().map_or(size_of::<f64>(), |number| number.size());
-    Ok(data.chunk().map(|chunk| Chunks { rows: chunk[0].max(1), bytes: chunk.iter().product::<usize>() * size }))
+impl Chunks {
+    /// Those of a dataset; `None` if its numbers stand in one piece.
+    fn of(data: &Dataset) -> Option<Self> {
+        let chunk = data.chunk()?;
+        let size = data.dtype().map_or(size_of::<f64>(), |number| number.size());
+        Some(Chunks {
+            rows: chunk[0].max(1),
+            bytes: chunk.iter().product::<usize>() * size,
+            rows_apart: data.filters().is_empty() && chunk[1..] == data.shape()[1..],
+        })
+    }
 }
 
 /// The largest chunk of the long arrays of a sparse group, in bytes; 0 if they are in one piece.
@@ -353,8 +370,10 @@ pub fn chunks(path: &str, name: &str) -> Result<Option<Chunks>> {
 /// If they cannot be opened.
 pub fn group_chunk(path: &str, name: &str) -> Result<usize> {
     let mut largest = 0;
-    for array in ["indices", "data"] {
-        largest = largest.max(chunks(path, &format!("{name}/{array}"))?.map_or(0, |chunk| chunk.bytes));
+    let file = open(path)?;
+    for name in ["indices", "data"].map(|array| format!("{name}/{array}")) {
+        let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+        largest = largest.max(Chunks::of(&data).map_or(0, |chunks| chunks.bytes));
     }
     Ok(largest)
 }
@@ -405,6 +424,8 @@ pub struct DatasetReader<'a> {
     path: &'a str,
     data: Dataset,
     boolean: bool,
+    /// Rows that are read together: all of a chunk, or it might be unpacked several times.
+    together: usize,
     policy: EntryPolicy,
 }
 
@@ -413,47 +434,53 @@ impl<'a> DatasetReader<'a> {
     ///
     /// # Errors
     /// If it cannot be opened, or holds no numbers.
-    pub fn open(path: &'a str, name: &str, cache: Option<usize>, policy: EntryPolicy) -> Result<Self> {
-        let file = open_with(path, cache.unwrap_or(CHUNK_CACHE))?;
+    pub fn open(path: &'a str, name: &str, cache: usize, policy: EntryPolicy) -> Result<Self> {
+        let file = open_with(path, cache)?;
         let data = file.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
         let boolean = number_type(path, name, &data)?.name == BOOLEAN;
-        Ok(DatasetReader { path, data, boolean, policy })
+        let together = Chunks::of(&data).filter(|chunks| !chunks.rows_apart).map_or(1, |chunks| chunks.rows);
+        Ok(DatasetReader { path, data, boolean, together, policy })
     }
 
     fn read<T: Real>(&self, lines: &Range<usize>, within: &Range<usize>, out: &mut [T]) -> hdf5::Result<()> {
-        let mut copy = |part: ArrayView2<T>| out.iter_mut().zip(part).for_each(|(out, &x)| *out = x);
         let two = self.data.ndim() == 2;
         if self.boolean {
             let number = |b: &bool| if *b { T::one() } else { T::zero() };
             if two {
-                let part = self.data.read_slice::<bool, _, Ix2>(s![lines.clone(), within.clone()])?;
-                copy(part.map(number).view());
+                let part = self.data.read_slice_2d::<bool, _>(s![lines.clone(), within.clone()])?;
+                copy(&part.map(number), out)
             } else {
-                let part = self.data.read_slice_1d::<bool, _>(s![lines.clone()])?;
-                copy(part.map(number).insert_axis(ndarray::Axis(1)).view());
+                copy(&self.data.read_slice_1d::<bool, _>(s![lines.clone()])?.map(number), out)
             }
         } else if two {
-            copy(hdf5_real::read(&self.data, s![lines.clone(), within.clone()])?.view());
+            copy(&hdf5_real::read(&self.data, s![lines.clone(), within.clone()])?, out)
         } else {
-            copy(hdf5_real::read(&self.data, s![lines.clone()])?.insert_axis(ndarray::Axis(1)).view());
+            copy(&hdf5_real::read(&self.data, s![lines.clone()])?, out)
         }
-        Ok(())
     }
 }
 
-/// Bytes taken from the library at once.
+/// Copies what the library returned.
+fn copy<T: Real, D: Dimension>(part: &Array<T, D>, out: &mut [T]) -> hdf5::Result<()> {
+    out.copy_from_slice(part.as_slice().ok_or("the array is not contiguous")?);
+    Ok(())
+}
+
+/// Bytes taken from the library at once, unless chunks are larger.
 const PIECE: usize = 256 << 10;
 
 impl<T: Real> DenseReader<T> for DatasetReader<'_> {
     fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
-        // What the library returns is taken in pieces that stay in cache; of a chunked dataset every piece might unpack
-        // whole chunks again.
-        let step = if self.data.is_chunked() { lines.len() } else { PIECE / (within.len() * size_of::<T>()).max(1) };
-        let step = step.clamp(1, lines.len().max(1));
-        for (first, out) in lines.clone().step_by(step).zip(out.chunks_mut((step * within.len()).max(1))) {
-            self.read(&(first..lines.end.min(first + step)), &within, out).map_err(|e| {
+        // What the library returns is taken in pieces that stay in cache, or at least in memory that it reuses.
+        let step = (PIECE / (within.len() * size_of::<T>()).max(1)).max(1).next_multiple_of(self.together);
+        let (mut first, mut rest) = (lines.start, &mut *out);
+        while first < lines.end {
+            let end = lines.end.min((first / step + 1) * step);
+            let (piece, later) = rest.split_at_mut((end - first) * within.len());
+            self.read(&(first..end), &within, piece).map_err(|e| {
                 library(self.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
             })?;
+            (first, rest) = (end, later);
         }
         match self.policy.first_refused(out) {
             Some((at, why)) => {
@@ -475,15 +502,41 @@ mod tests {
     /// The matrix as the library reads it, and as it stands in the file, if it can be read there.
     fn read(path: &str, name: &str) -> (Vec<f64>, Option<Vec<f64>>) {
         let policy = EntryPolicy { allow_negative: true, allow_nan: false };
-        let Hdf5Matrix::Dense(rows, cols, name, _, raw) = find(path, Some(name)).unwrap() else { panic!("{name}") };
+        let Hdf5Matrix::Dense(rows, cols, name, _, storage) = find(path, Some(name)).unwrap() else { panic!("{name}") };
         let (mut by_library, mut in_file) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
-        DatasetReader::open(path, &name, None, policy).unwrap().fill(0..rows, 0..cols, &mut by_library).unwrap();
+        let mut reader = DatasetReader::open(path, &name, CHUNK_CACHE, policy).unwrap();
+        reader.fill(0..rows, 0..cols, &mut by_library).unwrap();
         let file = InputFile { path: path.to_string(), gz: false, private: false };
-        let in_file = raw.map(|raw| {
-            RawReader::open(&file, &raw, cols, policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
-            in_file
-        });
-        (by_library, in_file)
+        let Storage::InPlace(raw) = storage else { return (by_library, None) };
+        RawReader::open(&file, &raw, cols, policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
+        (by_library, Some(in_file))
+    }
+
+    #[test]
+    fn chunks_are_read_in_steps_that_begin_anywhere() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        // A step has fewer rows than the dataset, and for narrow chunks as many as a chunk.
+        let all = Array2::from_shape_fn((40, 9000), |(i, j)| (3 * i + 2 * j) as f64 % 1013.0);
+        {
+            let file = File::create(path).unwrap();
+            let new = || file.new_dataset_builder();
+            new().chunk((7, 9000)).with_data(&all).create("wide").unwrap();
+            new().chunk((7, 4000)).with_data(&all).create("narrow").unwrap();
+            new().chunk((7, 4000)).deflate(1).with_data(&all).create("packed").unwrap();
+        }
+        let policy = EntryPolicy { allow_negative: false, allow_nan: false };
+        for (name, rows_apart) in [("wide", true), ("narrow", false), ("packed", false)] {
+            let Hdf5Matrix::Dense(.., storage) = find(path, Some(name)).unwrap() else { panic!("{name}") };
+            let Storage::ByLibrary(Some(chunks)) = storage else { panic!("{name}") };
+            assert_eq!((chunks.rows, chunks.rows_apart), (7, rows_apart), "{name}");
+            for cache in [0, CHUNK_CACHE] {
+                let mut reader = DatasetReader::open(path, name, cache, policy).unwrap();
+                let mut out = vec![0.0; 33 * 9000];
+                reader.fill(5..38, 0..9000, &mut out).unwrap();
+                assert_eq!(out, all.slice(s![5..38, ..]).as_slice().unwrap(), "{name}");
+            }
+        }
     }
 
     #[test]
