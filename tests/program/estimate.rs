@@ -511,6 +511,17 @@ fn a_trace_of_sparse_data_has_the_messages_of_a_run_on_sixteen_ranks() {
     );
 }
 
+/// What is measured does not grow with the matrix that is asked about.
+#[test]
+fn large_shapes_are_estimated_in_little_memory() {
+    for line in ["-m 1e8 -n 1e8 -k 10 --density 1e-6", "-m 2e9 -n 2e9 -k 50 --algo dsanls"] {
+        let mut command = std::process::Command::new("bash");
+        command.arg("-c").arg("ulimit -v 1000000; exec \"$0\" \"$@\"").arg(env!("CARGO_BIN_EXE_fednmf"));
+        let done = command.arg("estimate").args(line.split_whitespace()).output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
 /// As a run does.
 #[test]
 fn missing_entries_are_read_where_they_are_expected() {
