@@ -875,3 +875,12 @@ fn a_start_from_factors_of_another_scale_is_told() {
         assert!(!warned(start, options).contains("--init"));
     }
 }
+
+#[test]
+fn a_matrix_larger_than_the_disk_is_not_begun() {
+    let dir = tempdir().unwrap();
+    for (spec, name) in [("planted,m=1e9,n=1e9,k=1", "m.npy"), ("sparse,m=1e9,n=1e9,density=0.01", "m.npz")] {
+        let spec = format!("generate {spec} --output");
+        fednmf(0, &spec).arg(dir.path().join(name)).refused(&["1000000000 x 1000000000"]);
+    }
+}
