@@ -9,7 +9,7 @@ use crate::data::formats::reader::EntryPolicy;
 use crate::data::formats::values::Values;
 use crate::data::header::Header;
 use crate::data::layout::Layout;
-use crate::data::load::Loaded;
+use crate::data::load::{Loaded, check_any};
 use crate::data::split::PartySplit;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, CsrMatrix, Dense, Real, owned_rows};
@@ -137,9 +137,7 @@ impl<T: Real> Loaded<T> {
             }
             _ => Statistics::compute(comm, once, tiles, shape)?,
         };
-        if statistics.nonzeros == 0 {
-            return Err(Error::input("all entries of the matrix are zero: there is nothing to factorise"));
-        }
+        check_any::<T>(&statistics)?;
         let header = Header {
             rows,
             cols,

@@ -139,7 +139,7 @@ impl Input {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
         let loaded = self.try_load(layout, choose, comm, progress).map_err(Error::on_all_ranks)?;
-        check_any(&loaded.statistics).map_err(Error::on_all_ranks)?;
+        check_any::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
         Ok(loaded)
     }
 
@@ -252,12 +252,17 @@ impl Input {
 /// Refuses a matrix of zeros.
 ///
 /// # Errors
-/// If it is one.
-pub fn check_any(statistics: &Statistics) -> Result<()> {
+/// If it is one in the precision of the run.
+pub fn check_any<T: Real>(statistics: &Statistics) -> Result<()> {
     if statistics.nonzeros > 0 {
         return Ok(());
     }
-    Err(Error::input("all entries of the matrix are zero: there is nothing to factorise"))
+    // Of entries that are too small nothing is left.
+    let (small, remedy) = match T::NAME {
+        f64::NAME => ("", ""),
+        _ => (", or too small for --precision f32", "; with --precision f64 small entries are kept"),
+    };
+    Err(Error::input(format!("all entries of the matrix are zero{small}: there is nothing to factorise{remedy}")))
 }
 
 /// What `--scale max` divides by.

@@ -194,7 +194,7 @@ impl Input {
             Ok(())
         });
         let statistics = statistics.map_err(Error::on_all_ranks)?;
-        check_any(&statistics).map_err(Error::on_all_ranks)?;
+        check_any::<T>(&statistics).map_err(Error::on_all_ranks)?;
         let mut sums = [counts.duplicates, counts.stored_zeros];
         comm.sum(COUNTS, &mut sums);
         let [duplicates, stored_zeros] = sums;
