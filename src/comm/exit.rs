@@ -2,6 +2,7 @@
 //! on the transport.
 
 use std::cell::Cell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::{CONTROL, Communicator, transport, watchdog};
-use crate::error::EXIT_FAILED;
+use crate::error::{EXIT_FAILED, Error, Result};
 use crate::warning::say;
 
 /// Makes a panic on any rank end the job: unwinding past the end of MPI would leave the other ranks waiting.
@@ -68,7 +69,11 @@ impl Signals {
     ///
     /// # Errors
     /// If the system refuses a handler.
-    pub fn catch() -> std::io::Result<Self> {
+    pub fn catch() -> Result<Self> {
+        Signals::register().map_err(|e| Error::failed(format!("cannot catch signals: {e}")))
+    }
+
+    fn register() -> std::io::Result<Self> {
         static CAUGHT: OnceLock<Signals> = OnceLock::new();
         if let Some(signals) = CAUGHT.get() {
             return Ok(signals.clone());
@@ -88,6 +93,25 @@ impl Signals {
     /// The number of the last signal caught, 0 for none.
     pub fn last(&self) -> usize {
         self.last.load(Ordering::Relaxed)
+    }
+
+    /// An error once a signal was caught, for work that is given up then.
+    ///
+    /// # Errors
+    /// Of the kind that no write is repeated for.
+    pub fn check(&self) -> std::io::Result<()> {
+        match self.last() {
+            0 => Ok(()),
+            number => Err(std::io::Error::other(format!("stopped by {}", Signals::name(number)))),
+        }
+    }
+
+    /// The error of work that [`Signals::check`] ended before it wrote `path`, else `e`.
+    pub fn or_stopped(&self, path: &Path, e: Error) -> Error {
+        match self.check() {
+            Ok(()) => e,
+            Err(stopped) => Error::failed(format!("{}: was not written: {stopped}", path.display())),
+        }
     }
 
     /// `SIGTERM` and so on.

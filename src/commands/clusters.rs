@@ -99,9 +99,10 @@ fn agreement(text: &str, found: &[Option<(usize, f64)>]) -> Result<f64> {
     let labels = names::list("--labels", text)?;
     if labels.len() != found.len() {
         return Err(Error::input(format!(
-            "--labels {text}: has {} labels, and there are {} rows; give one for each",
+            "--labels {text}: has {} labels, and there are {} rows; give one for each{}",
             labels.len(),
-            found.len()
+            found.len(),
+            names::hint_at_header(labels.len(), found.len())
         )));
     }
     let clusters: Vec<Option<usize>> = found.iter().map(|found| found.map(|(cluster, _)| cluster)).collect();

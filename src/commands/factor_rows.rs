@@ -69,9 +69,10 @@ impl FactorRows {
             && list.len() != weights.nrows()
         {
             return Err(Error::input(format!(
-                "--terms {text}: has {} names, and {name} has {} rows; give one for each",
+                "--terms {text}: has {} names, and {name} has {} rows; give one for each{}",
                 list.len(),
-                weights.nrows()
+                weights.nrows(),
+                names::hint_at_header(list.len(), weights.nrows())
             )));
         }
         Ok(FactorRows { weights, names: named.or(known) })

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::comm::Communicator;
+use crate::comm::{Communicator, Signals};
 use crate::data;
 use crate::data::{InputSpec, Source, TableOptions};
 use crate::error::{EXIT_DONE, Error, Result};
@@ -27,7 +27,12 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
             let shown = output.display();
             return Err(Error::input(format!("{shown}: exists and is not replaced; remove it or choose another name")));
         }
-        data::generate(made, output, &mut |part| progress.loading(part))
+        let signals = Signals::catch()?;
+        let mut step = |part| {
+            progress.loading(part);
+            signals.check()
+        };
+        data::generate(made, output, &mut step).map_err(|e| signals.or_stopped(output, e))
     };
     let written = if comm.is_root() { generate(&mut progress) } else { Ok(()) };
     comm.agree_on_error(written)?;

@@ -11,7 +11,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 use crate::data::formats::npy::write_header;
 use crate::data::memory;
-use crate::data::synthetic::{Generator, Synthetic};
+use crate::data::synthetic::{Generator, Synthetic, SyntheticKind};
 use crate::error;
 use crate::error::Error;
 use crate::unfinished;
@@ -21,78 +21,120 @@ use crate::units::bytes;
 /// Rows generated at once.
 const STEP: usize = 256;
 
-/// Refuses a matrix of which a few rows or columns, or the factors behind it, do not fit into memory.
-fn check_memory(spec: &Synthetic, by_columns: bool) -> error::Result<()> {
-    let (m, n) = (spec.m as f64, spec.n as f64);
-    let lines = if spec.sparse() {
-        0.0
-    } else if by_columns {
-        m * STEP.min(spec.n) as f64
-    } else {
-        n * STEP.min(spec.m) as f64
-    };
-    let factors = if spec.has_factors() { (m + n) * spec.k as f64 } else { 0.0 };
-    let (need, free) = (8.0 * (lines + factors), memory::free());
-    if need <= free {
-        return Ok(());
-    }
-    Err(Error::input(format!(
-        "{m} x {n}: generating it needs {} of memory, and {} are free; generate a smaller matrix",
-        bytes(need as u64),
-        bytes(free as u64)
-    )))
+/// Writes a matrix.
+type Writer = fn(&Synthetic, BufWriter<File>, &mut Progress<'_>) -> Result<BufWriter<File>>;
+
+/// Is called with the fraction that is done; an error ends the work.
+type Progress<'a> = dyn FnMut(f64) -> Result<()> + 'a;
+
+/// How a matrix is written.
+struct Format {
+    write: Writer,
+    /// Whether columns follow each other, not rows.
+    by_columns: bool,
+    /// Bytes of an entry, or the least if they vary.
+    entry: usize,
+    /// Bytes of memory for each row.
+    row: usize,
 }
 
-type Writer = fn(&Synthetic, BufWriter<File>, &mut dyn FnMut(f64)) -> Result<BufWriter<File>>;
+impl Format {
+    /// The format of a file's extension, if it is one for this kind of matrix.
+    fn of(output: &Path, sparse: bool) -> Option<Format> {
+        match (output.extension()?.to_str()?, sparse) {
+            ("npy", false) => Some(Format { write: npy, by_columns: false, entry: 8, row: 0 }),
+            ("mtx", false) => Some(Format { write: array, by_columns: true, entry: 2, row: 0 }),
+            ("mtx", true) => Some(Format { write: coordinate, by_columns: false, entry: 6, row: 0 }),
+            ("npz", true) => Some(Format { write: npz, by_columns: false, entry: 12, row: 8 }),
+            _ => None,
+        }
+    }
+
+    /// Refuses a matrix of which a few rows or columns, the factors behind it or a graph do not fit into memory.
+    fn check_memory(&self, spec: &Synthetic) -> error::Result<()> {
+        let (m, n) = (spec.m as f64, spec.n as f64);
+        let lines = match spec.kind {
+            // The neighbours of all nodes.
+            SyntheticKind::Graph => spec.entries() * size_of::<u32>() as f64,
+            SyntheticKind::Sparse => 0.0,
+            _ if self.by_columns => 8.0 * m * STEP.min(spec.n) as f64,
+            _ => 8.0 * n * STEP.min(spec.m) as f64,
+        };
+        let factors = if spec.has_factors() { 8.0 * (m + n) * spec.k as f64 } else { 0.0 };
+        let (need, free) = (lines + factors + m * self.row as f64, memory::free());
+        if need <= free {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "{m} x {n}: generating it needs {} of memory, and {} are free; generate a smaller matrix",
+            bytes(need as u64),
+            bytes(free as u64)
+        )))
+    }
+
+    /// Refuses a matrix that the file system of the output has no place for, if that can be known: hours would be lost.
+    fn check_space(&self, spec: &Synthetic, output: &Path) -> error::Result<()> {
+        let Ok(system) = rustix::fs::statvfs(unfinished::directory(output)) else { return Ok(()) };
+        let free = system.f_bavail as f64 * system.f_frsize as f64;
+        let need = spec.entries() * self.entry as f64 + (spec.m * self.row) as f64;
+        if need <= free {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "{}: a matrix of {} x {} takes at least {} there, and {} are free; generate a smaller one, or choose another \
+             directory",
+            output.display(),
+            spec.m,
+            spec.n,
+            bytes(need as u64),
+            bytes(free as u64)
+        )))
+    }
+}
 
 /// Writes a synthetic matrix: dense kinds to `.npy` or `.mtx`, sparse ones to `.npz` or `.mtx`. The file gets its name when
-/// it is complete.
+/// it is complete; an error of `progress` ends the work.
 ///
 /// # Errors
-/// If the extension does not fit the kind of matrix, or the file cannot be written.
-pub fn generate(spec: &Synthetic, output: &Path, progress: &mut dyn FnMut(f64)) -> error::Result<()> {
-    let (write, by_columns): (Writer, bool) = match (output.extension().and_then(|e| e.to_str()), spec.sparse()) {
-        (Some("npy"), false) => (npy, false),
-        (Some("mtx"), false) => (array, true),
-        (Some("mtx"), true) => (coordinate, false),
-        (Some("npz"), true) => (npz, false),
-        (_, sparse) => {
-            let (what, other) = if sparse { ("sparse", ".npz") } else { ("dense", ".npy") };
-            return Err(Error::input(format!(
-                "{}: a {what} matrix is written to {other} or .mtx; use one of these extensions",
-                output.display()
-            )));
-        }
+/// If the extension does not fit the kind of matrix, there is no place for it, or the file cannot be written.
+pub fn generate(spec: &Synthetic, output: &Path, progress: &mut Progress<'_>) -> error::Result<()> {
+    let Some(format) = Format::of(output, spec.sparse()) else {
+        let (what, other) = if spec.sparse() { ("sparse", ".npz") } else { ("dense", ".npy") };
+        return Err(Error::input(format!(
+            "{}: a {what} matrix is written to {other} or .mtx; use one of these extensions",
+            output.display()
+        )));
     };
-    check_memory(spec, by_columns)?;
+    format.check_memory(spec)?;
+    format.check_space(spec, output)?;
     let written = unfinished::replace(output, Access::Default, |file| {
-        let to = write(spec, BufWriter::with_capacity(1 << 20, file.try_clone()?), progress)?;
+        let to = (format.write)(spec, BufWriter::with_capacity(1 << 20, file.try_clone()?), progress)?;
         to.into_inner().map_err(std::io::IntoInnerError::into_error).map(drop)
     });
     written.map_err(|e| Error::failed(format!("{}: cannot be written: {e}; check the free space", output.display())))
 }
 
-fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
+fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
     write_header(&mut to, "<f8", &format!("{}, {}", spec.m, spec.n))?;
     let generator = Generator::new(spec);
     for first in (0..spec.m).step_by(STEP) {
         let mut block = Array2::<f64>::zeros((STEP.min(spec.m - first), spec.n));
         generator.fill(first, 0, &mut block.view_mut());
         block.iter().try_for_each(|x| to.write_all(&x.to_le_bytes()))?;
-        progress((first + STEP).min(spec.m) as f64 / spec.m as f64);
+        progress((first + STEP).min(spec.m) as f64 / spec.m as f64)?;
     }
     Ok(to)
 }
 
 /// A MatrixMarket array is stored by columns, so a few columns are generated at a time.
-fn array(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
+fn array(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
     writeln!(to, "%%MatrixMarket matrix array real general\n{} {}", spec.m, spec.n)?;
     let generator = Generator::new(spec);
     for first in (0..spec.n).step_by(STEP) {
         let mut block = Array2::<f64>::zeros((spec.m, STEP.min(spec.n - first)));
         generator.fill(0, first, &mut block.view_mut());
         block.columns().into_iter().flatten().try_for_each(|x| writeln!(to, "{x}"))?;
-        progress((first + STEP).min(spec.n) as f64 / spec.n as f64);
+        progress((first + STEP).min(spec.n) as f64 / spec.n as f64)?;
     }
     Ok(to)
 }
@@ -100,7 +142,7 @@ fn array(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64
 /// Passes all entries to `write`, row by row.
 fn entries(
     spec: &Synthetic,
-    progress: &mut dyn FnMut(f64),
+    progress: &mut Progress<'_>,
     mut write: impl FnMut(usize, usize, f64) -> Result<()>,
 ) -> Result<()> {
     let generator = Generator::new(spec);
@@ -113,12 +155,12 @@ fn entries(
             }
         });
         result?;
-        progress(end as f64 / spec.m as f64);
+        progress(end as f64 / spec.m as f64)?;
     }
     Ok(())
 }
 
-fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
+fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
     let mut count = 0u64;
     entries(spec, &mut |part| progress(part / 2.0), |_, _, _| {
         count += 1;
@@ -131,7 +173,7 @@ fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut dyn FnMu
 }
 
 /// Writes a CSR matrix as `scipy.sparse.save_npz(…, compressed=False)` does. The matrix is generated once per array.
-fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut dyn FnMut(f64)) -> Result<BufWriter<File>> {
+fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
     let mut zip = ZipWriter::new(to);
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
     let mut starts = vec![0u64; spec.m + 1];

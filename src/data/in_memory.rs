@@ -10,7 +10,7 @@ use crate::data::formats::reader::EntryPolicy;
 use crate::data::formats::values::Values;
 use crate::data::header::Header;
 use crate::data::layout::Layout;
-use crate::data::load::Loaded;
+use crate::data::load::{Loaded, check_any};
 use crate::data::split::PartySplit;
 use crate::error::{Error, Result};
 use crate::linalg::{Block, CsrMatrix, Dense, Real, owned_rows};
@@ -40,7 +40,7 @@ impl<T: Real> Matrix<T> {
     /// # Errors
     /// Naming an entry that is negative or not finite.
     pub fn checked_block(self) -> Result<Block<T>> {
-        self.check(EntryPolicy { allow_negative: false, allow_nan: false })?;
+        self.check(EntryPolicy::default())?;
         Ok(self.into_block().finish())
     }
 
@@ -95,7 +95,7 @@ impl<T: Real> Loaded<T> {
         allow_negative: bool,
         comm: &Communicator,
     ) -> Result<Self> {
-        let policy = EntryPolicy { allow_negative, allow_nan: false };
+        let policy = EntryPolicy { allow_negative, ..EntryPolicy::default() };
         parts.iter().try_for_each(|part| part.check(policy))?;
         let by_columns = matches!(layout, Layout::PartyColumns { .. });
         let shapes = || parts.iter().map(Matrix::shape);
@@ -138,9 +138,7 @@ impl<T: Real> Loaded<T> {
             }
             _ => Statistics::compute(comm, once, tallies, shape)?,
         };
-        if statistics.nonzeros == 0 {
-            return Err(Error::input("all entries of the matrix are zero: there is nothing to factorise"));
-        }
+        check_any::<T>(&statistics)?;
         let header = Header {
             rows,
             cols,

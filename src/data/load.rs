@@ -9,7 +9,6 @@ use crate::data::distribute::statistics::{Statistics, largest};
 use crate::data::distribute::synthesize::synthesize;
 use crate::data::distribute::tally::Tally;
 use crate::data::distribute::traffic::{EntryPattern, GridChooser, GridTraffic};
-use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
 use crate::data::layout::{Cuts, Layout};
 use crate::data::memory;
@@ -141,7 +140,7 @@ impl Input {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
         let loaded = self.try_load(layout, choose, comm, progress).map_err(Error::on_all_ranks)?;
-        check_any(&loaded.statistics).map_err(Error::on_all_ranks)?;
+        check_any::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
         Ok(loaded)
     }
 
@@ -163,7 +162,7 @@ impl Input {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
         memory::check(self.least_bytes::<T>(layout, comm.size()), self.spec.memory, comm)?;
-        let policy = EntryPolicy { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan };
+        let policy = self.spec.entry_policy();
         let request = Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy };
         let local = match &self.origin {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),
@@ -257,12 +256,17 @@ impl Input {
 /// Refuses a matrix of zeros.
 ///
 /// # Errors
-/// If it is one.
-pub fn check_any(statistics: &Statistics) -> Result<()> {
+/// If it is one in the precision of the run.
+pub fn check_any<T: Real>(statistics: &Statistics) -> Result<()> {
     if statistics.nonzeros > 0 {
         return Ok(());
     }
-    Err(Error::input("all entries of the matrix are zero: there is nothing to factorise"))
+    // Of entries that are too small nothing is left.
+    let (small, remedy) = match T::NAME {
+        f64::NAME => ("", ""),
+        _ => (", or too small for --precision f32", "; with --precision f64 small entries are kept"),
+    };
+    Err(Error::input(format!("all entries of the matrix are zero{small}: there is nothing to factorise{remedy}")))
 }
 
 /// What `--scale max` divides by.

@@ -29,7 +29,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// is unpacked.
 ///
 /// # Errors
-/// If it cannot be read, or a line lacks the column.
+/// If it cannot be read, is no text, or a line lacks the column.
 pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
     let numbered =
         text.rsplit_once(':').and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
@@ -43,12 +43,20 @@ pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
         file.take(MOST_BYTES).read_to_end(&mut all)
     };
     read.map_err(|e| wrong(format!("cannot be read ({e})")))?;
+    if all.contains(&0) {
+        return Err(wrong("is not text; give a text file with a name on each line".into()));
+    }
     let lines = String::from_utf8_lossy(&all);
     let name = |(i, line): (usize, &str)| {
         let name = line.trim_end_matches('\r').split('\t').nth(column - 1);
         name.map(str::to_string).ok_or_else(|| wrong(format!("line {} has no column {column}", i + 1)))
     };
     lines.lines().enumerate().map(name).collect()
+}
+
+/// What to tell a user whose list has one line more than the `count` that it is for.
+pub fn hint_at_header(lines: usize, count: usize) -> &'static str {
+    if lines == count + 1 { " (if its first line is a header, remove it)" } else { "" }
 }
 
 /// The names in the input, which AnnData and 10x files and tables in text contain. It is not an error if there are none.

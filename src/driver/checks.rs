@@ -86,8 +86,7 @@ fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
     let views: Vec<_> =
         settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
     let transcripts = transcript::files(settings, comm);
-    let transcripts =
-        transcripts.iter().map(|path| Target { option: "--transcript", path, content: Content::Transcript });
+    let transcripts = transcripts.iter().map(|(option, path)| Target { option, path, content: Content::Transcript });
     let views = views.iter().map(|path| Target { option: "--record-view", path, content: Content::View });
     let others = others.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));
     let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views).chain(transcripts);

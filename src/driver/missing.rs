@@ -8,7 +8,7 @@ use crate::algorithms::parameters::Missing;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
 use crate::data::names::{Match, Names};
-use crate::data::{Cuts, InputSpec, Layout, NAMES, STATISTICS, names};
+use crate::data::{Cuts, InputSpec, Layout, NAMES, NanRemedy, STATISTICS, names};
 use crate::error::{Error, Result};
 use crate::linalg::{Block, Real};
 use crate::warning::warn;
@@ -61,6 +61,7 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
     let at = |e: Error| e.at("--missing").on_all_ranks();
     let mut spec = InputSpec::parse(path).map_err(at)?;
     spec.allow_negative = true;
+    spec.nan_remedy = NanRemedy::Mark;
     let input = data::open(&spec, comm).map_err(at)?;
     spec.complete(input.header());
     let (rows, cols) = (input.header().rows, input.header().cols);

@@ -53,7 +53,7 @@ pub fn run(settings: &Settings, comm: &Communicator) -> Result<i32> {
 }
 
 fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
-    let signals = Signals::catch().map_err(|e| Error::failed(format!("cannot catch signals: {e}")))?;
+    let signals = Signals::catch()?;
     watchdog::enter("opening the files");
     let _watchdog = Watchdog::start(comm.rank(), settings.stall_timeout)
         .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;

@@ -87,17 +87,17 @@ fn file_of(path: &Path, rank: usize, ranks: usize) -> PathBuf {
     path.with_file_name(if extension.is_empty() { rank } else { format!("{rank}.{extension}") })
 }
 
-/// The files of all ranks: transcripts, and the keys that sign them.
-pub fn files(settings: &Settings, comm: &Communicator) -> Vec<PathBuf> {
+/// The files of all ranks, transcripts and the keys that sign them, each with the option that names it.
+pub fn files(settings: &Settings, comm: &Communicator) -> Vec<(&'static str, PathBuf)> {
     let ranks = ranks_with_files(comm);
     let Some(path) = &settings.transcript else { return Vec::new() };
     let of_rank = |rank| {
         let transcript = file_of(path, rank, ranks);
         let key = match &settings.transcript_key {
-            Some(key) => file_of(key, rank, ranks),
-            None => transcript.with_extension("key"),
+            Some(key) => ("--transcript-key", file_of(key, rank, ranks)),
+            None => ("--transcript", transcript.with_extension("key")),
         };
-        [transcript, key]
+        [("--transcript", transcript), key]
     };
     (0..ranks).flat_map(of_rank).collect()
 }

@@ -510,3 +510,25 @@ fn a_trace_of_sparse_data_has_the_messages_of_a_run_on_sixteen_ranks() {
         "{unknown}"
     );
 }
+
+/// What is measured does not grow with the matrix that is asked about.
+#[test]
+fn large_shapes_are_estimated_in_little_memory() {
+    for line in ["-m 1e8 -n 1e8 -k 10 --density 1e-6", "-m 2e9 -n 2e9 -k 50 --algo dsanls"] {
+        let mut command = std::process::Command::new("bash");
+        command.arg("-c").arg("ulimit -v 1000000; exec \"$0\" \"$@\"").arg(env!("CARGO_BIN_EXE_fednmf"));
+        let done = command.arg("estimate").args(line.split_whitespace()).output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+/// As a run does.
+#[test]
+fn missing_entries_are_read_where_they_are_expected() {
+    let dir = tempdir().unwrap();
+    let input = dir.path().join("e.csv");
+    std::fs::write(&input, "1,,3\n4,5,6\n7,8,1\n").unwrap();
+    let line = format!("estimate --algo hals -k 1 --rates {} --input {}", rates(dir.path()), input.display());
+    fednmf(0, &line).refused(&["row 1, column 2", "--missing nan"]);
+    assert_eq!(fednmf(0, &format!("{line} --missing nan")).run().code, Some(0));
+}

@@ -889,7 +889,9 @@ fn what_takes_a_name_during_a_run_is_not_replaced() {
     assert_eq!(matrix(&at("o-1.h5"), "U").dim(), (12, 2));
     assert!(fs::read_to_string(at("r-1.html")).unwrap().contains("<html"));
 
-    let end = during(&[("--add-to", "to.h5ad")], &|| drop(fs::copy(at("reordered.h5ad"), at("to.h5ad")).unwrap()));
+    let end = during(&[("--add-to", "to.h5ad")], &|| {
+        fs::copy(at("reordered.h5ad"), at("to.h5ad")).unwrap();
+    });
     assert_eq!(end.code, Some(1), "{end:?}");
     assert!(end.stderr.contains("named otherwise") && end.stderr.contains("to-1.h5ad"), "{end:?}");
     assert_eq!(fs::read(at("to.h5ad")).unwrap(), fs::read(at("reordered.h5ad")).unwrap());
@@ -935,5 +937,14 @@ fn a_start_from_factors_of_another_scale_is_told() {
     assert!(warned("plain.h5", "--scale max").contains("omit --scale"));
     for (start, options) in [("scaled.h5", "--scale max"), ("plain.h5", "")] {
         assert!(!warned(start, options).contains("--init"));
+    }
+}
+
+#[test]
+fn a_matrix_larger_than_the_disk_is_not_begun() {
+    let dir = tempdir().unwrap();
+    for (spec, name) in [("planted,m=1e9,n=1e9,k=1", "m.npy"), ("sparse,m=1e9,n=1e9,density=0.01", "m.npz")] {
+        let spec = format!("generate {spec} --output");
+        fednmf(0, &spec).arg(dir.path().join(name)).refused(&["1000000000 x 1000000000"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Runs that are stopped, killed and resumed: the result is that of the uninterrupted run, bit for bit.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::processes::{ranks_of, signal, wait_for, wait_until_gone};
 use crate::common::{data, distance, errors, events, factor, fednmf, finish, input_for, lines, session};
@@ -217,4 +217,26 @@ fn a_checkpoint_of_another_run_is_refused_with_the_difference() {
     bytes.truncate(middle);
     std::fs::write(&checkpoint, &bytes).unwrap();
     run(&format!("{same} --resume")).refused(&["c.h5"]);
+}
+
+/// What writes a matrix leaves nothing of it.
+#[test]
+fn an_unfinished_matrix_is_removed_on_a_signal() {
+    for (line, name) in [
+        ("generate planted,m=40000,n=5000,k=2 --output", "m.npy"),
+        ("prepare tf-idf synthetic:sparse,m=20000,n=50000,density=1e-5 --output", "m.csv"),
+    ] {
+        let dir = tempdir().unwrap();
+        let child = fednmf(0, line).arg(dir.path().join(name)).spawn();
+        let files = || std::fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.metadata().unwrap().len());
+        let start = Instant::now();
+        while files().all(|length| length == 0) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{line}: nothing is written");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal("TERM", &[child.id()]);
+        let output = finish(child, Duration::from_secs(60), line);
+        assert!(output.code == Some(1) && output.stderr.contains("stopped by SIGTERM"), "{line}: {output:?}");
+        assert_eq!(files().count(), 0, "{line}");
+    }
 }

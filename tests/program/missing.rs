@@ -256,6 +256,9 @@ fn options_that_exclude_missing_entries_are_refused() {
     run.arg(&missing).refused(&["--missing", "12 x 20", "20 x 12"]);
     save_npy(&missing, &Array2::ones((20, 12)));
     fednmf(2, "--algo hals --input").arg(&path).arg("--missing").arg(&missing).refused(&["observed"]);
+    save_npy(&missing, &Array2::from_elem((20, 12), f64::NAN));
+    let run = fednmf(2, "--algo hals --input").arg(&path).arg("--missing").arg(&missing);
+    run.refused(&["--missing", "row 1, column 1", "NaN", "1 where an entry of the data is missing"]);
 }
 
 /// Marks that changed, and another form of the matrix, would leave out other entries than the run did.

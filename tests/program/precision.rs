@@ -284,3 +284,13 @@ fn mixed_precision_ends_where_f64_does() {
     let line = "--algo fnmf --parties 2 -k 2 --input synthetic:tiles,m=20,n=20 --precision mixed";
     fednmf(0, line).refused(&["--precision mixed", "parties"]);
 }
+
+/// They are zero in f32, though not in the file.
+#[test]
+fn entries_too_small_for_f32_are_named_as_such() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("tiny.csv");
+    std::fs::write(&path, "1e-199,2e-199\n3e-199,5e-199\n").unwrap();
+    let run = fednmf(0, "--algo hals --precision f32 -k 1 --max-iters 2 --input");
+    run.arg(&path).refused(&["too small for --precision f32", "--precision f64"]);
+}

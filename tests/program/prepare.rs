@@ -1,6 +1,7 @@
 //! `fednmf prepare`: what it writes is what a run reads, and what it refuses.
 
-use crate::common::fednmf;
+use crate::common::{fednmf, save_npy};
+use ndarray::array;
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -12,7 +13,7 @@ fn a_prepared_matrix_is_read_with_its_names() {
     let made = fednmf(0, "prepare one-hot --bins 2").arg(file("people.csv")).arg("-o").arg(file("hot.csv")).run();
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let text = std::fs::read_to_string(file("hot.csv")).unwrap();
-    assert!(text.starts_with("index,\"sex=f\",\"sex=m\",\"age<=52\",\"age>52\"\n\"7\",1,0,1,0\n"), "{text}");
+    assert!(text.starts_with("index,\"sex=f\",\"sex=m\",\"age<=46.5\",\"age>46.5\"\n\"7\",1,0,1,0\n"), "{text}");
     let seen = fednmf(0, "inspect --json").arg(file("hot.csv")).run();
     let seen: Value = serde_json::from_str(&seen.stdout).unwrap();
     assert_eq!((&seen["rows"], &seen["cols"], &seen["nonzeros"]), (&4.into(), &4.into(), &7.into()));
@@ -52,6 +53,10 @@ fn wrong_preparations_are_refused() {
     let (input, out, rules) = (file("a.npy"), file("o.mtx"), file("r.json"));
     assert_eq!(fednmf(0, "generate planted,m=9,n=8,k=2 -o").arg(&input).run().code, Some(0));
     std::fs::write(file("twice.csv"), "x,x\n1,1\n2,2\n").unwrap();
+    std::fs::write(file("alike.csv"), "x,x=1\n1=2,3\n2,2\n").unwrap();
+    std::fs::write(file("numbers.csv"), "1,2\n3,4\n5,6\n").unwrap();
+    std::fs::write(file("sets.dat"), "1 2\n2 3\n").unwrap();
+    std::fs::write(file("a.mtx"), "%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 1\n").unwrap();
     std::fs::write(&rules, r#"{"how":"quantile","thresholds":[1.0]}"#).unwrap();
     let with_rules = |how: &str| format!("prepare {how} {input} -o {out} --rules {rules}");
     for (line, words) in [
@@ -65,7 +70,17 @@ fn wrong_preparations_are_refused() {
         (format!("prepare tf-idf {input} -o {out} --quantile 0.5"), ["--quantile", "prepare quantile"]),
         (format!("prepare quantile {input} -o {out} --bins 3"), ["--bins", "prepare one-hot"]),
         (format!("prepare quantile {input} -o {out} --rules {rules} --quantile 0.5"), ["--quantile", "--rules"]),
-        (format!("prepare one-hot {} -o {out}", file("twice.csv")), ["x=1", "rename"]),
+        (format!("prepare one-hot {} -o {out}", file("twice.csv")), ["the name 'x'", "rename"]),
+        (format!("prepare one-hot {} -o {out}", file("alike.csv")), ["x=1=2", "rename"]),
+        (format!("prepare one-hot {} -o {out}", file("numbers.csv")), ["'1,2'", "--header yes"]),
+        (format!("prepare one-hot {} -o {out}", file("sets.dat")), ["table in text (CSV or TSV)", "--format table"]),
+        (format!("prepare one-hot {input} -o {out}"), ["a.npy", "table in text (CSV or TSV)"]),
+        (format!("prepare one-hot {} -o {out} --header yes", file("a.mtx")), ["a.mtx", "table in text (CSV or TSV)"]),
+        (
+            format!("prepare one-hot {} -o {out} --format triples", file("alike.csv")),
+            ["--format triples", "leave the option out"],
+        ),
+        (format!("prepare one-hot synthetic:tiles -o {out}"), ["synthetic:tiles", "table in text (CSV or TSV)"]),
         (with_rules("tf-idf"), ["--rules", "quantile"]),
         (with_rules("quantile"), ["--rules", "1 columns"]),
     ] {
@@ -74,6 +89,35 @@ fn wrong_preparations_are_refused() {
         assert!(words.iter().all(|word| output.stderr.contains(word)), "{line}: {}", output.stderr);
         assert!(!std::path::Path::new(&out).exists(), "{line}");
     }
+}
+
+/// `prepare` has no --missing, so it does not advise it.
+#[test]
+fn missing_values_are_refused_with_what_helps() {
+    let dir = tempdir().unwrap();
+    let (nan, empty) = (dir.path().join("nan.npy"), dir.path().join("empty.csv"));
+    save_npy(&nan, &array![[1.0, f64::NAN], [2.0, 3.0]]);
+    std::fs::write(&empty, "a,b\n1,\n2,3\n").unwrap();
+    for how in ["tf-idf", "quantile"] {
+        for input in [&nan, &empty] {
+            let run = fednmf(0, &format!("prepare {how}")).arg(input).arg("-o").arg(dir.path().join("o.mtx")).run();
+            assert_eq!(run.code, Some(2), "{}", run.stderr);
+            assert!(run.stderr.contains("fill them in") && !run.stderr.contains("--missing"), "{}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn quantiles_of_negative_entries_are_prepared() {
+    let dir = tempdir().unwrap();
+    let (input, output) = (dir.path().join("x.npy"), dir.path().join("ones.mtx"));
+    save_npy(&input, &array![[-3.0, 1.0], [-1.0, -2.0], [-2.0, 0.0]]);
+    let run = fednmf(0, "prepare quantile --quantile 0.5").arg(&input).arg("-o").arg(&output).run();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let text = std::fs::read_to_string(&output).unwrap();
+    assert!(text.ends_with("3 2 2\n1 2 1\n2 1 1\n"), "{text}");
+    let weights = fednmf(0, "prepare tf-idf").arg(&input).arg("-o").arg(dir.path().join("w.mtx")).run();
+    assert!(weights.code == Some(2) && weights.stderr.contains("negative"), "{}", weights.stderr);
 }
 
 #[test]

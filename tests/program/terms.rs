@@ -112,6 +112,12 @@ fn clusters_agree_with_known_groups() {
         .arg("--labels")
         .arg(file("few.txt"))
         .refused(&["has 1 labels", "200 rows"]);
+    let titled = format!("group\n{}", "a\n".repeat(n));
+    std::fs::write(file("titled.txt"), titled).unwrap();
+    std::fs::write(file("binary.npy"), b"\x93NUMPY\x01\x00\n\n").unwrap();
+    for (name, words) in [("titled.txt", ["has 201 labels", "header"]), ("binary.npy", ["--labels", "not text"])] {
+        fednmf(0, "clusters").own_process().arg(file("f.npz")).arg("--labels").arg(file(name)).refused(&words);
+    }
     fednmf(0, "clusters --output c.csv").own_process().arg(file("f.npz")).refused(&["c.csv", ".tsv"]);
 }
 

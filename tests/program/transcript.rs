@@ -116,6 +116,10 @@ fn the_key_that_a_transcript_has_by_its_name_may_be_another_ones() {
     };
     run().refused(&["--transcript ", "a.jsonl", "a.key", "64 hexadecimal digits", "--transcript-key", "another name"]);
     run().arg("--transcript-key").arg(file("a.key")).refused(&["--transcript-key ", "a.key", "name another file"]);
+    std::fs::write(file("a.csv"), "1,2\n3,4\n").unwrap();
+    let line = "--algo fnmf --parties 2 -k 1 --max-iters 2 --input";
+    let over = fednmf(0, line).arg(file("a.csv")).arg("--transcript").arg(file("a.jsonl"));
+    over.arg("--transcript-key").arg(file("a.csv")).refused(&["--transcript-key ", "would overwrite", "a.csv"]);
     assert!(!file("a.jsonl").exists());
     run().arg("--transcript-key").arg(file("signing.key")).ok();
     assert!(file("a.jsonl").exists() && file("signing.key").exists());

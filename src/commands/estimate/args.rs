@@ -98,6 +98,7 @@ impl EstimateArgs {
                 return Err(Error::input(format!("{name} {x}: must be a number above 0")));
             }
         }
+        let matrix = self.matrix(&*method)?;
         let grid = method.groups().grid.and_then(|group| group.grid.given());
         match (grid, self.ranks) {
             (Some(GridShape { rows, cols }), Some(ranks)) if rows.checked_mul(cols) != Some(ranks) => {
@@ -108,7 +109,7 @@ impl EstimateArgs {
         }
         Ok(Question {
             method,
-            matrix: self.matrix()?,
+            matrix,
             k: self.components,
             ranks: self.ranks,
             parties: self.parties,
@@ -128,9 +129,11 @@ impl EstimateArgs {
         })
     }
 
-    fn matrix(&self) -> Result<Matrix> {
+    fn matrix(&self, method: &dyn ConfiguredMethod) -> Result<Matrix> {
         if let Some(input) = &self.input {
             let mut input = InputSpec::parse(input)?;
+            input.allow_negative = method.description().allows_negative;
+            input.allow_nan = method.groups().takes_nan();
             input.ask_values = self.precision.given().is_none() && !input.private;
             return Ok(Matrix::Input(input));
         }

@@ -29,6 +29,10 @@ const BANDWIDTH: f64 = 5e9;
 /// Entries of a block at most: beyond any cache, and quick to make.
 const DENSE: usize = 12 << 20;
 const STORED: usize = 4 << 20;
+/// Entries of a factor at most, of which a measurement has up to four: rates do not change beyond it.
+const FACTOR: usize = 3 << 20;
+/// Components at most that are measured with: k × k matrices are far beyond any cache then.
+const MOST_COMPONENTS: usize = 1 << 10;
 
 /// Seconds that a kernel is repeated for.
 const LONG: f64 = 0.2;
@@ -136,21 +140,46 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Rows of a block with so many columns that it is quick to make and to go through.
-    fn fewer(&self, rows: usize, cols: usize) -> usize {
-        let per_row = (cols as f64 * self.density.unwrap_or(1.0)).max(1e-9);
-        let most = if self.density.is_some() { STORED } else { DENSE };
-        rows.min((most as f64 / per_row) as usize).max(1)
+    /// Rows of a factor of which no more can be held.
+    fn most_rows(&self) -> usize {
+        (FACTOR / self.k.max(1)).max(1)
     }
 
-    fn block<T: Real>(&self, rows: usize, cols: usize) -> Result<Block<T>> {
-        let (rows, cols) = (self.fewer(rows, cols), cols.max(1));
+    /// Rows and columns of a block that is quick to make and to go through, with factors that are, and the entries in one
+    /// of its rows.
+    fn measured(&self, (rows, cols): (usize, usize)) -> (usize, usize, f64) {
+        let shorter = cols.clamp(1, self.most_rows());
+        // Of a block with fewer columns the rows are as full, since work comes with entries and with rows.
+        let per_row = self.density.map_or(shorter as f64, |density| (density * cols as f64).min(shorter as f64));
+        let most = if self.density.is_some() { STORED } else { DENSE };
+        let fewer = rows.min((most as f64 / per_row.max(1e-9)) as usize).clamp(1, self.most_rows());
+        (fewer, shorter, per_row)
+    }
+
+    fn block<T: Real>(&self, shape: (usize, usize)) -> Result<Block<T>> {
+        let (rows, cols, per_row) = self.measured(shape);
         let mut block = match self.density {
             None => Block::Dense(random(rows, cols, Order::Rows, 1).into()),
-            Some(density) => random_sparse(rows, cols, density),
+            Some(_) => random_sparse(rows, cols, per_row),
         };
         block.prepare(self.kernel, self.k)?;
         Ok(block)
+    }
+
+    /// A block for a measurement: the one that was given, if its factors take no more memory than itself or as much as
+    /// any may, else one like it.
+    fn block_of<T: Real>(&self, given: Option<Block<T>>, shape: (usize, usize)) -> Result<Block<T>> {
+        let fits = |block: &Block<T>| {
+            let (rows, cols) = block.shape();
+            rows.max(cols).saturating_mul(self.k) <= FACTOR.max(block.stored())
+        };
+        match given.filter(fits) {
+            Some(mut block) => {
+                block.prepare(self.kernel, self.k)?;
+                Ok(block)
+            }
+            None => self.block(shape),
+        }
     }
 }
 
@@ -162,8 +191,7 @@ fn random<T: Real>(rows: usize, k: usize, order: Order, purpose: u64) -> Array2<
 }
 
 /// Entries anywhere, nearly as many in each row.
-fn random_sparse<T: Real>(rows: usize, cols: usize, density: f64) -> Block<T> {
-    let per_row = density * cols as f64;
+fn random_sparse<T: Real>(rows: usize, cols: usize, per_row: f64) -> Block<T> {
     let mut cursor = Stream::new(2, Purpose::Probe, 0).at(0);
     let (mut starts, mut indices) = (vec![0usize], Vec::new());
     for row in 0..rows {
@@ -207,31 +235,31 @@ fn seconds(comm: &Communicator, mut call: impl FnMut()) -> f64 {
     median[0]
 }
 
-/// Measures the kernels that `cost` asks for, on blocks of its shape or on `given`, and the way between ranks.
-/// Collective.
+/// Measures the kernels that `cost` asks for, on blocks of its shape or on `given`, and the way between ranks. Memory is
+/// bounded whatever the shape: large blocks, factors and numbers of components are replaced by smaller ones of about the
+/// same rates. Collective.
 ///
 /// # Errors
 /// When MKL refuses a block.
 pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given: Vec<Block<T>>) -> Result<Rates> {
     let asks = |kernel: Kernel| cost.work.iter().any(|w| w.kernel == kernel && w.rank > 0.0);
+    let stored = Stored { k: stored.k.min(MOST_COMPONENTS), ..stored };
     let mut given = given.into_iter();
     let mut kernels = BTreeMap::new();
     let mut note = |kernel: Kernel, flops: f64, seconds: f64| {
         kernels.insert(kernel.name().to_string(), (flops / seconds.max(1e-12)).max(1.0));
     };
     if asks(Kernel::Mul) || asks(Kernel::Tmul) {
-        let (rows, cols) = cost.shape.block;
-        let mut block = given.next().map_or_else(|| stored.block::<T>(rows, cols), Ok)?;
-        block.prepare(stored.kernel, stored.k)?;
+        let block = stored.block_of(given.next(), cost.shape.block)?;
         let [mul, tmul] = products(comm, &block, stored.k);
-        let flops = 2.0 * (block.stored() * stored.k) as f64;
+        // A very sparse block may have no entry, but going through its rows takes time.
+        let flops = 2.0 * (block.stored().max(1) * stored.k) as f64;
         note(Kernel::Mul, flops, mul);
         note(Kernel::Tmul, flops, tmul);
     }
     for (kernel, (rows, cols, d)) in [Kernel::SampledForU, Kernel::SampledForV].into_iter().zip(cost.shape.sampled) {
         if asks(kernel) {
-            let mut block = given.next().map_or_else(|| stored.block::<T>(rows, cols), Ok)?;
-            block.prepare(stored.kernel, stored.k)?;
+            let block = stored.block_of(given.next(), (rows, cols))?;
             // As large a share of fewer rows, where the block was cut.
             let share = block.shape().0 as f64 / rows as f64;
             let own = (share * (rows / comm.size()) as f64) as usize;
@@ -243,7 +271,7 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
     for kernel in [Kernel::Gram, Kernel::Sweep, Kernel::Multiply, Kernel::Pivot] {
         if asks(kernel) {
             let rows = if kernel == Kernel::Gram { cost.shape.gram } else { cost.shape.updated };
-            let rows = rows.clamp(1, DENSE / stored.k.max(1));
+            let rows = rows.clamp(1, stored.most_rows());
             let seconds = row_wise::<T>(comm, kernel, rows, stored.k, order);
             note(kernel, 2.0 * (rows * stored.k * stored.k) as f64, seconds);
         }
@@ -355,4 +383,39 @@ fn between(comm: &Communicator) -> (f64, f64, bool) {
     let found = (short.max(1e-9), (8 * words) as f64 / (long - short).max(1e-9));
     let (latency, bandwidth) = comm.broadcast_value(MEASURE, found);
     (latency, bandwidth, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurements_are_bounded_whatever_the_shape() {
+        let sizes = [1, 1000, 1 << 20, 1 << 31, 1 << 40, usize::MAX];
+        for density in [None, Some(1.0), Some(1e-3), Some(1e-12)] {
+            for k in [1, 50, MOST_COMPONENTS] {
+                let stored = Stored { density, k, kernel: ProductKernel::Native };
+                for shape in sizes.iter().flat_map(|&m| sizes.map(|n| (m, n))) {
+                    let (rows, cols, per_row) = stored.measured(shape);
+                    assert!(
+                        (1..=shape.0).contains(&rows) && (1..=shape.1).contains(&cols),
+                        "{shape:?}: {rows} x {cols}"
+                    );
+                    assert!(
+                        rows.max(cols) * k <= FACTOR && per_row <= cols as f64,
+                        "{shape:?}, k = {k}: {rows} x {cols}"
+                    );
+                    assert!(rows == 1 || rows as f64 * per_row <= DENSE as f64, "{shape:?}: {rows} x {cols}");
+                }
+            }
+        }
+        // What is small enough is measured as it is.
+        let dense = Stored { density: None, k: 10, kernel: ProductKernel::Native };
+        assert_eq!(dense.measured((3000, 2000)), (3000, 2000, 2000.0));
+        // Fewer columns hold as many entries in a row.
+        let sparse = Stored { density: Some(1e-6), k: 100, kernel: ProductKernel::Native };
+        let (rows, cols, per_row) = sparse.measured((100_000_000, 100_000_000));
+        assert_eq!((rows, cols), (FACTOR / 100, FACTOR / 100));
+        assert!((per_row - 100.0).abs() < 1e-9);
+    }
 }

@@ -20,7 +20,7 @@ use self::rules::Rules;
 use crate::algorithms::parameters;
 use crate::comm::Communicator;
 use crate::data;
-use crate::data::{InputSpec, Layout, TableOptions, names};
+use crate::data::{InputSpec, Layout, NanRemedy, Source, TableFormat, TableOptions, names};
 use crate::error::{EXIT_DONE, Error, Result};
 use crate::linalg::Block;
 use crate::output::progress::Progress;
@@ -98,10 +98,14 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
     check_outputs(args)?;
     let given = args.rules.as_deref().map(Rules::read).transpose()?;
     let (prepared, rules) = if args.how == How::OneHot {
-        one_hot::prepare(&args.input, args.table, args.bins, given)?
+        let Source::File { path, .. } = &spec.source else { return Err(one_hot::no_table(&args.input)) };
+        one_hot::prepare(path, args.table, args.bins, given)?
     } else {
         spec.transpose = args.transpose;
         spec.table = args.table;
+        spec.nan_remedy = NanRemedy::FillIn;
+        // Quantiles of negative entries are as good, and the result is 0 or 1.
+        spec.allow_negative = args.how == How::Quantile;
         if !spec.transpose {
             // New transactions need not have every item.
             spec.items = given.as_ref().and_then(Rules::names).and_then(names::items);
@@ -149,6 +153,10 @@ fn check_options(args: &PrepareArgs) -> Result<()> {
         (args.quantile.is_some() && args.how != How::Quantile, "--quantile: belongs to 'prepare quantile'"),
         (args.bins.is_some() && !one_hot, "--bins: belongs to 'prepare one-hot'"),
         (args.transpose && one_hot, "--transpose: one-hot makes columns of the values of a table"),
+        (
+            args.table.format == TableFormat::Triples && one_hot,
+            "--format triples: one-hot makes columns of the values of a table",
+        ),
     ];
     match wrong.into_iter().find(|(given, _)| *given) {
         Some((_, why)) => Err(Error::input(format!("{why}; leave the option out"))),

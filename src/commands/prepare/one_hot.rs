@@ -1,15 +1,21 @@
 //! Indicators of the values of a table in text: a column of zeros and ones for each value of each column.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::matrix::Prepared;
 use super::rules::{Column, Kind, Rules};
+use super::weights::quantile_of;
 use crate::data::TableOptions;
+use crate::data::formats::detect;
+use crate::data::formats::detect::FileKind;
 use crate::data::formats::fields::{
     FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, names_an_index, next_line, number, text_of,
 };
 use crate::data::formats::io::InputFile;
-use crate::data::formats::options::{Presence, TableFormat};
+use crate::data::formats::labels::Judgement;
+use crate::data::formats::options::Presence;
+use crate::data::formats::refusal::Refusal;
 use crate::data::formats::text::TextBlocks;
 use crate::error::{Error, Result};
 use crate::output::progress::Progress;
@@ -19,6 +25,9 @@ const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Most values of a column: more are numbers, or names of the rows.
 const MOST_VALUES: usize = 1000;
+
+/// Fewest rows of which a column of different values names them.
+const FEWEST: usize = 3;
 
 /// A table by its columns of text; a missing value is `None`.
 struct Text {
@@ -33,15 +42,16 @@ struct Text {
 /// The indicators of a table, by the given rules or by those of the table. A missing value has none.
 ///
 /// # Errors
-/// If the table cannot be read, has a column with too many values, or columns or values that the rules do not know.
+/// If the file is no table with a header or cannot be read, two of its columns have one name, a column has too many values, or
+/// the rules do not know columns or values.
 pub fn prepare(
     path: &str,
     options: TableOptions,
     bins: Option<usize>,
     given: Option<Rules>,
 ) -> Result<(Prepared, Rules)> {
-    let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
-    let text = read(&file, options, given.as_ref())?;
+    let Some((file, tabs)) = detect::table_in_text(path, options.format)? else { return Err(no_table(path)) };
+    let text = read(&file, tabs, options, given.as_ref())?;
     let rules = match given {
         Some(rules) => rules,
         None => {
@@ -96,17 +106,46 @@ pub fn prepare(
     Ok((prepared, rules))
 }
 
-/// Reads a table; by `rules` the column that named the rows when they were made does so wherever it is.
-fn read(file: &InputFile, options: TableOptions, rules: Option<&Rules>) -> Result<Text> {
-    if options.header == Presence::No || options.format == TableFormat::Triples {
-        return Err(
-            file.error("one-hot names its columns after those of the table, so the first line must be a header")
-        );
+/// The error for a file that is no table in text.
+pub fn no_table(path: &str) -> Error {
+    let hint = match detect::kind(Path::new(path)) {
+        Some(FileKind::Other("text")) => "; if it is one, give --format table",
+        _ => "",
+    };
+    Error::input(format!("{path}: one-hot takes a table in text (CSV or TSV), and this file is none{hint}"))
+}
+
+/// Why a table without a header is refused.
+fn no_header(first: &[u8], asked: Presence) -> Refusal {
+    let needed = "one-hot names its columns after those of the table, so the first line must be a header";
+    match asked {
+        Presence::No => format!("{needed}; add one, and leave --header out").into(),
+        _ => Refusal::quoting(first, |line| {
+            format!("{needed}, but looks like a row ({line}); add a header, or give --header yes if it is one")
+        }),
     }
-    let tabs = [".tsv", ".tsv.gz"].iter().any(|end| file.path.ends_with(end));
+}
+
+/// Reads a table; by `rules` the column that named the rows when they were made does so wherever it is.
+fn read(file: &InputFile, tabs: bool, options: TableOptions, rules: Option<&Rules>) -> Result<Text> {
     let first = FirstLines::read(file, tabs)?;
     first.check_quotes(file)?;
-    let names: Vec<String> = fields(first.first(), first.separator).map(text_of).collect();
+    let lines = first.fields();
+    let judged = Judgement::of(&lines, options);
+    if !judged.labels.header {
+        return Err(file.error(no_header(first.first(), options.header)));
+    }
+    let mut names: Vec<String> = lines[0].iter().map(|name| text_of(name)).collect();
+    // R leaves out the title of the index column.
+    if judged.labels.index_col && lines.get(1).is_some_and(|row| row.len() == names.len() + 1) {
+        names.insert(0, String::new());
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+        return Err(file.error(format!(
+            "two columns of the table have the name '{twice}'; rename one, since indicators and rules have the columns' names"
+        )));
+    }
     let known_index = match rules {
         Some(Rules::OneHot { index: Some(index), .. }) => names.iter().position(|name| name == index),
         _ => None,
@@ -118,14 +157,28 @@ fn read(file: &InputFile, options: TableOptions, rules: Option<&Rules>) -> Resul
         Presence::No => None,
         Presence::Auto => known_index.or_else(|| names.first().filter(is_index).map(|_| 0)),
     };
-    let of_index = match index {
-        Some(0) => format!(", the first column, {}, as names of the rows", names[0]),
-        Some(at) => format!(", column {} as names of the rows", names[at]),
+    let mut text = rows_of(file, &first, names, index)?;
+    let mut hint = "";
+    if index.is_none() && judged.labels.index_col && rules.is_none() && text.take_index() {
+        hint = " (--index-col no to read it as data)";
+    }
+    let of_index = match &text.index {
+        Some(title) => format!(", column '{title}' as names of the rows{hint}"),
         None => String::new(),
     };
     let header = format!("the first line is taken as a header{of_index}");
-    let notes = [Some(header), first.note()].into_iter().flatten().map(|note| format!("{}: {note}", file.path));
-    Progress::new(true, None).notes(&notes.collect::<Vec<_>>());
+    let of_file = |notes: [Option<String>; 2]| -> Vec<String> {
+        notes.into_iter().flatten().map(|note| format!("{}: {note}", file.path)).collect()
+    };
+    let mut progress = Progress::new(true, None);
+    progress.notes(&of_file([Some(header), first.note()]));
+    let doubt = judged.doubt().filter(|_| text.index.is_none() && rules.is_none());
+    progress.warnings(&of_file([doubt, None]));
+    Ok(text)
+}
+
+/// Reads the rows below the header, of which the column at `index` names the rows.
+fn rows_of(file: &InputFile, first: &FirstLines, names: Vec<String>, index: Option<usize>) -> Result<Text> {
     let mut text = Text {
         index: index.map(|at| names[at].clone()),
         columns: vec![Vec::new(); names.len() - usize::from(index.is_some())],
@@ -170,6 +223,23 @@ fn read(file: &InputFile, options: TableOptions, rules: Option<&Rules>) -> Resul
     Ok(text)
 }
 
+impl Text {
+    /// Lets the first column name the rows if each row has one of its own: indicators of it would tell nothing. Of few rows
+    /// any column looks so.
+    fn take_index(&mut self) -> bool {
+        let Some(first) = self.columns.first().filter(|_| self.columns.len() > 1 && self.count >= FEWEST) else {
+            return false;
+        };
+        let distinct: BTreeSet<&str> = first.iter().flatten().map(String::as_str).collect();
+        if distinct.len() < self.count {
+            return false;
+        }
+        self.rows = Some(self.columns.remove(0).into_iter().flatten().collect());
+        self.index = Some(self.names.remove(0));
+        true
+    }
+}
+
 /// The items without the one at `index`.
 fn without<T>(index: Option<usize>, items: &[T]) -> impl Iterator<Item = &T> {
     items.iter().enumerate().filter(move |(at, _)| Some(*at) != index).map(|(_, item)| item)
@@ -196,11 +266,13 @@ fn kind(name: &str, column: &[Option<String>], bins: Option<usize>) -> Result<Ki
     if values.iter().all(|value| is_plain(value)) {
         values = values.iter().map(|value| canonical(value)).collect();
     }
-    let numbers: Option<Vec<f64>> = column.iter().flatten().map(|value| number(value.as_bytes())).collect();
+    let finite = |value: &String| number(value.as_bytes()).filter(|x| x.is_finite());
+    let numbers: Option<Vec<f64>> = column.iter().flatten().map(finite).collect();
     match (numbers, bins) {
         (Some(mut numbers), Some(bins)) if values.len() > bins => {
             numbers.sort_unstable_by(f64::total_cmp);
-            let mut cuts: Vec<f64> = (1..bins).map(|i| numbers[i * numbers.len() / bins]).collect();
+            let quantile = |i: usize| quantile_of(&numbers, numbers.len(), i as f64 / bins as f64);
+            let mut cuts: Vec<f64> = (1..bins).map(quantile).collect();
             cuts.dedup();
             // Nothing is above the largest number.
             cuts.retain(|cut| numbers.last().is_some_and(|last| cut < last));
@@ -262,11 +334,11 @@ mod tests {
     fn each_value_has_a_column() {
         let (_dir, path) = table("id,sex,age\n7,f,30\n8,m,41\n9,,52\n10,f,63\n");
         let (made, rules) = prepare(&path, TableOptions::default(), Some(2), None).unwrap();
-        assert_eq!(made.column_names.unwrap(), ["sex=f", "sex=m", "age<=52", "age>52"]);
+        assert_eq!(made.column_names.unwrap(), ["sex=f", "sex=m", "age<=46.5", "age>46.5"]);
         assert_eq!(made.row_names.unwrap(), ["7", "8", "9", "10"]);
         assert_eq!(
             made.rows,
-            [vec![(0, 1.0), (2, 1.0)], vec![(1, 1.0), (2, 1.0)], vec![(2, 1.0)], vec![(0, 1.0), (3, 1.0)]]
+            [vec![(0, 1.0), (2, 1.0)], vec![(1, 1.0), (2, 1.0)], vec![(3, 1.0)], vec![(0, 1.0), (3, 1.0)]]
         );
         // Another table by the same rules has the same columns, whatever their order in it.
         let (_dir, other) = table("age,sex\n99,m\n");
@@ -288,13 +360,77 @@ mod tests {
         let (_dir, path) = table("age\n10\n20\n30\n40\n50\n60\n");
         for (bins, names) in [
             (1, &["age"][..]),
-            (2, &["age<=40", "age>40"]),
-            (3, &["age<=30", "30<age<=50", "age>50"]),
-            (4, &["age<=20", "20<age<=40", "40<age<=50", "age>50"]),
+            (2, &["age<=35", "age>35"]),
+            (4, &["age<=22.5", "22.5<age<=35", "35<age<=47.5", "age>47.5"]),
+            (5, &["age<=20", "20<age<=30", "30<age<=40", "40<age<=50", "age>50"]),
         ] {
             let (made, _) = prepare(&path, TableOptions::default(), Some(bins), None).unwrap();
             assert_eq!(made.column_names.unwrap(), names, "{bins} intervals");
         }
+    }
+
+    #[test]
+    fn cuts_are_quantiles_as_those_of_numpy() {
+        let cut = |most: usize, bins: usize| {
+            let rows: String = (0..most * 10).map(|i| format!("{}\n", i % most)).collect();
+            let (_dir, path) = table(&format!("x\n{rows}"));
+            let (made, rules) = prepare(&path, TableOptions::default(), Some(bins), None).unwrap();
+            let Some(Kind::Cuts(cuts)) = rules.column("x").map(|column| column.kind.clone()) else { panic!("no cuts") };
+            let lowest = made.rows.iter().filter(|row| row[0].0 == 0).count();
+            (cuts, lowest)
+        };
+        // numpy.quantile(x, [1/bins, 2/bins, …])
+        assert_eq!(cut(4, 2), (vec![1.5], 20));
+        assert_eq!(cut(10, 2), (vec![4.5], 50));
+        assert_eq!(cut(4, 3), (vec![1.0, 2.0], 20));
+    }
+
+    #[test]
+    fn columns_of_one_name_are_refused() {
+        for (text, options) in [
+            ("id,v,v\nr1,1,100\nr2,2,300\nr3,3,200\nr4,4,400\n", TableOptions::default()),
+            ("id,x,x\nr1,a,p\nr2,b,q\n", TableOptions::default()),
+            ("v,v\na,1\n", TableOptions { index_col: Presence::Yes, ..TableOptions::default() }),
+        ] {
+            let (_dir, path) = table(text);
+            for bins in [None, Some(2)] {
+                let wrong = prepare(&path, options, bins, None).unwrap_err().message;
+                assert!(
+                    wrong.contains("two columns of the table have the name") && wrong.contains("rename"),
+                    "{wrong}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_first_line_of_numbers_is_no_header() {
+        let (_dir, path) = table("1,2\n3,4\n5,6\n");
+        let with = |header| prepare(&path, TableOptions { header, ..TableOptions::default() }, None, None);
+        for header in [Presence::Auto, Presence::No] {
+            assert!(with(header).unwrap_err().message.contains("must be a header"));
+        }
+        assert_eq!(with(Presence::Yes).unwrap().0.column_names.unwrap(), ["1=3", "1=5", "2=4", "2=6"]);
+    }
+
+    #[test]
+    fn a_first_column_of_different_names_names_the_rows() {
+        let (_dir, path) = table("barcode,type,age\nAA,t,1\nAC,b,2\nAG,t,1\n");
+        let with = |index_col| {
+            prepare(&path, TableOptions { index_col, ..TableOptions::default() }, None, None).map(|(made, _)| made)
+        };
+        let made = with(Presence::Auto).unwrap();
+        assert_eq!(made.row_names.unwrap(), ["AA", "AC", "AG"]);
+        assert_eq!(made.column_names.unwrap(), ["type=b", "type=t", "age=1", "age=2"]);
+        assert_eq!(with(Presence::No).unwrap().cols, 7);
+        // Values that repeat, or numbers, are data.
+        for text in ["type,age\nt,1\nb,2\nt,1\n", "age,type\n30,t\n20,b\n40,t\n"] {
+            let (_dir, path) = table(text);
+            assert_eq!(prepare(&path, TableOptions::default(), None, None).unwrap().0.row_names, None, "{text}");
+        }
+        // R leaves out the title of the index.
+        let (_dir, path) = table("type,age\nAA,t,1\nAC,b,2\nAG,t,1\n");
+        assert_eq!(prepare(&path, TableOptions::default(), None, None).unwrap().0.row_names.unwrap()[1], "AC");
     }
 
     #[test]

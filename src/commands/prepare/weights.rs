@@ -37,31 +37,48 @@ pub fn quantile(matrix: &mut Prepared, q: f64, given: Option<Rules>) -> Result<R
     let rules = given.unwrap_or_else(|| {
         let mut columns = vec![Vec::new(); matrix.cols];
         matrix.rows.iter().flatten().for_each(|&(j, x)| columns[j].push(x));
-        let thresholds = columns.into_iter().map(|column| quantile_of(column, matrix.rows.len(), q)).collect();
+        let threshold = |mut column: Vec<f64>| {
+            column.sort_unstable_by(f64::total_cmp);
+            quantile_of(&column, matrix.rows.len(), q)
+        };
+        let thresholds = columns.into_iter().map(threshold).collect();
         Rules::Quantile { thresholds, columns: matrix.column_names.clone() }
     });
     let Rules::Quantile { thresholds, columns } = &rules else { return Err(rules.another_kind("quantile")) };
     let thresholds = of_columns(thresholds, columns.as_deref(), matrix)?;
+    // Zeros are not stored, and may be above a negative threshold.
+    let zeros_pass: Vec<usize> = (0..matrix.cols).filter(|j| thresholds[*j] < 0.0).collect();
     for row in &mut matrix.rows {
+        let is_zero = |j: &usize| row.binary_search_by_key(j, |(j, _)| *j).is_err();
+        let zeros: Vec<(usize, f64)> = zeros_pass.iter().copied().filter(is_zero).map(|j| (j, 0.0)).collect();
         row.retain(|&(j, x)| x > thresholds[j]);
+        row.extend(zeros);
+        row.sort_unstable_by_key(|(j, _)| *j);
         row.iter_mut().for_each(|(_, x)| *x = 1.0);
     }
     Ok(rules)
 }
 
-/// The q-quantile of `count` numbers ≥ 0 of which the nonzeros are given, between two of them by linear interpolation, as NumPy
-/// does.
-fn quantile_of(mut nonzeros: Vec<f64>, count: usize, q: f64) -> f64 {
-    nonzeros.sort_unstable_by(f64::total_cmp);
-    let zeros = count - nonzeros.len();
-    let at = |i: usize| i.checked_sub(zeros).and_then(|i| nonzeros.get(i)).copied().unwrap_or(0.0);
+/// The q-quantile of `count` numbers, of which at least the nonzeros are given, ascending; between two of them by linear
+/// interpolation, to the bit as NumPy does it.
+pub fn quantile_of(given: &[f64], count: usize, q: f64) -> f64 {
+    let (negative, zeros) = (given.partition_point(|x| *x < 0.0), count - given.len());
+    let at = |i: usize| match i.checked_sub(negative) {
+        None => given[i],
+        Some(i) if i < zeros => 0.0,
+        Some(i) => given.get(negative + i - zeros).copied().unwrap_or(0.0),
+    };
     let place = q * count.saturating_sub(1) as f64;
-    let (below, share) = (place.floor() as usize, place.fract());
+    let (place, share) = (place.floor() as usize, place.fract());
+    let (below, above) = (at(place), at(place + 1));
     // The same number on both sides stays what it is.
-    if share == 0.0 || at(below) == at(below + 1) {
-        at(below)
+    if share == 0.0 || below == above {
+        below
     } else {
-        (1.0 - share) * at(below) + share * at(below + 1)
+        let step = above - below;
+        let between = if share < 0.5 { below + step * share } else { above - step * (1.0 - share) };
+        // The step between large numbers may overflow.
+        between.clamp(below, above)
     }
 }
 
@@ -106,6 +123,16 @@ mod tests {
         assert!(turned.rows[0][0].1 > turned.rows[0][1].1, "{:?}", turned.rows);
         let other = tf_idf(&mut named(["b", "c"], &[1.0, 1.0]), Some(rules)).unwrap_err();
         assert!(other.message.contains("column 1 of the matrix is c"), "{other}");
+    }
+
+    #[test]
+    fn negative_entries_have_quantiles_too() {
+        let mut made = matrix(&[&[-3.0, 0.0], &[-1.0, -2.0], &[0.0, 4.0], &[2.0, -8.0]]);
+        let rules = quantile(&mut made, 0.25, None).unwrap();
+        // numpy.quantile(column, 0.25)
+        assert_eq!(rules, Rules::Quantile { thresholds: vec![-1.5, -3.5], columns: None });
+        let ones = |columns: &[usize]| columns.iter().map(|j| (*j, 1.0)).collect::<Vec<_>>();
+        assert_eq!(made.rows, [ones(&[1]), ones(&[0, 1]), ones(&[0, 1]), ones(&[0])]);
     }
 
     #[test]

@@ -5,13 +5,31 @@ use std::io::{BufWriter, Result as IoResult, Write};
 use std::path::Path;
 
 use super::matrix::Prepared;
+use crate::comm::Signals;
 use crate::data::formats::npy::write_header;
 use crate::error::{Error, Result};
 use crate::unfinished;
 use crate::unfinished::Access;
 use crate::warning::warn;
 
-type Output<'a> = BufWriter<&'a mut File>;
+/// Writes to the file until a signal is caught.
+struct Stoppable<'a> {
+    file: &'a mut File,
+    signals: &'a Signals,
+}
+
+impl Write for Stoppable<'_> {
+    fn write(&mut self, bytes: &[u8]) -> IoResult<usize> {
+        self.signals.check()?;
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> IoResult<()> {
+        self.file.flush()
+    }
+}
+
+type Output<'a> = BufWriter<Stoppable<'a>>;
 type Writer = fn(&Prepared, &mut Output<'_>) -> IoResult<()>;
 
 fn writer(path: &Path) -> Option<Writer> {
@@ -42,12 +60,13 @@ pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
     if named && path.extension().is_none_or(|extension| extension != "csv") {
         warn(&format!("{}: has no place for the names of rows and columns; .csv has", path.display()));
     }
+    let signals = Signals::catch()?;
     let written = unfinished::replace(path, Access::Default, |file| {
-        let mut to = BufWriter::with_capacity(1 << 20, file);
+        let mut to = BufWriter::with_capacity(1 << 20, Stoppable { file, signals: &signals });
         write(matrix, &mut to)?;
         to.flush()
     });
-    written.map_err(|e| unwritable(path, &e))
+    written.map_err(|e| signals.or_stopped(path, unwritable(path, &e)))
 }
 
 fn coordinate(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {

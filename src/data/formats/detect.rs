@@ -185,6 +185,18 @@ pub fn is_table_name(path: &str) -> bool {
     matches!(Format::by_name(lower.strip_suffix(".gz").unwrap_or(&lower)), Some(Format::Table { .. }))
 }
 
+/// A table in text, and whether tabs separate its fields; `None` if the file is of another format.
+///
+/// # Errors
+/// If the file is missing, empty, or of no known format.
+pub fn table_in_text(path: &str, format: TableFormat) -> Result<Option<(InputFile, bool)>> {
+    let Identified { file, format, .. } = identify(path, TableOptions { format, ..TableOptions::default() }, false)?;
+    Ok(match format {
+        Format::Table { tabs } => Some((file, tabs)),
+        _ => None,
+    })
+}
+
 /// The names of columns and rows in a table in text, or of items and users in triples; none in other formats, and none if
 /// the file cannot be read.
 pub fn names(path: &str, options: TableOptions) -> Names {

@@ -501,7 +501,7 @@ mod tests {
 
     /// The matrix as the library reads it, and as it stands in the file, if it can be read there.
     fn read(path: &str, name: &str) -> (Vec<f64>, Option<Vec<f64>>) {
-        let policy = EntryPolicy { allow_negative: true, allow_nan: false };
+        let policy = EntryPolicy { allow_negative: true, ..EntryPolicy::default() };
         let Hdf5Matrix::Dense(rows, cols, name, _, storage) = find(path, Some(name)).unwrap() else { panic!("{name}") };
         let (mut by_library, mut in_file) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
         let mut reader = DatasetReader::open(path, &name, CHUNK_CACHE, policy).unwrap();
@@ -525,7 +525,7 @@ mod tests {
             new().chunk((7, 4000)).with_data(&all).create("narrow").unwrap();
             new().chunk((7, 4000)).deflate(1).with_data(&all).create("packed").unwrap();
         }
-        let policy = EntryPolicy { allow_negative: false, allow_nan: false };
+        let policy = EntryPolicy::default();
         for (name, rows_apart) in [("wide", true), ("narrow", false), ("packed", false)] {
             let Hdf5Matrix::Dense(.., storage) = find(path, Some(name)).unwrap() else { panic!("{name}") };
             let Storage::ByLibrary(Some(chunks)) = storage else { panic!("{name}") };

@@ -28,12 +28,40 @@ pub trait DenseReader<T> {
     fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()>;
 }
 
+/// What a user can do about entries that are missing or NaN where they are refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NanRemedy {
+    /// A run may leave them out.
+    #[default]
+    LeaveOut,
+    /// The command has no place for them.
+    FillIn,
+    /// They are among the marks of missing entries.
+    Mark,
+}
+
+impl NanRemedy {
+    /// The remedy in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            NanRemedy::LeaveOut => {
+                "if that marks a missing value, a run with --missing nan leaves it out (hals, mu, kl-mu, dsanls, fnmf and others)"
+            }
+            NanRemedy::FillIn => {
+                "missing values cannot be prepared; fill them in, or remove their rows or columns, before"
+            }
+            NanRemedy::Mark => "marks are numbers: 1 where an entry of the data is missing, and 0 elsewhere",
+        }
+    }
+}
+
 /// Which entries are accepted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct EntryPolicy {
     pub allow_negative: bool,
     /// Whether NaN is accepted, as a missing value.
     pub allow_nan: bool,
+    pub nan_remedy: NanRemedy,
 }
 
 impl EntryPolicy {
@@ -46,7 +74,7 @@ impl EntryPolicy {
         let value = T::from_f64(x);
         // A tiny negative number may become zero in the conversion.
         let negative = x < 0.0 && !self.allow_negative;
-        if self.accepts(value) && !negative { Ok(value) } else { Err(Self::reason::<T>(x)) }
+        if self.accepts(value) && !negative { Ok(value) } else { Err(self.reason::<T>(x)) }
     }
 
     #[inline(always)]
@@ -59,14 +87,12 @@ impl EntryPolicy {
     pub fn first_refused<T: Real>(self, values: &[T]) -> Option<(usize, String)> {
         let block = dispatch(RefusedBlock { policy: self, values })? * BLOCK;
         let at = block + values[block..].iter().position(|&x| !self.accepts(x))?;
-        Some((at, Self::reason::<T>(values[at].as_f64())))
+        Some((at, self.reason::<T>(values[at].as_f64())))
     }
 
-    fn reason<T: Real>(x: f64) -> String {
+    fn reason<T: Real>(self, x: f64) -> String {
         if x.is_nan() {
-            "is not a number (NaN); if NaN marks missing values, --missing nan leaves them out (hals, mu, kl-mu, dsanls, fnmf \
-             and others)"
-                .to_string()
+            format!("is not a number (NaN); {}", self.nan_remedy.text())
         } else if x.is_infinite() {
             format!("is infinite, or too large for --precision {}", T::NAME)
         } else if !T::from_f64(x).is_finite() {
@@ -108,13 +134,16 @@ mod tests {
 
     #[test]
     fn refusals_state_their_reason() {
-        let strict = EntryPolicy { allow_negative: false, allow_nan: false };
+        let strict = EntryPolicy::default();
         assert_eq!(strict.check::<f64>(2.0), Ok(2.0));
         assert!(strict.check::<f64>(-1.0).unwrap_err().contains("negative"));
         assert!(strict.check::<f64>(f64::NAN).unwrap_err().contains("NaN"));
+        let prepared = EntryPolicy { nan_remedy: NanRemedy::FillIn, ..strict };
+        assert!(strict.check::<f64>(f64::NAN).unwrap_err().contains("--missing nan"));
+        assert!(!prepared.check::<f64>(f64::NAN).unwrap_err().contains("--missing"));
         assert!(strict.check::<f32>(1e300).unwrap_err().contains("too large"));
-        assert_eq!(EntryPolicy { allow_negative: true, allow_nan: false }.check::<f64>(-1.0), Ok(-1.0));
-        let missing = EntryPolicy { allow_negative: false, allow_nan: true };
+        assert_eq!(EntryPolicy { allow_negative: true, ..strict }.check::<f64>(-1.0), Ok(-1.0));
+        let missing = EntryPolicy { allow_nan: true, ..strict };
         assert!(missing.check::<f64>(f64::NAN).is_ok_and(f64::is_nan) && missing.check::<f64>(-1.0).is_err());
         assert!(missing.first_refused(&[1.0, f64::NAN, 0.0]).is_none());
         assert!(missing.first_refused(&[f64::INFINITY]).is_some());

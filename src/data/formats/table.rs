@@ -176,7 +176,7 @@ impl Table {
 /// # Errors
 /// The reason why it is refused, as a predicate: "is …".
 pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, Refusal> {
-    let remedy = "if that marks a missing value, a run with hals or mu leaves it out with --missing nan";
+    let remedy = policy.nan_remedy.text();
     match number(field) {
         Some(value) => Ok(policy.check(value)?),
         None if is_missing(field) && policy.allow_nan => Ok(policy.check(f64::NAN)?),
@@ -392,7 +392,7 @@ mod tests {
     fn rows_are_parsed_or_refused() {
         let labels = Labels { header: false, index_col: true };
         let table = Table { separator: b',', labels, start: 0, cols: 3, note: None, doubt: None };
-        let policy = EntryPolicy { allow_negative: false, allow_nan: false };
+        let policy = EntryPolicy::default();
         let mut out = [0.0f64; 3];
         table.parse(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, policy, &mut out).unwrap();
         assert_eq!(out, [1.0, 2.5, 30.0]);
@@ -415,7 +415,7 @@ mod tests {
     fn missing_values_are_read_where_they_are_accepted() {
         let labels = Labels { header: false, index_col: false };
         let table = Table { separator: b',', labels, start: 0, cols: 8, note: None, doubt: None };
-        let policy = EntryPolicy { allow_negative: false, allow_nan: true };
+        let policy = EntryPolicy { allow_nan: true, ..EntryPolicy::default() };
         let mut out = [0.0f32; 8];
         table.parse(b"1,,NA,NaN,nan,null,N/A,\"\"", 0, policy, &mut out).unwrap();
         assert!(out[0] == 1.0 && out[1..].iter().all(|x| x.is_nan()), "{out:?}");

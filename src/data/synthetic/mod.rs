@@ -9,5 +9,5 @@ mod spec;
 mod tiles;
 
 pub use generator::Generator;
-pub use spec::Synthetic;
+pub use spec::{Synthetic, SyntheticKind};
 pub use tiles::PlantedTiles;

@@ -231,6 +231,17 @@ impl Synthetic {
         matches!(self.kind, SyntheticKind::Planted | SyntheticKind::Exponential)
     }
 
+    /// Entries that are written: of a sparse kind those that are expected.
+    pub fn entries(&self) -> f64 {
+        let (m, n) = (self.m as f64, self.n as f64);
+        let share = match self.kind {
+            SyntheticKind::Sparse => self.density,
+            SyntheticKind::Graph => self.noise + (self.density - self.noise) / self.k as f64,
+            _ => 1.0,
+        };
+        m * n * share
+    }
+
     /// Whether its blocks are stored sparse.
     pub fn sparse(&self) -> bool {
         matches!(self.kind, SyntheticKind::Sparse | SyntheticKind::Graph)
@@ -247,6 +258,15 @@ impl SyntheticKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_are_counted_before_they_are_made() {
+        let entries = |text: &str| Synthetic::parse(text).unwrap().entries();
+        assert_eq!(entries("planted,m=30,n=20,density=0.1"), 600.0);
+        assert_eq!(entries("sparse,m=30,n=20,density=0.1"), 60.0);
+        // Two groups of ten: half of the pairs are within one.
+        assert!((entries("graph,n=20,k=2,density=0.4,noise=0.1") - 100.0).abs() < 1e-9);
+    }
 
     #[test]
     fn refusals_name_what_is_allowed() {

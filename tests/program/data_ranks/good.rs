@@ -156,7 +156,7 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
             let path = format!("{dir}/{name}");
             let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
             if comm.is_root() {
-                generate(made, Path::new(&path), &mut |_| ()).unwrap();
+                generate(made, Path::new(&path), &mut |_| Ok(())).unwrap();
             }
             comm.barrier();
             let file = InputSpec::parse(&path).unwrap();
@@ -170,9 +170,9 @@ pub fn synthetic(comm: &Communicator, dir: &str) {
             comm.barrier();
         }
         let Source::Synthetic(made) = &spec.source else { panic!("synthetic") };
-        let wrong = generate(made, &Path::new(dir).join("made.xyz"), &mut |_| ()).unwrap_err();
+        let wrong = generate(made, &Path::new(dir).join("made.xyz"), &mut |_| Ok(())).unwrap_err();
         assert_eq!(wrong.kind, ErrorKind::Input);
-        assert!(generate(made, &Path::new(dir).join("no/made.mtx"), &mut |_| ()).is_err());
+        assert!(generate(made, &Path::new(dir).join("no/made.mtx"), &mut |_| Ok(())).is_err());
     }
     for text in [
         "planted,m=41,n=29,k=3",
