@@ -8,7 +8,7 @@ use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::registry;
 use crate::algorithms::shared::regularization::RegularizationArgs;
-use crate::data::names::{Match, compare, unmatched};
+use crate::data::names::{Match, Names, compare, digest, repeated, unmatched};
 use crate::data::{InputSpec, Scale, Stack, Threshold};
 use crate::driver::missing::{HELD_OUT_OF_SPARSE, MARKS, checksum_text};
 use crate::error::{Error, Result};
@@ -293,3 +293,4 @@ pub fn order(
         ))),
     }
 }
+        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), repeated(what, &name)))),

@@ -1,6 +1,6 @@
 //! Names of rows and columns, from a list or from the input itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
@@ -116,6 +116,16 @@ pub fn items(names: &[String]) -> Option<Range<u64>> {
     items.clone().zip(names).all(|(item, name)| *name == item.to_string()).then_some(items)
 }
 
+/// A digest of a list of names, in its order. Names can be guessed from it, so it is of names alone that may be known.
+pub fn digest(names: &[String]) -> String {
+    let mut hash = Sha256::new();
+    for name in names {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The names in the `{party}` file of a party; none if it has no file.
 pub fn of_party(pattern: &str, party: usize, spec: &InputSpec) -> Names {
     party_path(pattern, party).map_or_else(Names::default, |path| of_path(&path, spec))
@@ -128,8 +138,18 @@ pub enum Match {
     Equal,
     /// They have the same names in another order: item `i` of the first list is item `order[i]` of the second.
     Reordered(Vec<usize>),
+    /// They have the same names in another order, but this one belongs to several items.
+    Repeated(String),
     /// The first difference: position, name in the first list, name in the second.
     Different(usize, String, String),
+}
+
+/// Why lists with a repeated name do not match, and what to do; `what` is row or column.
+pub fn repeated(what: &str, name: &str) -> String {
+    format!(
+        "several {what}s are called {name}, so that {what}s in another order cannot be matched by name; give unique names \
+         (identifiers in place of symbols) to both, or the same order"
+    )
 }
 
 /// What to tell the user where a matrix and something stored cannot be compared, since one of them alone has names;
@@ -162,11 +182,24 @@ pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
             let name = |list: &[String], i: usize| list.get(i).cloned().unwrap_or_else(|| "nothing".into());
             // A name that only one of them has says more than the first position at which they differ.
             let unknown = first.iter().position(|name| !places.contains_key(name.as_str()));
+            let mut seen = HashSet::new();
+            if let Some(name) = second.iter().find(|name| !seen.insert(name.as_str()))
+                && first.len() == second.len()
+                && sorted(first) == sorted(second)
+            {
+                return Match::Repeated(name.clone());
+            }
             let differs = || (0..first.len().max(second.len())).find(|&i| first.get(i) != second.get(i)).unwrap_or(0);
             let at = unknown.unwrap_or_else(differs);
             Match::Different(at, name(first, at), name(second, at))
         }
     }
+}
+
+fn sorted(names: &[String]) -> Vec<&String> {
+    let mut names: Vec<&String> = names.iter().collect();
+    names.sort_unstable();
+    names
 }
 
 /// The names in a directory as 10x writes it: genes × cells.
@@ -333,7 +366,8 @@ mod tests {
         assert_eq!(compared("a b", "a b c"), Match::Different(2, "nothing".into(), "c".into()));
         // Equal lists may repeat a name; others cannot be matched then.
         assert_eq!(compared("a a b", "a a b"), Match::Equal);
-        assert!(matches!(compared("a a b", "b a a"), Match::Different(..)));
+        assert_eq!(compared("a a b", "b a a"), Match::Repeated("a".into()));
+        assert_eq!(compared("a a b", "a b b"), Match::Different(1, "a".into(), "b".into()));
         assert_eq!(compare(None, Some(&list("a"))), Match::Equal);
     }
 

@@ -140,3 +140,4 @@ impl<T: Real> ReadRows<T> for Initial {
         Ok(())
     }
 }
+        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), names::repeated(what, &name)))),

@@ -141,6 +141,7 @@ fn places(path: &str, data: &Names, marks: &Names) -> Result<(Order, [bool; 2])>
         Match::Equal => Ok(None),
         Match::Reordered(places) => Ok(Some(places)),
         Match::Different(at, marks, data) => Err(Error::input(format!(
+        Match::Repeated(name) => Err(Error::input(format!("{path}: {}", names::repeated(what, &name)))),
             "{path}: its {what} {at} is {marks}, which is no {what} of the data ({data} is there); mark the entries of the same \
              {what}s"
         ))),
