@@ -91,8 +91,13 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     check_parts(own, &input.parts(), &args.factors).map_err(Error::on_all_ranks)?;
     comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
     let names = metadata::names_of(&spec, false, comm);
-    let orders = if comm.is_root() { orders(&stored.names(), &args.factors, &names) } else { Ok([None, None]) };
-    let [of_rows, of_columns] = comm.broadcast_value(FIT, comm.agree_on_error(orders)?);
+    let matched = || {
+        let known = stored.names();
+        Ok((orders(&known, &args.factors, &names)?, provenance.reordered(&known, &names, (m, n))))
+    };
+    let matched = if comm.is_root() { matched() } else { Ok(([None, None], [false, false])) };
+    let ([of_rows, of_columns], reordered) = comm.broadcast_value(FIT, comm.agree_on_error(matched)?);
+    provenance.check_places(&args.factors, reordered).map_err(Error::on_all_ranks)?;
     let mut progress = Progress::new(comm.is_root(), None);
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
@@ -132,7 +137,8 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let marks = match provenance.missing.marks() {
         Some(file) => {
             let marks = missing::read(file, (m, n), &names, &loaded.cuts, comm)?;
-            let checked = marks.check_order(file, [of_rows.is_some(), of_columns.is_some()]);
+            let other = [of_rows.is_some() || reordered[0], of_columns.is_some() || reordered[1]];
+            let checked = marks.check_order(file, other);
             checked.and_then(|()| provenance.check_marks(file, marks.checksum)).map_err(Error::on_all_ranks)?;
             marks.places.rows
         }

@@ -23,7 +23,7 @@ use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
 use crate::comm::{CONTROL, Communicator, Parties, Signals};
 use crate::data;
-use crate::data::names::Names;
+use crate::data::names::{self, Names};
 use crate::data::{GridChooser, GridTraffic, Header, Input, Layout, Loaded, PartySplit, Source, memory};
 use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
@@ -218,6 +218,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     parameters.extend(left_out);
     start["params"] = parameters.into();
 
+    parameters.extend(order_of_names(&settings, &annotations));
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
             let trajectory = comm.agree_on_error(resume(path, comm, &identity, &fingerprints, &mut *algorithm))?;
@@ -569,6 +570,19 @@ fn start_event<T: Real>(
     kernels: ProductKernels,
 ) -> Value {
     let Divided { loaded, parties, seconds, grids, .. } = divided;
+/// Digests of the names of rows and columns where entries are left out by their place, for who reads the factors after
+/// the user has sorted or selected both. Names are known where the output is written, on rank 0.
+fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<String, Value> {
+    // Private names could be guessed from a digest.
+    let private = settings.description().partition.is_private();
+    if private || !settings.method.groups().missing.is_some_and(MissingArgs::any) {
+        return Map::new();
+    }
+    let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];
+    let digests = lists.into_iter().filter_map(|(name, list)| Some((name, names::digest(list.as_ref()?))));
+    digests.map(|(name, digest)| (name.to_string(), digest.into())).collect()
+}
+
     json!({
         "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.description().name,
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
