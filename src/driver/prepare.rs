@@ -501,8 +501,9 @@ fn build<T: Precision>(
         true => metadata::names_of(&settings.input, settings.description().partition.is_private(), comm),
         false => Names::default(),
     };
-    let initial =
-        start.map(|path| Initial::open(path, shape, (settings.k, &settings.input), &names, comm)).transpose()?;
+    let left_out = groups.missing.map(|group| (group, settings.seed));
+    let open = |path| Initial::open(path, shape, (settings.k, &settings.input), left_out, &names, comm);
+    let initial = start.map(open).transpose()?;
     let marks = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
     let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
     let problem = Problem {
