@@ -11,7 +11,7 @@ use super::provenance::{Provenance, order};
 use crate::algorithms::Measures;
 use crate::algorithms::boolean::{Components, Ones, agreement, rounded};
 use crate::algorithms::parameters::{self, Missing};
-use crate::algorithms::shared::missing::{Counted, Holdout, Observed, held_places};
+use crate::algorithms::shared::missing::{Counted, HELD_OUT, Holdout, Observed, held_places};
 use crate::algorithms::shared::regularization::Penalties;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
@@ -248,6 +248,7 @@ fn measures(
     }
     if provenance.is_boolean() {
         let x = comm.agree_on_error(whole(block).and_then(Ones::new))?;
+            measures.push((HELD_OUT, held));
         let counts = Components::new(rounded(&v.view())).fit(&x, &rounded(&u.view()).transposed(), None);
         let mut sums = [counts.ones, counts.covered, counts.both].map(|count| count as f64);
         comm.sum(FIT, &mut sums);
@@ -281,7 +282,8 @@ fn text(
     measures: &Measures,
     (m, n, k): (usize, usize, usize),
 ) -> String {
-    let note = provenance.note();
+    let value = |key: &str| measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x);
+    let note = provenance.note(value(HELD_OUT));
     if args.json {
         let mut all: Map<String, Value> = measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))).collect();
         all.extend([("m".to_string(), m.into()), ("n".into(), n.into()), ("k".into(), k.into())]);
@@ -289,9 +291,9 @@ fn text(
         if !note.is_empty() {
             all.insert("preparation".into(), note.into());
         }
+        all.extend(value(HELD_OUT).map(|held| (HELD_OUT.to_string(), (held as u64).into())));
         return format!("{}\n", Value::from(all));
     }
-    let value = |key: &str| measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x);
     let leading = match value(Measure::HeldoutRmse.key()) {
         Some(_) => Measure::HeldoutRmse,
         None if value(Measure::Objective.key()).is_some() => Measure::Objective,

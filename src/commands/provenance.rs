@@ -300,8 +300,8 @@ impl Provenance {
         Ok(())
     }
 
-    /// What was applied, in words; empty if nothing was.
-    pub fn note(&self) -> String {
+    /// What was applied, in words, with the number of entries that are `held` out; empty if nothing was.
+    pub fn note(&self, held: Option<f64>) -> String {
         let mut applied = Vec::new();
         match self.scale {
             Scale::None => {}
@@ -321,8 +321,9 @@ impl Provenance {
             Missing::ZeroUnobserved => applied.push("zeros taken as missing".into()),
             Missing::Marks(file) => applied.push(format!("entries marked in {file} taken as missing")),
         }
-        if let Some((share, _)) = self.holdout {
-            applied.push(format!("the share {share} held out"));
+        // Of sparse data it may be less than the share that was asked for.
+        if let (Some((share, _)), Some(held)) = (self.holdout, held) {
+            applied.push(format!("{held} entries held out by --holdout {share}"));
         }
         let from = if self.own_missing { "" } else { "as in the run: " };
         if applied.is_empty() { String::new() } else { format!("{from}{}", applied.join("; ")) }

@@ -15,9 +15,10 @@ use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::MatrixShape;
 use crate::algorithms::network::ppdnmf::GRAPH;
+use crate::algorithms::parameters::Missing;
 use crate::algorithms::precision::Precision;
 use crate::algorithms::shared::grid::plan as layout_of;
-use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use crate::algorithms::shared::missing::{HELD_OUT, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::shared::sketched_step::StepArgs;
 use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
@@ -210,6 +211,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     };
     note_choices(&settings, &*algorithm, &mut progress);
     warn_unobserved(&*algorithm, &mut progress);
+    note_held_out(&settings, &*algorithm, (header.rows, header.cols), &mut progress);
     let left_out = left_out(&settings, header.sparse, marks);
     identity.extend(left_out.clone());
     let graph = algorithm.decisions().into_iter().find(|(name, _)| *name == GRAPH);
@@ -362,6 +364,27 @@ fn warn_unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progres
                 "nothing is observed in {count} {what} of the matrix, so their rows of {factor} are zeros"
             ));
         }
+    }
+}
+
+/// Tells how many entries are held out where that is far from the share that was asked for, as of sparse data.
+fn note_held_out<T: Real>(
+    settings: &Settings,
+    algorithm: &dyn Algorithm<T>,
+    (m, n): (usize, usize),
+    progress: &mut Progress,
+) {
+    let Some(group) = settings.method.groups().missing.filter(|group| group.holdout > 0.0) else { return };
+    let decisions = algorithm.decisions();
+    let held = decisions.iter().find(|(name, _)| *name == HELD_OUT).and_then(|(_, count)| count.as_f64());
+    let entries = m as f64 * n as f64;
+    if let Some(held) = held.filter(|held| group.missing == Missing::None && *held < 0.5 * group.holdout * entries) {
+        progress.note(&format!(
+            "--holdout {}: {held} entries are held out, the share {:.2e}: of sparse data at most about as many as it has \
+             nonzeros",
+            group.holdout,
+            held / entries
+        ));
     }
 }
 
