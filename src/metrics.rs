@@ -70,6 +70,12 @@ impl Measure {
     }
 }
 
+/// Why a divergence is infinite, if it is.
+pub fn note_infinite(divergence: f64) -> Option<&'static str> {
+    (divergence == f64::INFINITY)
+        .then_some("the divergence is infinite (null in JSON): an entry of the matrix is positive where U V' is 0")
+}
+
 /// The term of a rank in an evaluation.
 pub const RESIDUAL: MessageTag = MessageTag::new("evaluation: squared residual", Payload::Scalar);
 

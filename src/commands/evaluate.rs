@@ -169,6 +169,11 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     if let (Some(penalty), Some((_, error))) = (own_penalty, measures.first()) {
         measures.push((Measure::Objective.key(), 0.5 * error * error * norm2 + penalty));
     }
+    let infinite = measures.iter().find_map(|(name, x)| match *name == Measure::Divergence.key() {
+        true => metrics::note_infinite(*x),
+        false => None,
+    });
+    infinite.iter().for_each(|note| progress.warn(note));
     if comm.is_root() {
         print(&text(args, &provenance, stored.party(), &measures, (m, n, k)))?;
     }

@@ -214,6 +214,9 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         let about = attributes_of(args, &stored, &provenance, (m, n), k, error);
         matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
     }
+    if let Some(note) = divergence.and_then(|(_, x)| metrics::note_infinite(x)) {
+        progress.warn(note);
+    }
     if comm.is_root() {
         if args.json {
             let mut all = json!({"rel_error": error, "m": m, "n": n, "k": k, "output": destination.map(|to| to.path)});
