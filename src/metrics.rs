@@ -184,11 +184,11 @@ mod tests {
         assert_eq!(Measure::RelativeError.leading(value), [(Measure::RelativeError, 0.3)]);
         // A measure that was not computed is left out.
         assert_eq!(Measure::Rmsd.leading(value), [(Measure::RelativeError, 0.3)]);
-    }
-}
         let penalised = |key: &str| ["heldout_rmse", "objective", "rel_error"].contains(&key).then_some(0.5);
         let measures =
             |leading: Measure| leading.leading(penalised).into_iter().map(|(shown, _)| shown).collect::<Vec<_>>();
         let all = [Measure::HeldoutRmse, Measure::Objective, Measure::RelativeError];
         assert_eq!(measures(Measure::HeldoutRmse), all);
         assert_eq!(measures(Measure::Objective), all[1..]);
+    }
+}

@@ -248,12 +248,12 @@ fn measures(
         measures.extend(penalties.objective(loss, penalty));
         if held > 0.0 && provenance.held_out() {
             measures.push((Measure::HeldoutRmse.key(), (held2 / held).sqrt()));
+            measures.push((HELD_OUT, held));
         }
         return Ok(measures);
     }
     if provenance.is_boolean() {
         let x = comm.agree_on_error(whole(block).and_then(Ones::new))?;
-            measures.push((HELD_OUT, held));
         let counts = Components::new(rounded(&v.view())).fit(&x, &rounded(&u.view()).transposed(), None);
         let mut sums = [counts.ones, counts.covered, counts.both].map(|count| count as f64);
         comm.sum(FIT, &mut sums);
@@ -291,12 +291,12 @@ fn text(
     let note = provenance.note(value(HELD_OUT));
     if args.json {
         let mut all: Map<String, Value> = measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))).collect();
+        all.extend(value(HELD_OUT).map(|held| (HELD_OUT.to_string(), (held as u64).into())));
         all.extend([("m".to_string(), m.into()), ("n".into(), n.into()), ("k".into(), k.into())]);
         all.extend(party.map(|party| ("party".to_string(), party.into())));
         if !note.is_empty() {
             all.insert("preparation".into(), note.into());
         }
-        all.extend(value(HELD_OUT).map(|held| (HELD_OUT.to_string(), (held as u64).into())));
         return format!("{}\n", Value::from(all));
     }
     let leading = match value(Measure::HeldoutRmse.key()) {

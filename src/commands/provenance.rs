@@ -347,10 +347,10 @@ pub fn order(
     match compare(matrix, stored) {
         Match::Equal => Ok(None),
         Match::Reordered(order) => Ok(Some(order)),
+        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), repeated(what, &name)))),
         Match::Different(at, matrix, stored) => Err(Error::input(format!(
             "{}: {what} {at} is {matrix} in the matrix, but {stored} in the factors; select the same {what}s first",
             path.display()
         ))),
     }
 }
-        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), repeated(what, &name)))),

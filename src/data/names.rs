@@ -246,6 +246,7 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
         }
         group.dataset(&name).ok().and_then(|d| list_of(&d))
     };
+    let tenx_group = tenx_group(&file, dataset);
     let tenx = |name: &str| {
         let matrix = tenx_group.as_ref()?;
         let (first, rest) = name.split_once('/').unwrap_or((name, ""));
@@ -280,7 +281,6 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     let rows = rows.and_then(index).or_else(|| ["features/name", "gene_names", "genes"].into_iter().find_map(tenx));
     let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
     Names { columns, rows, turned }
-    let tenx_group = tenx_group(&file, dataset);
 }
 
 /// The names of a record of a data frame, as AnnData wrote it before version 0.7.
@@ -419,40 +419,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn anndata_and_10x_have_names() {
-        let mut spec = InputSpec::parse(&file("counts.h5ad")).unwrap();
-        let names = of_input(&spec);
-        assert_eq!(names.columns.as_ref().map(Vec::len), Some(30));
-        assert_eq!(names.rows.as_ref().map(|n| n[3].as_str()), Some("3"));
-        spec.transpose = true;
-        assert_eq!(of_input(&spec).rows, names.columns);
-        assert!(!names.turned && of_input(&spec).turned);
-        let names = of_input(&InputSpec::parse(&file("counts-10x.h5")).unwrap());
-        assert_eq!(names.columns.map(|n| n[7].clone()), Some("cell-7".into()));
-        assert!(names.turned);
-        assert_eq!(of_input(&InputSpec::parse(&file("counts.mtx")).unwrap()), Names::default());
-    }
-
-    #[test]
-    fn tables_and_triples_have_names() {
-        let mut spec = InputSpec::parse(&file("table.csv")).unwrap();
-        let names = of_input(&spec);
-        assert_eq!(names.columns.as_ref().map(|n| (n.len(), n[1].as_str())), Some((7, "gene 1, 'x'")));
-        assert_eq!(names.rows.as_ref().map(|n| (n.len(), n[11].as_str())), Some((12, "cell11")));
-        spec.transpose = true;
-        let Names { columns, rows, turned } = of_input(&spec);
-        assert_eq!((columns, rows, turned), (names.rows, names.columns, false));
-        let zipped = of_input(&InputSpec::parse(&file("table.tsv.gz")).unwrap());
-        assert_eq!(zipped.columns.map(|n| n.len()), Some(7));
-        assert_eq!(of_input(&InputSpec::parse(&file("table-plain.csv")).unwrap()), Names::default());
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("ratings.csv");
-        std::fs::write(&path, "user,item,value\n20,x,1\n3,y,2\n").unwrap();
-        spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
-        spec.table.format = TableFormat::Triples;
-        let Names { columns, rows, .. } = of_input(&spec);
-        assert_eq!((columns.unwrap(), rows.unwrap()), (vec!["x".into(), "y".into()], vec!["3".into(), "20".into()]));
     /// Cell Ranger 2 has the lists beside the matrix, in a group with the name of the genome.
     #[test]
     fn files_of_cell_ranger_2_have_names() {
@@ -513,5 +479,39 @@ mod tests {
         assert!(!names.turned);
     }
 
+    #[test]
+    fn anndata_and_10x_have_names() {
+        let mut spec = InputSpec::parse(&file("counts.h5ad")).unwrap();
+        let names = of_input(&spec);
+        assert_eq!(names.columns.as_ref().map(Vec::len), Some(30));
+        assert_eq!(names.rows.as_ref().map(|n| n[3].as_str()), Some("3"));
+        spec.transpose = true;
+        assert_eq!(of_input(&spec).rows, names.columns);
+        assert!(!names.turned && of_input(&spec).turned);
+        let names = of_input(&InputSpec::parse(&file("counts-10x.h5")).unwrap());
+        assert_eq!(names.columns.map(|n| n[7].clone()), Some("cell-7".into()));
+        assert!(names.turned);
+        assert_eq!(of_input(&InputSpec::parse(&file("counts.mtx")).unwrap()), Names::default());
+    }
+
+    #[test]
+    fn tables_and_triples_have_names() {
+        let mut spec = InputSpec::parse(&file("table.csv")).unwrap();
+        let names = of_input(&spec);
+        assert_eq!(names.columns.as_ref().map(|n| (n.len(), n[1].as_str())), Some((7, "gene 1, 'x'")));
+        assert_eq!(names.rows.as_ref().map(|n| (n.len(), n[11].as_str())), Some((12, "cell11")));
+        spec.transpose = true;
+        let Names { columns, rows, turned } = of_input(&spec);
+        assert_eq!((columns, rows, turned), (names.rows, names.columns, false));
+        let zipped = of_input(&InputSpec::parse(&file("table.tsv.gz")).unwrap());
+        assert_eq!(zipped.columns.map(|n| n.len()), Some(7));
+        assert_eq!(of_input(&InputSpec::parse(&file("table-plain.csv")).unwrap()), Names::default());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ratings.csv");
+        std::fs::write(&path, "user,item,value\n20,x,1\n3,y,2\n").unwrap();
+        spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
+        spec.table.format = TableFormat::Triples;
+        let Names { columns, rows, .. } = of_input(&spec);
+        assert_eq!((columns.unwrap(), rows.unwrap()), (vec!["x".into(), "y".into()], vec!["3".into(), "20".into()]));
     }
 }

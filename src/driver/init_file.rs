@@ -147,6 +147,7 @@ fn orders(path: &Path, matrix: &Names, factors: &Names) -> Result<[Option<Vec<us
     ) {
         Match::Equal => Ok(None),
         Match::Reordered(order) => Ok(Some(order)),
+        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), names::repeated(what, &name)))),
         Match::Different(at, matrix, factors) => Err(Error::input(format!(
             "{}: {what} {at} is {matrix} in the matrix, but {factors} in the factors; start from factors of the same {what}s",
             path.display()
@@ -167,4 +168,3 @@ impl<T: Real> ReadRows<T> for Initial {
         Ok(())
     }
 }
-        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), names::repeated(what, &name)))),

@@ -218,9 +218,9 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     identity.extend(graph.map(|(name, digest)| (name.to_string(), digest)));
     let mut parameters = parameters(&settings, &*algorithm, threshold, divisor);
     parameters.extend(left_out);
+    parameters.extend(order_of_names(&settings, &annotations));
     start["params"] = parameters.into();
 
-    parameters.extend(order_of_names(&settings, &annotations));
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
             let trajectory = comm.agree_on_error(resume(path, comm, &identity, &fingerprints, &mut *algorithm))?;
@@ -570,6 +570,19 @@ fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<String
     all
 }
 
+/// Digests of the names of rows and columns where entries are left out by their place, for who reads the factors after
+/// the user has sorted or selected both. Names are known where the output is written, on rank 0.
+fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<String, Value> {
+    // Private names could be guessed from a digest.
+    let private = settings.description().partition.is_private();
+    if private || !settings.method.groups().missing.is_some_and(MissingArgs::any) {
+        return Map::new();
+    }
+    let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];
+    let digests = lists.into_iter().filter_map(|(name, list)| Some((name, names::digest(list.as_ref()?))));
+    digests.map(|(name, digest)| (name.to_string(), digest.into())).collect()
+}
+
 /// A hash of the data; null for private data, of which even a hash tells something.
 fn checksum<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Value {
     if settings.description().partition.is_private() {
@@ -594,19 +607,6 @@ fn start_event<T: Real>(
     kernels: ProductKernels,
 ) -> Value {
     let Divided { loaded, parties, seconds, grids, .. } = divided;
-/// Digests of the names of rows and columns where entries are left out by their place, for who reads the factors after
-/// the user has sorted or selected both. Names are known where the output is written, on rank 0.
-fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<String, Value> {
-    // Private names could be guessed from a digest.
-    let private = settings.description().partition.is_private();
-    if private || !settings.method.groups().missing.is_some_and(MissingArgs::any) {
-        return Map::new();
-    }
-    let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];
-    let digests = lists.into_iter().filter_map(|(name, list)| Some((name, names::digest(list.as_ref()?))));
-    digests.map(|(name, digest)| (name.to_string(), digest.into())).collect()
-}
-
     json!({
         "event": "start", "version": attributes::VERSION, "git": attributes::GIT, "algo": settings.description().name,
         "args": settings.words, "ranks": comm.size(), "parties": parties.count, "m": loaded.header.rows,
