@@ -15,7 +15,11 @@ fn main() {
         match content {
             Content::Matrix => drop(data::formats::hdf5::probe(&path, dataset.as_deref())),
             Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
-            Content::Names => [None, Some("raw/X")].into_iter().for_each(|of| drop(data::names::of_file(&path, of))),
+            Content::Names => {
+                [None, Some("raw/X"), dataset.as_deref()]
+                    .into_iter()
+                    .for_each(|of| drop(data::names::of_file(&path, of)));
+            }
         }
         return;
     }

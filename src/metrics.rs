@@ -62,12 +62,18 @@ impl Measure {
         if self == Measure::F1 { 1.0 - value } else { value }
     }
 
-    /// This measure and its value, then the relative error where it is another one: what is shown of an evaluation.
+    /// This measure and its value, then the objective with penalties, if there is one, and the relative error, where
+    /// these are others: what is shown of an evaluation.
     pub fn leading(self, value: impl Fn(&str) -> Option<f64>) -> Vec<(Measure, f64)> {
-        let mut shown = vec![self, Measure::RelativeError];
-        shown.dedup();
-        shown.into_iter().filter_map(|measure| Some((measure, value(measure.key())?))).collect()
+        let others = [Measure::Objective, Measure::RelativeError].into_iter().filter(|other| *other != self);
+        std::iter::once(self).chain(others).filter_map(|measure| Some((measure, value(measure.key())?))).collect()
     }
+}
+
+/// Why a divergence is infinite, if it is.
+pub fn note_infinite(divergence: f64) -> Option<&'static str> {
+    (divergence == f64::INFINITY)
+        .then_some("the divergence is infinite (null in JSON): an entry of the matrix is positive where U V' is 0")
 }
 
 /// The term of a rank in an evaluation.
@@ -173,10 +179,16 @@ mod tests {
 
     #[test]
     fn the_relative_error_follows_the_measure_that_leads() {
-        let value = |key: &str| (key != "rmsd").then_some(if key == "f1" { 0.9 } else { 0.3 });
+        let value = |key: &str| (key != "rmsd" && key != "objective").then_some(if key == "f1" { 0.9 } else { 0.3 });
         assert_eq!(Measure::F1.leading(value), [(Measure::F1, 0.9), (Measure::RelativeError, 0.3)]);
         assert_eq!(Measure::RelativeError.leading(value), [(Measure::RelativeError, 0.3)]);
         // A measure that was not computed is left out.
         assert_eq!(Measure::Rmsd.leading(value), [(Measure::RelativeError, 0.3)]);
+        let penalised = |key: &str| ["heldout_rmse", "objective", "rel_error"].contains(&key).then_some(0.5);
+        let measures =
+            |leading: Measure| leading.leading(penalised).into_iter().map(|(shown, _)| shown).collect::<Vec<_>>();
+        let all = [Measure::HeldoutRmse, Measure::Objective, Measure::RelativeError];
+        assert_eq!(measures(Measure::HeldoutRmse), all);
+        assert_eq!(measures(Measure::Objective), all[1..]);
     }
 }

@@ -11,7 +11,7 @@ use super::provenance::{Provenance, order};
 use crate::algorithms::Measures;
 use crate::algorithms::boolean::{Components, Ones, agreement, rounded};
 use crate::algorithms::parameters::{self, Missing};
-use crate::algorithms::shared::missing::{Counted, Holdout, Observed, held_places};
+use crate::algorithms::shared::missing::{Counted, HELD_OUT, Holdout, Observed, held_places};
 use crate::algorithms::shared::regularization::Penalties;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::data;
@@ -91,8 +91,13 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     check_parts(own, &input.parts(), &args.factors).map_err(Error::on_all_ranks)?;
     comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
     let names = metadata::names_of(&spec, false, comm);
-    let orders = if comm.is_root() { orders(&stored.names(), &args.factors, &names) } else { Ok([None, None]) };
-    let [of_rows, of_columns] = comm.broadcast_value(FIT, comm.agree_on_error(orders)?);
+    let matched = || {
+        let known = stored.names();
+        Ok((orders(&known, &args.factors, &names)?, provenance.reordered(&known, &names, (m, n))))
+    };
+    let matched = if comm.is_root() { matched() } else { Ok(([None, None], [false, false])) };
+    let ([of_rows, of_columns], reordered) = comm.broadcast_value(FIT, comm.agree_on_error(matched)?);
+    provenance.check_places(&args.factors, reordered).map_err(Error::on_all_ranks)?;
     let mut progress = Progress::new(comm.is_root(), None);
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
@@ -132,7 +137,8 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let marks = match provenance.missing.marks() {
         Some(file) => {
             let marks = missing::read(file, (m, n), &names, &loaded.cuts, comm)?;
-            let checked = marks.check_order(file, [of_rows.is_some(), of_columns.is_some()]);
+            let other = [of_rows.is_some() || reordered[0], of_columns.is_some() || reordered[1]];
+            let checked = marks.check_order(file, other);
             checked.and_then(|()| provenance.check_marks(file, marks.checksum)).map_err(Error::on_all_ranks)?;
             marks.places.rows
         }
@@ -163,6 +169,11 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     if let (Some(penalty), Some((_, error))) = (own_penalty, measures.first()) {
         measures.push((Measure::Objective.key(), 0.5 * error * error * norm2 + penalty));
     }
+    let infinite = measures.iter().find_map(|(name, x)| match *name == Measure::Divergence.key() {
+        true => metrics::note_infinite(*x),
+        false => None,
+    });
+    infinite.iter().for_each(|note| progress.warn(note));
     if comm.is_root() {
         print(&text(args, &provenance, stored.party(), &measures, (m, n, k)))?;
     }
@@ -237,6 +248,7 @@ fn measures(
         measures.extend(penalties.objective(loss, penalty));
         if held > 0.0 && provenance.held_out() {
             measures.push((Measure::HeldoutRmse.key(), (held2 / held).sqrt()));
+            measures.push((HELD_OUT, held));
         }
         return Ok(measures);
     }
@@ -275,9 +287,11 @@ fn text(
     measures: &Measures,
     (m, n, k): (usize, usize, usize),
 ) -> String {
-    let note = provenance.note();
+    let value = |key: &str| measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x);
+    let note = provenance.note(value(HELD_OUT));
     if args.json {
         let mut all: Map<String, Value> = measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))).collect();
+        all.extend(value(HELD_OUT).map(|held| (HELD_OUT.to_string(), (held as u64).into())));
         all.extend([("m".to_string(), m.into()), ("n".into(), n.into()), ("k".into(), k.into())]);
         all.extend(party.map(|party| ("party".to_string(), party.into())));
         if !note.is_empty() {
@@ -285,7 +299,6 @@ fn text(
         }
         return format!("{}\n", Value::from(all));
     }
-    let value = |key: &str| measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x);
     let leading = match value(Measure::HeldoutRmse.key()) {
         Some(_) => Measure::HeldoutRmse,
         None if value(Measure::Objective.key()).is_some() => Measure::Objective,

@@ -114,8 +114,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
                 .note(&format!("the new matrix has {n} of the {columns} items of the factors; the others are empty"));
         }
     }
-    if !provenance.note().is_empty() {
-        progress.note(&provenance.note());
+    if !provenance.note(None).is_empty() {
+        progress.note(&provenance.note(None));
     }
     let by_least_squares = provenance.beta.is_none_or(|beta| beta != 1.0);
     if provenance.beta.is_some() && by_least_squares && provenance.missing != Missing::None {
@@ -213,6 +213,9 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             [Piece::shared("U", m, own.start, u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];
         let about = attributes_of(args, &stored, &provenance, (m, n), k, error);
         matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
+    }
+    if let Some(note) = divergence.and_then(|(_, x)| metrics::note_infinite(x)) {
+        progress.warn(note);
     }
     if comm.is_root() {
         if args.json {

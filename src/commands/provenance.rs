@@ -8,9 +8,9 @@ use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::registry;
 use crate::algorithms::shared::regularization::RegularizationArgs;
-use crate::data::names::{Match, compare, unmatched};
+use crate::data::names::{Match, Names, compare, digest, repeated, unmatched};
 use crate::data::{InputSpec, Scale, Stack, Threshold};
-use crate::driver::missing::{HELD_OUT_OF_SPARSE, MARKS, checksum_text};
+use crate::driver::missing::{COLUMN_ORDER, HELD_OUT_OF_SPARSE, MARKS, ROW_ORDER, checksum_text};
 use crate::error::{Error, Result};
 use crate::metrics::Measure;
 use crate::output::matrices::Stored;
@@ -41,10 +41,16 @@ pub struct Provenance {
     stack: Stack,
     /// Whether the user said which entries are missing.
     pub own_missing: bool,
+    /// Whether zeros were missing in the run, whatever the user says now.
+    zeros_were_missing: bool,
     /// The checksum of the marks of `--missing FILE`, where it is known.
     marks: Option<String>,
     /// Whether the matrix was sparse, where entries were held out.
     sparse: Option<bool>,
+    /// Digests of the names of rows and columns in the run, where entries were left out by their place.
+    order: [Option<String>; 2],
+    /// Rows and columns of the matrix of the run.
+    shape: [Option<u64>; 2],
 }
 
 impl Provenance {
@@ -86,12 +92,12 @@ impl Provenance {
             _ => None,
         };
         let regularization = RegularizationArgs::from_parameters(parameter);
+        let text = |name: &str| parameter(name).and_then(Value::as_str).map(str::to_string);
         Ok(Provenance {
             method,
             beta,
             scale,
             binarize,
-            missing,
             regularization,
             own_penalty: parameter("own_penalty").and_then(Value::as_f64),
             personalized: parameter("personalize").is_some_and(|value| *value == true || *value == 1),
@@ -99,7 +105,11 @@ impl Provenance {
             transpose,
             stack,
             own_missing: false,
-            marks: parameter(MARKS).and_then(Value::as_str).map(str::to_string),
+            zeros_were_missing: missing == Missing::ZeroUnobserved,
+            missing,
+            marks: text(MARKS),
+            order: [ROW_ORDER, COLUMN_ORDER].map(text),
+            shape: ["m", "n"].map(|name| attributes.get(name).and_then(Value::as_u64)),
             sparse: parameter(HELD_OUT_OF_SPARSE).map(|sparse| *sparse == true || *sparse == 1),
         })
     }
@@ -185,7 +195,44 @@ impl Provenance {
         self.holdout.is_some() || self.marks.is_some() || !self.own_missing
     }
 
-    /// Checks that a matrix is stored as that of the run, by which the entries to hold out were drawn.
+    /// Whether rows, and columns, of the stored factors are known to be in another order than in the run, or others: the
+    /// user may have sorted or selected the cells of a file since. The factors' names tell it, or else those of the matrix.
+    pub fn reordered(&self, factors: &Names, matrix: &Names, (m, n): (usize, usize)) -> [bool; 2] {
+        let differs = |was: &Option<String>, names: [&Option<Vec<String>>; 2]| {
+            let now = names.into_iter().flatten().next().map(|names| digest(names));
+            was.as_ref().zip(now).is_some_and(|(was, now)| *was != now)
+        };
+        let resized = |was: Option<u64>, now: usize| was.is_some_and(|was| was != now as u64);
+        [
+            differs(&self.order[0], [&factors.rows, &matrix.rows]) || resized(self.shape[0], m),
+            differs(&self.order[1], [&factors.columns, &matrix.columns]) || resized(self.shape[1], n),
+        ]
+    }
+
+    /// Refuses factors whose rows or columns are no longer those of the run, in its order (`reordered`), if entries were
+    /// held out, which were drawn by their places.
+    ///
+    /// # Errors
+    /// If they were.
+    pub fn check_places(&self, path: &Path, reordered: [bool; 2]) -> Result<()> {
+        let what = match reordered {
+            [true, true] => "rows and columns are",
+            [true, false] => "rows are",
+            [false, true] => "columns are",
+            [false, false] => return Ok(()),
+        };
+        match self.holdout {
+            Some(_) => Err(Error::input(format!(
+                "{}: its {what} not those of the run in their order (the file was sorted or cut since), so it is not known \
+                 which entries were held out; give the factors as the run wrote them, with their matrix",
+                path.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a matrix is stored, and its zeros are taken, as in the run, by which the entries to hold out were
+    /// drawn.
     ///
     /// # Errors
     /// If it is not.
@@ -199,6 +246,18 @@ impl Provenance {
                 form(was),
                 form(sparse)
             ))),
+            // Of sparse data with observed zeros others are drawn.
+            _ if self.holdout.is_some()
+                && sparse
+                && self.zeros_were_missing != (self.missing == Missing::ZeroUnobserved) =>
+            {
+                let (was, now) = if self.zeros_were_missing { ("", "observed") } else { ("not ", "missing") };
+                Err(Error::input(format!(
+                    "{}: the run held out entries of a sparse matrix whose zeros were {was}missing, and with {now} zeros it \
+                     would be others; omit --missing, which is then that of the run",
+                    path.display()
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -241,8 +300,8 @@ impl Provenance {
         Ok(())
     }
 
-    /// What was applied, in words; empty if nothing was.
-    pub fn note(&self) -> String {
+    /// What was applied, in words, with the number of entries that are `held` out; empty if nothing was.
+    pub fn note(&self, held: Option<f64>) -> String {
         let mut applied = Vec::new();
         match self.scale {
             Scale::None => {}
@@ -262,8 +321,9 @@ impl Provenance {
             Missing::ZeroUnobserved => applied.push("zeros taken as missing".into()),
             Missing::Marks(file) => applied.push(format!("entries marked in {file} taken as missing")),
         }
-        if let Some((share, _)) = self.holdout {
-            applied.push(format!("the share {share} held out"));
+        // Of sparse data it may be less than the share that was asked for.
+        if let (Some((share, _)), Some(held)) = (self.holdout, held) {
+            applied.push(format!("{held} entries held out by --holdout {share}"));
         }
         let from = if self.own_missing { "" } else { "as in the run: " };
         if applied.is_empty() { String::new() } else { format!("{from}{}", applied.join("; ")) }
@@ -287,6 +347,7 @@ pub fn order(
     match compare(matrix, stored) {
         Match::Equal => Ok(None),
         Match::Reordered(order) => Ok(Some(order)),
+        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), repeated(what, &name)))),
         Match::Different(at, matrix, stored) => Err(Error::input(format!(
             "{}: {what} {at} is {matrix} in the matrix, but {stored} in the factors; select the same {what}s first",
             path.display()

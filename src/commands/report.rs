@@ -12,8 +12,10 @@ use crate::comm::{CONTROL, Communicator};
 use crate::data;
 use crate::data::formats::detect::is_table_name;
 use crate::data::{InputSpec, Layout, Source, Stack, TableOptions, Threshold, names};
+use crate::driver::missing::checksum_text;
 use crate::driver::report::{OWN_INPUT_OF, sample, with_names};
 use crate::error::{EXIT_DONE, Error, Result};
+use crate::linalg::Real;
 use crate::output::matrices::Stored;
 use crate::output::progress::Progress;
 use crate::output::stdout::print_line;
@@ -137,13 +139,19 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     let mut progress = Progress::new(comm.is_root(), None);
     runs.iter().flat_map(|run| &run.notes).for_each(|note| progress.warn(note));
     for (i, task) in tasks.into_iter().enumerate() {
-        let sample = match task.without {
-            None => Some(lines_of(&task, display.rows, args.input.as_deref(), comm, &mut progress)?),
-            Some(_) => None,
+        let (sample, without) = match task.without {
+            None => match lines_of(&task, display.rows, args.input.as_deref(), comm, &mut progress)? {
+                Ok(sample) => (Some(sample), None),
+                Err(changed) => {
+                    progress.warn(&changed);
+                    (None, Some(changed))
+                }
+            },
+            without => (None, without),
         };
         if let Some(run) = runs.get_mut(i) {
             run.sample = sample;
-            run.notes.extend(task.without);
+            run.notes.extend(without);
         }
     }
     progress.finish();
@@ -240,20 +248,35 @@ fn large(entries: f64) -> String {
     )
 }
 
-/// Sample lines of a run's matrix, read again. Collective.
+/// Sample lines of a run's matrix, read again in the precision of the run, or why they are not those of the run.
+/// Collective.
 fn lines_of(
     task: &Task,
     rows: usize,
     typed: Option<&str>,
     comm: &Communicator,
     progress: &mut Progress,
-) -> Result<Sample> {
+) -> Result<std::result::Result<Sample, String>> {
+    // The checksum is that of the entries in the precision of the run.
+    match task.start["precision"].as_str() {
+        Some(f32::NAME) => lines_in::<f32>(task, rows, typed, comm, progress),
+        _ => lines_in::<f64>(task, rows, typed, comm, progress),
+    }
+}
+
+fn lines_in<T: Real>(
+    task: &Task,
+    rows: usize,
+    typed: Option<&str>,
+    comm: &Communicator,
+    progress: &mut Progress,
+) -> Result<std::result::Result<Sample, String>> {
     let spec = input_of(&task.start, typed).map_err(Error::on_all_ranks)?;
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let input = data::open(&spec, comm)?;
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
-    let loaded = input.load::<f64>(&plan, comm, &mut |part| progress.loading(part))?;
+    let loaded = input.load::<T>(&plan, comm, &mut |part| progress.loading(part))?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     if task.start["m"].as_u64() != Some(m as u64) || task.start["n"].as_u64() != Some(n as u64) {
         return Err(Error::input(format!(
@@ -262,5 +285,12 @@ fn lines_of(
         ))
         .on_all_ranks());
     }
-    Ok(sample(task.lines, rows, &plan, &loaded, comm))
+    let now = checksum_text(loaded.statistics.checksum);
+    if let Some(then) = task.start["checksum"].as_str().filter(|then| *then != now) {
+        let name = typed.or(task.start["params"]["input"].as_str()).unwrap_or_default();
+        return Ok(Err(format!(
+            "Rows of the matrix are not shown: {name} is not as it was in the run (its checksum is {now}, and was {then})."
+        )));
+    }
+    Ok(Ok(sample(task.lines, rows, &plan, &loaded, comm)))
 }

@@ -6,7 +6,7 @@ use crate::comm::{Communicator, Parties};
 use crate::data::distribute::assemble::LocalBlock;
 use crate::data::distribute::statistics::Statistics;
 use crate::data::distribute::tally::Tally;
-use crate::data::formats::reader::EntryPolicy;
+use crate::data::formats::reader::{EntryPolicy, position};
 use crate::data::formats::values::Values;
 use crate::data::header::Header;
 use crate::data::layout::Layout;
@@ -79,7 +79,7 @@ impl<T: Real> Matrix<T> {
                 (row, x.indices()[at] as usize, why)
             }),
         };
-        refused.map_or(Ok(()), |(i, j, why)| Err(Error::input(format!("the entry in row {i}, column {j} {why}"))))
+        refused.map_or(Ok(()), |(i, j, why)| Err(Error::input(format!("the entry in {} {why}", position(i, j)))))
     }
 }
 

@@ -1,13 +1,16 @@
 //! Names of rows and columns, from a list or from the input itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
+use hdf5::{Dataset, H5Type, LocationType};
+use sha2::{Digest as _, Sha256};
 
 use crate::data::formats::detect;
+use crate::data::formats::hdf5::tenx_group;
 use crate::data::spec::{InputSpec, Source, party_path};
 use crate::error::{Error, Result};
 use crate::hdf5_probe;
@@ -75,14 +78,12 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
         let (columns, rows) = detect::names(path, spec.table);
         // Of a table it is not known what its rows are: those of the matrix are the observations, transposed or not.
         Names { columns, rows, turned: spec.transpose }
-    } else if hdf5_probe::run(Content::Names, path, None).is_ok() {
+    } else {
         let dataset = match &spec.source {
             Source::File { dataset, .. } => dataset.as_deref(),
             _ => None,
         };
-        of_file(path, dataset)
-    } else {
-        Names::default()
+        hdf5_probe::run(Content::Names, path, dataset).map_or_else(|_| Names::default(), |()| of_file(path, dataset))
     };
     if spec.transpose {
         Names { columns: rows, rows: columns, turned: !turned }
@@ -99,7 +100,7 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
 pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Result<()> {
     let names = if Path::new(path).is_dir() {
         of_directory(Path::new(path))
-    } else if detect::is_hdf5(path) && hdf5_probe::run(Content::Names, path, None).is_ok() {
+    } else if detect::is_hdf5(path) && hdf5_probe::run(Content::Names, path, dataset).is_ok() {
         of_file(path, dataset)
     } else {
         return Ok(());
@@ -123,6 +124,16 @@ pub fn items(names: &[String]) -> Option<Range<u64>> {
     items.clone().zip(names).all(|(item, name)| *name == item.to_string()).then_some(items)
 }
 
+/// A digest of a list of names, in its order. Names can be guessed from it, so it is of names alone that may be known.
+pub fn digest(names: &[String]) -> String {
+    let mut hash = Sha256::new();
+    for name in names {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The names in the `{party}` file of a party; none if it has no file.
 pub fn of_party(pattern: &str, party: usize, spec: &InputSpec) -> Names {
     party_path(pattern, party).map_or_else(Names::default, |path| of_path(&path, spec))
@@ -135,8 +146,18 @@ pub enum Match {
     Equal,
     /// They have the same names in another order: item `i` of the first list is item `order[i]` of the second.
     Reordered(Vec<usize>),
+    /// They have the same names in another order, but this one belongs to several items.
+    Repeated(String),
     /// The first difference: position, name in the first list, name in the second.
     Different(usize, String, String),
+}
+
+/// Why lists with a repeated name do not match, and what to do; `what` is row or column.
+pub fn repeated(what: &str, name: &str) -> String {
+    format!(
+        "several {what}s are called {name}, so that {what}s in another order cannot be matched by name; give unique names \
+         (identifiers in place of symbols) to both, or the same order"
+    )
 }
 
 /// What to tell the user where a matrix and something stored cannot be compared, since one of them alone has names;
@@ -169,11 +190,24 @@ pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
             let name = |list: &[String], i: usize| list.get(i).cloned().unwrap_or_else(|| "nothing".into());
             // A name that only one of them has says more than the first position at which they differ.
             let unknown = first.iter().position(|name| !places.contains_key(name.as_str()));
+            let mut seen = HashSet::new();
+            if let Some(name) = second.iter().find(|name| !seen.insert(name.as_str()))
+                && first.len() == second.len()
+                && sorted(first) == sorted(second)
+            {
+                return Match::Repeated(name.clone());
+            }
             let differs = || (0..first.len().max(second.len())).find(|&i| first.get(i) != second.get(i)).unwrap_or(0);
             let at = unknown.unwrap_or_else(differs);
             Match::Different(at, name(first, at), name(second, at))
         }
     }
+}
+
+fn sorted(names: &[String]) -> Vec<&String> {
+    let mut names: Vec<&String> = names.iter().collect();
+    names.sort_unstable();
+    names
 }
 
 /// The names in a directory as 10x writes it: genes × cells.
@@ -193,7 +227,16 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     let Ok(file) = hdf5::File::open(path) else { return Names::default() };
     let index = |group: &str| {
         let place = group.split('/').next().unwrap_or(group);
-        let group = (file.link_exists(place) && file.link_exists(group)).then(|| file.group(group).ok()).flatten()?;
+        if !file.link_exists(place) || !file.link_exists(group) {
+            return None;
+        }
+        // Before version 0.7 AnnData wrote a table of records.
+        if file.loc_type_by_name(group).is_ok_and(|kind| kind == LocationType::Dataset) {
+            return file.dataset(group).ok().and_then(|records| {
+                strings::<Record<VarLenUnicode>, Record<VarLenAscii>, Record<FixedAscii<256>>>(&records)
+            });
+        }
+        let group = file.group(group).ok()?;
         let named = group.attr("_index").ok();
         let name = named
             .and_then(|a| a.read_scalar::<VarLenUnicode>().ok())
@@ -207,26 +250,27 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
                 .link_exists("values")
                 .then(|| inner.dataset("values").ok())
                 .flatten()
-                .and_then(|d| strings(&d));
+                .and_then(|d| list_of(&d));
         }
-        group.dataset(&name).ok().and_then(|d| strings(&d))
+        group.dataset(&name).ok().and_then(|d| list_of(&d))
     };
+    let tenx_group = tenx_group(&file, dataset);
     let tenx = |name: &str| {
-        let matrix = file.link_exists("matrix").then(|| file.group("matrix").ok()).flatten()?;
+        let matrix = tenx_group.as_ref()?;
         let (first, rest) = name.split_once('/').unwrap_or((name, ""));
         let there = matrix.link_exists(first)
             && (rest.is_empty() || matrix.group(first).is_ok_and(|group| group.link_exists(rest)));
-        there.then(|| matrix.dataset(name).ok()).flatten().and_then(|d| strings(&d))
+        there.then(|| matrix.dataset(name).ok()).flatten().and_then(|d| list_of(&d))
     };
     let attribute = |names: [&str; 2]| {
         let found = names.into_iter().find(|name| {
             let (group, list) = name.split_once('/').unwrap_or((name, ""));
             file.link_exists(group) && file.group(group).is_ok_and(|group| group.link_exists(list))
         })?;
-        strings(&file.dataset(found).ok()?)
+        list_of(&file.dataset(found).ok()?)
     };
     // 10x and loom store genes × cells.
-    let turned = !file.link_exists("obs") && file.link_exists("matrix");
+    let turned = !file.link_exists("obs") && (file.link_exists("matrix") || tenx_group.is_some());
     // AnnData tells by the place of a matrix what its rows and columns are; raw has variables of its own.
     let place = dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default());
     let (rows, columns) = match place {
@@ -241,22 +285,62 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     let in_loom = |names| turned.then(|| attribute(names)).flatten();
     let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
     let columns = columns.or_else(|| in_loom(["col_attrs/CellID", "col_attrs/obs_names"]));
-    let rows = rows.and_then(index).or_else(|| tenx("features/name"));
+    // Cell Ranger 2 has the names of the genes beside their identifiers.
+    let rows = rows.and_then(index).or_else(|| ["features/name", "gene_names", "genes"].into_iter().find_map(tenx));
     let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
     Names { columns, rows, turned }
 }
 
-fn strings(data: &hdf5::Dataset) -> Option<Vec<String>> {
+/// The names of a record of a data frame, as AnnData wrote it before version 0.7.
+#[derive(H5Type)]
+#[repr(C)]
+struct Record<T: H5Type> {
+    index: T,
+}
+
+impl<T: H5Type + Text> Text for Record<T> {
+    fn text(&self) -> String {
+        self.index.text()
+    }
+}
+
+/// Text as HDF5 has it.
+trait Text {
+    fn text(&self) -> String;
+}
+
+impl Text for VarLenUnicode {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for VarLenAscii {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for FixedAscii<256> {
+    fn text(&self) -> String {
+        self.as_str().trim_end_matches('\0').to_string()
+    }
+}
+
+/// The text of a list.
+fn list_of(data: &Dataset) -> Option<Vec<String>> {
+    strings::<VarLenUnicode, VarLenAscii, FixedAscii<256>>(data)
+}
+
+/// The text of a list, read as the first of three types that HDF5 can convert it to.
+fn strings<A: H5Type + Text, B: H5Type + Text, C: H5Type + Text>(data: &Dataset) -> Option<Vec<String>> {
+    fn read<T: H5Type + Text>(data: &Dataset) -> Option<Vec<String>> {
+        Some(data.read_raw::<T>().ok()?.iter().map(Text::text).collect())
+    }
     if data.ndim() != 1 || data.storage_size() > MOST_BYTES {
         return None;
     }
-    let unicode = |d: &hdf5::Dataset| Some(d.read_raw::<VarLenUnicode>().ok()?.iter().map(|s| s.to_string()).collect());
-    let ascii = |d: &hdf5::Dataset| Some(d.read_raw::<VarLenAscii>().ok()?.iter().map(|s| s.to_string()).collect());
-    let fixed = |d: &hdf5::Dataset| {
-        let all = d.read_raw::<FixedAscii<256>>().ok()?;
-        Some(all.iter().map(|s| s.as_str().trim_end_matches('\0').to_string()).collect())
-    };
-    unicode(data).or_else(|| ascii(data)).or_else(|| fixed(data))
+    read::<A>(data).or_else(|| read::<B>(data)).or_else(|| read::<C>(data))
 }
 
 #[cfg(test)]
@@ -290,7 +374,8 @@ mod tests {
         assert_eq!(compared("a b", "a b c"), Match::Different(2, "nothing".into(), "c".into()));
         // Equal lists may repeat a name; others cannot be matched then.
         assert_eq!(compared("a a b", "a a b"), Match::Equal);
-        assert!(matches!(compared("a a b", "b a a"), Match::Different(..)));
+        assert_eq!(compared("a a b", "b a a"), Match::Repeated("a".into()));
+        assert_eq!(compared("a a b", "a b b"), Match::Different(1, "a".into(), "b".into()));
         assert_eq!(compare(None, Some(&list("a"))), Match::Equal);
     }
 
@@ -340,6 +425,66 @@ mod tests {
             assert_eq!((names.rows.unwrap()[1].as_str(), names.columns.unwrap()[1].as_str()), ("g2", "c2"));
             assert!(names.turned, "{path}");
         }
+    }
+
+    /// Cell Ranger 2 has the lists beside the matrix, in a group with the name of the genome.
+    #[test]
+    fn files_of_cell_ranger_2_have_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v2.h5").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        let text = |name: &str| FixedAscii::<16>::from_ascii(name).unwrap();
+        for (genome, cell) in [("GRCh38", "c"), ("mm10", "d")] {
+            let group = file.create_group(genome).unwrap();
+            let new = || group.new_dataset_builder();
+            new().with_data(&["ENS1", "ENS2"].map(text)).create("genes").unwrap();
+            new().with_data(&["G1", "G2"].map(text)).create("gene_names").unwrap();
+            new()
+                .with_data(&[format!("{cell}1"), format!("{cell}2")].map(|name| text(&name)))
+                .create("barcodes")
+                .unwrap();
+            for (array, values) in
+                [("data", &[3, 1][..]), ("indices", &[0, 1]), ("indptr", &[0, 1, 2]), ("shape", &[2, 2])]
+            {
+                new().with_data(values).create(array).unwrap();
+            }
+        }
+        drop(file);
+        for (name, cell) in [("", "c2"), (":GRCh38", "c2"), (":/mm10", "d2")] {
+            let names = of_input(&InputSpec::parse(&format!("{path}{name}")).unwrap());
+            assert_eq!((names.rows.unwrap()[1].as_str(), names.columns.unwrap()[1].as_str()), ("G2", cell), "{name}");
+            assert!(names.turned);
+        }
+    }
+
+    /// Versions before 0.7 of AnnData wrote the frames as tables of records.
+    #[test]
+    fn old_files_of_anndata_have_names() {
+        #[derive(Clone, Copy, H5Type)]
+        #[repr(C)]
+        struct Fixed {
+            index: FixedAscii<30>,
+            batch: i32,
+        }
+        #[derive(H5Type)]
+        #[repr(C)]
+        struct Variable {
+            good: bool,
+            index: VarLenUnicode,
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.h5ad").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        let obs = ["c1", "c2"].map(|name| Fixed { index: FixedAscii::from_ascii(name).unwrap(), batch: 7 });
+        file.new_dataset_builder().with_data(&obs).create("obs").unwrap();
+        let var: Vec<Variable> =
+            ["g1", "gène"].iter().map(|name| Variable { good: true, index: name.parse().unwrap() }).collect();
+        file.new_dataset_builder().with_data(&var).create("var").unwrap();
+        drop(file);
+        let names = of_file(&path, None);
+        assert_eq!(names.rows.unwrap(), ["c1", "c2"]);
+        assert_eq!(names.columns.unwrap(), ["g1", "gène"]);
+        assert!(!names.turned);
     }
 
     #[test]

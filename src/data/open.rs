@@ -3,8 +3,6 @@
 use std::ops::Range;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use crate::comm::{Communicator, Parties};
 use crate::data::distribute::files::PlacedFile;
 use crate::data::formats::detect::read_header;
@@ -159,7 +157,7 @@ fn party_files(
             }
             names::check(&path, dataset, file.rows, file.cols)?;
             let names = shared_names(spec, &path);
-            files.push((file, names.as_deref().map(digest)));
+            files.push((file, names.as_deref().map(names::digest)));
         }
         let numbered = pattern.contains(PARTY) && !spec.own_disk;
         if numbered && parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some()
@@ -252,17 +250,6 @@ fn shared_names(spec: &InputSpec, path: &str) -> Option<Vec<String>> {
     // Which items a file of transactions has may differ.
     let names = names::of_path(path, &InputSpec { items: None, ..spec.clone() });
     if spec.stack == Stack::Rows { names.columns } else { names.rows }
-}
-
-/// A digest of a list of names. The names of the common dimension are known to all parties, so it hides nothing and needs
-/// no key.
-fn digest(names: &[String]) -> String {
-    let mut hash = Sha256::new();
-    for name in names {
-        hash.update((name.len() as u64).to_le_bytes());
-        hash.update(name.as_bytes());
-    }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Places the files in the matrix, and derives its header.

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use ndarray::ArrayViewMut2;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::algorithms::shared::missing::MissingArgs;
 use crate::comm::Communicator;
 use crate::data::names::{Match, Names};
 use crate::data::{InputSpec, NAMES, Scale, names};
@@ -23,7 +24,8 @@ pub struct Initial {
 
 impl Initial {
     /// Opens the factors for an m × n matrix, read as `input` says, with k components. Where matrix and factors have
-    /// names, those of the matrix on rank 0, rows and columns are matched by these. Collective.
+    /// names, those of the matrix on rank 0, rows and columns are matched by these. `left_out` are the entries that do
+    /// not count, and the seed that draws those held out. Collective.
     ///
     /// # Errors
     /// On all ranks, if the file has no factors, or of another shape or other rows or columns.
@@ -31,6 +33,7 @@ impl Initial {
         path: &Path,
         (m, n): (usize, usize),
         (k, input): (usize, &InputSpec),
+        left_out: Option<(&MissingArgs, u64)>,
         matrix: &Names,
         comm: &Communicator,
     ) -> Result<Self> {
@@ -58,6 +61,17 @@ impl Initial {
         }
         let orders = if comm.is_root() { orders(path, matrix, &stored.names()).map_err(at) } else { Ok([None, None]) };
         let orders = comm.broadcast_value(NAMES, comm.agree_on_error(orders)?);
+        if let Some((args, seed)) = left_out
+            && comm.is_root()
+            && !has_left_out(&stored, args, seed, orders.iter().any(Option::is_some))
+        {
+            warn(&format!(
+                "--init {}: the run that made it did not hold out the same entries, so this start has seen them, and the error \
+                 on them (heldout_rmse) is not that of unseen ones; start from factors of a run with the same --holdout, \
+                 --missing and --seed, or at random",
+                path.display()
+            ));
+        }
         Ok(Initial { stored, orders })
     }
 }
@@ -72,6 +86,19 @@ fn parameter<'a>(stored: &'a Stored, name: &str) -> Option<&'a Value> {
 fn was_transposed(stored: &Stored) -> Option<bool> {
     let found = parameter(stored, "transpose")?;
     found.as_bool().or_else(|| found.as_u64().map(|number| number != 0))
+}
+
+/// Whether the run that made the factors held out all entries that this one holds out.
+fn has_left_out(stored: &Stored, args: &MissingArgs, seed: u64, reordered: bool) -> bool {
+    let missing = args.missing.marks();
+    if args.holdout == 0.0 && missing.is_none() {
+        return true;
+    }
+    let share = parameter(stored, "holdout").and_then(Value::as_f64).unwrap_or(0.0);
+    let seeded = stored.attributes().get("seed").and_then(Value::as_u64) == Some(seed);
+    let same = parameter(stored, "missing").is_some_and(|was| *was == json!(args.missing));
+    // Places follow the order of the matrix; marks have names.
+    same && (args.holdout == 0.0 || share == args.holdout && seeded && !reordered)
 }
 
 /// What to tell the user where the factors are those of a matrix in another unit.
@@ -120,6 +147,7 @@ fn orders(path: &Path, matrix: &Names, factors: &Names) -> Result<[Option<Vec<us
     ) {
         Match::Equal => Ok(None),
         Match::Reordered(order) => Ok(Some(order)),
+        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), names::repeated(what, &name)))),
         Match::Different(at, matrix, factors) => Err(Error::input(format!(
             "{}: {what} {at} is {matrix} in the matrix, but {factors} in the factors; start from factors of the same {what}s",
             path.display()

@@ -143,6 +143,7 @@ pub(super) fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations
         let differs = match names::compare(ours.as_deref(), theirs.as_deref()) {
             Match::Equal => continue,
             Match::Reordered(_) => "in another order".to_string(),
+            Match::Repeated(name) => names::repeated(what, &name),
             Match::Different(at, ours, theirs) => format!("{what} {at} is {ours} in the matrix, {theirs} in the file"),
         };
         return Err(Error::input(format!(

@@ -15,10 +15,12 @@ use crate::warning::warn;
 
 const PLACES: MessageTag = MessageTag::new("places of missing entries", Payload::Data);
 
-/// Parameters of a run beside its options: the checksum of the marks of `--missing FILE`, and where entries are held
-/// out, whether the matrix is sparse.
+/// Parameters of a run beside its options: the checksum of the marks of `--missing FILE`, where entries are held out,
+/// whether the matrix is sparse, and where entries are left out by their place, digests of the names of rows and columns.
 pub const MARKS: &str = "missing_checksum";
 pub const HELD_OUT_OF_SPARSE: &str = "holdout_of_sparse";
+pub const ROW_ORDER: &str = "row_names_digest";
+pub const COLUMN_ORDER: &str = "column_names_digest";
 
 /// A checksum as it is stored.
 pub fn checksum_text(checksum: u64) -> String {
@@ -36,8 +38,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Checks that a matrix in another order of rows or columns than that of its factors (`reordered`) has marks with
-    /// names.
+    /// Checks that a matrix in another order of rows or columns than in the run (`reordered`) has marks with names.
     ///
     /// # Errors
     /// If it has none.
@@ -141,6 +142,7 @@ fn places(path: &str, data: &Names, marks: &Names) -> Result<(Order, [bool; 2])>
     let place = |what: &str, data: Option<&[String]>, marks: Option<&[String]>| match names::compare(marks, data) {
         Match::Equal => Ok(None),
         Match::Reordered(places) => Ok(Some(places)),
+        Match::Repeated(name) => Err(Error::input(format!("{path}: {}", names::repeated(what, &name)))),
         Match::Different(at, marks, data) => Err(Error::input(format!(
             "{path}: its {what} {at} is {marks}, which is no {what} of the data ({data} is there); mark the entries of the same \
              {what}s"

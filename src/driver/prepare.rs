@@ -15,15 +15,16 @@ use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::MatrixShape;
 use crate::algorithms::network::ppdnmf::GRAPH;
+use crate::algorithms::parameters::Missing;
 use crate::algorithms::precision::Precision;
 use crate::algorithms::shared::grid::plan as layout_of;
-use crate::algorithms::shared::missing::{MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use crate::algorithms::shared::missing::{HELD_OUT, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::shared::sketched_step::StepArgs;
 use crate::algorithms::{Algorithm, Forecast, Problem};
 use crate::comm::watchdog;
 use crate::comm::{CONTROL, Communicator, Parties, Signals};
 use crate::data;
-use crate::data::names::Names;
+use crate::data::names::{self, Names};
 use crate::data::{GridChooser, GridTraffic, Header, Input, Layout, Loaded, PartySplit, Source, memory};
 use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
 use crate::driver::iterate::{Driver, Limits, Trajectory};
@@ -210,12 +211,14 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     };
     note_choices(&settings, &*algorithm, &mut progress);
     warn_unobserved(&*algorithm, &mut progress);
+    note_held_out(&settings, &*algorithm, (header.rows, header.cols), &mut progress);
     let left_out = left_out(&settings, header.sparse, marks);
     identity.extend(left_out.clone());
     let graph = algorithm.decisions().into_iter().find(|(name, _)| *name == GRAPH);
     identity.extend(graph.map(|(name, digest)| (name.to_string(), digest)));
     let mut parameters = parameters(&settings, &*algorithm, threshold, divisor);
     parameters.extend(left_out);
+    parameters.extend(order_of_names(&settings, &annotations));
     start["params"] = parameters.into();
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
@@ -364,6 +367,27 @@ fn warn_unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progres
     }
 }
 
+/// Tells how many entries are held out where that is far from the share that was asked for, as of sparse data.
+fn note_held_out<T: Real>(
+    settings: &Settings,
+    algorithm: &dyn Algorithm<T>,
+    (m, n): (usize, usize),
+    progress: &mut Progress,
+) {
+    let Some(group) = settings.method.groups().missing.filter(|group| group.holdout > 0.0) else { return };
+    let decisions = algorithm.decisions();
+    let held = decisions.iter().find(|(name, _)| *name == HELD_OUT).and_then(|(_, count)| count.as_f64());
+    let entries = m as f64 * n as f64;
+    if let Some(held) = held.filter(|held| group.missing == Missing::None && *held < 0.5 * group.holdout * entries) {
+        progress.note(&format!(
+            "--holdout {}: {held} entries are held out, the share {:.2e}: of sparse data at most about as many as it has \
+             nonzeros",
+            group.holdout,
+            held / entries
+        ));
+    }
+}
+
 /// Divides the matrix among ranks and parties and loads this rank's blocks. Collective.
 fn load<T: Real>(
     settings: &Settings,
@@ -500,8 +524,9 @@ fn build<T: Precision>(
         true => metadata::names_of(&settings.input, settings.description().partition.is_private(), comm),
         false => Names::default(),
     };
-    let initial =
-        start.map(|path| Initial::open(path, shape, (settings.k, &settings.input), &names, comm)).transpose()?;
+    let left_out = groups.missing.map(|group| (group, settings.seed));
+    let open = |path| Initial::open(path, shape, (settings.k, &settings.input), left_out, &names, comm);
+    let initial = start.map(open).transpose()?;
     let marks = marks.map(|path| missing::read(path, shape, &names, &loaded.cuts, comm)).transpose()?;
     let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
     let problem = Problem {
@@ -543,6 +568,19 @@ fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<String
         all.insert(missing::HELD_OUT_OF_SPARSE.into(), sparse.into());
     }
     all
+}
+
+/// Digests of the names of rows and columns where entries are left out by their place, for who reads the factors after
+/// the user has sorted or selected both. Names are known where the output is written, on rank 0.
+fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<String, Value> {
+    // Private names could be guessed from a digest.
+    let private = settings.description().partition.is_private();
+    if private || !settings.method.groups().missing.is_some_and(MissingArgs::any) {
+        return Map::new();
+    }
+    let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];
+    let digests = lists.into_iter().filter_map(|(name, list)| Some((name, names::digest(list.as_ref()?))));
+    digests.map(|(name, digest)| (name.to_string(), digest.into())).collect()
 }
 
 /// A hash of the data; null for private data, of which even a hash tells something.

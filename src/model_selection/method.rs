@@ -88,7 +88,7 @@ impl SweepMethod {
 
     /// Whether entries are left out of the fit: not where the divergence is minimised, since the error on held-out entries
     /// is the squared one.
-    fn leaves_out(self) -> bool {
+    pub fn leaves_out(self) -> bool {
         !matches!(self, SweepMethod::KlMu | SweepMethod::KlCd)
     }
 

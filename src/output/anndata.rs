@@ -335,6 +335,12 @@ pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
         .map_err(|e| Error::input(format!("{shown}: cannot be opened as an AnnData file ({e}); check the name")))?;
     let foreign =
         [OBS, VAR, ABOUT].into_iter().find(|place| exists(&file, place)).filter(|_| !about.contains_key("git"));
+    if ["obs", "var"].into_iter().any(|frame| is_record_table(&file, frame)) {
+        return Err(Error::input(format!(
+            "{shown}: was written by a version of AnnData before 0.7, to which nothing is added; write it again \
+             (anndata.read_h5ad(...).write_h5ad(...) in Python), or use --output for a file of its own"
+        )));
+    }
     let [Some(observations), Some(variables)] = ["obs", "var"].map(|frame| length_of(&file, frame)) else {
         return Err(Error::input(format!(
             "{shown}: is no AnnData file: it lacks obs or var; use --output for a file of its own"
@@ -346,6 +352,11 @@ pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
         )));
     }
     Ok((observations, variables))
+}
+
+/// Whether a data frame is a table of records, as before version 0.7 of AnnData.
+fn is_record_table(file: &File, frame: &str) -> bool {
+    file.link_exists(frame) && file.loc_type_by_name(frame).is_ok_and(|kind| kind == LocationType::Dataset)
 }
 
 /// The length of the index of a data frame.

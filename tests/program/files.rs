@@ -111,6 +111,21 @@ fn factors_are_added_to_a_file_that_keeps_the_rest() {
     missing.refused(&["--add-to", "no.h5ad"]);
 }
 
+/// Its names are read, but nothing is added to it.
+#[test]
+fn a_file_of_an_old_version_of_anndata_is_named_as_such() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("old.h5ad");
+    let file = hdf5::File::create(&path).unwrap();
+    file.new_dataset_builder().with_data(&example()).create("X").unwrap();
+    for (frame, length) in [("obs", example().nrows()), ("var", example().ncols())] {
+        file.new_dataset::<i32>().shape(length).create(frame).unwrap();
+    }
+    drop(file);
+    let run = fednmf(0, "--algo hals -k 2 --max-iters 1 --input").arg(&path).arg("--add-to").arg(&path);
+    run.refused(&["--add-to", "old.h5ad", "before 0.7", "write_h5ad"]);
+}
+
 /// An AnnData file of a dense matrix with the given names of variables.
 fn annotated(path: &Path, x: &Array2<f64>, genes: &[&str]) {
     let file = hdf5::File::create(path).unwrap();

@@ -275,7 +275,7 @@ fn errors_about_a_partys_file_hold_nothing_of_it() {
     let dir = tempdir().unwrap();
     let market = "%%MatrixMarket matrix coordinate real general\n";
     let cases = [
-        ("cell.csv", "5,2,9\n4,Rossi,6\n7,8,9\n", "line 2: the entry in row 2, column 2 is other text"),
+        ("cell.csv", "5,2,9\n4,Rossi,6\n7,8,9\n", "line 2: the entry in row 1, column 1 is other text"),
         ("first.csv", "Rossi\n", "line 1: expected numbers, found other text"),
         ("ids.csv", "Rossi_id,item_id,x\n1,2,3\n", "--format triples reads it so"),
         ("triples.csv", "user,item,value\n1,2,3\n1,3,Rossi\n", "line 3: "),

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::common::{data, fednmf};
+use crate::common::{data, fednmf, save_npy};
+use ndarray::Array2;
 use tempfile::tempdir;
 
 /// The text of a page; panics if it is not well formed or refers to something outside.
@@ -88,6 +89,32 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
         text.split("<figure id=\"reconstruction-0\">").nth(1).unwrap().split("</figure>").next().unwrap().to_string()
     };
     assert!(figure("alone.html") == figure("hals.html"));
+}
+
+/// Rows of another matrix are not those that the factors reconstruct.
+#[test]
+fn rows_of_an_input_that_has_changed_are_not_shown() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let input = |shift: usize| Array2::from_shape_fn((9, 6), |(i, j)| ((i * 5 + j * 3 + shift) % 7) as f64 / 3.0);
+    for precision in ["f64", "f32"] {
+        save_npy(&file("x.npy"), &input(0));
+        let line = format!("--algo hals -k 2 --max-iters 5 --precision {precision}");
+        let run = fednmf(0, &line).arg("--input").arg(file("x.npy"));
+        run.arg("--output").arg(file("f.h5")).arg("--trace").arg(file(&format!("{precision}.jsonl"))).ok();
+        let report = || {
+            let trace = file(&format!("{precision}.jsonl"));
+            let done = fednmf(2, "report").arg(trace).arg("--output").arg(file("r.html")).run();
+            assert_eq!(done.code, Some(0), "{done:?}");
+            (done.stderr, page(&file("r.html")))
+        };
+        let (told, text) = report();
+        assert!(!told.contains("warning") && ids(&text).contains(&"reconstruction-0"), "{told}");
+        save_npy(&file("x.npy"), &input(1));
+        let (told, text) = report();
+        assert!(told.contains("warning") && told.contains("x.npy is not as it was in the run"), "{told}");
+        assert!(!ids(&text).contains(&"reconstruction-0") && text.contains("not as it was in the run"));
+    }
 }
 
 #[test]

@@ -4,10 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use hdf5::types::VarLenUnicode;
+use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::common::{data, fednmf, matrix, npy, number};
+use crate::common::{Run, data, fednmf, matrix, npy, number, save_npy};
 
 /// What a subcommand prints as JSON, on that many ranks.
 fn summary(ranks: usize, line: &str) -> Value {
@@ -346,7 +348,7 @@ fn errors_about_a_partys_entries_do_not_show_them() {
     for method in ["felb", "felb-mu", "elbmf", "zhang", "asso", "grecond", "mebf"] {
         let line = format!("--algo {method} -k 2 --max-iters 2 --header no --input");
         let refused = fednmf(2, &line).arg(at("p{party}.csv")).run();
-        assert!(refused.code == Some(2) && refused.stderr.contains("row 3 and column 3"), "{refused:?}");
+        assert!(refused.code == Some(2) && refused.stderr.contains("row 2 and column 2"), "{refused:?}");
         assert!(!refused.stderr.contains("7.25"), "{refused:?}");
     }
 }
@@ -364,4 +366,138 @@ fn files_of_parties_in_another_order_are_refused() {
     let evaluate = |input: &str| fednmf(0, "evaluate").arg(at("o.h5")).arg("--input").arg(at(input));
     assert_eq!(evaluate("p{party}.npy").run().code, Some(0));
     evaluate("q{party}.npy").refused(&["party 0 has 20 rows", "its file 30", "order"]);
+}
+
+/// The output and the messages of a run that succeeds.
+fn told(run: Run) -> (String, String) {
+    let done = run.run();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    (done.stdout, done.stderr)
+}
+
+/// Which entries are held out follows from their places, which the user of an AnnData file may change.
+#[test]
+fn a_file_that_was_sorted_since_has_no_held_out_error() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let write = |rows: &[usize]| {
+        let file = hdf5::File::create(at("x.h5ad")).unwrap();
+        let text = |name: &str| name.parse::<VarLenUnicode>().unwrap();
+        file.new_attr::<VarLenUnicode>().create("encoding-type").unwrap().write_scalar(&text("anndata")).unwrap();
+        let x = Array2::from_shape_fn((rows.len(), 6), |(i, j)| ((rows[i] * 5 + j * 3) % 7) as f64 + 1.0);
+        file.new_dataset_builder().with_data(&x).create("X").unwrap();
+        for (frame, names) in [
+            ("obs", rows.iter().map(|i| text(&format!("c{i}"))).collect::<Vec<_>>()),
+            ("var", (0..6).map(|j| text(&format!("g{j}"))).collect()),
+        ] {
+            file.create_group(frame).unwrap().new_dataset_builder().with_data(&names).create("_index").unwrap();
+        }
+    };
+    let rows: Vec<usize> = (0..12).collect();
+    write(&rows);
+    let run = fednmf(0, "--algo hals -k 2 --max-iters 5 --holdout 0.2 --input").arg(at("x.h5ad"));
+    run.arg("--add-to").arg(at("x.h5ad")).ok();
+    let evaluate = || fednmf(2, "evaluate").arg(at("x.h5ad")).arg("--input").arg(at("x.h5ad"));
+    let (shown, _) = told(evaluate());
+    assert!(shown.starts_with("held-out RMSE") && shown.contains("entries held out by --holdout 0.2"), "{shown}");
+    let file = hdf5::File::open_rw(at("x.h5ad")).unwrap();
+    for name in ["X", "obsm/X_nmf"] {
+        let data = file.dataset(name).unwrap();
+        let turned = data.read_2d::<f64>().unwrap().slice(ndarray::s![..;-1, ..]).as_standard_layout().to_owned();
+        data.write(&turned).unwrap();
+    }
+    let names = file.dataset("obs/_index").unwrap();
+    let mut turned = names.read_raw::<VarLenUnicode>().unwrap();
+    turned.reverse();
+    names.write(&turned).unwrap();
+    drop((file, names));
+    evaluate().refused(&["x.h5ad", "its rows are not those of the run", "held out"]);
+}
+
+/// Of sparse data other entries are drawn where zeros are missing.
+#[test]
+fn other_missing_entries_have_no_held_out_error() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let input = "synthetic:sparse,m=90,n=60,density=0.05,seed=3";
+    for (missing, other) in [("none", "zero-unobserved"), ("zero-unobserved", "none")] {
+        let line = format!("--algo hals -k 2 --max-iters 3 --holdout 0.5 --missing {missing} --input {input}");
+        let (_, messages) = told(fednmf(0, &line).arg("--output").arg(at("f.h5")));
+        // Fewer entries than the share says, if zeros are among them.
+        let few = messages.contains("entries are held out, the share");
+        assert_eq!(few, missing == "none", "{messages}");
+        let evaluate = |more: &str| fednmf(2, &format!("evaluate {more} --input {input}")).arg(at("f.h5"));
+        let (shown, _) = told(evaluate(""));
+        let (json, _) = told(evaluate("--json"));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert!(shown.contains(&format!("{} entries held out by --holdout 0.5", json["heldout_entries"])), "{shown}");
+        evaluate(&format!("--missing {other}")).refused(&["f.h5", "would be others", "omit --missing"]);
+    }
+}
+
+/// A start that was fitted to what is held out now has seen it.
+#[test]
+fn a_start_that_has_seen_the_held_out_entries_is_warned_of() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let run = |line: &str, output: &str| {
+        let line = format!("--algo hals -k 2 --max-iters 3 {line} --input synthetic:planted,m=30,n=20");
+        told(fednmf(0, &line).arg("--output").arg(at(output))).1
+    };
+    run("", "whole.h5");
+    run("--holdout 0.2 --seed 4", "held.h5");
+    let start = |line: &str, name: &str| run(&format!("{line} --init {}", at(name).display()), "o.h5");
+    let warning = "did not hold out the same entries";
+    for (line, name, warned) in [
+        ("--holdout 0.2 --seed 4", "whole.h5", true),
+        ("--holdout 0.2 --seed 5", "held.h5", true),
+        ("--holdout 0.3 --seed 4", "held.h5", true),
+        ("--holdout 0.2 --seed 4", "held.h5", false),
+        ("--seed 4", "whole.h5", false),
+    ] {
+        assert_eq!(start(line, name).contains(warning), warned, "{line} {name}");
+    }
+}
+
+#[test]
+fn the_objective_is_shown_beside_the_held_out_error() {
+    let dir = tempdir().unwrap();
+    let output = dir.path().join("f.h5");
+    let input = "synthetic:planted,m=30,n=20";
+    let line = format!("--algo hals -k 2 --max-iters 3 --holdout 0.2 --alpha-u 0.01 --input {input} --output");
+    let (run, _) = told(fednmf(0, &line).arg(&output));
+    let (evaluated, _) = told(fednmf(0, &format!("evaluate --input {input}")).arg(&output));
+    for shown in [run, evaluated] {
+        assert!(["held-out RMSE", "objective", "relative error"].iter().all(|name| shown.contains(name)), "{shown}");
+    }
+}
+
+#[test]
+fn an_infinite_divergence_is_explained() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mut x = Array2::from_shape_fn((8, 5), |(i, j)| ((i * 3 + j) % 4) as f64);
+    x.column_mut(2).fill(0.0);
+    save_npy(&at("x.npy"), &x);
+    x.column_mut(2).fill(1.0);
+    save_npy(&at("new.npy"), &x);
+    let run = fednmf(0, "--algo kl-mu -k 2 --max-iters 20 --input").arg(at("x.npy"));
+    run.arg("--output").arg(at("f.h5")).ok();
+    for command in ["evaluate --json", "project --json"] {
+        let (json, messages) = told(fednmf(2, command).arg(at("f.h5")).arg("--input").arg(at("new.npy")));
+        assert!(json.contains("\"kl_divergence\":null") && messages.contains("is infinite"), "{json}{messages}");
+    }
+}
+
+/// Names in another order cannot be matched where one of them occurs twice.
+#[test]
+fn repeated_names_are_the_reason_of_a_refusal() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("old.csv"), "cell,A,B,B,C\nx,1,2,3,4\ny,4,3,2,2\nz,5,1,1,3\n").unwrap();
+    fs::write(at("new.csv"), "cell,C,B,B,A\nx,4,3,2,1\ny,2,2,3,4\n").unwrap();
+    let run = fednmf(0, "--algo hals -k 2 --max-iters 5 --input").arg(at("old.csv"));
+    run.arg("--output").arg(at("f.h5")).ok();
+    let project = fednmf(0, "project").arg(at("f.h5")).arg("--input").arg(at("new.csv"));
+    project.refused(&["several columns are called B", "unique names"]);
 }

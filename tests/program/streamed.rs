@@ -403,7 +403,7 @@ fn entries_that_are_not_accepted_are_named() {
         for (name, x) in [("rows.npy", &dense), ("chunks.h5", &dense), ("x.h5ad", &sparse), ("plain.npz", &sparse)] {
             let Large { file, .. } = in_file(dir.path(), name, x, "");
             let run = fednmf(3, "--algo hals -k 3 --max-iters 2 --memory 1400K").arg("--input").arg(file);
-            run.refused(&[name, "row 2001, column 6", why]);
+            run.refused(&[name, "row 2000, column 5", why]);
         }
     }
 }

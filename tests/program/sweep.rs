@@ -249,6 +249,10 @@ fn without_held_out_entries_stability_decides() {
         "{}",
         done.stdout
     );
+    // Of what decides there is neither: the advice is what the sweep left out, not the method that it has.
+    let line = "sweep --k 2,3 --runs 1 --holdout 0 --input synthetic:planted,m=30,n=20";
+    let done = fednmf(0, line).arg("--output").arg(dir.path().join("one")).run();
+    assert!(done.stdout.contains("--runs") && done.stdout.contains("without --holdout 0"), "{done:?}");
     // Also for baskets, which store only the positions of ones.
     let baskets =
         fednmf(2, "sweep --k 2,3 --runs 2 --json --quiet --input").arg(crate::common::data("formats/baskets.dat"));

@@ -82,8 +82,7 @@ pub fn prepare(
             let Some(value) = value else { continue };
             let place = column.kind.place(value).ok_or_else(|| {
                 file.error(format!(
-                    "row {}: column {} has the value {value}, which the rules do not know; correct it, or leave it empty",
-                    row + 1,
+                    "row {row}: column {} has the value {value}, which the rules do not know; correct it, or leave it empty",
                     column.name
                 ))
             })?;
@@ -198,12 +197,12 @@ fn rows_of(file: &InputFile, first: &FirstLines, names: Vec<String>, index: Opti
             }
             let row: Vec<&[u8]> = fields(&block[line.clone()], first.separator).collect();
             if row.len() != names.len() && ends_within_quotes(&block[line], first.separator) {
-                return Err(file.error(format!("row {}: {OPEN_QUOTE}", line_number - 1)));
+                return Err(file.error(format!("row {}: {OPEN_QUOTE}", line_number - 2)));
             }
             if row.len() != names.len() {
                 return Err(file.error(format!(
                     "row {}: has {} fields, but the header has {}; correct the row",
-                    line_number - 1,
+                    line_number - 2,
                     row.len(),
                     names.len()
                 )));
@@ -344,14 +343,14 @@ mod tests {
         let (_dir, other) = table("age,sex\n99,m\n");
         let (made, _) = prepare(&other, TableOptions::default(), None, Some(rules.clone())).unwrap();
         assert_eq!((made.cols, &made.rows[0]), (4, &vec![(1, 1.0), (3, 1.0)]));
-        for (text, why) in [("age,sex\n9,x\n", "row 1: column sex has the value x"), ("age\n9\n", "no column sex")] {
+        for (text, why) in [("age,sex\n9,x\n", "row 0: column sex has the value x"), ("age\n9\n", "no column sex")] {
             let (_dir, path) = table(text);
             let wrong = prepare(&path, TableOptions::default(), None, Some(rules.clone())).unwrap_err();
             assert!(wrong.message.contains(why), "{wrong}");
         }
         let (_dir, ragged) = table("a,b\n1\n");
         assert!(
-            prepare(&ragged, TableOptions::default(), None, None).unwrap_err().message.contains("row 1: has 1 fields")
+            prepare(&ragged, TableOptions::default(), None, None).unwrap_err().message.contains("row 0: has 1 fields")
         );
     }
 

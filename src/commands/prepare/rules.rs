@@ -117,6 +117,7 @@ pub fn of_columns<T: Copy>(values: &[T], named: Option<&[String]>, matrix: &Prep
     match names::compare(names, named) {
         Match::Equal => Ok(values.to_vec()),
         Match::Reordered(order) => Ok(order.into_iter().map(|at| values[at]).collect()),
+        Match::Repeated(name) => Err(Error::input(format!("--rules: {}", names::repeated("column", &name)))),
         Match::Different(at, ours, theirs) => Err(Error::input(format!(
             "--rules: column {at} of the matrix is {ours}, that of the rules is {theirs}; give a matrix with the same columns"
         ))),

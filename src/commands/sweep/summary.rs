@@ -73,9 +73,13 @@ impl Summary<'_> {
     /// The last words: what to do with all this.
     fn recommendation(&self) -> String {
         let Some(choice) = &self.choice else {
-            return "No k can be recommended. Try smaller ones, more --max-iters, or a method that holds entries out \
-                    (--algo hals)."
-                .to_string();
+            let more = match (self.sweep.args.algo.leaves_out(), self.sweep.args.runs) {
+                (true, 1) => "entries that are held out (without --holdout 0), or several starts (--runs)",
+                (true, _) => "entries that are held out (without --holdout 0)",
+                (false, 1) => "several starts (--runs), or a method that holds entries out (--algo hals)",
+                (false, _) => "a method that holds entries out (--algo hals)",
+            };
+            return format!("No k can be recommended. Try smaller ones, more --max-iters, or {more}.");
         };
         let stable = self.points.iter().find(|p| p.k == choice.k).and_then(|p| p.stability);
         let found = match stable {

@@ -170,6 +170,26 @@ fn choose(path: &str, file: &File) -> Result<String> {
     }
 }
 
+/// The group of a matrix of 10x, with lists of its genes and cells: the one that is named, or else the first. Its
+/// name is `matrix`, or in files of Cell Ranger 2 that of the genome.
+pub fn tenx_group(file: &File, dataset: Option<&str>) -> Option<Group> {
+    let names = match dataset {
+        Some(name) => vec![name.trim_matches('/').to_string()],
+        None => file.member_names().unwrap_or_default(),
+    };
+    let is_group = |name: &&String| {
+        // HDF5 prints an error of its own for a link in a missing group.
+        let first = name.split('/').next().unwrap_or_default();
+        file.link_exists(first)
+            && file.link_exists(name)
+            && file.loc_type_by_name(name).is_ok_and(|kind| kind == LocationType::Group)
+    };
+    let has_lists = |group: &Group| {
+        is_compressed(group) && ["barcodes", "features", "genes", "gene_names"].iter().any(|x| group.link_exists(x))
+    };
+    names.iter().filter(is_group).filter_map(|name| file.group(name).ok()).find(has_lists)
+}
+
 /// The names of the first two levels, for a message.
 fn contents(file: &File) -> String {
     let mut all = Vec::new();

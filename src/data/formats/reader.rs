@@ -123,9 +123,9 @@ impl<T: Real> WithSimd for RefusedBlock<'_, T> {
     }
 }
 
-/// A position for a message, counted from 1.
+/// A position for a message, counted from 0 as everywhere but in the lines of a text.
 pub fn position(row: usize, col: usize) -> String {
-    format!("row {}, column {}", row + 1, col + 1)
+    format!("row {row}, column {col}")
 }
 
 #[cfg(test)]

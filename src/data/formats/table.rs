@@ -400,7 +400,7 @@ mod tests {
             ("a,1,2", "has 2 numbers, but the first row has 3"),
             ("\"a", "line breaks within quotation marks are not supported"),
             ("a,1,2,3,4", "has 4 numbers"),
-            ("a,1,,3", "row 5, column 2 is empty; if that marks a missing value, a run with"),
+            ("a,1,,3", "row 4, column 1 is empty; if that marks a missing value, a run with"),
             ("a,1,NA,3", "'NA', not a number; if that marks a missing value, a run with"),
             ("a,1,x,3", "'x', not a number"),
             ("a,1,nan,3", "NaN"),

@@ -38,12 +38,12 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
         (
             "nan.mtx",
             format!("{head}2 2 2\n1 1 1\n2 2 NaN\n").into(),
-            "line 4: the entry in row 2, column 2 is not a number",
+            "line 4: the entry in row 1, column 1 is not a number",
         ),
         (
             "inf.mtx",
             format!("{head}2 2 2\n1 1 inf\n2 2 1\n").into(),
-            "line 3: the entry in row 1, column 1 is infinite",
+            "line 3: the entry in row 0, column 0 is infinite",
         ),
         ("negative.mtx", format!("{head}2 2 2\n1 1 -1\n2 2 1\n").into(), "row 1, column 1 is negative"),
         ("word.mtx", format!("{head}2 2 2\n1 1 1\ntwo 2 1\n").into(), "line 4: expected"),

@@ -134,7 +134,7 @@ pub fn missing_values(comm: &Communicator, dir: &str) {
     refused_input(
         comm,
         &spec,
-        "line 2: the entry in row 1, column 4 is 'NA', not a number; if that marks a missing value",
+        "line 2: the entry in row 0, column 3 is 'NA', not a number; if that marks a missing value",
     );
 }
 
@@ -190,6 +190,6 @@ pub fn triples(comm: &Communicator, dir: &str) {
         turned.transpose = true;
         check(comm, &turned, &plan, &sparse.t().as_standard_layout().into_owned(), &mut None);
     }
-    refused_input(comm, &input("wrong.csv"), "line 2: the entry in row 1, column 2 is negative");
+    refused_input(comm, &input("wrong.csv"), "line 2: the entry in row 0, column 1 is negative");
     refused_input(comm, &input("ragged.csv"), "line 2: has 2 fields");
 }

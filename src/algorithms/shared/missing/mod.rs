@@ -34,6 +34,8 @@ const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", P
 /// What leaves a rank beside what the exact methods send.
 pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
 
+/// The decision that counts the entries that are held out.
+pub const HELD_OUT: &str = "heldout_entries";
 /// The decisions that count rows and columns without an observed entry.
 pub const UNOBSERVED_ROWS: &str = "unobserved_rows";
 pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";

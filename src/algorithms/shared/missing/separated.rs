@@ -3,7 +3,7 @@
 use ndarray::ArrayView2;
 
 use super::lists::{Counted, Holdout, Listed, Lists, each, held_out, kept};
-use super::{HELD, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use super::{HELD, HELD_OUT, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::Measures;
 use crate::algorithms::algorithm::Places;
 use crate::algorithms::parameters::Missing;
@@ -172,7 +172,7 @@ impl<T: Real> Tally<T> {
         vec![
             ("listed", listed.into()),
             ("observed_entries", self.observed.into()),
-            ("heldout_entries", self.held.into()),
+            (HELD_OUT, self.held.into()),
             (UNOBSERVED_ROWS, unobserved[0].into()),
             (UNOBSERVED_COLUMNS, unobserved[1].into()),
         ]
