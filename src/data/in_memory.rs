@@ -39,7 +39,7 @@ impl<T: Real> Matrix<T> {
     /// # Errors
     /// Naming an entry that is negative or not finite.
     pub fn checked_block(self) -> Result<Block<T>> {
-        self.check(EntryPolicy { allow_negative: false, allow_nan: false })?;
+        self.check(EntryPolicy::new(false, false))?;
         Ok(self.into_block().finish())
     }
 
@@ -94,7 +94,7 @@ impl<T: Real> Loaded<T> {
         allow_negative: bool,
         comm: &Communicator,
     ) -> Result<Self> {
-        let policy = EntryPolicy { allow_negative, allow_nan: false };
+        let policy = EntryPolicy::new(allow_negative, false);
         parts.iter().try_for_each(|part| part.check(policy))?;
         let by_columns = matches!(layout, Layout::PartyColumns { .. });
         let shapes = || parts.iter().map(Matrix::shape);

@@ -8,7 +8,6 @@ use crate::data::distribute::request::{LocalBlocks, Request};
 use crate::data::distribute::statistics::{Statistics, largest};
 use crate::data::distribute::synthesize::synthesize;
 use crate::data::distribute::traffic::{EntryPattern, GridChooser, GridTraffic};
-use crate::data::formats::reader::EntryPolicy;
 use crate::data::header::Header;
 use crate::data::layout::{Cuts, Layout};
 use crate::data::memory;
@@ -162,7 +161,7 @@ impl Input {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
         memory::check(self.least_bytes::<T>(layout, comm.size()), self.spec.memory, comm)?;
-        let policy = EntryPolicy { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan };
+        let policy = self.spec.policy();
         let request = Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy };
         let local = match &self.origin {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),

@@ -30,6 +30,7 @@ mod synthetic;
 pub use distribute::statistics::Statistics;
 pub use distribute::traffic::{EntryPattern, GridChooser, GridTraffic, SideTraffic, Transfer};
 pub use formats::options::{Labels, Presence, TableFormat, TableOptions};
+pub use formats::reader::LEAVE_OUT;
 pub use formats::values::Values;
 pub use generate::generate;
 pub use header::Header;

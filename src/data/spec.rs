@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::data::formats::hdf5::is_hdf5_name;
 use crate::data::formats::options::{TableFormat, TableOptions};
+use crate::data::formats::reader::{EntryPolicy, LEAVE_OUT};
 use crate::data::header::Header;
 use crate::data::synthetic::Synthetic;
 use crate::error::{Error, Result};
@@ -103,6 +104,8 @@ pub struct InputSpec {
     pub allow_negative: bool,
     /// Whether entries may be NaN, which marks a missing value. They count in no statistic but the checksum.
     pub allow_nan: bool,
+    /// What to do about NaN where it is not accepted, for messages; see [`EntryPolicy::remedy`].
+    pub missing_remedy: &'static str,
     /// Memory in bytes that all ranks of a node may use; by default what is free there.
     pub memory: Option<u64>,
     /// How a table in text is to be read; other inputs are refused with anything but the defaults.
@@ -152,6 +155,7 @@ impl InputSpec {
             binarize: None,
             allow_negative: false,
             allow_nan: false,
+            missing_remedy: LEAVE_OUT,
             memory: None,
             table: TableOptions::default(),
             parties: None,
@@ -162,6 +166,12 @@ impl InputSpec {
             ask_values: false,
             own_disk: false,
         })
+    }
+
+    /// Which entries are accepted.
+    pub(super) fn policy(&self) -> EntryPolicy {
+        let InputSpec { allow_negative, allow_nan, missing_remedy: remedy, .. } = *self;
+        EntryPolicy { allow_negative, allow_nan, remedy }
     }
 
     /// Whether the input is one file for each party.

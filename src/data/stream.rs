@@ -5,7 +5,6 @@ use std::ops::Range;
 use crate::comm::Communicator;
 use crate::data::distribute::assemble::Entries;
 use crate::data::distribute::statistics::Statistics;
-use crate::data::formats::reader::EntryPolicy;
 use crate::data::layout::{Cuts, Layout, Tile};
 use crate::data::load::{Loaded, check_any, check_largest};
 use crate::data::messages::{COUNTS, LARGEST_ENTRY};
@@ -120,7 +119,7 @@ impl Input {
 
     fn own_rows<T: Real>(&self, comm: &Communicator) -> Result<Rows> {
         let Origin::Files(files) = &self.origin else { return Err(Error::failed("a generated matrix has no file")) };
-        let policy = EntryPolicy { allow_negative: self.spec.allow_negative, allow_nan: self.spec.allow_nan };
+        let policy = self.spec.policy();
         let source = Source::new(files[0].content.clone(), self.spec.transpose, policy);
         let (m, n) = (self.header.rows, self.header.cols);
         let (shape, counts) = (source.shape()?, source.counts()?);

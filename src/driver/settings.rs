@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::arrange::FactorScale;
 use crate::algorithms::description::Description;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
+use crate::algorithms::registry;
 use crate::data::{self, InputSpec, Threshold};
 use crate::linalg::ProductKernel;
 use crate::metrics::Measure;
@@ -150,6 +151,18 @@ pub struct Settings {
 impl Settings {
     pub fn description(&self) -> &'static Description {
         self.method.description()
+/// Sets what follows from the method: which entries the input may have, and how those of parties are combined and kept
+/// to themselves.
+pub fn suit(input: &mut InputSpec, method: &dyn ConfiguredMethod) {
+    let description = method.description();
+    input.allow_negative = description.allows_negative;
+    input.allow_nan = method.groups().takes_nan();
+    input.missing_remedy = registry::missing_remedy(method);
+    input.masked = method.masks_sums();
+    input.private |= description.partition.is_private();
+    input.stack = description.partition.stack();
+}
+
     }
 
     /// The measure that progress, summary and `--tol` go by.

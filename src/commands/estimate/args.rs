@@ -10,7 +10,7 @@ use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{GridShape, any_number, whole_number};
 use crate::data::InputSpec;
 use crate::driver::kernels;
-use crate::driver::settings::{Kernel, PrecisionChoice};
+use crate::driver::settings::{Kernel, PrecisionChoice, suit};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::linalg::ProductKernel;
@@ -106,9 +106,10 @@ impl EstimateArgs {
             (Some(_), None) => return Err(Error::input("--grid: give --ranks too")),
             _ => {}
         }
+        let matrix = self.matrix(&*method)?;
         Ok(Question {
             method,
-            matrix: self.matrix()?,
+            matrix,
             k: self.components,
             ranks: self.ranks,
             parties: self.parties,
@@ -128,9 +129,10 @@ impl EstimateArgs {
         })
     }
 
-    fn matrix(&self) -> Result<Matrix> {
+    fn matrix(&self, method: &dyn ConfiguredMethod) -> Result<Matrix> {
         if let Some(input) = &self.input {
             let mut input = InputSpec::parse(input)?;
+            suit(&mut input, method);
             input.ask_values = self.precision.given().is_none() && !input.private;
             return Ok(Matrix::Input(input));
         }

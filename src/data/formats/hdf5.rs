@@ -474,7 +474,7 @@ mod tests {
 
     /// The matrix as the library reads it, and as it stands in the file, if it can be read there.
     fn read(path: &str, name: &str) -> (Vec<f64>, Option<Vec<f64>>) {
-        let policy = EntryPolicy { allow_negative: true, allow_nan: false };
+        let policy = EntryPolicy::new(true, false);
         let Hdf5Matrix::Dense(rows, cols, name, _, raw) = find(path, Some(name)).unwrap() else { panic!("{name}") };
         let (mut by_library, mut in_file) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
         DatasetReader::open(path, &name, None, policy).unwrap().fill(0..rows, 0..cols, &mut by_library).unwrap();

@@ -31,9 +31,19 @@ pub struct EntryPolicy {
     pub allow_negative: bool,
     /// Whether NaN is accepted, as a missing value.
     pub allow_nan: bool,
+    /// What to do about a missing value that is not accepted, as a sentence without its end.
+    pub remedy: &'static str,
 }
 
+/// What to do about missing values where that is up to the command.
+pub const LEAVE_OUT: &str = "--missing nan leaves it out";
+
 impl EntryPolicy {
+    /// For a command that says itself whether values are missing.
+    pub fn new(allow_negative: bool, allow_nan: bool) -> Self {
+        EntryPolicy { allow_negative, allow_nan, remedy: LEAVE_OUT }
+    }
+
     /// The entry in the precision of the run. No reason contains the value: errors of one party's file reach the others.
     ///
     /// # Errors
@@ -43,7 +53,7 @@ impl EntryPolicy {
         let value = T::from_f64(x);
         // A tiny negative number may become zero in the conversion.
         let negative = x < 0.0 && !self.allow_negative;
-        if self.accepts(value) && !negative { Ok(value) } else { Err(Self::reason::<T>(x)) }
+        if self.accepts(value) && !negative { Ok(value) } else { Err(self.reason::<T>(x)) }
     }
 
     #[inline]
@@ -56,14 +66,12 @@ impl EntryPolicy {
         // Whole blocks first, without a branch per entry.
         let block = values.chunks(1024).position(|c| !c.iter().fold(true, |all, &x| all & self.accepts(x)))?;
         let at = block * 1024 + values[block * 1024..].iter().position(|&x| !self.accepts(x))?;
-        Some((at, Self::reason::<T>(values[at].as_f64())))
+        Some((at, self.reason::<T>(values[at].as_f64())))
     }
 
-    fn reason<T: Real>(x: f64) -> String {
+    fn reason<T: Real>(self, x: f64) -> String {
         if x.is_nan() {
-            "is not a number (NaN); if NaN marks missing values, --missing nan leaves them out (hals, mu, kl-mu, dsanls, fnmf \
-             and others)"
-                .to_string()
+            format!("is not a number (NaN); if that marks a missing value, {}", self.remedy)
         } else if x.is_infinite() {
             format!("is infinite, or too large for --precision {}", T::NAME)
         } else if !T::from_f64(x).is_finite() {
@@ -85,13 +93,13 @@ mod tests {
 
     #[test]
     fn refusals_state_their_reason() {
-        let strict = EntryPolicy { allow_negative: false, allow_nan: false };
+        let strict = EntryPolicy::new(false, false);
         assert_eq!(strict.check::<f64>(2.0), Ok(2.0));
         assert!(strict.check::<f64>(-1.0).unwrap_err().contains("negative"));
         assert!(strict.check::<f64>(f64::NAN).unwrap_err().contains("NaN"));
         assert!(strict.check::<f32>(1e300).unwrap_err().contains("too large"));
-        assert_eq!(EntryPolicy { allow_negative: true, allow_nan: false }.check::<f64>(-1.0), Ok(-1.0));
-        let missing = EntryPolicy { allow_negative: false, allow_nan: true };
+        assert_eq!(EntryPolicy::new(true, false).check::<f64>(-1.0), Ok(-1.0));
+        let missing = EntryPolicy::new(false, true);
         assert!(missing.check::<f64>(f64::NAN).is_ok_and(f64::is_nan) && missing.check::<f64>(-1.0).is_err());
         assert!(missing.first_refused(&[1.0, f64::NAN, 0.0]).is_none());
         assert!(missing.first_refused(&[f64::INFINITY]).is_some());

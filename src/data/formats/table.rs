@@ -176,7 +176,7 @@ impl Table {
 /// # Errors
 /// The reason why it is refused, as a predicate: "is …".
 pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, Refusal> {
-    let remedy = "if that marks a missing value, a run with hals or mu leaves it out with --missing nan";
+    let remedy = format!("if that marks a missing value, {}", policy.remedy);
     match number(field) {
         Some(value) => Ok(policy.check(value)?),
         None if is_missing(field) && policy.allow_nan => Ok(policy.check(f64::NAN)?),
@@ -392,7 +392,7 @@ mod tests {
     fn rows_are_parsed_or_refused() {
         let labels = Labels { header: false, index_col: true };
         let table = Table { separator: b',', labels, start: 0, cols: 3, note: None, doubt: None };
-        let policy = EntryPolicy { allow_negative: false, allow_nan: false };
+        let policy = EntryPolicy::new(false, false);
         let mut out = [0.0f64; 3];
         table.parse(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, policy, &mut out).unwrap();
         assert_eq!(out, [1.0, 2.5, 30.0]);
@@ -400,8 +400,8 @@ mod tests {
             ("a,1,2", "has 2 numbers, but the first row has 3"),
             ("\"a", "line breaks within quotation marks are not supported"),
             ("a,1,2,3,4", "has 4 numbers"),
-            ("a,1,,3", "row 5, column 2 is empty; if that marks a missing value, a run with"),
-            ("a,1,NA,3", "'NA', not a number; if that marks a missing value, a run with"),
+            ("a,1,,3", "row 5, column 2 is empty; if that marks a missing value, --missing nan"),
+            ("a,1,NA,3", "'NA', not a number; if that marks a missing value, --missing nan"),
             ("a,1,x,3", "'x', not a number"),
             ("a,1,nan,3", "NaN"),
             ("a,1,-2,3", "negative"),
@@ -415,7 +415,7 @@ mod tests {
     fn missing_values_are_read_where_they_are_accepted() {
         let labels = Labels { header: false, index_col: false };
         let table = Table { separator: b',', labels, start: 0, cols: 8, note: None, doubt: None };
-        let policy = EntryPolicy { allow_negative: false, allow_nan: true };
+        let policy = EntryPolicy::new(false, true);
         let mut out = [0.0f32; 8];
         table.parse(b"1,,NA,NaN,nan,null,N/A,\"\"", 0, policy, &mut out).unwrap();
         assert!(out[0] == 1.0 && out[1..].iter().all(|x| x.is_nan()), "{out:?}");
