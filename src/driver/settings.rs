@@ -92,6 +92,9 @@ pub enum Every {
     Seconds(f64),
 }
 
+/// The parameter with the number of releases that a budget is split over.
+pub const DP_RELEASES: &str = "dp_releases";
+
 /// Validated settings of a run.
 #[derive(Clone)]
 pub struct Settings {
@@ -148,9 +151,6 @@ pub struct Settings {
     pub words: Vec<String>,
 }
 
-impl Settings {
-    pub fn description(&self) -> &'static Description {
-        self.method.description()
 /// Sets what follows from the method: which entries the input may have, and how those of parties are combined and kept
 /// to themselves.
 pub fn suit(input: &mut InputSpec, method: &dyn ConfiguredMethod) {
@@ -163,6 +163,9 @@ pub fn suit(input: &mut InputSpec, method: &dyn ConfiguredMethod) {
     input.stack = description.partition.stack();
 }
 
+impl Settings {
+    pub fn description(&self) -> &'static Description {
+        self.method.description()
     }
 
     /// The measure that progress, summary and `--tol` go by.
@@ -202,7 +205,7 @@ pub fn suit(input: &mut InputSpec, method: &dyn ConfiguredMethod) {
         all.extend(self.method.parameters());
         // The split of a budget depends on the number of releases.
         let releases = self.method.groups().dp.and_then(|dp| dp.planned(self.max_iters, self.description()));
-        all.extend(releases.map(|r| ("dp_releases".to_string(), r.into())));
+        all.extend(releases.map(|r| (DP_RELEASES.to_string(), r.into())));
         for name in WITHOUT_EFFECT {
             all.remove(name);
         }

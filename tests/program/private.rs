@@ -143,6 +143,18 @@ fn a_resumed_run_repeats_its_releases_and_no_others() {
 }
 
 #[test]
+fn a_budget_is_not_split_again_by_a_resume() {
+    let dir = tempdir().unwrap();
+    let run = |more: &str| {
+        let line = format!("--algo fedavg --parties 3 -k 2 --dp gaussian --epsilon 50 --clip 9 {more} --input");
+        fednmf(0, &line).arg(data("digits.npy")).arg("--checkpoint").arg(dir.path().join("c.h5"))
+    };
+    run("--max-iters 3").ok();
+    run("--max-iters 8 --resume").refused(&["c.h5", "--dp-releases 3", "--dp-releases 8", "over 3 releases"]);
+    run("--max-iters 3 --resume --dp-releases 3").ok();
+}
+
+#[test]
 fn a_budget_that_is_spent_stays_spent() {
     let dir = tempdir().unwrap();
     let line = "--algo ipalm --dp gaussian --epsilon 1 --clip 1 --parties 3 -k 3 --input";
