@@ -99,8 +99,8 @@ fn boolean<T: Real>(x: T, (i, j): (usize, usize)) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "the entry in row {} and column {} of a party's data is neither 0 nor 1; --binarize T makes entries of at least T \
-         ones and all others zeros",
+        "the entry in row {} and column {} is neither 0 nor 1; --binarize T makes entries of at least T ones and all others \
+         zeros",
         i + 1,
         j + 1
     )))
