@@ -461,6 +461,9 @@ fn other_files_under_the_names_of_outputs_are_kept() {
     for name in ["o.party-01.h5", "order.csv", "m.npy"] {
         assert_eq!(fs::read(at(name)).unwrap(), b"my own, and older");
     }
+    fs::create_dir(at("d.party-02.h5")).unwrap();
+    private("--algo fnmf").arg("--output").arg(at("d.h5")).refused(&["--output", "d.party-02.h5"]);
+    assert!(!at("d.h5").exists());
     fs::create_dir(at("sweep")).unwrap();
     fs::write(at("sweep/sweep.json"), "my own, and older").unwrap();
     let sweep = fednmf(0, "sweep -k 2 --runs 1 --max-iters 1 --input").arg(data("digits.npy"));

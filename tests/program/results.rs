@@ -4,10 +4,11 @@
 use std::fs;
 use std::path::Path;
 
+use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::common::{data, fednmf, matrix, npy, number};
+use crate::common::{data, fednmf, matrix, npy, number, save_npy};
 
 /// What a subcommand prints as JSON, on that many ranks.
 fn summary(ranks: usize, line: &str) -> Value {
@@ -59,6 +60,16 @@ fn private_factors_are_read_from_the_files_of_the_parties() {
             let project = fednmf(0, "project").arg(&output).arg("--input").arg(&digits).arg("--output").arg(&whole);
             let done = project.run();
             assert!(done.code == Some(0) && done.stderr.contains("V of all parties"), "{}", done.stderr);
+            // As many columns as party 1 has.
+            save_npy(
+                &dir.path().join("own.npy"),
+                &Array2::from_elem((4, matrix(&dir.path().join("b.party-01.h5"), "V").nrows()), 1.0),
+            );
+            let project = fednmf(0, "project").arg(dir.path().join("b.party-01.h5"));
+            let done = project.arg("--input").arg(dir.path().join("own.npy")).arg("--output").arg(&whole).run();
+            assert!(done.code == Some(0) && done.stderr.contains("V of party 1,"), "{}", done.stderr);
+            let project = fednmf(0, "project").arg(&output).arg("--input").arg(&digits).arg("--output").arg(&whole);
+            assert_eq!(project.run().code, Some(0));
             assert_eq!(matrix(&whole, "V").dim(), (64, 3));
             assert_eq!(fs::metadata(&whole).unwrap().permissions().mode() & 0o777, 0o600);
         }
@@ -85,17 +96,6 @@ fn private_factors_are_read_from_the_files_of_the_parties() {
     evaluated.refused(&["a.h5", "party 1", "a.party-01.h5", "beside it"]);
 }
 
-#[test]
-fn files_of_parties_are_stacked_as_the_method_split_them() {
-    let dir = tempdir().unwrap();
-    let at = |name: &str| dir.path().join(name);
-    // As many rows as columns, so that only the method tells which are stacked.
-    for party in 0..2 {
-        npy(dir.path(), &format!("p{party}.npy"), 64 * party..64 * (party + 1));
-    }
-    for (algo, shape) in [("syn-sd", [64, 128]), ("fnmf", [128, 64])] {
-        let run = fednmf(2, &format!("--algo {algo} -k 3 --max-iters 5 --input")).arg(at("p{party}.npy"));
-        let run = run.arg("--output").arg(at("o.h5")).ok();
 #[test]
 fn the_file_of_a_party_that_is_named_is_the_one_that_is_read() {
     let dir = tempdir().unwrap();
@@ -139,6 +139,17 @@ fn the_file_of_a_party_that_is_named_is_the_one_that_is_read() {
     evaluate("b.h5", &at("p{party}.npy")).refused(&["party 1", "b.party-01.h5", "written as a.h5"]);
 }
 
+#[test]
+fn files_of_parties_are_stacked_as_the_method_split_them() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    // As many rows as columns, so that only the method tells which are stacked.
+    for party in 0..2 {
+        npy(dir.path(), &format!("p{party}.npy"), 64 * party..64 * (party + 1));
+    }
+    for (algo, shape) in [("syn-sd", [64, 128]), ("fnmf", [128, 64])] {
+        let run = fednmf(2, &format!("--algo {algo} -k 3 --max-iters 5 --input")).arg(at("p{party}.npy"));
+        let run = run.arg("--output").arg(at("o.h5")).ok();
         let input = at("p{party}.npy");
         let line = format!("evaluate {} --json --input {}", at("o.h5").display(), input.display());
         let evaluated = summary(0, &line);
