@@ -187,6 +187,30 @@ impl Message {
             party_bytes: times * (2 * parties * words * word) as u64,
         }
     }
+
+    /// `times` masked sums of one share of `words` words of 64 bits from each of `parties` parties.
+    pub fn masked_sum(kind: &'static str, (ranks, parties): (usize, usize), words: usize, times: u64) -> Message {
+        let party_bytes = times * (2 * 8 * parties * words) as u64;
+        Message { party_bytes, ..Message::all_reduce(kind, ranks, words, 8, times) }
+    }
+
+    /// `times` all-gathers of `bytes` bytes of all parties.
+    pub fn gathered(kind: &'static str, ranks: usize, bytes: usize, times: u64) -> Message {
+        let all = times * ((ranks + 1) * bytes) as u64;
+        let alone = ranks == 1;
+        Message {
+            kind,
+            pattern: Pattern::AllGather,
+            group: ranks,
+            stride: 1,
+            times,
+            vector: bytes as f64,
+            partners: 0,
+            mpi_bytes: if alone { 0 } else { all },
+            messages: if alone { 0 } else { times * (ranks * bytes.div_ceil(CHUNK)) as u64 },
+            party_bytes: all,
+        }
+    }
 }
 
 /// Sizes on one rank, on which the kernels' rates are measured.
@@ -236,6 +260,19 @@ impl Cost {
     /// Adds work: flops of the busiest rank, and of all.
     pub fn add(&mut self, kernel: Kernel, rank: f64, total: f64) {
         self.work.push(Work { kernel, rank, total });
+    }
+
+    /// Adds a message, to those of its kind if there are any.
+    pub fn add_message(&mut self, message: Message) {
+        match self.messages.iter_mut().find(|known| known.kind == message.kind) {
+            Some(known) => {
+                known.times += message.times;
+                known.mpi_bytes += message.mpi_bytes;
+                known.messages += message.messages;
+                known.party_bytes += message.party_bytes;
+            }
+            None => self.messages.push(message),
+        }
     }
 
     /// Adds the largest terms that the exact sums over parties begin with, one number from each party and sum.

@@ -2,6 +2,7 @@
 
 use crate::comm::{AGREEMENT, CONTROL, LARGEST, MessageTag, Payload};
 use crate::data;
+use crate::data::Stack;
 use crate::error::{Error, Result};
 use crate::metrics::Measure;
 use crate::output::{CHECKPOINT, NORMS, OUTPUT, SAMPLE, summary};
@@ -57,6 +58,11 @@ impl Partition {
             Partition::PartyRows => "rows by party",
             Partition::PartyColumns => "columns by party",
         }
+    }
+
+    /// How `{party}` files are combined.
+    pub fn stack(self) -> Stack {
+        if self == Partition::PartyColumns { Stack::Columns } else { Stack::Rows }
     }
 
     /// Whether the blocks belong to parties, whose data stays with them.

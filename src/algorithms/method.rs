@@ -53,6 +53,11 @@ impl Groups<'_> {
         self.regularization.is_some_and(RegularizationArgs::is_on)
     }
 
+    /// Whether the method has an option that leaves missing entries out.
+    pub fn can_leave_out(&self) -> bool {
+        self.missing.is_some() || self.party_missing.is_some()
+    }
+
     /// Whether NaN in the data marks missing entries.
     pub fn takes_nan(&self) -> bool {
         self.missing.is_some_and(|group| group.missing == Missing::Nan)

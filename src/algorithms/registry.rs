@@ -1,8 +1,11 @@
 //! The list of all methods. `--help`, `fednmf list`, the docs and the tests that run over all methods are made from it.
 
-use super::description::Description;
-use super::method::{Entry, entry};
+use std::sync::LazyLock;
+
+use super::description::{Description, Partition};
+use super::method::{ConfiguredMethod, Entry, entry};
 use super::{boolean, centralized, columns, network, rows};
+use crate::data::NanRemedy;
 
 /// All methods, in the order of `list` and of messages that name several.
 pub static ALL: &[&dyn Entry] = &[
@@ -46,6 +49,32 @@ pub static AUTO: &dyn Entry = entry::<centralized::auto::AutoArgs>();
 /// What each of them declares.
 pub fn descriptions() -> impl Iterator<Item = &'static Description> {
     ALL.iter().map(|entry| entry.description())
+}
+
+/// What to do about missing values in the data of a method, in words: leave them out, or take a method of the same kind of
+/// parties, or of none, that can.
+pub fn nan_remedy(method: &dyn ConfiguredMethod) -> NanRemedy {
+    static OTHERS: LazyLock<[String; 3]> = LazyLock::new(|| {
+        [others(|p| !p.is_private()), others(|p| p == Partition::PartyRows), others(|p| p == Partition::PartyColumns)]
+    });
+    if method.groups().can_leave_out() {
+        return NanRemedy::LeaveOut;
+    }
+    NanRemedy::OtherMethods(match method.description().partition {
+        Partition::PartyRows => &OTHERS[1],
+        Partition::PartyColumns => &OTHERS[2],
+        _ => &OTHERS[0],
+    })
+}
+
+fn others(alike: impl Fn(Partition) -> bool) -> String {
+    let can = |entry: &&&dyn Entry| alike(entry.description().partition) && entry.defaults().groups().can_leave_out();
+    let names: Vec<&str> = ALL.iter().filter(can).map(|entry| entry.description().name).collect();
+    match names.split_last() {
+        Some((last, [])) => format!("a run with {last} leaves it out with --missing nan"),
+        Some((last, names)) => format!("a run with {} or {last} leaves it out with --missing nan", names.join(", ")),
+        None => "enter a number, or leave its row or column out".to_string(),
+    }
 }
 
 /// The method of that name or alias, [`AUTO`] included.

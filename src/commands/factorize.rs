@@ -10,9 +10,9 @@ use super::report::DisplayArgs;
 use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{self, count};
-use crate::data::{self, InputSpec, Stack, TableOptions, Threshold};
+use crate::data::{self, InputSpec, TableOptions, Threshold};
 use crate::driver::FactorScale;
-use crate::driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings};
+use crate::driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings, suit};
 use crate::error::{Error, Result};
 use crate::linalg::ProductKernel;
 use crate::output::matrices::Format;
@@ -295,18 +295,14 @@ impl RunArgs {
         input.transpose = args.transpose;
         input.table = args.table;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
-        input.allow_negative = description.allows_negative;
         input.binarize = args.binarize;
-        input.allow_nan = method.groups().takes_nan();
+        suit(&mut input, &*method);
         if input.allow_nan && args.binarize.is_some() {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
         }
         input.parties = args.parties;
-        input.masked = method.masks_sums();
-        input.private |= description.partition.is_private();
         input.memory = args.memory;
         input.ask_values = args.precision.given().is_none() && !input.private;
-        input.stack = if description.partition == Partition::PartyColumns { Stack::Columns } else { Stack::Rows };
         Ok(Settings {
             method,
             automatic,

@@ -125,10 +125,15 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         progress.note(&note);
     }
     if stored_v.is_private() && args.output.is_some() {
-        progress.warn(&format!(
-            "the output holds V of all parties, which {} keeps in a file of each; its owner alone may read it",
-            args.factors.display()
-        ));
+        let shown = args.factors.display();
+        progress.warn(&match stored.party() {
+            Some(party) => format!(
+                "the output holds V of party {party}, which is private, as in {shown}; its owner alone may read it"
+            ),
+            None => format!(
+                "the output holds V of all parties, which {shown} keeps in a file of each; its owner alone may read it"
+            ),
+        });
     }
     // A link is followed, so that the file gets the factors and stays where it is.
     let add_to = args.add_to.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));

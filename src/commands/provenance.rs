@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::algorithms::description::{Description, Partition};
+use crate::algorithms::description::Description;
 use crate::algorithms::parameters::{self, Missing};
 use crate::algorithms::registry;
 use crate::algorithms::shared::regularization::RegularizationArgs;
@@ -83,9 +83,9 @@ impl Provenance {
         let transpose = parameter("transpose").is_some_and(|value| value == true || value == 1);
         let seed = attributes.get("seed").and_then(Value::as_u64);
         let holdout = parameter("holdout").and_then(Value::as_f64).filter(|share| *share > 0.0).zip(seed);
-        let by_columns = method.is_some_and(|method| method.partition == Partition::PartyColumns)
-            || parameter("stack").is_some_and(|stack| stack == "columns");
-        let stack = if by_columns { Stack::Columns } else { Stack::Rows };
+        let by_columns = parameter("stack").is_some_and(|stack| stack == "columns");
+        let of_method = method.map_or(Stack::Rows, |method| method.partition.stack());
+        let stack = if by_columns { Stack::Columns } else { of_method };
         let beta = match method.map(|method| method.measure) {
             Some(Measure::Divergence) => Some(1.0),
             Some(Measure::BetaDivergence) => parameter("beta").and_then(Value::as_f64),

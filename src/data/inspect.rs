@@ -4,8 +4,8 @@ use crate::comm::Communicator;
 use crate::data::formats::options::Labels;
 use crate::data::layout::Layout;
 use crate::data::messages::COUNTS;
-use crate::data::open::open;
-use crate::data::spec::InputSpec;
+use crate::data::open::{Input, open};
+use crate::data::spec::{InputSpec, Stack};
 use crate::error::Result;
 use crate::linalg::Block;
 
@@ -44,6 +44,28 @@ pub struct Summary {
     pub checksum: String,
 }
 
+/// Opens the input, `{party}` files by rows if they fit so, otherwise by columns, and says which.
+///
+/// # Errors
+/// As [`open`], by rows.
+fn open_either_way(spec: InputSpec, comm: &Communicator) -> Result<(Input, Option<String>)> {
+    let by_rows = open(&spec, comm);
+    if !spec.by_party() {
+        return by_rows.map(|input| (input, None));
+    }
+    match by_rows {
+        Ok(input) => {
+            Ok((input, Some("the parties' files are stacked by rows, as methods of private rows take them".into())))
+        }
+        Err(e) => {
+            let by_columns = open(&InputSpec { stack: Stack::Columns, ..spec }, comm).map_err(|_| e)?;
+            let stacked =
+                "the parties' files are side by side, as methods of private columns take them: by rows they do not fit";
+            Ok((by_columns, Some(stacked.into())))
+        }
+    }
+}
+
 /// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative
 /// entries are accepted. Errors quote a single file, but not those of parties.
 ///
@@ -52,7 +74,7 @@ pub struct Summary {
 pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
     let spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
     let layout = Layout::Grid { pr: comm.size(), pc: 1 };
-    let input = open(&spec, comm)?;
+    let (input, stacked) = open_either_way(spec, comm)?;
     let loaded = input.load_any::<f64>(&layout, comm, progress)?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     // Of each column, and of a row: the entries that are not zero, and those that are missing.
@@ -92,7 +114,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         cols: n,
         format: loaded.header.format,
         labels: loaded.header.labels,
-        notes: [loaded.header.notes, loaded.header.warnings].concat(),
+        notes: [loaded.header.notes, loaded.header.warnings, stacked.into_iter().collect()].concat(),
         sparse: loaded.header.sparse,
         nonzeros: statistics.nonzeros,
         missing: statistics.missing,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::checks::{check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
-use super::settings::{self, SAMPLE_INPUT, Settings};
+use super::settings::{self, DP_RELEASES, SAMPLE_INPUT, Settings};
 use super::{budget, grid, kernels, metadata, missing, precision, report, streaming, view};
 use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
@@ -17,6 +17,7 @@ use crate::algorithms::method::MatrixShape;
 use crate::algorithms::network::ppdnmf::GRAPH;
 use crate::algorithms::parameters::Missing;
 use crate::algorithms::precision::Precision;
+use crate::algorithms::registry;
 use crate::algorithms::shared::grid::plan as layout_of;
 use crate::algorithms::shared::missing::{HELD_OUT, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::algorithms::shared::sketched_step::StepArgs;
@@ -411,6 +412,9 @@ fn load<T: Real>(
         );
     }
     let partition = settings.description().partition;
+    if settings.input.by_party() && !partition.is_private() {
+        progress.warn(&without_parties(settings));
+    }
     let (items, what) = if partition == Partition::PartyRows { (m, "rows") } else { (n, "columns") };
     share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;
     let split = share.counts();
@@ -437,6 +441,14 @@ fn load<T: Real>(
         grid::note(&choice, &loaded.grids, &plan).iter().for_each(|text| progress.note(text));
     }
     let seconds = loading.elapsed().as_secs_f64();
+    let parts = if partition == Partition::PartyRows { &loaded.cuts.rows } else { &loaded.cuts.cols };
+    let empty = if partition.is_private() { parts.iter().filter(|part| part.is_empty()).count() } else { 0 };
+    if empty > 0 {
+        progress.warn(&format!(
+            "{empty} of the {count} parties have no {what} of the matrix and add nothing; take fewer parties, or another \
+             --skew or --split"
+        ));
+    }
     if let Some(threshold) = quantile_threshold(settings, &loaded) {
         progress.note(&format!("--binarize: entries from {threshold} on are ones"));
     }
@@ -487,6 +499,22 @@ fn workspace_bytes<T: Real>(
     // A parameter that does not fit is refused by the method.
     let cost = settings.method.cost(&workload, ranks).ok().flatten();
     cost.map_or(least, |cost| cost.factors.max(if resuming { 0.0 } else { cost.start }))
+}
+
+/// What to know before the parties' files go to a method that knows no parties.
+fn without_parties(settings: &Settings) -> String {
+    let of = |partition| {
+        let alike = registry::descriptions().find(|method| method.partition == partition && !method.is_boolean());
+        alike.map_or("", |method| method.name)
+    };
+    format!(
+        "{} has no private parties: the entries of the {{party}} files pass between the ranks in the clear, and U and V are \
+         whole in one file; methods of private rows, such as --algo {}, or columns, such as --algo {}, keep each party's \
+         data with it ('fednmf list')",
+        settings.description().name,
+        of(Partition::PartyRows),
+        of(Partition::PartyColumns)
+    )
 }
 
 /// Warns of masked sums that hide little.
@@ -643,6 +671,7 @@ fn resume<T: Real>(
     algorithm: &mut dyn Algorithm<T>,
 ) -> Result<Trajectory> {
     let (stored, attributes) = Resumed::open(path, comm)?;
+    check_releases(&attributes, identity).map_err(|e| e.at(path.display()))?;
     checkpoint::compare(&attributes, identity).map_err(|e| e.at(path.display()))?;
     for &(party, fingerprint) in fingerprints {
         let saved = SavedState::<T>::scalars(&stored, Owner::Party(party))?;
@@ -656,6 +685,23 @@ fn resume<T: Real>(
     let trajectory = Trajectory::resume(&attributes).map_err(|e| e.at(path.display()))?;
     algorithm.restore(&stored, trajectory.iteration)?;
     Ok(trajectory)
+}
+
+/// Refuses to go on where a budget is split over another number of releases than it was, which --max-iters alone may
+/// change.
+///
+/// # Errors
+/// With the option that keeps the split.
+fn check_releases(found: &Map<String, Value>, identity: &Map<String, Value>) -> Result<()> {
+    let planned = |of: &Map<String, Value>| of.get(DP_RELEASES).and_then(Value::as_u64);
+    match (planned(found), planned(identity)) {
+        (Some(then), Some(now)) if then != now => Err(Error::input(format!(
+            "--dp-releases: the run split its --epsilon over {then} releases, and now it would be {now} (by default as many as \
+             --max-iters): what is released cannot be split again. Resume with --dp-releases {then}, with which the run ends \
+             after these, or start a new one with --dp-releases {now}, which spends a budget of its own"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses to replace a checkpoint of another run, and warns of replacing one of this run. Rank 0 checks.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::arrange::FactorScale;
 use crate::algorithms::description::Description;
 use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
+use crate::algorithms::registry;
 use crate::data::{self, InputSpec, Threshold};
 use crate::linalg::ProductKernel;
 use crate::metrics::Measure;
@@ -91,6 +92,9 @@ pub enum Every {
     Seconds(f64),
 }
 
+/// The parameter with the number of releases that a budget is split over.
+pub const DP_RELEASES: &str = "dp_releases";
+
 /// Validated settings of a run.
 #[derive(Clone)]
 pub struct Settings {
@@ -147,6 +151,18 @@ pub struct Settings {
     pub words: Vec<String>,
 }
 
+/// Sets what follows from the method: which entries the input may have, and how those of parties are combined and kept
+/// to themselves.
+pub fn suit(input: &mut InputSpec, method: &dyn ConfiguredMethod) {
+    let description = method.description();
+    input.allow_negative = description.allows_negative;
+    input.allow_nan = method.groups().takes_nan();
+    input.nan_remedy = registry::nan_remedy(method);
+    input.masked = method.masks_sums();
+    input.private |= description.partition.is_private();
+    input.stack = description.partition.stack();
+}
+
 impl Settings {
     pub fn description(&self) -> &'static Description {
         self.method.description()
@@ -189,7 +205,7 @@ impl Settings {
         all.extend(self.method.parameters());
         // The split of a budget depends on the number of releases.
         let releases = self.method.groups().dp.and_then(|dp| dp.planned(self.max_iters, self.description()));
-        all.extend(releases.map(|r| ("dp_releases".to_string(), r.into())));
+        all.extend(releases.map(|r| (DP_RELEASES.to_string(), r.into())));
         for name in WITHOUT_EFFECT {
             all.remove(name);
         }

@@ -346,8 +346,8 @@ fn collect(found: &Map<String, Value>, expected: &Map<String, Value>, prefix: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::gather::{pattern, write_alone};
-    use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file};
+    use crate::output::gather::write_alone;
+    use crate::output::stored::{PARTY, PARTY_FILES, PARTY_WIDTH, STATE, party_file, pattern};
     use crate::state::Piece;
     use ndarray::{Array2, array};
     use serde_json::json;

@@ -19,7 +19,7 @@ use crate::output::h5::Part;
 use crate::output::party_files;
 use crate::output::plan::{Head, Matrix, block_rows, blocks};
 use crate::output::sink::{Encoding, Sink};
-use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, SET, STATE, party_file};
+use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, SET, STATE, party_file, pattern};
 use crate::random::secret_rng;
 use crate::state::{Owner, Piece};
 use crate::unfinished::Access;
@@ -49,15 +49,6 @@ pub struct Written {
     private: Vec<Part>,
     /// Of an output, its path and the names of the parties' files: others are of earlier runs.
     complete: Option<(PathBuf, Vec<String>)>,
-}
-
-/// The pattern of the parties' file names: `F.party-{party}.h5`, with a generation `F.party-{party}.g17.h5`.
-pub fn pattern(path: &Path, generation: Option<u64>) -> String {
-    let part = |text: Option<&std::ffi::OsStr>| text.map(|t| t.to_string_lossy().into_owned());
-    let stem = part(path.file_stem()).unwrap_or_default();
-    let generation = generation.map_or_else(String::new, |g| format!(".g{g}"));
-    let extension = part(path.extension()).map_or_else(String::new, |e| format!(".{e}"));
-    format!("{stem}.party-{{party}}{generation}{extension}")
 }
 
 /// The parties among these owners, each once, in ascending order.

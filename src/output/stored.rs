@@ -49,8 +49,8 @@ pub struct Stored {
     source: Source,
     attributes: Map<String, Value>,
     sealed: bool,
-    /// The party whose private factors alone count; all parties' without.
-    party: Option<usize>,
+    /// The party whose private factors alone count, and its file; all parties' without.
+    party: Option<(usize, PathBuf)>,
 }
 
 /// The open file.
@@ -81,18 +81,21 @@ impl Stored {
         let party = stored.attributes.get(PARTY).and_then(Value::as_u64).and_then(|party| usize::try_from(party).ok());
         let files = stored.attributes.get(PARTY_FILES).and_then(Value::as_str);
         let (Some(party), Some(files)) = (party, files) else { return Ok(stored) };
-        let shared = path.with_file_name(shared_file(files));
-        if let Err(e) = std::fs::File::open(&shared) {
-            return Err(Error::input(format!(
+        let then = shared_file(files);
+        let now = shared_beside(path, party).unwrap_or_else(|| then.clone());
+        let open = |shared: &Path| {
+            let shared = Stored { party: Some((party, path.to_path_buf())), ..Stored::open(shared)? };
+            shared.of_party(party).map(|_| shared)
+        };
+        open_either([&now, &then].map(|name| path.with_file_name(name)), open, |shared, e| {
+            Error::input(format!(
                 "{}: is the file of party {party} with its private factors; what all parties share is in {}, which cannot be \
-                 read ({e}); put it beside it",
+                 read ({e}); put it beside it{}",
                 path.display(),
-                shared.display()
-            )));
-        }
-        let shared = Stored { party: Some(party), ..Stored::open(&shared)? };
-        shared.of_party(party)?;
-        Ok(shared)
+                shared.display(),
+                renamed(&now, &then)
+            ))
+        })
     }
 
     /// Opens a file that must have been written with checksums.
@@ -147,7 +150,7 @@ impl Stored {
 
     /// The party whose private factors alone count, if one was asked for.
     pub fn party(&self) -> Option<usize> {
-        self.party
+        self.party.as_ref().map(|(party, _)| *party)
     }
 
     /// The attributes of the shared file, with objects and lists parsed.
@@ -303,7 +306,7 @@ impl Stored {
     pub(super) fn parties(&self) -> Option<Range<usize>> {
         let count = self.attributes.get("parties").and_then(Value::as_u64)?;
         let is_shared = self.attributes.contains_key(PARTY_FILES) && !self.attributes.contains_key(PARTY);
-        is_shared.then_some(self.party.map_or(0..count as usize, |party| party..party + 1))
+        is_shared.then_some(self.party().map_or(0..count as usize, |party| party..party + 1))
     }
 
     /// Opens and checks the file of `party`.
@@ -316,16 +319,30 @@ impl Stored {
                 self.path.display()
             )));
         };
-        let path = self.path.with_file_name(party_file(text, party, width as usize));
-        if let Err(e) = std::fs::File::open(&path) {
-            return Err(Error::input(format!(
-                "{}: the part of party {party}, in {}, cannot be read ({e}); put the files of all parties beside it where you \
-                 may read them",
-                self.path.display(),
-                path.display()
-            )));
+        if let Some((_, path)) = self.party.as_ref().filter(|(named, _)| *named == party) {
+            return self.open_party(party, path);
         }
-        let stored = Stored::open_as(&path, self.sealed)?;
+        let generation = self.attributes.get(GENERATION).and_then(Value::as_u64);
+        let file = |text: &str| self.path.with_file_name(party_file(text, party, width as usize));
+        let now = pattern(&self.path, generation);
+        open_either(
+            [file(&now), file(text)],
+            |path| self.open_party(party, path),
+            |path, e| {
+                Error::input(format!(
+                    "{}: the part of party {party}, in {}, cannot be read ({e}); put the files of all parties beside it where \
+                     you may read them{}",
+                    self.path.display(),
+                    path.display(),
+                    renamed(&shared_file(&now), &shared_file(text))
+                ))
+            },
+        )
+    }
+
+    /// Opens the file of `party` at `path`, which must be of the same run.
+    fn open_party(&self, party: usize, path: &Path) -> Result<Stored> {
+        let stored = Stored::open_as(path, self.sealed)?;
         let common = |name: &'static str| (name, self.attributes.get(name).cloned());
         for (key, expected) in [common(GENERATION), (PARTY, Some(Value::from(party))), common(SET)] {
             if stored.attributes.get(key) != expected.as_ref() {
@@ -443,6 +460,36 @@ impl Sums {
     }
 }
 
+/// Opens the first of two files that belongs to the set: the one by the present name of another of its files, which may have
+/// been renamed together, and the one by the name that it was written with. `missing` is the error if there is neither.
+fn open_either(
+    [now, then]: [PathBuf; 2],
+    open: impl Fn(&Path) -> Result<Stored>,
+    missing: impl FnOnce(&Path, std::io::Error) -> Error,
+) -> Result<Stored> {
+    match std::fs::File::open(&now) {
+        Ok(_) => {
+            open(&now).or_else(|failure| if now == then { Err(failure) } else { open(&then).map_err(|_| failure) })
+        }
+        Err(_) if std::fs::File::open(&then).is_ok() => open(&then),
+        Err(e) => Err(missing(&now, e)),
+    }
+}
+
+/// What to add to an error about files that are neither at one name nor at the other.
+fn renamed(now: &str, then: &str) -> String {
+    if now == then { String::new() } else { format!("; was it renamed? It was written as {then}") }
+}
+
+/// The pattern of the parties' file names: `F.party-{party}.h5`, with a generation `F.party-{party}.g17.h5`.
+pub fn pattern(path: &Path, generation: Option<u64>) -> String {
+    let part = |text: Option<&std::ffi::OsStr>| text.map(|t| t.to_string_lossy().into_owned());
+    let stem = part(path.file_stem()).unwrap_or_default();
+    let generation = generation.map_or_else(String::new, |g| format!(".g{g}"));
+    let extension = part(path.extension()).map_or_else(String::new, |e| format!(".{e}"));
+    format!("{stem}.party-{{party}}{generation}{extension}")
+}
+
 /// The file name of a party, from the pattern with `{party}`.
 pub fn party_file(pattern: &str, party: usize, width: usize) -> String {
     // Only a damaged file asks for more digits than a usize has.
@@ -458,6 +505,14 @@ fn shared_file(pattern: &str) -> String {
     let (stem, rest) = pattern.rsplit_once(".party-{party}").unwrap_or((pattern, ""));
     // A checkpoint's generation is not in the name of its shared file.
     rest.rsplit_once('.').map_or_else(|| stem.to_string(), |(_, extension)| format!("{stem}.{extension}"))
+}
+
+/// The name of the shared file beside that of `party`, by the present name of the latter, if it is still that of a party's file.
+fn shared_beside(own: &Path, party: usize) -> Option<String> {
+    let (before, after) = own.file_name()?.to_str()?.rsplit_once(".party-")?;
+    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = after.split_at(digits);
+    (number.parse() == Ok(party)).then(|| shared_file(&format!("{before}.party-{{party}}{rest}")))
 }
 
 fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {

@@ -204,8 +204,8 @@ impl Target<'_> {
         )))
     }
 
-    /// An existing file with the name of a party's file beside this one that fednmf did not write as such. Empty files may
-    /// be filled.
+    /// An existing file, or a directory, with the name of a party's file beside this one that fednmf did not write as such.
+    /// Empty files may be filled.
     fn foreign_party_file(&self) -> Option<PathBuf> {
         let is_foreign = |path: &Path, name: PartyName| {
             let replaced = match self.content {
@@ -214,7 +214,8 @@ impl Target<'_> {
                 Content::Checkpoint => name.generation.is_some_and(|g| g != checkpoint::generation(self.path)),
                 _ => false,
             };
-            replaced && fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() > 0) && !name.is_own(path)
+            let in_the_way = |found: fs::Metadata| !found.is_file() || found.len() > 0 && !name.is_own(path);
+            replaced && fs::metadata(path).is_ok_and(in_the_way)
         };
         party_files::beside(self.path).into_iter().find(|(path, name)| is_foreign(path, *name)).map(|(path, _)| path)
     }

@@ -146,17 +146,37 @@ fn federated_methods_cost_what_was_predicted() {
 
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn masked_sums_send_what_was_predicted() {
+    for (algo, options, survives) in [
+        ("secure-hals", "", true),
+        ("secure-hals", "--dp gaussian --dp-noise 1 --clip 10", false),
+        ("syn-sd", "", true),
+        ("syn-ssd-uv", "--local-iters 2", true),
+        ("fnmf", "", true),
+        ("inmf", "", true),
+    ] {
+        for (ranks, parties) in [(1, 4), (3, 4), (4, 8)] {
+            let line = format!("--parties {parties} {options} --secure-sum");
+            compare(algo, &line, false, ranks, false);
+            if survives && ranks < 4 {
+                compare(algo, &format!("{line} --secure-threshold 3"), false, ranks, false);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn boolean_rounds_send_what_was_predicted() {
     let dir = tempdir().unwrap();
-    for ranks in [1, 3] {
-        let run = fednmf(
-            ranks,
-            "--algo felb -k 4 --parties 5 --input synthetic:tiles,m=60,n=40,k=4 --max-iters 3 --eval-every 0",
-        )
-        .ok();
-        let predicted =
-            estimate(&format!("--algo felb -k 4 --parties 5 -m 60 -n 40 --density 0.3 --ranks {ranks}"), dir.path());
-        for purpose in ["sum V_i", "largest term of an exact sum"] {
+    for (ranks, masked) in [(1, ""), (3, ""), (3, "--secure-sum")] {
+        let line = format!("--algo felb -k 4 --parties 5 {masked}");
+        let run = format!("{line} --input synthetic:tiles,m=60,n=40,k=4 --max-iters 3 --eval-every 0");
+        let run = fednmf(ranks, &run).ok();
+        let predicted = estimate(&format!("{line} -m 60 -n 40 --density 0.3 --ranks {ranks}"), dir.path());
+        let purposes: &[&str] =
+            if masked.is_empty() { &["sum V_i", "largest term of an exact sum"] } else { &["sum V_i"] };
+        for purpose in purposes {
             for column in ["mpi_bytes", "messages", "party_bytes"] {
                 let expected = 3 * predicted["traffic"]["by_purpose"][purpose][column].as_u64().unwrap();
                 assert_eq!(sum(&run["wire"], purpose, column), expected, "{ranks}: {purpose}, {column}");

@@ -299,6 +299,33 @@ fn files_of_parties_have_the_same_columns() {
 }
 
 #[test]
+fn files_of_different_widths_are_columns_side_by_side() {
+    let dir = tempdir().unwrap();
+    let pattern = dir.path().join("w-{party}.npy");
+    let sizes = [5, 7, 4];
+    for (party, columns) in sizes.into_iter().enumerate() {
+        let x = Array2::from_shape_fn((12, columns), |(i, j)| (1 + (i * j + party) % 5) as f64);
+        save_npy(&dir.path().join(format!("w-{party}.npy")), &x);
+    }
+    let line = |line: &str| format!("{line} --input {}", pattern.display());
+    let found = summary(&line("estimate --json -k 2 --algo secure-hals"));
+    assert_eq!((&found["m"], &found["n"]), (&12.into(), &16.into()));
+    fednmf(0, &line("estimate -k 2 --algo fnmf")).refused(&["w-1.npy", "7 columns"]);
+    let done = fednmf(0, &format!("inspect --json {}", pattern.display())).run();
+    let found: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&found["rows"], &found["cols"]), (&12.into(), &16.into()));
+    assert!(done.stderr.contains("side by side"), "{}", done.stderr);
+    // Equal widths are stacked as a method of private columns does, too.
+    for party in 0..3 {
+        save_npy(&dir.path().join(format!("w-{party}.npy")), &Array2::ones((12, 5)));
+    }
+    let found = summary(&line("estimate --json -k 2 --algo secure-hals"));
+    assert_eq!((&found["m"], &found["n"]), (&12.into(), &15.into()));
+    let done = fednmf(0, &format!("inspect --json {}", pattern.display())).run();
+    assert!(done.stdout.contains("\"rows\":36") && done.stderr.contains("stacked by rows"), "{}", done.stderr);
+}
+
+#[test]
 fn factors_meet_a_matrix_as_they_were_made() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
@@ -449,6 +476,9 @@ fn other_files_under_the_names_of_outputs_are_kept() {
     for name in ["o.party-01.h5", "order.csv", "m.npy"] {
         assert_eq!(fs::read(at(name)).unwrap(), b"my own, and older");
     }
+    fs::create_dir(at("d.party-02.h5")).unwrap();
+    private("--algo fnmf").arg("--output").arg(at("d.h5")).refused(&["--output", "d.party-02.h5"]);
+    assert!(!at("d.h5").exists());
     fs::create_dir(at("sweep")).unwrap();
     fs::write(at("sweep/sweep.json"), "my own, and older").unwrap();
     let sweep = fednmf(0, "sweep -k 2 --runs 1 --max-iters 1 --input").arg(data("digits.npy"));

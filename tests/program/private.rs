@@ -143,6 +143,18 @@ fn a_resumed_run_repeats_its_releases_and_no_others() {
 }
 
 #[test]
+fn a_budget_is_not_split_again_by_a_resume() {
+    let dir = tempdir().unwrap();
+    let run = |more: &str| {
+        let line = format!("--algo fedavg --parties 3 -k 2 --dp gaussian --epsilon 50 --clip 9 {more} --input");
+        fednmf(0, &line).arg(data("digits.npy")).arg("--checkpoint").arg(dir.path().join("c.h5"))
+    };
+    run("--max-iters 3").ok();
+    run("--max-iters 8 --resume").refused(&["c.h5", "--dp-releases 3", "--dp-releases 8", "over 3 releases"]);
+    run("--max-iters 3 --resume --dp-releases 3").ok();
+}
+
+#[test]
 fn a_budget_that_is_spent_stays_spent() {
     let dir = tempdir().unwrap();
     let line = "--algo ipalm --dp gaussian --epsilon 1 --clip 1 --parties 3 -k 3 --input";
@@ -325,6 +337,57 @@ fn errors_about_a_partys_file_hold_nothing_of_it() {
             assert!(error.contains(told) && !shown(&error), "{name}: {error}");
         }
     }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn an_error_names_whose_entry_is_wrong_and_a_method_that_takes_it() {
+    let dir = tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    for party in 0..3 {
+        write(&format!("b-{party}.csv"), if party == 2 { "0,1,1\n1,0.4711,1\n" } else { "0,1,1\n1,0,1\n" });
+        write(&format!("m-{party}.csv"), if party == 1 { "5,1,1\n1,,1\n" } else { "5,1,1\n1,2,1\n" });
+    }
+    let error = |ranks: usize, line: &str, file: &str| {
+        let run = fednmf(ranks, &format!("{line} --parties 3 -k 1 --max-iters 1 --index-col no --input"));
+        let done = run.arg(dir.path().join(file)).run();
+        assert_eq!(done.code, Some(2), "{line}: {}", done.stderr);
+        done.stderr
+    };
+    for ranks in [1, 3] {
+        let told = error(ranks, "--algo felb", "b-{party}.csv");
+        assert!(told.contains("party 2") && told.contains("row 2 and column 2"), "{told}");
+        assert!(told.contains("--binarize") && !told.contains("4711"), "{told}");
+    }
+    let told = error(1, "--algo fnmf", "m-{party}.csv");
+    assert!(told.contains("m-1.csv") && told.contains("a missing value, --missing nan leaves it out"), "{told}");
+    // Methods with private rows in place of one, and others of private columns.
+    for (algo, other) in [("inmf", "fnmf"), ("secure-hals", "syn-sd")] {
+        let told = error(1, &format!("--algo {algo}"), "m-{party}.csv");
+        assert!(told.contains(&format!("a run with {other}")) && !told.contains("hals,"), "{told}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn what_a_split_or_a_method_does_to_parties_is_told() {
+    let dir = tempdir().unwrap();
+    let warned = |line: &str| {
+        let done = fednmf(2, &format!("{line} -k 1 --max-iters 1 --quiet")).run();
+        assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+        done.stderr
+    };
+    let told = warned("--algo fnmf --parties 40 --input synthetic:planted,m=30,n=20,k=2");
+    assert!(told.contains("10 of the 40 parties have no rows"), "{told}");
+    let told = warned("--algo fnmf --parties 3 --input synthetic:planted,m=30,n=20,k=2");
+    assert!(!told.contains("have no rows"), "{told}");
+    for party in 0..2 {
+        crate::common::npy(dir.path(), &format!("p{party}.npy"), 30 * party..30 * (party + 1));
+    }
+    let files = dir.path().join("p{party}.npy").display().to_string();
+    let told = warned(&format!("--algo hals --input {files}"));
+    assert!(told.contains("hals has no private parties") && told.contains("--algo fnmf"), "{told}");
+    assert!(!warned(&format!("--algo fnmf --input {files}")).contains("no private parties"));
 }
 
 #[test]

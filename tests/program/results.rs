@@ -61,6 +61,16 @@ fn private_factors_are_read_from_the_files_of_the_parties() {
             let project = fednmf(0, "project").arg(&output).arg("--input").arg(&digits).arg("--output").arg(&whole);
             let done = project.run();
             assert!(done.code == Some(0) && done.stderr.contains("V of all parties"), "{}", done.stderr);
+            // As many columns as party 1 has.
+            save_npy(
+                &dir.path().join("own.npy"),
+                &Array2::from_elem((4, matrix(&dir.path().join("b.party-01.h5"), "V").nrows()), 1.0),
+            );
+            let project = fednmf(0, "project").arg(dir.path().join("b.party-01.h5"));
+            let done = project.arg("--input").arg(dir.path().join("own.npy")).arg("--output").arg(&whole).run();
+            assert!(done.code == Some(0) && done.stderr.contains("V of party 1,"), "{}", done.stderr);
+            let project = fednmf(0, "project").arg(&output).arg("--input").arg(&digits).arg("--output").arg(&whole);
+            assert_eq!(project.run().code, Some(0));
             assert_eq!(matrix(&whole, "V").dim(), (64, 3));
             assert_eq!(fs::metadata(&whole).unwrap().permissions().mode() & 0o777, 0o600);
         }
@@ -85,6 +95,49 @@ fn private_factors_are_read_from_the_files_of_the_parties() {
     fs::remove_file(dir.path().join("a.party-01.h5")).unwrap();
     let evaluated = fednmf(0, "evaluate").arg(dir.path().join("a.h5")).arg("--input").arg(&digits);
     evaluated.refused(&["a.h5", "party 1", "a.party-01.h5", "beside it"]);
+}
+
+#[test]
+fn the_file_of_a_party_that_is_named_is_the_one_that_is_read() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    npy(dir.path(), "p0.npy", 0..30);
+    let own = npy(dir.path(), "p1.npy", 30..80);
+    let run = |k: usize| {
+        let run = fednmf(0, &format!("--algo fnmf --parties 2 -k {k} --max-iters 2 --input"));
+        run.arg(at("p{party}.npy")).arg("--output").arg(at("a.h5")).ok()
+    };
+    let evaluate = |name: &str, input: &Path| {
+        fednmf(0, "evaluate").own_process().arg(at(name)).arg("--input").arg(input).arg("--json")
+    };
+    let k_of = |name: &str, input: &Path| {
+        let done = evaluate(name, input).run();
+        assert_eq!(done.code, Some(0), "{name}: {}", done.stderr);
+        serde_json::from_str::<Value>(&done.stdout).unwrap()["k"].as_u64()
+    };
+    let parts = ["h5", "party-00.h5", "party-01.h5"];
+    run(3);
+    fs::copy(at("a.party-01.h5"), at("kept.party-01.h5")).unwrap();
+    for part in parts {
+        fs::rename(at(&format!("a.{part}")), at(&format!("b.{part}"))).unwrap();
+    }
+    // All of them renamed.
+    assert_eq!(k_of("b.h5", &at("p{party}.npy")), Some(3));
+    evaluate("kept.party-01.h5", &own).refused(&["kept.party-01.h5", "renamed", "a.h5"]);
+    run(5);
+    // Another run under the old name.
+    for (name, input) in [("b.h5", &at("p{party}.npy")), ("b.party-01.h5", &own)] {
+        assert_eq!(k_of(name, input), Some(3), "{name}");
+    }
+    let clusters = fednmf(0, "clusters --json").arg(at("b.party-01.h5")).run();
+    assert!(clusters.code == Some(0) && !clusters.stdout.contains("\"3\""), "{}{}", clusters.stdout, clusters.stderr);
+    // The file of a party is kept apart, and what it belongs to is gone.
+    evaluate("kept.party-01.h5", &own).refused(&["kept.party-01.h5", "does not belong to", "a.h5"]);
+    fs::rename(at("a.party-01.h5"), at("mine.h5")).unwrap();
+    assert_eq!(k_of("mine.h5", &own), Some(5), "any name, beside the shared file under its own");
+    evaluate("a.h5", &at("p{party}.npy")).refused(&["party 1", "a.party-01.h5", "beside it"]);
+    fs::rename(at("b.party-01.h5"), at("c.party-01.h5")).unwrap();
+    evaluate("b.h5", &at("p{party}.npy")).refused(&["party 1", "b.party-01.h5", "written as a.h5"]);
 }
 
 #[test]

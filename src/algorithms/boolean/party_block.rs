@@ -99,7 +99,7 @@ fn boolean<T: Real>(x: T, (i, j): (usize, usize)) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "the entry in row {i} and column {j} of a party's data is neither 0 nor 1; --binarize T makes entries of at least T \
-         ones and all others zeros"
+        "the entry in row {i} and column {j} is neither 0 nor 1; --binarize T makes entries of at least T ones and all others \
+         zeros"
     )))
 }

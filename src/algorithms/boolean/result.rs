@@ -36,7 +36,7 @@ pub struct Client<T: Real> {
 /// The hosted parties with their blocks.
 ///
 /// # Errors
-/// When an entry is neither 0 nor 1.
+/// Naming the party, when an entry is neither 0 nor 1.
 pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunicator) -> Result<Vec<Client<T>>> {
     let hosted = parties.hosted(comm.rank());
     let n = data.header.cols;
@@ -50,7 +50,8 @@ pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunica
             }
             Signal { rows: tiles.rows[data.cuts.rows[party].clone()].to_vec(), tiles: Components::new(bits) }
         });
-        all.push(Client { party, x: Private::new(Ones::new(block)?), signal });
+        let x = Ones::new(block).map_err(|e| e.at(format!("the data of party {party}")))?;
+        all.push(Client { party, x: Private::new(x), signal });
     }
     Ok(all)
 }

@@ -23,7 +23,7 @@ use super::{
 use crate::algorithms::columns::local::{sketch_sizes, trace};
 use crate::algorithms::columns::noised_hals;
 use crate::algorithms::columns::row_subsample::Rows;
-use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Workload};
+use crate::algorithms::cost::{Cost, Kernel, Shape, Workload};
 use crate::algorithms::description::{
     Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
@@ -210,13 +210,12 @@ impl Method for SecureHalsArgs {
         };
         // Every rank updates the whole U.
         cost.add(kernel, passes * square * (m + cols) as f64, passes * square * (m * ranks + n) as f64);
-        if self.dp.is_on() {
-            let length = noised_hals::release_length(m, k);
-            cost.messages.push(Message::party_sum(noised_hals::RELEASE.kind, (ranks, parties), length, word, 1));
+        let sums: &[(MessageTag, usize)] = if self.dp.is_on() {
+            &[(noised_hals::RELEASE, noised_hals::release_length(m, k))]
         } else {
-            cost.messages.push(Message::party_sum(PRODUCT.kind, (ranks, parties), m * k, word, 1));
-            cost.messages.push(Message::party_sum(GRAM.kind, (ranks, parties), k * k, word, 1));
-        }
+            &[(PRODUCT, m * k), (GRAM, k * k)]
+        };
+        self.secure_sum.add_cost(Some(&self.threshold), &mut cost, (ranks, parties), sums, (word, 1));
         cost.data = workload.block(m * hosted, stored);
         cost.shape = Shape { block: (m, cols / hosted), updated: m, gram: m, ..Shape::default() };
         cost.factors = workload.bytes((2 * cols + (2 + hosted) * m) * k) + (16 * m * k) as f64;

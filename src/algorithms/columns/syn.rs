@@ -22,7 +22,7 @@ use super::{
     restore, start_u, summed,
 };
 use crate::algorithms::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
-use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Sketched, Workload};
+use crate::algorithms::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::algorithms::description::{
     Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
@@ -332,8 +332,8 @@ impl SynArgs {
             let sizes = [part(cols, m * hosted, hosted), part(n, m * parties, parties)];
             workload.sketched(&mut cost, args.sketch, Kernel::SampledForV, (m, d_v), t, sizes);
             cost.add(Kernel::Gram, t * square * d_v as f64, t * square * (d_v * ranks) as f64);
-            let times = steps as u64;
-            cost.messages.push(Message::party_sum(AVERAGE_SKETCH.kind, (ranks, parties), d_v * k, word, times));
+            let sum = [(AVERAGE_SKETCH, d_v * k)];
+            self.secure_sum.add_cost(Some(&self.threshold), &mut cost, (ranks, parties), &sum, (word, steps as u64));
         } else {
             cost.add(Kernel::Tmul, t * product * stored, t * product * all_stored);
             cost.add(Kernel::Gram, t * square * (m * hosted) as f64, t * square * (m * parties) as f64);
@@ -356,7 +356,7 @@ impl SynArgs {
         }
         let updates = (cols + m * hosted) as f64;
         cost.add(Kernel::Sweep, t * square * updates, t * square * (n + m * parties) as f64);
-        cost.messages.push(Message::party_sum(AVERAGE_U.kind, (ranks, parties), m * k, word, 1));
+        self.secure_sum.add_cost(Some(&self.threshold), &mut cost, (ranks, parties), &[(AVERAGE_U, m * k)], (word, 1));
         let gram = if sketches.exchanged.is_some() { d_v } else { m };
         cost.shape = Shape { block: (m, own), updated: m, gram, ..cost.shape };
         // U's sketched steps need the columns as rows: a second copy.

@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use ndarray::Array2;
 
-use crate::algorithms::cost::{Cost, Kernel, Message, Shape, Workload};
+use crate::algorithms::cost::{Cost, Kernel, Shape, Workload};
 use crate::algorithms::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit,
 };
@@ -125,8 +125,8 @@ impl Method for InmfArgs {
         // V UᵀU and W UᵀU are loops over rows and k × k numbers, as a sweep is.
         let between = 2.0 * square * n as f64;
         cost.add(Kernel::Sweep, between * hosted as f64, between * parties as f64);
-        cost.messages.push(Message::party_sum(PRODUCT.kind, (ranks, parties), n * k, word, 1));
-        cost.messages.push(Message::party_sum(GRAM.kind, (ranks, parties), k * k, word, 1));
+        let sums = [(PRODUCT, n * k), (GRAM, k * k)];
+        self.secure_sum.add_cost(Some(&self.threshold), &mut cost, (ranks, parties), &sums, (word, 1));
         cost.data = workload.block(rows, stored);
         let own = rows / hosted;
         cost.shape = Shape { block: (own, n), updated: own.max(n), gram: own.max(n), ..Shape::default() };

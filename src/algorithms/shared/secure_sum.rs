@@ -1,10 +1,12 @@
 //! Sums over parties, in the clear or masked: the parameters, and the sum that they ask for.
 
+use crate::algorithms::cost::{Cost, Message};
 use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, OrNone};
-use crate::comm::{Parties, PartyCommunicator};
+use crate::comm::{MessageTag, Parties, PartyCommunicator};
 use crate::error::{Error, Result};
 use crate::party_sum::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
+use crate::privacy::dropout;
 
 /// Whether sums over parties are masked.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -17,6 +19,48 @@ pub struct SecureSumArgs {
     /// each further bit costs one bit of precision
     #[arg(long, value_name = "BITS", default_value = "16", value_parser = parameters::count(1))]
     pub headroom: usize,
+}
+
+impl SecureSumArgs {
+    /// Adds what `sums` over the same parties, of so many words of `word` bytes each, send `times` times an iteration. Masked,
+    /// they are one message under the name of the first.
+    pub fn add_cost(
+        &self,
+        threshold: Option<&ThresholdArgs>,
+        cost: &mut Cost,
+        (ranks, parties): (usize, usize),
+        sums: &[(MessageTag, usize)],
+        (word, times): (usize, u64),
+    ) {
+        let (true, Some((first, _))) = (self.secure_sum, sums.first()) else {
+            for (tag, words) in sums {
+                cost.messages.push(Message::party_sum(tag.kind, (ranks, parties), *words, word, times));
+            }
+            return;
+        };
+        cost.caveat("the masks of --secure-sum are not in the flops and the time");
+        let mut words = sums.iter().map(|(_, words)| words).sum();
+        if threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some()) {
+            let flagged = |bytes: usize| parties * bytes;
+            let keys = Message::gathered(ROUND_KEYS.kind, ranks, flagged(1 + dropout::ROUND_KEYS), times);
+            let answers = Message::gathered(ANSWERS.kind, ranks, flagged(8 * (1 + dropout::SHARE * parties)), times);
+            // From each party to each rank a flag, and to each party a share; the ranks first agree on the longest.
+            let bytes = flagged(ranks + dropout::SEALED * parties);
+            let alone = ranks == 1;
+            let shares = Message {
+                kind: SEALED_SHARES.kind,
+                vector: (bytes / ranks) as f64,
+                mpi_bytes: if alone { 0 } else { times * (2 * bytes) as u64 },
+                messages: if alone { 0 } else { times * (2 * ranks) as u64 },
+                party_bytes: times * (2 * dropout::SEALED * parties * (parties - 1)) as u64,
+                ..keys
+            };
+            [keys, shares, answers].into_iter().for_each(|message| cost.add_message(message));
+            // A flag for each party goes along.
+            words += parties;
+        }
+        cost.messages.push(Message::masked_sum(first.kind, (ranks, parties), words, times));
+    }
 }
 
 /// Whether sums over parties survive drop-outs.

@@ -10,7 +10,7 @@ use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{GridShape, any_number, whole_number};
 use crate::data::InputSpec;
 use crate::driver::kernels;
-use crate::driver::settings::{Kernel, PrecisionChoice};
+use crate::driver::settings::{Kernel, PrecisionChoice, suit};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::linalg::ProductKernel;
@@ -98,7 +98,6 @@ impl EstimateArgs {
                 return Err(Error::input(format!("{name} {x}: must be a number above 0")));
             }
         }
-        let matrix = self.matrix(&*method)?;
         let grid = method.groups().grid.and_then(|group| group.grid.given());
         match (grid, self.ranks) {
             (Some(GridShape { rows, cols }), Some(ranks)) if rows.checked_mul(cols) != Some(ranks) => {
@@ -107,6 +106,7 @@ impl EstimateArgs {
             (Some(_), None) => return Err(Error::input("--grid: give --ranks too")),
             _ => {}
         }
+        let matrix = self.matrix(&*method)?;
         Ok(Question {
             method,
             matrix,
@@ -132,8 +132,7 @@ impl EstimateArgs {
     fn matrix(&self, method: &dyn ConfiguredMethod) -> Result<Matrix> {
         if let Some(input) = &self.input {
             let mut input = InputSpec::parse(input)?;
-            input.allow_negative = method.description().allows_negative;
-            input.allow_nan = method.groups().takes_nan();
+            suit(&mut input, method);
             input.ask_values = self.precision.given().is_none() && !input.private;
             return Ok(Matrix::Input(input));
         }

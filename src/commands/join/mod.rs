@@ -146,9 +146,9 @@ fn same_options(settings: &Settings, sites: &[String], comm: &Communicator) -> R
                 Some(Value::Null) | None => "none".into(),
                 Some(value) => value.to_string(),
             };
-            let what = if name == "version" { "fednmf".into() } else { format!("--{}", name.replace('_', "-")) };
             return Err(Error::input(format!(
-                "the sites differ in {what}: {} has {}, {site} has {}; agree on one command",
+                "the sites differ in {}: {} has {}, {site} has {}; agree on one command",
+                typed(name),
                 sites[0],
                 value(first),
                 value(other)
@@ -157,6 +157,15 @@ fn same_options(settings: &Settings, sites: &[String], comm: &Communicator) -> R
         }
     }
     Ok(())
+}
+
+/// What is typed for a setting.
+fn typed(name: &str) -> String {
+    match name {
+        "version" => "fednmf".into(),
+        "k" => "-k, --components".into(),
+        _ => format!("--{}", name.replace('_', "-")),
+    }
 }
 
 /// What must be the same at all sites.
@@ -189,4 +198,16 @@ fn compared(settings: &Settings) -> Map<String, Value> {
     };
     all.insert("checkpoint_every".into(), every);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_named_as_it_is_typed() {
+        assert_eq!(typed("k"), "-k, --components");
+        assert_eq!(typed("max_iters"), "--max-iters");
+        assert_eq!(typed("version"), "fednmf");
+    }
 }

@@ -1,5 +1,6 @@
 //! What the readers of all formats share: how they hand over entries, and which entries they accept.
 
+use std::fmt;
 use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
@@ -31,26 +32,28 @@ pub trait DenseReader<T> {
 /// What a user can do about entries that are missing or NaN where they are refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NanRemedy {
-    /// A run may leave them out.
+    /// The command can leave them out.
     #[default]
     LeaveOut,
+    /// These words name methods that can.
+    OtherMethods(&'static str),
     /// The command has no place for them.
     FillIn,
     /// They are among the marks of missing entries.
     Mark,
 }
 
-impl NanRemedy {
-    /// The remedy in words.
-    pub fn text(self) -> &'static str {
+impl fmt::Display for NanRemedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NanRemedy::LeaveOut => {
-                "if that marks a missing value, a run with --missing nan leaves it out (hals, mu, kl-mu, dsanls, fnmf and others)"
-            }
+            NanRemedy::LeaveOut => f.write_str("if that marks a missing value, --missing nan leaves it out"),
+            NanRemedy::OtherMethods(words) => write!(f, "if that marks a missing value, {words}"),
             NanRemedy::FillIn => {
-                "missing values cannot be prepared; fill them in, or remove their rows or columns, before"
+                f.write_str("missing values cannot be prepared; fill them in, or remove their rows or columns, before")
             }
-            NanRemedy::Mark => "marks are numbers: 1 where an entry of the data is missing, and 0 elsewhere",
+            NanRemedy::Mark => {
+                f.write_str("marks are numbers: 1 where an entry of the data is missing, and 0 elsewhere")
+            }
         }
     }
 }
@@ -92,7 +95,7 @@ impl EntryPolicy {
 
     fn reason<T: Real>(self, x: f64) -> String {
         if x.is_nan() {
-            format!("is not a number (NaN); {}", self.nan_remedy.text())
+            format!("is not a number (NaN); {}", self.nan_remedy)
         } else if x.is_infinite() {
             format!("is infinite, or too large for --precision {}", T::NAME)
         } else if !T::from_f64(x).is_finite() {

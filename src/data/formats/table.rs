@@ -176,7 +176,7 @@ impl Table {
 /// # Errors
 /// The reason why it is refused, as a predicate: "is …".
 pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, Refusal> {
-    let remedy = policy.nan_remedy.text();
+    let remedy = policy.nan_remedy;
     match number(field) {
         Some(value) => Ok(policy.check(value)?),
         None if is_missing(field) && policy.allow_nan => Ok(policy.check(f64::NAN)?),
@@ -400,8 +400,8 @@ mod tests {
             ("a,1,2", "has 2 numbers, but the first row has 3"),
             ("\"a", "line breaks within quotation marks are not supported"),
             ("a,1,2,3,4", "has 4 numbers"),
-            ("a,1,,3", "row 4, column 1 is empty; if that marks a missing value, a run with"),
-            ("a,1,NA,3", "'NA', not a number; if that marks a missing value, a run with"),
+            ("a,1,,3", "row 4, column 1 is empty; if that marks a missing value, --missing nan"),
+            ("a,1,NA,3", "'NA', not a number; if that marks a missing value, --missing nan"),
             ("a,1,x,3", "'x', not a number"),
             ("a,1,nan,3", "NaN"),
             ("a,1,-2,3", "negative"),

@@ -20,7 +20,7 @@ use ndarray::Array2;
 use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
 use crate::algorithms::boolean::Refit;
 use crate::algorithms::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
-use crate::algorithms::cost::{Cost, Kernel, Message, Workload};
+use crate::algorithms::cost::{Cost, Kernel, Workload};
 use crate::algorithms::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
@@ -136,7 +136,7 @@ impl Method for FelbArgs {
         let (products, square) = (4.0 * t * k as f64, 4.0 * t * (k * k) as f64);
         let own = products * stored + square * (rows + n * hosted) as f64;
         cost.add(Kernel::Other, own, products * entries + square * (m + n * parties) as f64);
-        cost.messages.push(Message::party_sum(SUM_V.kind, (ranks, parties), n * k, word, 1));
+        self.sum.add_cost(None, &mut cost, (ranks, parties), &[(SUM_V, n * k)], (word, 1));
         cost.caveat("the flops are those of the printed formulas; no kernel counts them");
         cost.data = workload.block(rows, stored);
         cost.factors = workload.bytes((2 * rows + (hosted + 3) * n) * k) + (16 * n * k) as f64;

@@ -68,9 +68,8 @@ impl Fixed {
             let fits = x.abs() <= self.bound as f64;
             if !fits {
                 return Err(Error::failed(format!(
-                    "party {party}: an entry of its X is {:e}, beyond the {:e} that the exchange can carry; divide the \
-                     data (--scale max) or raise --x-range",
-                    u.as_f64(),
+                    "party {party}: an entry of its X is beyond the {:e} that the exchange can carry; divide the data \
+                     (--scale max) or raise --x-range",
                     self.bound as f64 / self.n
                 )));
             }

@@ -119,26 +119,32 @@ impl Method for FnmfArgs {
         // The distances for a one-to-one assignment are products of factors; those of the other ways are loops.
         let kernel = if self.align == How::Lap { Kernel::Gram } else { Kernel::Other };
         cost.add(kernel, aligning * hosted as f64, aligning * parties as f64);
-        for kind in [barycenter::UPLOAD.kind, barycenter::DOWNLOAD.kind] {
-            cost.messages.push(Message {
-                kind,
-                pattern: Pattern::Local,
-                group: 1,
-                stride: 1,
-                times: 1,
-                vector: 0.0,
-                partners: 0,
-                mpi_bytes: 0,
-                messages: 0,
-                party_bytes: (parties * n * k * word) as u64,
-            });
+        let FederatedArgs { sum, threshold, .. } = &self.federated;
+        if sum.secure_sum {
+            sum.add_cost(Some(threshold), &mut cost, (ranks, parties), &[(barycenter::SUM_V, n * k)], (word, 1));
+            cost.caveat("the flops of aligning are about right");
+        } else {
+            for kind in [barycenter::UPLOAD.kind, barycenter::DOWNLOAD.kind] {
+                cost.messages.push(Message {
+                    kind,
+                    pattern: Pattern::Local,
+                    group: 1,
+                    stride: 1,
+                    times: 1,
+                    vector: 0.0,
+                    partners: 0,
+                    mpi_bytes: 0,
+                    messages: 0,
+                    party_bytes: (parties * n * k * word) as u64,
+                });
+            }
+            let turn = Message::party_sum(barycenter::INSIDE.kind, (ranks, parties), n * k + k + 1, word, 2);
+            cost.messages.push(Message { party_bytes: 0, ..turn });
+            cost.caveat(
+                "bytes of parties are exact; MPI bytes and messages are those of two turns of the barycenter, and how many \
+                 it takes depends on the data; the flops of aligning are about right",
+            );
         }
-        let turn = Message::party_sum(barycenter::INSIDE.kind, (ranks, parties), n * k + k + 1, word, 2);
-        cost.messages.push(Message { party_bytes: 0, ..turn });
-        cost.caveat(
-            "bytes of parties are exact; MPI bytes and messages are those of two turns of the barycenter, and how many it \
-             takes depends on the data; the flops of aligning are about right",
-        );
         cost.data = workload.block(rows, stored);
         let own = rows / hosted;
         cost.shape = Shape { block: (own, n), updated: own.max(n), gram: own.max(n), ..Shape::default() };
