@@ -45,7 +45,7 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
             format!("{head}2 2 2\n1 1 inf\n2 2 1\n").into(),
             "line 3: the entry in row 0, column 0 is infinite",
         ),
-        ("negative.mtx", format!("{head}2 2 2\n1 1 -1\n2 2 1\n").into(), "row 1, column 1 is negative"),
+        ("negative.mtx", format!("{head}2 2 2\n1 1 -1\n2 2 1\n").into(), "row 0, column 0 is negative"),
         ("word.mtx", format!("{head}2 2 2\n1 1 1\ntwo 2 1\n").into(), "line 4: expected"),
         ("zeros.mtx", format!("{head}2 2 1\n1 1 0\n").into(), "nothing to factorise"),
         (
@@ -61,12 +61,12 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
         (
             "nan.npy",
             npy("<f8", false, (2, 2), [1.0, f64::NAN, 1.0, 2.0].iter().map(|x| x.to_le_bytes().to_vec())),
-            "row 1, column 2",
+            "row 0, column 1",
         ),
         (
             "negative.npy",
             npy("<i1", true, (2, 2), [1, 2, 255, 4].iter().map(|x| vec![*x])),
-            "row 1, column 2 is negative",
+            "row 0, column 1 is negative",
         ),
         ("none.npy", npy("<f8", false, (0, 2), std::iter::empty()), "empty: 0 × 2"),
         ("text.npy", b"1 2 3".to_vec(), "NumPy"),
