@@ -214,7 +214,11 @@ impl Target<'_> {
                 Content::Checkpoint => name.generation.is_some_and(|g| g != checkpoint::generation(self.path)),
                 _ => false,
             };
-            let in_the_way = |found: fs::Metadata| !found.is_file() || found.len() > 0 && !name.is_own(path);
+            // A checkpoint that cannot be written does not end the run.
+            let in_the_way = |found: fs::Metadata| match found.is_file() {
+                true => found.len() > 0 && !name.is_own(path),
+                false => self.content == Content::Factors,
+            };
             replaced && fs::metadata(path).is_ok_and(in_the_way)
         };
         party_files::beside(self.path).into_iter().find(|(path, name)| is_foreign(path, *name)).map(|(path, _)| path)
