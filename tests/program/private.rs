@@ -356,7 +356,7 @@ fn an_error_names_whose_entry_is_wrong_and_a_method_that_takes_it() {
     };
     for ranks in [1, 3] {
         let told = error(ranks, "--algo felb", "b-{party}.csv");
-        assert!(told.contains("party 2") && told.contains("row 2 and column 2"), "{told}");
+        assert!(told.contains("party 2") && told.contains("row 1 and column 1"), "{told}");
         assert!(told.contains("--binarize") && !told.contains("4711"), "{told}");
     }
     let told = error(1, "--algo fnmf", "m-{party}.csv");
