@@ -258,7 +258,7 @@ fn options_that_exclude_missing_entries_are_refused() {
     fednmf(2, "--algo hals --input").arg(&path).arg("--missing").arg(&missing).refused(&["observed"]);
     save_npy(&missing, &Array2::from_elem((20, 12), f64::NAN));
     let run = fednmf(2, "--algo hals --input").arg(&path).arg("--missing").arg(&missing);
-    run.refused(&["--missing", "row 1, column 1", "NaN", "1 where an entry of the data is missing"]);
+    run.refused(&["--missing", "row 0, column 0", "NaN", "1 where an entry of the data is missing"]);
 }
 
 /// Marks that changed, and another form of the matrix, would leave out other entries than the run did.
