@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn ranges_leave_gaps() {
         let mut ranges = Ranges::default();
-        assert_eq!(ranges.gaps(7).collect::<Vec<_>>(), [0..7]);
+        assert!(ranges.gaps(7).eq(std::iter::once(0..7)));
         for range in [10..12, 12..15, 3..5, 5..6] {
             ranges.add(range);
         }
@@ -163,7 +163,7 @@ mod tests {
         let rising = |at: usize| (at as f64 + 0.1) * 1.37f64.powi(at as i32 / 11);
         let falling = |at: usize| rising(400 - at);
         let first_zeros = |at: usize| if at < 100 { 0.0 } else { -1e-9 / (at as f64) };
-        let missing = |at: usize| if at % 5 == 0 { f64::NAN } else { rising(at) };
+        let missing = |at: usize| if at.is_multiple_of(5) { f64::NAN } else { rising(at) };
         for transposed in [false, true] {
             for sparse in [false, true] {
                 for value in [&rising as &dyn Fn(usize) -> f64, &falling, &first_zeros, &missing, &|_| 0.0] {
