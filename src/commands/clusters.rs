@@ -1,7 +1,7 @@
 //! `fednmf clusters`: the component that each row of the matrix belongs to most, and how well these clusters agree with
 //! known ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -27,8 +27,8 @@ pub struct ClustersArgs {
     /// What is clustered: rows of the matrix, or its columns
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Side::Rows)]
     pub of: Side,
-    /// Known clusters, a label a line in the order of the rows (FILE:2: its second column, between tabs): print the adjusted
-    /// Rand index
+    /// Known clusters, a label a line (FILE:2: its second column, between tabs) in the order of the rows, or of the names in the
+    /// first column: print the adjusted Rand index
     #[arg(long, value_name = "FILE")]
     pub labels: Option<String>,
     /// Write the clusters to this .tsv instead of printing them
@@ -56,7 +56,7 @@ pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
     }
     let rows = FactorRows::read(&args.factors, args.of, Scale::Balanced, None)?;
     let found = assigned(&rows.weights);
-    let index = args.labels.as_deref().map(|text| agreement(text, &found)).transpose()?;
+    let index = args.labels.as_deref().map(|text| agreement(text, &rows, &found)).transpose()?;
     if let Some(path) = &args.output {
         let text = table(&rows, &found);
         unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
@@ -64,10 +64,13 @@ pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
     }
     let mut sizes = vec![0u64; rows.weights.ncols()];
     found.iter().flatten().for_each(|(cluster, _)| sizes[*cluster] += 1);
+    let unassigned = found.iter().filter(|found| found.is_none()).count();
     if args.json {
-        print(&format!("{}\n", json!({"sizes": sizes, "adjusted_rand": index})))?;
+        print(&format!("{}\n", json!({"sizes": sizes, "unassigned": unassigned, "adjusted_rand": index})))?;
     } else if let Some(index) = index {
-        print(&format!("adjusted Rand index {index:.6} ({} rows in {} clusters)\n", found.len(), sizes.len()))?;
+        let without = if unassigned > 0 { format!(", without {unassigned} of zeros alone") } else { String::new() };
+        let rows = found.len() - unassigned;
+        print(&format!("adjusted Rand index {index:.6} ({rows} rows in {} clusters{without})\n", sizes.len()))?;
     } else if args.output.is_none() {
         print(&table(&rows, &found))?;
     }
@@ -94,18 +97,30 @@ fn table(rows: &FactorRows, found: &[Option<(usize, f64)>]) -> String {
     out
 }
 
-/// The adjusted Rand index of the clusters and the labels of a file.
-fn agreement(text: &str, found: &[Option<(usize, f64)>]) -> Result<f64> {
+/// The adjusted Rand index of the clusters and the labels of a file, of the rows that have a cluster.
+fn agreement(text: &str, rows: &FactorRows, found: &[Option<(usize, f64)>]) -> Result<f64> {
     let labels = names::list("--labels", text)?;
+    let wrong = |what: String| Error::input(format!("--labels {text}: {what}"));
     if labels.len() != found.len() {
-        return Err(Error::input(format!(
-            "--labels {text}: has {} labels, and there are {} rows; give one for each{}",
+        return Err(wrong(format!(
+            "has {} labels, and there are {} rows; give one for each{}",
             labels.len(),
             found.len(),
             names::hint_at_header(labels.len(), found.len())
         )));
     }
-    let clusters: Vec<Option<usize>> = found.iter().map(|found| found.map(|(cluster, _)| cluster)).collect();
+    let distinct: HashSet<&String> = labels.iter().collect();
+    if labels.len() > 1 && distinct.len() == labels.len() {
+        return Err(wrong(
+            "each row has a label of its own, which makes no clusters; if the labels are a column of a table, put tabs between \
+             its columns and name it (FILE:2)"
+                .into(),
+        ));
+    }
+    let order = names::order_beside("--labels", text, rows.names())?;
+    let label = |row: usize| &labels[order.as_ref().map_or(row, |order| order[row])];
+    let both = found.iter().enumerate().filter_map(|(row, found)| found.map(|(cluster, _)| (cluster, label(row))));
+    let (clusters, labels): (Vec<usize>, Vec<&String>) = both.unzip();
     Ok(adjusted_rand(&clusters, &labels))
 }
 

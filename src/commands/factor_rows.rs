@@ -78,6 +78,11 @@ impl FactorRows {
         Ok(FactorRows { weights, names: named.or(known) })
     }
 
+    /// The names of all rows, if they are known.
+    pub fn names(&self) -> Option<&[String]> {
+        self.names.as_deref()
+    }
+
     /// The name of a row, or its number. What separates fields becomes a blank.
     pub fn name(&self, row: usize) -> String {
         match &self.names {

@@ -28,15 +28,36 @@ pub struct Names {
 /// Longest list that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
+/// The file and the column that `text` names: `FILE:2` is the second column of a tab-separated table.
+fn column_of(text: &str) -> (&str, usize) {
+    let numbered = text.rsplit_once(':');
+    let numbered = numbered.and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
+    numbered.unwrap_or((text, 1))
+}
+
+/// Where the items called `known` are in a list of another column, if the first column of its table has their names in
+/// another order: item `i` is on line `order[i]`.
+///
+/// # Errors
+/// If the list cannot be read, or names are repeated.
+pub fn order_beside(option: &str, text: &str, known: Option<&[String]>) -> Result<Option<Vec<usize>>> {
+    let (path, column) = column_of(text);
+    let Some(known) = known.filter(|_| column > 1) else { return Ok(None) };
+    match compare(Some(known), Some(&list(option, &format!("{path}:1"))?)) {
+        Match::Reordered(order) => Ok(Some(order)),
+        Match::Repeated(name) => Err(Error::input(format!("{option} {text}: {}", repeated("row", &name)))),
+        // The first column may be of anything.
+        Match::Equal | Match::Different(..) => Ok(None),
+    }
+}
+
 /// The list of names that `option` gives, one per line; `FILE:2` takes the second column of a tab-separated table. `.gz`
 /// is unpacked.
 ///
 /// # Errors
 /// If it cannot be read, is no text, or a line lacks the column.
 pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
-    let numbered =
-        text.rsplit_once(':').and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
-    let (path, column) = numbered.unwrap_or((text, 1));
+    let (path, column) = column_of(text);
     let wrong = |what: String| Error::input(format!("{option} {path}: {what}"));
     let file = std::fs::File::open(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
     let mut all = Vec::new();

@@ -121,6 +121,33 @@ fn clusters_agree_with_known_groups() {
     fednmf(0, "clusters --output c.csv").own_process().arg(file("f.npz")).refused(&["c.csv", ".tsv"]);
 }
 
+/// Labels beside names are those of the names, and rows without a cluster count in no agreement.
+#[test]
+fn labels_are_matched_by_the_names_beside_them() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("t.csv"), "id,a,b,c,d\nr0,3,3,0,0\nr1,2,2,0,0\nr2,0,0,2,2\nr3,0,0,5,5\nr4,0,0,0,0\n").unwrap();
+    good(
+        fednmf(0, "--algo hals -k 2 --max-iters 30 -q --input")
+            .arg(file("t.csv"))
+            .arg("--output")
+            .arg(file("f.h5"))
+            .run(),
+    );
+    let labelled = |name: &str, text: &str, column: &str| {
+        std::fs::write(file(name), text).unwrap();
+        let labels = format!("{}{column}", file(name).display());
+        fednmf(0, "clusters").own_process().arg(file("f.h5")).arg("--labels").arg(labels)
+    };
+    // The label of the row of zeros is another one.
+    for text in ["r0\tx\nr1\tx\nr2\ty\nr3\ty\nr4\tx\n", "r3\ty\nr0\tx\nr4\tx\nr2\ty\nr1\tx\n"] {
+        let told = good(labelled("l.tsv", text, ":2").run());
+        assert!(told.contains("1.000000 (4 rows in 2 clusters, without 1 of zeros alone)"), "{told}");
+    }
+    labelled("l.tsv", "r0\tx\nr1\tx\nr2\ty\nr3\ty\nr4\tx\n", "").refused(&["--labels", "a label of its own", "FILE:2"]);
+    labelled("l.csv", "r0,x\nr1,x\nr2,y\nr3,y\nr4,x\n", "").refused(&["--labels", "tabs"]);
+}
+
 #[test]
 fn items_keep_their_numbers() {
     let dir = tempdir().unwrap();
