@@ -4,10 +4,13 @@
 //! A probe is this same program, started with [`FLAG`] before it touches MPI: `main` asks [`requested`] and reads the
 //! [`Content`] that its parent is about to read.
 
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -17,7 +20,7 @@ const FLAG: &str = "--hdf5-probe";
 /// What is read from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// A matrix.
+    /// A matrix, and the names of its rows and columns.
     Matrix,
     /// Factors that this program wrote.
     Factors,
@@ -50,42 +53,105 @@ pub fn requested() -> Option<(Content, String, Option<String>)> {
     Some((content, words.next()?, words.next()))
 }
 
-/// Reads the file in a probe.
+/// What one probe is for: the content of a file, and the dataset that is named.
+#[derive(Clone, PartialEq)]
+struct Subject {
+    content: Content,
+    path: String,
+    dataset: Option<String>,
+    /// Device, inode, size and time of change: whether it is still the same file.
+    version: [i64; 5],
+}
+
+impl Subject {
+    fn new(content: Content, path: &str, dataset: Option<&str>) -> Self {
+        let version = std::fs::metadata(path)
+            .map_or([0; 5], |m| [m.dev() as i64, m.ino() as i64, m.len() as i64, m.mtime(), m.mtime_nsec()]);
+        Subject { content, path: path.to_string(), dataset: dataset.map(str::to_string), version }
+    }
+
+    /// Whether a probe of `self` has read what `wanted` asks for.
+    fn covers(&self, wanted: &Subject) -> bool {
+        let more = (self.content, wanted.content) == (Content::Matrix, Content::Names);
+        (more || self.content == wanted.content) && Subject { content: wanted.content, ..self.clone() } == *wanted
+    }
+
+    /// Starts the probe; none where no process may be started.
+    fn spawn(&self) -> Option<Running> {
+        let name = Content::ALL.into_iter().find(|(content, _)| *content == self.content).map(|(_, name)| name);
+        let child = Command::new(PROGRAM.get()?)
+            .arg(FLAG)
+            .args(name)
+            .arg(&self.path)
+            .args(&self.dataset)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        Some(Running { subject: self.clone(), child: child.ok()? })
+    }
+}
+
+/// A probe that was started.
+struct Running {
+    subject: Subject,
+    child: Child,
+}
+
+impl Running {
+    /// Waits for its end.
+    fn finish(mut self) -> Result<()> {
+        let path = &self.subject.path;
+        let bytes = self.subject.version[2];
+        let limit = 3.0 + bytes as f64 / 50e6;
+        // The probe writes nothing: its output ends when it does.
+        let (ended, wait) = mpsc::channel::<()>();
+        let output = self.child.stdout.take();
+        std::thread::spawn(move || {
+            let _ended = ended;
+            output.map(|mut output| output.read(&mut [0]))
+        });
+        loop {
+            match wait.recv_timeout(Duration::from_millis(100)) {
+                Err(RecvTimeoutError::Timeout) if cpu_seconds(self.child.id()) < limit => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = self.child.kill();
+                    let _ = self.child.wait();
+                    return Err(damaged(path, "does not return from reading it"));
+                }
+                _ => return self.child.wait().map_or(Ok(()), |status| verdict(path, status)),
+            }
+        }
+    }
+}
+
+/// The probe that [`start`] has started, until [`run`] asks for it.
+static STARTED: Mutex<Option<Running>> = Mutex::new(None);
+/// What probes have survived.
+static SURVIVED: Mutex<Vec<Subject>> = Mutex::new(Vec::new());
+
+/// Starts a probe whose result [`run`] will want, so that other work is done while it reads.
+pub fn start(content: Content, path: &str, dataset: Option<&str>) {
+    *STARTED.lock().unwrap_or_else(PoisonError::into_inner) = Subject::new(content, path, dataset).spawn();
+}
+
+/// Reads the file in a probe, unless one has survived it already.
 ///
 /// # Errors
 /// If the probe crashes or does not end: the file is damaged. An error that the probe reports is left to the caller, who
 /// will meet it as well.
 pub fn run(content: Content, path: &str, dataset: Option<&str>) -> Result<()> {
-    let Some(program) = PROGRAM.get() else { return Ok(()) };
-    let name = Content::ALL.into_iter().find(|(c, _)| *c == content).map(|(_, name)| name);
-    let child = Command::new(program)
-        .arg(FLAG)
-        .args(name)
-        .arg(path)
-        .args(dataset)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    // Where no process may be started, there is no probe.
-    let Ok(mut child) = child else { return Ok(()) };
-    let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
-    let limit = 3.0 + bytes as f64 / 50e6;
-    let start = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return verdict(path, status),
-            Ok(None) if cpu_seconds(child.id()) < limit => {
-                // An eighth longer than the probe takes, at most.
-                std::thread::sleep((start.elapsed() / 8).clamp(Duration::from_millis(1), Duration::from_millis(20)));
-            }
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(damaged(path, "does not return from reading it"));
-            }
-        }
+    let wanted = Subject::new(content, path, dataset);
+    let mut survived = SURVIVED.lock().unwrap_or_else(PoisonError::into_inner);
+    if survived.iter().any(|subject| subject.covers(&wanted)) {
+        return Ok(());
     }
+    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner).take_if(|probe| probe.subject.covers(&wanted));
+    let Some(probe) = started.or_else(|| wanted.spawn()) else { return Ok(()) };
+    let subject = probe.subject.clone();
+    probe.finish()?;
+    survived.push(subject);
+    Ok(())
 }
 
 fn verdict(path: &str, status: ExitStatus) -> Result<()> {

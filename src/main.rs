@@ -13,17 +13,17 @@ fn main() {
     if let Some((content, path, dataset)) = hdf5_probe::requested() {
         // Only whether the process survives matters; its parent meets and reports other errors itself.
         match content {
-            Content::Matrix => drop(data::formats::hdf5::probe(&path, dataset.as_deref())),
-            Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
-            Content::Names => {
-                [None, Some("raw/X"), dataset.as_deref()]
-                    .into_iter()
-                    .for_each(|of| drop(data::names::of_file(&path, of)));
+            Content::Matrix => {
+                drop(data::formats::hdf5::probe(&path, dataset.as_deref()));
+                data::names::probe(&path, dataset.as_deref());
             }
+            Content::Factors => drop(output::matrices::Stored::open(path.as_ref())),
+            Content::Names => data::names::probe(&path, dataset.as_deref()),
         }
         return;
     }
     hdf5_probe::enable();
+    cli::begin(std::env::args_os());
     // Help, lists and the like need no MPI: they work on a login node too.
     let request = cli::parse(std::env::args_os());
     let request = request.and_then(|request| Ok((cli::answer(&request)?, request)));

@@ -24,6 +24,8 @@ import numpy as np
 from lib.matrices import Case
 from lib.program import ONE_THREAD, add_binary_option, find_binary, run_traced
 
+# With how h5py stores the matrix.
+HDF5_FILES = {"dense.h5": {}, "chunked.h5": {"chunks": True}, "gzip.h5": {"chunks": True, "compression": "gzip"}}
 # Each runs in a process of its own; {0} is the path.
 FAST = "import fast_matrix_market as f; load = lambda: f.mmread({0!r}, parallelism=1)"
 MARKET_READERS = {
@@ -37,8 +39,7 @@ READERS = {
     "reals.mtx": MARKET_READERS,
     "reals.mtx.gz": MARKET_READERS,
     "dense.npy": {"numpy.load": "import numpy; load = lambda: numpy.load({0!r})"},
-    "dense.h5": {"h5py": "import h5py; load = lambda: h5py.File({0!r})['M'][:]"},
-}
+} | dict.fromkeys(HDF5_FILES, {"h5py": "import h5py; load = lambda: h5py.File({0!r})['M'][:]"})
 TIMED = "import time; {0}\nstart = time.perf_counter(); load(); print(time.perf_counter() - start)"
 
 
@@ -63,11 +64,12 @@ def write_files(work):
     if not os.path.exists(paths["reals.mtx.gz"]):
         with open(paths["reals.mtx"], "rb") as text, gzip.open(paths["reals.mtx.gz"], "wb", 6) as packed:
             shutil.copyfileobj(text, packed, 1 << 20)
-    if not os.path.exists(paths["dense.h5"]):
-        import h5py
+    for name, storage in HDF5_FILES.items():
+        if not os.path.exists(paths[name]):
+            import h5py
 
-        with h5py.File(paths["dense.h5"], "w") as file:
-            file["M"] = dense.matrix
+            with h5py.File(paths[name], "w") as file:
+                file.create_dataset("M", data=dense.matrix, **storage)
     return paths
 
 

@@ -19,7 +19,7 @@ pub use self::revealed::revealed;
 use crate::algorithms::description::DifferentialPrivacy;
 use crate::algorithms::method::{ConfiguredMethod, Entry};
 use crate::algorithms::registry;
-use crate::comm::Communicator;
+use crate::comm::{self, Communicator};
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
 use crate::commands::{
@@ -27,8 +27,11 @@ use crate::commands::{
 };
 #[cfg(feature = "sites")]
 use crate::commands::{join, join::JoinArgs, keygen, serve};
+use crate::data::formats::detect;
+use crate::data::{InputSpec, Source};
 use crate::driver;
 use crate::error::{EXIT_DONE, Error, Result};
+use crate::hdf5_probe::{self, Content};
 
 /// What was asked for.
 pub enum Request {
@@ -51,6 +54,21 @@ pub fn command_of(entry: &dyn Entry) -> clap::Command {
 /// The parser with the options of all methods, for the man page and completions.
 pub fn complete_command() -> clap::Command {
     Cli::command().args(options::all().into_iter().map(|option| option.arg()))
+}
+
+/// Starts the trial read of an HDF5 file that `--input` names, which takes a while: the command line is parsed and MPI
+/// started meanwhile.
+pub fn begin(words: impl IntoIterator<Item = OsString>) {
+    let words: Vec<OsString> = words.into_iter().collect();
+    if comm::launched_rank() == 0
+        && let Some(input) = value_of("--input", &words).or_else(|| value_of("-i", &words))
+        && let Ok(spec) = InputSpec::parse(input)
+        && !spec.by_party()
+        && let Source::File { path, dataset } = &spec.source
+        && detect::is_hdf5(path)
+    {
+        hdf5_probe::start(Content::Matrix, path, dataset.as_deref());
+    }
 }
 
 /// Parses the command line.
@@ -86,17 +104,23 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
     })
 }
 
-/// The method that `--algo` names, `auto` by default. The sweep has an `--algo` of its own, which is parsed later.
-fn entry_of(words: &[OsString]) -> Result<&'static dyn Entry> {
+/// The last value of an option, before the command line is parsed.
+fn value_of<'a>(option: &str, words: &'a [OsString]) -> Option<&'a str> {
     let texts: Vec<&str> = words.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
-    let mut name = None;
+    let mut value = None;
     for (at, word) in texts.iter().enumerate() {
-        if *word == "--algo" {
-            name = texts.get(at + 1).copied().or(name);
-        } else if let Some(value) = word.strip_prefix("--algo=") {
-            name = Some(value);
+        if *word == option {
+            value = texts.get(at + 1).copied().or(value);
+        } else if let Some(given) = word.strip_prefix(option).and_then(|rest| rest.strip_prefix('=')) {
+            value = Some(given);
         }
     }
+    value
+}
+
+/// The method that `--algo` names, `auto` by default. The sweep has an `--algo` of its own, which is parsed later.
+fn entry_of(words: &[OsString]) -> Result<&'static dyn Entry> {
+    let name = value_of("--algo", words);
     let Some(name) = name else { return Ok(registry::AUTO) };
     registry::find(name).ok_or_else(|| {
         let names: Vec<&str> = registry::descriptions().map(|method| method.name).collect();

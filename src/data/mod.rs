@@ -12,6 +12,7 @@ pub mod formats;
 pub mod names;
 
 mod distribute;
+mod ends;
 mod generate;
 mod header;
 mod in_memory;

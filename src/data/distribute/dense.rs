@@ -10,7 +10,7 @@ use crate::data::distribute::tally::Tally;
 use crate::data::formats::reader::DenseReader;
 use crate::data::layout::Tile;
 use crate::data::messages::ENTRIES;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::{Dense, Real};
 
 /// Bytes of entries that all ranks together read in one round.
@@ -145,29 +145,22 @@ pub fn exchange<'a, T: Real>(
         let mut outgoing: Vec<Vec<T>> = vec![Vec::new(); ranks];
         if let Some(Piece { job, file, lines, within }) = pieces[own].clone() {
             let whole = files[file].rectangle(&lines, &within);
-            let fill = |out: &mut [T]| {
-                if reader.as_ref().is_none_or(|(at, _)| *at != job) {
-                    reader = Some((job, open(file, own_parts[job].1.clone())?));
-                }
-                match &mut reader {
-                    Some((_, reader)) => reader.fill(lines, within, out),
-                    None => Ok(()),
-                }
-            };
+            if reader.as_ref().is_none_or(|(at, _)| *at != job) {
+                let opened = open(file, own_parts[job].1.clone()).map(|opened| (job, opened));
+                (reader, result) = opened.map_or_else(|error| (None, Err(error)), |opened| (Some(opened), Ok(())));
+            }
+            // After the loop the error meets those of the other ranks.
+            let Some((_, reader)) = &mut reader else { break };
             if let ([tile], [block], [tally]) = (tiles, &mut blocks[..], &mut tallies[..])
                 && stays_local
                 && let Some(place) = whole.place(tile)
-                && let Some(values) = block.as_slice_mut()
             {
-                result = fill(&mut values[place.clone()]);
-                if result.is_ok() {
-                    tally.add(Entries::Dense(block), place);
-                }
+                result = read_in_place(reader.as_mut(), (lines, within), block, place, tally);
                 continue;
             }
             let (height, width) = whole.size();
             buffer.resize(height * width, T::zero());
-            result = fill(&mut buffer);
+            result = reader.fill(lines, within, &mut buffer);
             for share in routes.iter().flat_map(|r| r.overlaps(&whole.rows, &whole.cols)) {
                 let part = Rectangle { rows: share.rows, cols: share.cols, ..whole };
                 let (first, stride) = part.inside(&whole);
@@ -204,6 +197,23 @@ pub fn exchange<'a, T: Real>(
     }
     comm.agree_on_error(result)?;
     Ok((blocks.into_iter().map(LocalBlock::Dense).collect(), tallies))
+}
+
+/// Reads a part of a file to its `place` in a block, and checks and adds it to the tally while it is in cache.
+fn read_in_place<T: Real>(
+    reader: &mut dyn DenseReader<T>,
+    (lines, within): (Range<usize>, Range<usize>),
+    block: &mut Dense<T>,
+    place: Range<usize>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let Some(values) = block.as_slice_mut() else { return Err(Error::failed("a block is not contiguous")) };
+    reader.read(lines.clone(), within.clone(), &mut values[place.clone()])?;
+    let span = tally.add(Entries::Dense(block), place.clone());
+    if reader.policy().accepts_all::<T>(span) {
+        return Ok(());
+    }
+    reader.check(lines, within, &Entries::Dense(block).values()[place])
 }
 
 /// A rectangle of the matrix whose entries are in a buffer, line by line.

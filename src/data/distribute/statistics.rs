@@ -5,7 +5,8 @@
 use crate::comm::{Communicator, Parties, PartyCommunicator};
 use crate::data::distribute::assemble::{Entries, LocalBlock};
 use crate::data::distribute::tally::Tally;
-use crate::data::distribute::totals::{Ends, NO_ENDS, Totals, joined, largest_magnitude, widened};
+use crate::data::distribute::totals::Totals;
+use crate::data::ends::{Ends, NO_ENDS, joined, largest_magnitude, widened};
 use crate::data::layout::Tile;
 use crate::data::messages::{LARGEST_ENTRY, STATISTICS};
 use crate::error::{Error, Result};
@@ -107,7 +108,9 @@ impl Statistics {
         pass(&mut |entries, _| ends = widened(ends, entries.values()))?;
         comm.max(STATISTICS, &mut ends);
         let mut totals = Totals::new(largest_of_all(ends)?);
-        pass(&mut |entries, tile| totals.add(entries, 0..entries.values().len(), tile))?;
+        pass(&mut |entries, tile| {
+            totals.add(entries, 0..entries.values().len(), tile);
+        })?;
         Statistics::total::<T>(comm, &totals, ends, shape)
     }
 

@@ -5,11 +5,12 @@
 use std::ops::Range;
 
 use crate::data::distribute::assemble::Entries;
-use crate::data::distribute::totals::{Ends, NO_ENDS, Totals, largest_magnitude, widened};
+use crate::data::distribute::totals::Totals;
+use crate::data::ends::{Ends, NO_ENDS, Span, joined, largest_magnitude};
 use crate::data::layout::Tile;
 use crate::linalg::Real;
 
-/// Bytes of values that are taken from memory at once, and read twice: for their ends, and for the sums.
+/// Bytes of values that are added at once, or again if the scale is not for them.
 const PIECE: usize = 256 << 10;
 
 /// Ends and totals of the stored values of one block.
@@ -31,17 +32,25 @@ impl Tally {
         Tally { tile: tile.clone(), ends: NO_ENDS, seen, totals: Totals::new(0.0), summed }
     }
 
-    /// Adds the stored values `range` of the block, which will not change.
-    pub fn add<T: Real>(&mut self, entries: Entries<'_, T>, range: Range<usize>) {
-        let step = PIECE / size_of::<T>();
-        for start in range.clone().step_by(step) {
-            let piece = start..range.end.min(start + step);
-            self.ends = widened(self.ends, &entries.values()[piece.clone()]);
-            self.scale(largest_magnitude(self.ends));
-            self.totals.add(entries, piece.clone(), &self.tile);
-            self.seen.add(piece.clone());
-            self.summed.add(piece);
+    /// Adds the stored values `range` of the block, which will not change, unless some are infinite.
+    pub fn add<T: Real>(&mut self, entries: Entries<'_, T>, range: Range<usize>) -> Span {
+        let mut part = self.totals.emptied();
+        let span = part.add(entries, range.clone(), &self.tile);
+        let ends = joined(self.ends, span.ends);
+        let largest = largest_magnitude(ends);
+        if !largest.is_finite() {
+            return span;
         }
+        self.ends = ends;
+        if !self.totals.scaled_for(largest) {
+            self.scale(largest);
+            part = self.totals.emptied();
+            part.add(entries, range.clone(), &self.tile);
+        }
+        self.totals.merge(&part);
+        self.seen.add(range.clone());
+        self.summed.add(range);
+        span
     }
 
     /// Begins the sums anew unless they have the scale for values of at most this magnitude.
@@ -54,7 +63,12 @@ impl Tally {
 
     /// Adds what was not added yet of the finished block.
     pub fn complete<T: Real>(&mut self, entries: Entries<'_, T>) {
-        self.seen.gaps(entries.values().len()).for_each(|gap| self.add(entries, gap));
+        let step = PIECE / size_of::<T>();
+        for gap in self.seen.gaps(entries.values().len()) {
+            for start in gap.clone().step_by(step) {
+                self.add(entries, start..gap.end.min(start + step));
+            }
+        }
     }
 
     /// The ends of what was added.
@@ -66,7 +80,9 @@ impl Tally {
     pub fn finish<T: Real>(mut self, entries: Entries<'_, T>, largest: f64) -> Totals {
         self.scale(largest);
         let gaps = self.summed.gaps(entries.values().len());
-        gaps.for_each(|gap| self.totals.add(entries, gap, &self.tile));
+        for gap in gaps {
+            self.totals.add(entries, gap, &self.tile);
+        }
         self.totals
     }
 }

@@ -7,6 +7,7 @@ use libm::{frexp, ldexp};
 use pulp::{Simd, WithSimd};
 
 use crate::data::distribute::assemble::Entries;
+use crate::data::ends::{Ends, Extremes, NO_ENDS, Span, ends_of, joined};
 use crate::data::layout::Tile;
 use crate::linalg::Real;
 use crate::linalg::simd::dispatch;
@@ -49,11 +50,13 @@ impl Scale {
         Scale { exponent, factor: ldexp(1.0, factor), rounders: [rounder(0), rounder(31)] }
     }
 
+    /// `FUSED` saves a multiplication where the machine has FMA; the digits are the same, because the product is exact but
+    /// for bits that are far below them.
     #[inline(always)]
-    fn digits(self, x: f64) -> Digits {
-        let x = x * self.factor;
-        let whole = x + self.rounders[0];
-        let rest = x - (whole - self.rounders[0]) + self.rounders[1];
+    fn digits<const FUSED: bool>(self, x: f64) -> Digits {
+        let product_plus = |y: f64| if FUSED { x.mul_add(self.factor, y) } else { x * self.factor + y };
+        let whole = product_plus(self.rounders[0]);
+        let rest = product_plus(self.rounders[0] - whole) + self.rounders[1];
         [whole.to_bits(), rest.to_bits()]
     }
 }
@@ -94,54 +97,6 @@ impl Exact {
     }
 }
 
-/// The largest value, and the negative of the smallest.
-pub type Ends = [f64; 2];
-
-/// Where there is no value.
-pub const NO_ENDS: Ends = [f64::NEG_INFINITY; 2];
-
-/// The ends of values, without those that are NaN.
-struct EndsOf<'a, T>(&'a [T]);
-
-impl<T: Real> WithSimd for EndsOf<'_, T> {
-    type Output = Ends;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Ends {
-        let (vectors, rest) = T::vectors::<S>(self.0);
-        // Several vectors of either, so that none has to wait for the one before.
-        let mut most = [T::splat_v(simd, T::neg_infinity()); 4];
-        let mut least = [T::splat_v(simd, T::infinity()); 4];
-        let mut widen = |at: usize, v: T::Vector<S>| {
-            most[at] = T::max_v(simd, v, most[at]);
-            least[at] = T::min_v(simd, v, least[at]);
-        };
-        let (groups, left) = vectors.as_chunks::<4>();
-        for group in groups {
-            group.iter().enumerate().for_each(|(at, &v)| widen(at, v));
-        }
-        left.iter().for_each(|&v| widen(0, v));
-        let larger = |a: f64, b: f64| if b > a { b } else { a };
-        let all = |lanes: &[T], sign: f64| lanes.iter().chain(rest).map(|v| sign * v.as_f64()).fold(NO_ENDS[0], larger);
-        [all(bytemuck::cast_slice(&most), 1.0), all(bytemuck::cast_slice(&least), -1.0)]
-    }
-}
-
-/// The ends of these values and of others.
-pub fn widened<T: Real>(ends: Ends, values: &[T]) -> Ends {
-    joined(ends, dispatch(EndsOf(values)))
-}
-
-/// The ends of two sets of values.
-pub fn joined(a: Ends, b: Ends) -> Ends {
-    [a[0].max(b[0]), a[1].max(b[1])]
-}
-
-/// The largest magnitude of values.
-pub fn largest_magnitude([most, least]: Ends) -> f64 {
-    most.max(least).max(0.0)
-}
-
 /// The odd weights of row and column in the hash of an entry.
 const WEIGHTS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
 
@@ -177,54 +132,79 @@ struct RowPart<'a, T> {
 }
 
 impl<T: Real> WithSimd for RowPart<'_, T> {
-    type Output = ();
+    /// The ends of the values.
+    type Output = Ends;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let RowPart { first, step, .. } = self;
-        match self.places {
-            None => {
-                // A sum, since vectors multiply such numbers slowly.
-                let mut next = first;
-                self.add(|_| {
-                    let place = next;
-                    next = next.wrapping_add(step);
-                    place
-                });
-            }
-            Some(places) => {
-                let places = &places[..self.values.len()];
-                self.add(|at| first.wrapping_add((places[at] as u64).wrapping_mul(step)));
-            }
+    fn with_simd<S: Simd>(mut self, _: S) -> Ends {
+        if self.values.is_empty() {
+            return NO_ENDS;
         }
+        // All instruction sets with vectors have FMA.
+        let ends = if size_of::<S::f64s>() > size_of::<f64>() {
+            self.add_part::<true, false>()
+        } else {
+            self.add_part::<false, false>()
+        };
+        ends.unwrap_or_else(|| {
+            self.add_part::<false, true>();
+            ends_of(self.values)
+        })
     }
 }
 
 impl<T: Real> RowPart<'_, T> {
+    #[inline(always)]
+    fn add_part<const FUSED: bool, const MISSING: bool>(&mut self) -> Option<Ends> {
+        let (first, step) = (self.first, self.step);
+        match self.places {
+            None => {
+                // A sum, since vectors multiply such numbers slowly.
+                let mut next = first;
+                self.add::<FUSED, MISSING>(|_| {
+                    let place = next;
+                    next = next.wrapping_add(step);
+                    place
+                })
+            }
+            Some(places) => {
+                let places = &places[..self.values.len()];
+                self.add::<FUSED, MISSING>(|at| first.wrapping_add((places[at] as u64).wrapping_mul(step)))
+            }
+        }
+    }
+
+    /// Adds the values and returns their ends; adds nothing and returns none if some are `MISSING` (NaN) and need not be.
     /// Vectorisable: without branches, and with sums that fit into vector lanes. Zeros add nothing. `place` is called for one
     /// entry after the other.
     #[inline(always)]
-    fn add(self, mut place: impl FnMut(usize) -> u64) {
+    fn add<const FUSED: bool, const MISSING: bool>(&mut self, mut place: impl FnMut(usize) -> u64) -> Option<Ends> {
         let (sum, norm2) = (self.totals.sum.scale, self.totals.norm2.scale);
         let mut digits = [[0u64; 2]; 2];
         let (mut counted, mut missing, mut checksum) = (0u64, 0u64, 0u64);
+        let mut extremes = Extremes::NONE;
         for (at, v) in self.values.iter().enumerate() {
-            let v = v.as_f64();
-            // A missing entry (NaN) adds 0 to the sums and is no nonzero, but it counts in the checksum.
+            let mut v = v.as_f64();
+            // A missing entry adds 0 to the sums and is no nonzero, but it counts in the checksum.
             checksum = checksum.wrapping_add(hash(place(at), v) & u64::from(v != 0.0).wrapping_neg());
             counted += u64::from(v != 0.0);
-            missing += u64::from(v.is_nan());
-            let v = if v.is_nan() { 0.0 } else { v };
-            let both = [sum.digits(v), norm2.digits(v * v)];
+            if MISSING {
+                missing += u64::from(v.is_nan());
+                v = if v.is_nan() { 0.0 } else { v };
+            }
+            extremes.add(v);
+            let both = [sum.digits::<FUSED>(v), norm2.digits::<FUSED>(v * v)];
             for (total, digits) in digits.as_flattened_mut().iter_mut().zip(both.as_flattened()) {
                 *total = total.wrapping_add(*digits);
             }
         }
+        let ends = extremes.ends()?;
         self.totals.sum.add(self.values.len(), digits[0]);
         self.totals.norm2.add(self.values.len(), digits[1]);
         self.totals.nonzeros += counted - missing;
         self.totals.missing += missing;
         self.totals.checksum = self.totals.checksum.wrapping_add(checksum);
+        Some(ends)
     }
 }
 
@@ -239,16 +219,25 @@ impl Totals {
         self.sum.scale == Scale::new(largest) && self.norm2.scale == Scale::new(largest * largest)
     }
 
-    /// Adds the stored values `range` of the block of a tile.
-    pub fn add<T: Real>(&mut self, entries: Entries<'_, T>, range: Range<usize>, tile: &Tile) {
+    /// Of no entry, scaled as `self`.
+    pub fn emptied(&self) -> Self {
+        let [sum, norm2] = [&self.sum, &self.norm2].map(|exact| Exact { scale: exact.scale, sum: 0 });
+        Totals { sum, norm2, nonzeros: 0, missing: 0, checksum: 0 }
+    }
+
+    /// Adds the stored values `range` of the block of a tile. The sums are wrong if the scale is not for them.
+    pub fn add<T: Real>(&mut self, entries: Entries<'_, T>, range: Range<usize>, tile: &Tile) -> Span {
+        let (mut ends, missing) = (NO_ENDS, self.missing);
         // Entry (a, b) of the block has index a in dimension `across` of the matrix and b in dimension `along`.
         let (across, along) = if tile.transposed { (1, 0) } else { (0, 1) };
         let start = [tile.rows.start as u64, tile.cols.start as u64];
         let weighted = |at: usize, dimension: usize| (start[dimension] + at as u64).wrapping_mul(WEIGHTS[dimension]);
         entries.for_each_row_of(range, |a, b, places, values| {
             let first = weighted(a, across).wrapping_add(weighted(b, along));
-            dispatch(RowPart { totals: self, values, places, first, step: WEIGHTS[along] });
+            let part = RowPart { totals: self, values, places, first, step: WEIGHTS[along] };
+            ends = joined(ends, dispatch(part));
         });
+        Span { ends, missing: self.missing > missing }
     }
 
     /// Adds the totals of other entries, of the same scale.
@@ -272,7 +261,10 @@ mod tests {
             let largest = values.iter().fold(0.0f64, |a, v| a.max(v.abs()));
             let total = |order: &mut dyn Iterator<Item = &f64>| {
                 let mut exact = Exact::new(largest);
-                order.for_each(|&x| exact.add(1, exact.scale.digits(x)));
+                order.for_each(|&x| {
+                    assert_eq!(exact.scale.digits::<true>(x), exact.scale.digits::<false>(x));
+                    exact.add(1, exact.scale.digits::<false>(x));
+                });
                 exact.value(&exact.limbs())
             };
             let forward = total(&mut values.iter());
@@ -286,7 +278,7 @@ mod tests {
     fn limbs_add_up_with_their_signs() {
         let mut parts = [Exact::new(8.0), Exact::new(8.0)];
         for (part, numbers) in parts.iter_mut().zip([[-7.5, 0.25], [3.0, -8.0]]) {
-            numbers.iter().for_each(|&x| part.add(1, part.scale.digits(x)));
+            numbers.iter().for_each(|&x| part.add(1, part.scale.digits::<false>(x)));
         }
         let limbs: Vec<i64> = parts[0].limbs().iter().zip(parts[1].limbs()).map(|(a, b)| a + b).collect();
         assert_eq!(parts[0].value(&limbs), -12.25);

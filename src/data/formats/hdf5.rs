@@ -462,7 +462,7 @@ impl<'a> DatasetReader<'a> {
         Ok(DatasetReader { path, data, boolean, together, policy })
     }
 
-    fn read<T: Real>(&self, lines: &Range<usize>, within: &Range<usize>, out: &mut [T]) -> hdf5::Result<()> {
+    fn numbers<T: Real>(&self, lines: &Range<usize>, within: &Range<usize>, out: &mut [T]) -> hdf5::Result<()> {
         let two = self.data.ndim() == 2;
         if self.boolean {
             let number = |b: &bool| if *b { T::one() } else { T::zero() };
@@ -490,25 +490,27 @@ fn copy<T: Real, D: Dimension>(part: &Array<T, D>, out: &mut [T]) -> hdf5::Resul
 const PIECE: usize = 256 << 10;
 
 impl<T: Real> DenseReader<T> for DatasetReader<'_> {
-    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
         // What the library returns is taken in pieces that stay in cache, or at least in memory that it reuses.
         let step = (PIECE / (within.len() * size_of::<T>()).max(1)).max(1).next_multiple_of(self.together);
         let (mut first, mut rest) = (lines.start, &mut *out);
         while first < lines.end {
             let end = lines.end.min((first / step + 1) * step);
             let (piece, later) = rest.split_at_mut((end - first) * within.len());
-            self.read(&(first..end), &within, piece).map_err(|e| {
+            self.numbers(&(first..end), &within, piece).map_err(|e| {
                 library(self.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
             })?;
             (first, rest) = (end, later);
         }
-        match self.policy.first_refused(out) {
-            Some((at, why)) => {
-                let place = position(lines.start + at / within.len(), within.start + at % within.len());
-                Err(wrong(self.path, format!("the entry in {place} {why}")))
-            }
-            None => Ok(()),
-        }
+        Ok(())
+    }
+
+    fn policy(&self) -> EntryPolicy {
+        self.policy
+    }
+
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error {
+        wrong(self.path, format!("the entry in {} {why}", position(line, at)))
     }
 }
 

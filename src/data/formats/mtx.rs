@@ -11,7 +11,7 @@ use crate::data::formats::number::{float, whole};
 use crate::data::formats::reader::{BlockResult, DenseReader, EntryPolicy, EntrySink, position};
 use crate::data::formats::refusal::Refusal;
 use crate::data::formats::text::{LineCursor, TextBlocks};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::Real;
 
 /// The header of a MatrixMarket file.
@@ -289,8 +289,16 @@ impl ArrayReader {
 }
 
 impl<T: Real> DenseReader<T> for ArrayReader {
-    fn fill(&mut self, _: Range<usize>, _: Range<usize>, out: &mut [T]) -> Result<()> {
+    fn read(&mut self, _: Range<usize>, _: Range<usize>, out: &mut [T]) -> Result<()> {
         out.iter_mut().try_for_each(|x| self.entry().map(|value| *x = value))
+    }
+
+    fn policy(&self) -> EntryPolicy {
+        self.policy
+    }
+
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error {
+        self.lines.source().error(format!("the entry in {} {why}", position(at, line)))
     }
 }
 

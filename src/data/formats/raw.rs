@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::formats::io::{InputFile, open, read_full, skip};
 use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::data::formats::values::Values;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::{ElementType, Real};
 
 /// The type of the numbers in a file.
@@ -180,7 +180,7 @@ impl<'a> RawReader<'a> {
     }
 
     /// Reads `out.len()` numbers from number `first` on.
-    fn read<T: Real>(&mut self, first: usize, out: &mut [T]) -> std::io::Result<()> {
+    fn numbers<T: Real>(&mut self, first: usize, out: &mut [T]) -> std::io::Result<()> {
         let size = self.array.number.size();
         if let (Access::Random(file), true) = (&self.from, self.array.holds::<T>()) {
             return file.read_exact_at(bytemuck::cast_slice_mut(out), self.array.start + (first * size) as u64);
@@ -207,14 +207,18 @@ impl<'a> RawReader<'a> {
 }
 
 impl<T: Real> DenseReader<T> for RawReader<'_> {
-    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
         // Several lines are requested whole, so this is one run of numbers.
-        let first = lines.start * self.width + within.start;
-        self.read(first, out).map_err(|e| self.file.io_error(&e))?;
-        let Some((at, why)) = self.policy.first_refused(out) else { return Ok(()) };
-        let (line, at) = ((first + at) / self.width, (first + at) % self.width);
+        self.numbers(lines.start * self.width + within.start, out).map_err(|e| self.file.io_error(&e))
+    }
+
+    fn policy(&self) -> EntryPolicy {
+        self.policy
+    }
+
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error {
         let place = if self.array.by_columns { position(at, line) } else { position(line, at) };
-        Err(self.file.error(format!("the entry in {place} {why}")))
+        self.file.error(format!("the entry in {place} {why}"))
     }
 }
 

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
+use crate::data::ends::Span;
 use crate::data::formats::refusal::Refusal;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::Real;
 use crate::linalg::simd::dispatch;
 
@@ -20,13 +21,37 @@ impl<F: FnMut(usize, usize, f64) -> std::result::Result<(), String>> EntrySink f
 pub type BlockResult<T> = std::result::Result<T, (usize, Refusal)>;
 
 /// Reads a dense file in storage order. A *line* is a row, or a column of a file stored by columns.
-pub trait DenseReader<T> {
+pub trait DenseReader<T: Real> {
     /// Reads the entries `within` of each of `lines` into `out`, line after line. Successive calls move forward through
-    /// the reader's part of the file; several lines are only requested whole.
+    /// the reader's part of the file; several lines are only requested whole. Whoever calls it checks the entries.
     ///
     /// # Errors
-    /// If the file does not hold them, or an entry is not accepted.
-    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()>;
+    /// If the file does not hold them.
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()>;
+
+    /// Which entries are accepted.
+    fn policy(&self) -> EntryPolicy;
+
+    /// The error about the entry `at` of line `line`, which is refused for a reason.
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error;
+
+    /// Checks entries that were read.
+    ///
+    /// # Errors
+    /// If one is not accepted.
+    fn check(&self, lines: Range<usize>, within: Range<usize>, entries: &[T]) -> Result<()> {
+        let Some((at, why)) = self.policy().first_refused(entries) else { return Ok(()) };
+        Err(self.refusal(lines.start + at / within.len(), within.start + at % within.len(), &why))
+    }
+
+    /// Reads entries and checks them.
+    ///
+    /// # Errors
+    /// As both.
+    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        self.read(lines.clone(), within.clone(), out)?;
+        self.check(lines, within, out)
+    }
 }
 
 /// What a user can do about entries that are missing or NaN where they are refused.
@@ -86,6 +111,12 @@ impl EntryPolicy {
         (self.allow_nan & x.is_nan()) | ((x >= least) & (x <= T::max_value()))
     }
 
+    /// Whether all of some entries are accepted.
+    pub fn accepts_all<T: Real>(self, span: Span) -> bool {
+        let [most, least] = [span.ends[0], -span.ends[1]].map(T::from_f64);
+        (self.allow_nan || !span.missing) && (most < least || self.accepts(most) && self.accepts(least))
+    }
+
     /// The index of the first refused entry of `values`, and the reason.
     pub fn first_refused<T: Real>(self, values: &[T]) -> Option<(usize, String)> {
         let block = dispatch(RefusedBlock { policy: self, values })? * BLOCK;
@@ -134,6 +165,7 @@ pub fn position(row: usize, col: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::ends::NO_ENDS;
 
     #[test]
     fn refusals_state_their_reason() {
@@ -154,5 +186,13 @@ mod tests {
         assert!(strict.first_refused(&values).is_none());
         values[4097] = -3.0;
         assert_eq!(strict.first_refused(&values).unwrap().0, 4097);
+        let accepted = |policy: EntryPolicy, most, least: f64, missing| {
+            policy.accepts_all::<f32>(Span { ends: [most, -least], missing })
+        };
+        assert!(accepted(strict, 3.0, 0.0, false) && !accepted(strict, 3.0, 0.0, true));
+        assert!(accepted(missing, 3.0, 0.0, true) && !accepted(missing, 3.0, -1.0, true));
+        assert!(!accepted(strict, 1e300, 0.0, false));
+        // Nothing but missing entries.
+        assert!(missing.accepts_all::<f64>(Span { ends: NO_ENDS, missing: true }));
     }
 }

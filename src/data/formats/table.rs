@@ -15,7 +15,7 @@ use crate::data::formats::reader::{DenseReader, EntryPolicy, position};
 use crate::data::formats::refusal::Refusal;
 use crate::data::formats::text::{LineCursor, TextBlocks};
 use crate::data::formats::values::Values;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linalg::Real;
 
 /// How a table is written.
@@ -211,7 +211,7 @@ impl<'a> TableReader<'a> {
 }
 
 impl<T: Real> DenseReader<T> for TableReader<'_> {
-    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
         let width = self.table.cols;
         if within.len() == width {
             return out.chunks_exact_mut(width).try_for_each(|row| self.next_row(row));
@@ -225,13 +225,15 @@ impl<T: Real> DenseReader<T> for TableReader<'_> {
         }
         let piece = &self.row[within.clone()];
         out.iter_mut().zip(piece).for_each(|(out, &x)| *out = T::from_f64(x));
-        match self.policy.first_refused(out) {
-            Some((at, why)) => {
-                let place = position(lines.start, within.start + at);
-                Err(self.file.error(format!("the entry in {place} {why}")))
-            }
-            None => Ok(()),
-        }
+        Ok(())
+    }
+
+    fn policy(&self) -> EntryPolicy {
+        self.policy
+    }
+
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error {
+        self.file.error(format!("the entry in {} {why}", position(line, at)))
     }
 }
 

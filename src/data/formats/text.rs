@@ -157,6 +157,11 @@ impl LineCursor {
         LineCursor { blocks, text: Vec::new(), at: 0, offset: 0 }
     }
 
+    /// The file that the text is from.
+    pub fn source(&self) -> &InputFile {
+        &self.blocks.source
+    }
+
     /// Parses the next line. `find` returns the line that begins at or after a position in a block, and moves the
     /// position behind it; `parse` gets the line.
     ///
