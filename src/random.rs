@@ -34,6 +34,7 @@ pub enum Purpose {
     Participation = 12,
     Topology = 13,
     Holdout = 14,
+    StartSample = 15,
 }
 
 /// A public stream of random numbers with random access by index.

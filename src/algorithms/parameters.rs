@@ -268,17 +268,19 @@ pub enum Init {
     /// With small random numbers in place of zeros.
     Nndsvdar,
     Compressed,
+    Sampled,
     File(PathBuf),
 }
 
 /// The starts by name, with what they are called elsewhere.
-const STARTS: [Meaning; 6] = [
+const STARTS: [Meaning; 7] = [
     ("auto", &["default"]),
     ("random", &["rand", "rnd", "randn", "uniform"]),
     ("nndsvd", &["svd", "pca"]),
     ("nndsvda", &["svda"]),
     ("nndsvdar", &["svdar"]),
     ("compressed", &["compress", "compression", "low-rank", "lowrank"]),
+    ("sampled", &["sample", "sampling", "subsample", "subset"]),
 ];
 
 /// Parses an [`Init`].
@@ -289,10 +291,12 @@ pub fn init(text: &str) -> Parsed<Init> {
         "nndsvd" => Init::Nndsvd,
         "nndsvda" => Init::Nndsvda,
         "compressed" => Init::Compressed,
+        "sampled" => Init::Sampled,
         "nndsvdar" => Init::Nndsvdar,
         _ if similar(text, &STARTS).is_some() => return Err(meant(text, &STARTS)),
         _ => Init::File(
-            file(text).map_err(|must| format!("{must}, auto, random, nndsvd, nndsvda, nndsvdar or compressed"))?,
+            file(text)
+                .map_err(|must| format!("{must}, auto, random, sampled, nndsvd, nndsvda, nndsvdar or compressed"))?,
         ),
     })
 }
@@ -307,6 +311,7 @@ impl Init {
             Init::Nndsvda => Some("nndsvda"),
             Init::Nndsvdar => Some("nndsvdar"),
             Init::Compressed => Some("compressed"),
+            Init::Sampled => Some("sampled"),
             Init::File(_) => None,
         }
     }

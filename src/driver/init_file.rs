@@ -39,7 +39,8 @@ impl Initial {
     ) -> Result<Self> {
         // A mistyped word looks like a file that is not there.
         let no_such_word = path.extension().is_none() && !path.exists();
-        let hint = if no_such_word { ", or give auto, random, nndsvd, nndsvda, nndsvdar or compressed" } else { "" };
+        let hint =
+            if no_such_word { ", or give auto, random, sampled, nndsvd, nndsvda, nndsvdar or compressed" } else { "" };
         let at = |e: Error| Error { message: format!("--init: {}{hint}", e.message), ..e };
         let open = || {
             let stored = Stored::open(path)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ndarray::{ArrayView2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use sprs::CsMatI;
 
 use super::bits::Bits;
@@ -13,7 +13,7 @@ use super::kernel::ProductKernels;
 use super::order::Order;
 use super::real::Real;
 use super::tall_skinny::RowSelection;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A local block X (rows × cols) of the data matrix.
 pub enum Block<T: Real> {
@@ -80,6 +80,51 @@ impl<T: Real> Block<T> {
             Block::Sparse(x) => Block::Sparse(Csr::new(x.matrix().transpose_view().to_csr())),
             Block::Bits(x) => Block::Bits(x.transposed()),
         }
+    }
+
+    /// A copy of the rows (axis 0) or columns (axis 1) with these places, which ascend; not prepared for products.
+    #[must_use]
+    pub fn select(&self, axis: Axis, places: &[usize]) -> Self {
+        match self {
+            Block::Dense(x) if axis == Axis(0) => Block::Dense(x.select(axis, places).into()),
+            Block::Dense(x) => {
+                let mut out = Array2::zeros((x.nrows(), places.len()));
+                for (mut out, row) in out.rows_mut().into_iter().zip(x.rows()) {
+                    out.iter_mut().zip(places).for_each(|(out, &j)| *out = row[j]);
+                }
+                Block::Dense(out.into())
+            }
+            Block::Sparse(x) => Block::Sparse(x.select(axis, places)),
+            Block::Bits(x) => {
+                let by_rows = axis == Axis(0);
+                let (rows, cols) = x.shape();
+                let mut out =
+                    Bits::zeros(if by_rows { places.len() } else { rows }, if by_rows { cols } else { places.len() });
+                for (to, &from) in places.iter().enumerate() {
+                    match by_rows {
+                        true => out.row_mut(to).copy_from_slice(x.row(from)),
+                        false => (0..rows).filter(|&i| x.get(i, from)).for_each(|i| out.set(i, to)),
+                    }
+                }
+                Block::Bits(out)
+            }
+        }
+    }
+
+    /// The rows of blocks of one kind, those of the first one first.
+    ///
+    /// # Errors
+    /// If they have different kinds or numbers of columns.
+    pub fn stacked(parts: Vec<Self>) -> Result<Self> {
+        let unlike = || Error::failed("parts of a block do not fit together; this is a bug, please report it");
+        let dense: Option<Vec<_>> =
+            parts.iter().map(|part| if let Block::Dense(x) = part { Some(x.view()) } else { None }).collect();
+        if let Some(dense) = dense {
+            return ndarray::concatenate(Axis(0), &dense).map(|x| Block::Dense(x.into())).map_err(|_| unlike());
+        }
+        let sparse: Option<Vec<_>> =
+            parts.iter().map(|part| if let Block::Sparse(x) = part { Some(x) } else { None }).collect();
+        Csr::stacked(&sparse.ok_or_else(unlike)?).map(Block::Sparse).ok_or_else(unlike)
     }
 
     /// The memory order of factors and right-hand sides in products with this block.

@@ -89,6 +89,49 @@ impl<T: Real> Csr<T> {
         Csr::new(CsMatI::new((x.rows(), cols), starts, index, values))
     }
 
+    /// The matrix of the rows (axis 0) or columns (axis 1) with these places, which ascend.
+    #[must_use]
+    pub fn select(&self, axis: Axis, places: &[usize]) -> Self {
+        let x = &self.matrix;
+        let mut starts = vec![0usize];
+        let (mut index, mut values) = (Vec::new(), Vec::new());
+        if axis == Axis(0) {
+            for row in places.iter().filter_map(|&i| x.outer_view(i)) {
+                index.extend_from_slice(row.indices());
+                values.extend_from_slice(row.data());
+                starts.push(index.len());
+            }
+            return Csr::new(CsMatI::new((places.len(), x.cols()), starts, index, values));
+        }
+        let mut to = vec![None; x.cols()];
+        places.iter().enumerate().for_each(|(at, &j)| to[j] = Some(at as i32));
+        for row in x.outer_iterator() {
+            for (at, &value) in row.iter().filter_map(|(j, value)| Some((to[j]?, value))) {
+                index.push(at);
+                values.push(value);
+            }
+            starts.push(index.len());
+        }
+        Csr::new(CsMatI::new((x.rows(), places.len()), starts, index, values))
+    }
+
+    /// The rows of matrices with as many columns, one after the other; `None` without a matrix or if columns differ.
+    pub fn stacked(parts: &[&Self]) -> Option<Self> {
+        let cols = parts.first()?.matrix.cols();
+        let mut starts = vec![0usize];
+        let (mut index, mut values) = (Vec::new(), Vec::new());
+        for x in parts.iter().map(|part| &part.matrix) {
+            let (from, end) = (x.indptr(), index.len());
+            if x.cols() != cols {
+                return None;
+            }
+            index.extend_from_slice(x.indices());
+            values.extend_from_slice(x.data());
+            starts.extend(from.raw_storage()[1..].iter().map(|start| end + start));
+        }
+        Some(Csr::new(CsMatI::new((starts.len() - 1, cols), starts, index, values)))
+    }
+
     /// Selects the kernels for products with k columns. For MKL this creates and optimises the handles, which may keep a
     /// copy of the matrix in a format of MKL; the native kernel needs no memory beside the matrix.
     ///

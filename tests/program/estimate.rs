@@ -224,16 +224,19 @@ fn the_predicted_memory_is_a_close_upper_bound() {
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn the_memory_of_the_start_is_predicted() {
     let dir = tempdir().unwrap();
-    for (words, ranks) in
-        [("--algo hals --init nndsvd", 1), ("--algo auto --init compressed", 2), ("--algo kl-mu --init nndsvda", 2)]
-    {
+    for (words, ranks) in [
+        ("--algo hals --init nndsvd", 1),
+        ("--algo auto --init compressed", 2),
+        ("--algo hals --init sampled", 2),
+        ("--algo kl-mu --init nndsvda", 2),
+    ] {
         let input = "--input synthetic:sparse,m=300000,n=400,density=0.0005";
         let run = fednmf(ranks, &format!("{words} -k 20 --max-iters 1 {input}")).own_process().ok();
         let line = format!("{words} -m 300000 -n 400 --nnz 60000 -k 20 --ranks {ranks}");
         let predicted = estimate_on(ranks, &line, dir.path());
         let bytes = |name: &str| predicted["memory"][name].as_f64().unwrap();
         let peak = run["peak_rss_bytes"].as_f64().unwrap();
-        assert!(bytes("start_bytes") > bytes("factor_bytes"), "{words}: {predicted}");
+        assert!(bytes("start_bytes") > bytes("factor_bytes") || words.contains("sampled"), "{words}: {predicted}");
         assert!(0.6 * bytes("peak_bytes") < peak && peak < 1.1 * bytes("peak_bytes"), "{words}: {peak}, {predicted}");
     }
     let random = estimate("--algo hals -m 300000 -n 400 --nnz 60000 -k 20 --ranks 1", dir.path());

@@ -235,6 +235,7 @@ fn options_that_exclude_missing_entries_are_refused() {
         "--extrapolation restart",
         "--init nndsvd",
         "--init compressed",
+        "--init sampled",
         "--measure projected-gradient",
         "--grid 1x1",
         "--exchange sparse",

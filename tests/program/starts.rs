@@ -121,6 +121,8 @@ fn the_start_is_the_same_on_any_number_of_ranks() {
         ("auto", sparse),
         ("compressed", wide),
         ("compressed", sparse),
+        ("sampled", wide),
+        ("sampled", sparse),
         ("nndsvda", wide),
         ("nndsvdar", wide),
     ] {
@@ -146,7 +148,9 @@ fn the_divergence_starts_where_multiplicative_updates_do() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     let tall = "sparse,law=power,m=150,n=90,density=0.1,seed=3";
-    for (start, spec) in [("nndsvd", tall), ("nndsvda", "planted,m=40,n=90,k=9,noise=0"), ("compressed", tall)] {
+    for (start, spec) in
+        [("nndsvd", tall), ("nndsvda", "planted,m=40,n=90,k=9,noise=0"), ("compressed", tall), ("sampled", tall)]
+    {
         let factors = |algo: &str, ranks: usize| {
             let line = format!("--algo {algo} -k 5 --init {start} --max-iters 0 --factor-scale as-found");
             let run = fednmf(ranks, &line).arg(format!("--input=synthetic:{spec}"));
@@ -183,6 +187,28 @@ fn the_compressed_start_nearly_solves_an_exact_factorisation() {
     assert!(compressed < 0.1 && compressed < 0.3 * nndsvd && nndsvd < random, "{compressed} {nndsvd} {random}");
 }
 
+/// 160 of 6000 rows, and of as many columns, tell the other factor nearly as well as all.
+#[test]
+fn the_sampled_start_nearly_solves_an_exact_factorisation() {
+    for spec in ["planted,m=6000,n=80,k=8,noise=0", "planted,m=80,n=6000,k=8,noise=0"] {
+        let line = format!("--algo hals -k 8 --input synthetic:{spec} --init");
+        let (sampled, params) = first_error(&format!("{line} sampled"));
+        assert_eq!((&params["init"], &params["init_lines"]), (&"sampled".into(), &200.into()), "{params}");
+        let (nndsvd, _) = first_error(&format!("{line} nndsvd"));
+        assert!(sampled < 0.1 && sampled < 0.5 * nndsvd, "{spec}: {sampled} {nndsvd}");
+    }
+}
+
+/// With fewer lines than the sample would have the start is HALS on all of them.
+#[test]
+fn a_sample_of_all_lines_is_the_whole_matrix() {
+    let line = "--algo hals -k 8 --input synthetic:planted,m=60,n=50,k=8,noise=0.1 --init";
+    let (sampled, params) = first_error(&format!("{line} sampled"));
+    assert_eq!(params["init_lines"], 60);
+    let (random, _) = first_error(&format!("{line} random"));
+    assert!(sampled < 0.12 && random > 0.3, "{sampled} {random}");
+}
+
 #[test]
 fn every_start_works_on_extreme_matrices() {
     let dir = tempdir().unwrap();
@@ -192,7 +218,7 @@ fn every_start_works_on_extreme_matrices() {
     let rank_one = "2,4,6,8\n1,2,3,4\n3,6,9,12\n4,8,12,16\n";
     for (table, ks, most) in [(zeros, &[2, 4][..], 1e-3), (rank_one, &[1, 3, 4], 1e-3), ("1,0,2,4\n", &[1], 1e-6)] {
         std::fs::write(&path, table).unwrap();
-        for start in ["auto", "random", "nndsvd", "nndsvda", "nndsvdar", "compressed"] {
+        for start in ["auto", "random", "nndsvd", "nndsvda", "nndsvdar", "compressed", "sampled"] {
             for (k, precision) in ks.iter().flat_map(|k| [(k, "f64"), (k, "f32")]) {
                 for algo in ["auto", "hals", "mu", "bpp"] {
                     let line =
@@ -206,7 +232,7 @@ fn every_start_works_on_extreme_matrices() {
     }
     // More ranks than rows.
     std::fs::write(&path, rank_one).unwrap();
-    for start in ["nndsvd", "compressed"] {
+    for start in ["nndsvd", "compressed", "sampled"] {
         let error =
             fednmf(5, &format!("--algo hals -k 2 --init {start} --input")).arg(&path).ok()["rel_error"].as_f64();
         assert!(error.unwrap() < 1e-6, "{start} {error:?}");

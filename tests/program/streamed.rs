@@ -215,11 +215,12 @@ fn every_exact_method_and_start_streams() {
         ("--algo hals --measure projected-gradient --max-iters 4", None),
         ("--algo hals --init nndsvd --max-iters 4", None),
         ("--algo mu --init nndsvda --max-iters 4", None),
+        ("--algo hals --init sampled --max-iters 4", None),
         ("--algo hals --scale max --max-iters 4", Some(8)),
         ("--algo hals --binarize 0.5 --max-iters 4", Some(7)),
     ] {
-        // A start from singular vectors needs memory of its own.
-        if words.contains("nndsvd") {
+        // A start from the data needs memory of its own.
+        if words.contains("nndsvd") || words.contains("sampled") {
             (dense.memory, sparse.memory) = ("4M", "4M");
         } else {
             (dense.memory, sparse.memory) = ("1600K", "1400K");
@@ -246,7 +247,7 @@ fn every_exact_method_and_start_streams() {
 fn auto_takes_a_method_that_streams() {
     let dir = tempdir().unwrap();
     let mut large = in_file(dir.path(), "rows.npy", &dense(), "1600K");
-    let [streamed, held] = [true, false].map(|limited| large.run(2, "--max-iters 2", limited).summary);
+    let [streamed, held] = [true, false].map(|limited| large.run(2, "--init random --max-iters 2", limited).summary);
     assert_eq!((&streamed["algo"], &held["algo"]), (&"hals".into(), &"dsanls".into()));
     // Its start is computed from the data, which are read for it.
     large.memory = "5M";

@@ -103,7 +103,7 @@ fn options_of_other_programs_are_explained() {
         ("--init compress", "did you mean compressed?"),
         ("--init svd", "did you mean nndsvd?"),
         ("--algo hals --missing NA", "did you mean nan?"),
-        ("--init nothing", "auto, random, nndsvd, nndsvda, nndsvdar or compressed"),
+        ("--init nothing", "auto, random, sampled, nndsvd, nndsvda, nndsvdar or compressed"),
     ] {
         fednmf(0, typed).refused(&[meant]);
     }

@@ -104,25 +104,13 @@ impl Method for HalsArgs {
 impl HalsArgs {
     /// Sweeps of U and of V: as given, or those that pay.
     pub fn sweeps(&self, sizes: &Sizes) -> [usize; 2] {
-        self.inner_sweeps.given().map_or_else(|| passes(sizes), |n| [n; 2])
+        self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2])
     }
 }
 
 /// Sweeps of U and of V for each product.
 struct Hals {
     passes: [usize; 2],
-}
-
-/// Sweeps of U and of V that pay for one product: they take up to a quarter of its flops. With a product that costs no
-/// more than a few sweeps the first one does most, and beyond eight nothing was gained on any data tried.
-pub(super) fn passes(sizes: &Sizes) -> [usize; 2] {
-    const SHARE: f64 = 0.25;
-    const MOST: f64 = 8.0;
-    let Sizes { m, n, entries, k } = *sizes;
-    [m, n].map(|rows| {
-        let ratio = entries / (rows as f64 * k as f64);
-        (1.0 + SHARE * ratio).clamp(1.0, MOST) as usize
-    })
 }
 
 impl<T: Real> FactorUpdate<T> for Hals {

@@ -25,7 +25,6 @@ use std::ops::Range;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip, s};
 use serde::{Deserialize, Serialize};
 
-use super::hals::passes;
 use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
 use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::algorithms::method::{Groups, Method};
@@ -243,7 +242,7 @@ impl VrDsanlsArgs {
             None => [n, m].map(|total| (total / 20).max(5 * k).clamp(1, total.max(1))),
         };
         let shares = [draws[0] as f64 / n.max(1) as f64, draws[1] as f64 / m.max(1) as f64];
-        let exact_sweeps = self.inner_sweeps.given().map_or_else(|| passes(sizes), |n| [n; 2]);
+        let exact_sweeps = self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2]);
         // As many as cost what the sampled product does, up to three: later ones gain little on a noisy right-hand side.
         let [u, v] = [(m, shares[0]), (n, shares[1])]
             .map(|(rows, share)| (share * entries / (rows as f64 * k as f64)).clamp(1.0, 3.0) as usize);

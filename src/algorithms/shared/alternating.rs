@@ -96,7 +96,7 @@ impl ExactArgs {
         let wrong = [
             ("--extrapolation restart", extrapolation == Extrapolation::Restart),
             ("--measure projected-gradient", self.measure.measure == Evaluated::ProjectedGradient),
-            ("--init nndsvd, nndsvda and compressed", self.init.is_computed()),
+            ("--init nndsvd, nndsvda, compressed and sampled", self.init.is_computed()),
             ("--grid", self.grid.grid.given().is_some()),
             ("--exchange", self.grid.exchange != Exchange::Auto),
         ];
@@ -235,6 +235,7 @@ pub const MESSAGES: &[MessageSpec] = &[
     init::MESSAGES[2],
     init::MESSAGES[3],
     init::MESSAGES[4],
+    init::MESSAGES[5],
     missing::MESSAGES,
 ];
 
@@ -291,7 +292,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let step = step(&sizes);
     let rows = grid::own_rows(&comm, &data.cuts);
     let Statistics { sum, norm2, .. } = data.statistics;
-    let task = Task { comm: &comm, cuts: &data.cuts, shape, k, sum, norm2, kernel, seed };
+    let task = Task { comm: &comm, cuts: &data.cuts, shape, entries, k, sum, norm2, kernel, seed };
     let start = if initial.is_some() { Start::Given } else { Start::choose(&args.init.init, &sizes, !dense) };
     // A checkpoint replaces the start.
     let taken = if resuming { Start::Random } else { start };

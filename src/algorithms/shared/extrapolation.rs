@@ -5,7 +5,7 @@
 //! that of U's update. Two words travel for it with the Gram matrix of the extrapolated U, so a rise is known when U has
 //! been extrapolated already: a restart takes that back, V's extrapolation too, and sums the Gram matrix again.
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip};
+use ndarray::{Array2, ArrayView, ArrayViewMut2, Dimension, Zip};
 use serde::{Deserialize, Serialize};
 
 use crate::linalg::Real;
@@ -99,7 +99,7 @@ pub fn extrapolate_rows<T: Real>(x: ArrayViewMut2<'_, T>, old: ArrayViewMut2<'_,
 }
 
 /// ⟨a, b⟩ in f64.
-pub fn inner<T: Real>(a: &ArrayView2<T>, b: &ArrayView2<T>) -> f64 {
+pub fn inner<T: Real, D: Dimension>(a: &ArrayView<T, D>, b: &ArrayView<T, D>) -> f64 {
     let mut sum = 0.0;
     Zip::from(a).and(b).for_each(|a, b| sum += a.as_f64() * b.as_f64());
     sum

@@ -1,5 +1,6 @@
 //! Initialisation of the factors: random, U, V ~ Uniform(0, c) with c = 2 √(mean(M) / k), so that UVᵀ has about the mean of M;
-//! from the data's singular vectors, with or without iterations on a low-rank approximation; or from a file.
+//! from a sample of the data; from the data's singular vectors, with or without iterations on a low-rank approximation; or from
+//! a file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use super::low_rank::{self, Effort, Task, narrow};
 use super::row_stream::RankData;
+use super::sampled::{self, Sample};
 use super::sizes::Sizes;
 use super::{compressed, nndsvd};
 use crate::algorithms::description::MessageSpec;
@@ -42,10 +44,10 @@ pub fn v<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2
 /// The start of the factors.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct InitArgs {
-    /// Where the factors start: random; nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks);
+    /// Where the factors start: random; sampled (HALS on some rows or columns, then one product with all); nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks);
     /// nndsvda (with the mean of the data in place of its zeros); nndsvdar (with small random numbers there); compressed
     /// (nndsvd, then HALS on a low-rank approximation of the data); or a file that --output wrote. auto: with --algo auto by the
-    /// sizes compressed, nndsvd with fewer passes over the data, or random, which all other methods and runs with missing
+    /// sizes sampled, compressed, nndsvd with fewer passes over the data, or random, which all other methods and runs with missing
     /// entries are
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
     pub init: Init,
@@ -62,7 +64,7 @@ impl InitArgs {
 
     /// Whether the start was asked to be computed from the data.
     pub fn is_computed(&self) -> bool {
-        matches!(self.init, Init::Nndsvd | Init::Nndsvda | Init::Nndsvdar | Init::Compressed)
+        matches!(self.init, Init::Nndsvd | Init::Nndsvda | Init::Nndsvdar | Init::Compressed | Init::Sampled)
     }
 
     /// Refuses `nndsvd` and its like for `method`, which does not start from them.
@@ -93,6 +95,7 @@ pub enum Start {
         effort: Effort,
         iterations: usize,
     },
+    Sampled(Sample),
     /// From a file, or a caller of the library.
     Given,
 }
@@ -127,18 +130,28 @@ const BASIS: Effort = Effort { passes: 1, spare: 10 };
 const CHEAP: Effort = Effort { passes: 1, spare: 5 };
 /// Dense flops that take as long as one flop with a nonzero of sparse data.
 const SPARSE_FLOP: f64 = 4.0;
-/// What compressed iterations may cost, in iterations with the whole data. On dense data `auto` takes them where that is
-/// enough for the greatest number; with more, the factors fit what the approximation lacks.
+/// What compressed iterations may cost, in iterations with the whole data. On dense data that is too small to be sampled `auto`
+/// takes them where that is enough for the greatest number; with more, the factors fit what the approximation lacks.
 const BUDGET: f64 = 6.0;
-/// What a compressed iteration may cost on sparse data, in iterations with the whole data, for `auto` to take the least
-/// number. Sparse data needs few iterations; more compressed ones than that take longer than what they save.
-const SHARE: f64 = 0.5;
-/// The share of nonzeros from which on a low-rank approximation has enough of sparse data for them.
-const DENSE_ENOUGH: f64 = 0.05;
 const LEAST: usize = 5;
 const MOST: usize = 20;
 /// Iterations with the whole data that NNDSVD may cost: it rarely saves more.
 const WORTH: f64 = 5.0;
+/// The least lines of a sample for each component, and the least share of all lines: of many lines more can be taken for the
+/// same work beside one iteration.
+const LINES: usize = 20;
+const SHARE: usize = 30;
+/// The least part of all lines that `auto` does not sample: with more the iterations cost what they save.
+const PART: usize = 4;
+/// Iterations on a sample: what they may cost, in iterations with the whole data, their least number and their greatest.
+const SAMPLE_BUDGET: f64 = 4.0;
+const FEW: usize = 15;
+const MANY: usize = 60;
+/// The share of nonzeros from which on some lines of sparse data, or a low-rank approximation, tell enough of all.
+const DENSE_ENOUGH: f64 = 0.05;
+/// What a compressed iteration may cost on sparse data, in iterations with the whole data, for `auto` to take the least
+/// number of them: where there are few columns, as in one-hot tables, factors of a sample end in worse local minima.
+const COMPRESSED: f64 = 0.5;
 
 /// Numbers of a Gram matrix and of sweeps by each number of a factor.
 fn squares(k: usize) -> f64 {
@@ -150,56 +163,73 @@ fn compressed_flops(effort: Effort, &Sizes { m, n, k, .. }: &Sizes) -> f64 {
     ((m + n) * k) as f64 * (4.0 * effort.columns(k, (m, n)) as f64 + 2.0 * squares(k))
 }
 
+/// What an exact iteration computes, in flops, with entries that count as much as dense ones.
+fn whole_flops(&Sizes { m, n, entries, k }: &Sizes) -> f64 {
+    4.0 * entries * k as f64 + 2.0 * ((m + n) * k) as f64 * squares(k)
+}
+
+/// The sample for such sizes.
+fn sample(sizes: &Sizes) -> Sample {
+    let long = sizes.m.max(sizes.n);
+    let lines = (LINES * sizes.k).max(long / SHARE).min(long);
+    let one = whole_flops(&Sample { lines, iterations: 1 }.sizes(sizes));
+    let iterations = (SAMPLE_BUDGET * whole_flops(sizes) / one) as usize;
+    Sample { lines, iterations: iterations.clamp(FEW, MANY) }
+}
+
 impl Start {
     /// The start that was asked for, or the one that pays. It depends on sizes and counts alone.
     pub fn choose(init: &Init, sizes: &Sizes, sparse: bool) -> Start {
         let Sizes { m, n, entries, k } = *sizes;
-        let rows = (m + n) as f64;
         let dense_enough = entries >= DENSE_ENOUGH * m as f64 * n as f64;
-        let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
-        let whole = 4.0 * entries * k as f64 + 2.0 * rows * k as f64 * squares(k);
-        // Of an iteration with the whole data.
-        let share = |effort: Effort| compressed_flops(effort, sizes) / whole;
-        let iterations = (BUDGET / share(BASIS)) as usize;
+        let sizes = &Sizes { entries: entries * if sparse { SPARSE_FLOP } else { 1.0 }, ..*sizes };
+        let whole = whole_flops(sizes);
         match init {
             Init::Random | Init::Auto => Start::Random,
             Init::File(_) => Start::Given,
             Init::Nndsvd => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Kept },
             Init::Nndsvda => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Mean },
             Init::Nndsvdar => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Random },
-            Init::Compressed => Start::Compressed { effort: BASIS, iterations: iterations.clamp(LEAST, MOST) },
-            Init::BySize => {
-                let start = if sparse && dense_enough && share(CHEAP) <= SHARE {
-                    Start::Compressed { effort: CHEAP, iterations: LEAST }
-                } else if !sparse && iterations >= MOST {
-                    Start::Compressed { effort: BASIS, iterations: MOST }
-                } else {
-                    Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept }
-                };
-                let vectors = start.without_iterations().flops(sizes, sparse);
-                if 2 * k > m.min(n) || vectors > WORTH * whole { Start::Random } else { start }
+            Init::Compressed => {
+                let iterations = (BUDGET * whole / compressed_flops(BASIS, sizes)) as usize;
+                Start::Compressed { effort: BASIS, iterations: iterations.clamp(LEAST, MOST) }
             }
-        }
-    }
-
-    /// The singular vectors that compressed iterations begin with, and any other start as it is.
-    fn without_iterations(self) -> Start {
-        match self {
-            Start::Compressed { effort, .. } => Start::Nndsvd { effort, zeros: Zeros::Kept },
-            other => other,
+            Init::Sampled => Start::Sampled(sample(sizes)),
+            Init::BySize if 2 * k > m.min(n) => Start::Random,
+            Init::BySize => {
+                let sample = sample(sizes);
+                let vectors = Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept };
+                let few_columns = m.min(n) < LINES * k;
+                if sparse && dense_enough && few_columns && compressed_flops(CHEAP, sizes) <= COMPRESSED * whole {
+                    Start::Compressed { effort: CHEAP, iterations: LEAST }
+                } else if dense_enough && PART * sample.lines <= m.max(n) {
+                    Start::Sampled(sample)
+                } else if !sparse && MOST as f64 * compressed_flops(BASIS, sizes) <= BUDGET * whole {
+                    Start::Compressed { effort: BASIS, iterations: MOST }
+                } else if vectors.flops(sizes, false) <= WORTH * whole {
+                    vectors
+                } else {
+                    Start::Random
+                }
+            }
         }
     }
 
     /// What all ranks together compute for the start, in flops on dense data.
     pub fn flops(self, sizes: &Sizes, sparse: bool) -> f64 {
+        let Sizes { m, n, entries, k } = *sizes;
+        let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
         let (effort, iterations) = match self {
             Start::Random | Start::Given => return 0.0,
+            Start::Sampled(sample) => {
+                let iteration = whole_flops(&sample.sizes(&Sizes { entries, ..*sizes }));
+                let fit = 2.0 * (entries + (sampled::FIT_SWEEPS * k * m.max(n)) as f64) * k as f64;
+                return sample.iterations as f64 * iteration + fit;
+            }
             Start::Nndsvd { effort, .. } => (effort, 0),
             Start::Compressed { effort, iterations } => (effort, iterations),
         };
-        let Sizes { m, n, entries, k } = *sizes;
         let (rows, l) = ((m + n) as f64, effort.columns(k, (m, n)) as f64);
-        let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
         let products = (2 * effort.passes + 1) as f64 * 2.0 * entries * l;
         products + 6.0 * rows * l * l + iterations as f64 * compressed_flops(effort, sizes)
     }
@@ -208,6 +238,13 @@ impl Start {
     /// rows of U and of V, and gathers `gathered` rows (of all copies), of `word` bytes a number. A start that is not computed
     /// needs the factors alone.
     pub fn bytes(self, k: usize, (m, n): (usize, usize), own: [usize; 2], gathered: usize, word: usize) -> f64 {
+        if let Start::Sampled(sample) = self {
+            let [short, long] = if m < n { own } else { [own[1], own[0]] };
+            let lines = (sample.lines * long).div_ceil(m.max(n).max(1));
+            // The sample, all of whose columns this rank may have, and its factors; then those of all data.
+            let sampled = lines * m.min(n) + 3 * k * (lines + short);
+            return (word * (sampled + k * (2 * (short + long) + gathered))) as f64;
+        }
         let (Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. }) = self else { return 0.0 };
         const WIDE: usize = size_of::<f64>();
         let l = effort.columns(k, (m, n));
@@ -227,6 +264,7 @@ impl Start {
     pub fn columns(self, k: usize, shape: (usize, usize)) -> usize {
         match self {
             Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. } => effort.columns(k, shape),
+            Start::Sampled(_) => k,
             Start::Random | Start::Given => 0,
         }
     }
@@ -246,19 +284,23 @@ impl Start {
                 ("init_spare_columns", effort.spare.into()),
                 ("init_iterations", iterations.into()),
             ],
+            Start::Sampled(Sample { lines, iterations }) => {
+                vec![("init", "sampled".into()), ("init_lines", lines.into()), ("init_iterations", iterations.into())]
+            }
             Start::Given => Vec::new(),
         }
     }
 }
 
-const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, where more ranks share the rows or columns";
+const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, or twice in each of 15 to 60 iterations of a sampled \
+                        one with its lines in place of the longer dimension, where more ranks share the rows or columns";
 
 /// What leaves a rank for the start.
-pub const MESSAGES: [MessageSpec; 5] = [
+pub const MESSAGES: [MessageSpec; 6] = [
     MessageSpec::new(
         low_rank::GRAM,
-        "l x l, with l = k + 5 or k + 10",
-        "3 to 13 times, for a start from singular vectors",
+        "l x l, with l = k to k + 10; for a sampled start and two words",
+        "3 to 13 times, for a start from singular vectors; twice or three times in each iteration of a sampled one",
     ),
     MessageSpec::new(nndsvd::NORMS, "4 x k", "once, for a start from singular vectors"),
     MessageSpec::new(low_rank::GATHER, "(m / pr + n / pc) x l", PRODUCTS),
@@ -268,6 +310,7 @@ pub const MESSAGES: [MessageSpec; 5] = [
         "(k + l) x k and two words",
         "twice, after a rise of the objective three times, in each of 5 to 20 iterations of a compressed start",
     ),
+    MessageSpec::new(sampled::NORM, "1", "once, for a sampled start"),
 ];
 
 /// What replaces the zeros of a start where no update could leave them, in means of the data: the scale of the random numbers
@@ -320,6 +363,10 @@ pub fn on_grid<T: Real>(
                 }
             }
             Ok((data, if zeros == Zeros::Mean || positive { without_zeros(factors, fill) } else { factors }))
+        }
+        Start::Sampled(sample) => {
+            let (data, factors) = sampled::factors(task, data, sample, small)?;
+            Ok((data, if positive { without_zeros(factors, small) } else { factors }))
         }
         Start::Compressed { effort, iterations } => {
             let (data, low_rank) = low_rank::approximate(task, data, effort)?;
@@ -374,6 +421,7 @@ mod tests {
         match Start::choose(&Init::BySize, &Sizes { m, n, entries, k }, stored.is_some()) {
             Start::Random => "random",
             Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept } => "nndsvd",
+            Start::Sampled(_) => "sampled",
             Start::Compressed { effort: BASIS, iterations: MOST } => "compressed",
             Start::Compressed { effort: CHEAP, iterations: LEAST } => "compressed, few iterations",
             other => panic!("{other:?}"),
@@ -381,21 +429,31 @@ mod tests {
     }
 
     #[test]
-    fn the_start_is_compressed_where_that_saves_much() {
-        assert_eq!(chosen((60_000, 784), None, 40), "compressed");
-        assert_eq!(chosen((400, 10_304), None, 30), "compressed");
-        assert_eq!(chosen((1_797, 64), None, 10), "nndsvd");
-        assert_eq!(chosen((4_000, 12_000), Some(4_500_000), 30), "compressed, few iterations");
+    fn the_start_is_that_of_a_sample_where_there_are_many_lines() {
+        assert_eq!(chosen((60_000, 784), None, 40), "sampled");
+        assert_eq!(chosen((400, 10_304), None, 30), "sampled");
+        assert_eq!(chosen((1_797, 64), None, 10), "sampled");
+        assert_eq!(chosen((1_797, 64), None, 24), "nndsvd");
+        assert_eq!(chosen((500, 400), None, 10), "compressed");
+        assert_eq!(chosen((4_000, 12_000), Some(4_500_000), 30), "sampled");
         assert_eq!(chosen((8_124, 119), Some(186_852), 20), "compressed, few iterations");
         assert_eq!(chosen((3_430, 6_906), Some(353_160), 20), "nndsvd");
         assert_eq!(chosen((100_000, 20_000), Some(4_000_000), 40), "nndsvd");
+        assert_eq!(chosen((60_000, 784), None, 3), "sampled");
     }
 
     #[test]
-    fn few_components_start_at_random_and_so_do_as_many_as_a_small_matrix_allows() {
-        assert_eq!(chosen((60_000, 784), None, 3), "random");
+    fn as_many_components_as_a_small_matrix_allows_start_at_random() {
         assert_eq!(chosen((1_797, 64), None, 40), "random");
         assert_eq!(chosen((1, 50), None, 1), "random");
+    }
+
+    #[test]
+    fn a_sample_of_many_lines_is_a_share_of_them() {
+        let sample = |m, n, k| sample(&Sizes { m, n, entries: (m * n) as f64, k });
+        assert_eq!(sample(60_000, 784, 40), Sample { lines: 2_000, iterations: MANY });
+        assert_eq!(sample(400, 10_304, 40).lines, 800);
+        assert_eq!(sample(30, 20, 4), Sample { lines: 30, iterations: FEW });
     }
 
     #[test]
@@ -419,5 +477,6 @@ mod tests {
         assert_eq!(named(Init::Nndsvda), "nndsvda");
         assert_eq!(named(Init::Nndsvdar), "nndsvdar");
         assert_eq!(named(Init::Compressed), "compressed");
+        assert_eq!(named(Init::Sampled), "sampled");
     }
 }

@@ -44,6 +44,8 @@ pub struct Task<'a> {
     pub cuts: &'a Cuts,
     /// m and n.
     pub shape: (usize, usize),
+    /// Entries that a product visits.
+    pub entries: f64,
     pub k: usize,
     /// The sum of M's entries, and ‖M‖_F².
     pub sum: f64,

@@ -14,6 +14,7 @@ pub mod nndsvd;
 pub mod regularization;
 pub mod row_exchange;
 pub mod row_stream;
+pub mod sampled;
 pub mod secure_sum;
 pub mod sizes;
 pub mod sketched_step;

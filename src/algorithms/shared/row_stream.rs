@@ -6,7 +6,7 @@
 use std::mem::swap;
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::grid::Grid;
 use crate::comm::{Communicator, MessageTag};
@@ -33,6 +33,30 @@ impl<T: Real> RankData<T> {
                 RankData { block, stream: None }
             }
         }
+    }
+
+    /// A copy of the rows (axis 0) or columns (axis 1) with these places, which ascend, of the rank's part. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    pub fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> Result<Block<T>> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(comm.work("start: sample", || self.block.select(axis, places)));
+        };
+        // A rank without rows has no panel.
+        let mut parts = vec![self.block.select(axis, if axis == Axis(0) { &[] } else { places })];
+        stream.pass(comm, |rows, block, _| {
+            comm.work("start: sample", || {
+                parts.push(if axis == Axis(0) {
+                    let within = places.iter().filter(|&at| rows.contains(at)).map(|at| at - rows.start);
+                    block.select(axis, &within.collect::<Vec<_>>())
+                } else {
+                    block.select(axis, places)
+                });
+            });
+            Ok(())
+        })?;
+        Block::stacked(parts)
     }
 
     /// Makes ready for products with k columns on a grid of n columns.

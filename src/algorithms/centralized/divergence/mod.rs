@@ -47,6 +47,7 @@ const MESSAGES: &[MessageSpec] = &[
     init::MESSAGES[2],
     init::MESSAGES[3],
     init::MESSAGES[4],
+    init::MESSAGES[5],
 ];
 
 /// The same for the methods that take missing entries.
@@ -108,8 +109,7 @@ impl KlArgs {
     /// Naming the option.
     fn check(&self) -> Result<()> {
         if self.missing.any() && self.init.is_computed() {
-            let what =
-                "--init nndsvd, nndsvda, nndsvdar and compressed cannot be combined with --missing and --holdout";
+            let what = "--init nndsvd, nndsvda, nndsvdar, compressed and sampled cannot be combined with --missing and --holdout";
             return Err(Error::input(format!("{what}; leave it out")));
         }
         Ok(())
@@ -238,8 +238,8 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         None => {
             let cuts = Cuts { rows: data.cuts.rows.clone(), cols: std::iter::once(0..n).collect() };
             let Statistics { sum, norm2, .. } = data.statistics;
-            let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), k, sum, norm2, kernel, seed };
-            from_singular_vectors(start, &task, &mut u, &mut v)?;
+            let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, kernel, seed };
+            from_data(start, &task, &mut u, &mut v)?;
         }
     }
     Ok(Box::new(DivergenceNmf {
@@ -261,8 +261,8 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
 /// updates keep zeros. Collective.
 ///
 /// # Errors
-/// If the singular vectors cannot be computed.
-fn from_singular_vectors<T: Real>(start: Start, task: &Task<'_>, u: &mut Side<T>, v: &mut Side<T>) -> Result<()> {
+/// If the start cannot be computed.
+fn from_data<T: Real>(start: Start, task: &Task<'_>, u: &mut Side<T>, v: &mut Side<T>) -> Result<()> {
     let Task { comm, cuts, shape: (_, n), k, .. } = *task;
     let rows = grid::own_rows(comm, cuts);
     let block = std::mem::replace(&mut u.block, Block::Dense(Array2::zeros((0, 0)).into()));
