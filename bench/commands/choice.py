@@ -23,6 +23,7 @@ METHODS = [
     ("A-HALS", ["hals", *FAST], 300, 1, False),
     ("A-HALS, nndsvd", ["hals", *FAST, "--init", "nndsvd"], 200, 1, False),
     ("A-HALS, compressed", ["hals", *FAST, "--init", "compressed"], 200, 1, False),
+    ("A-HALS, sampled", ["hals", *FAST, "--init", "sampled"], 200, 1, False),
     ("dsanls, d = 10 k", ["dsanls", "--sketch-size", "10k"], 3000, 10, False),
     ("dsanls, weighted", ["dsanls", "--sketch", "weighted"], 600, 10, False),
     ("vr-dsanls", ["vr-dsanls"], 300, 1, False),
@@ -78,15 +79,16 @@ def main(argv):
         rounds = {method: [] for method, *_ in METHODS}
         choice = ""
         for seed in options.seeds:
-            common = [binary, "-k", k, "--seed", seed, "--input", source, "--factor-scale", "as-found"]
+            common = [binary, "-k", k, "--seed", seed, "--input", source]
             common += ["--precision", options.precision]
             with tempfile.TemporaryDirectory() as scratch:
                 start = Path(scratch, "start.h5")
-                events = run_traced([*common, "--algo", "auto", "--max-iters", 0, "--output", start])
-                begun = work(events)
+                as_found = ["--factor-scale", "as-found", "--output", start]
+                events = run_traced([*common, "--algo", "auto", "--max-iters", 0, *as_found])
+                begun, shorter = work(events), min(events[0]["m"], events[0]["n"])
                 runs = {}
                 for method, words, iterations, every, warm in METHODS:
-                    words = [str(10 * k) if word == "10k" else word for word in words]
+                    words = [str(min(10 * k, shorter)) if word == "10k" else word for word in words]
                     line = [*common, "--algo", *words, *(["--init", start] if warm else [])]
                     line += ["--max-iters", round(options.most * iterations), "--eval-every", every]
                     events = run_traced(line)
