@@ -409,8 +409,9 @@ fn auto_reports_its_choice_and_why() {
     let line = "--algo hals --inner-sweeps auto --extrapolation restart -k 5 --max-iters 20 --input";
     fednmf(2, line).arg(&digits).arg("--output").arg(out("b.h5")).ok();
     assert_eq!(matrix(&out("a.h5"), "U"), matrix(&out("b.h5"), "U"));
-    // large by the rule: mn/(m + n) is above 400k
-    let sketched = fednmf(2, "-k 2 --max-iters 5 --eval-every 0 --input synthetic:planted,m=2000,n=2000").ok();
+    // large by the rule, where the start is at random: mn/(m + n) is above 400k
+    let large = "-k 2 --max-iters 5 --eval-every 0 --init random --input synthetic:planted,m=2000,n=2000";
+    let sketched = fednmf(2, large).ok();
     assert_eq!(sketched["algo"], "dsanls");
     assert_eq!(sketched["params"]["sketch_size"], "20,20");
     // an option of hals selects hals

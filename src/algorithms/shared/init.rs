@@ -1,6 +1,5 @@
-//! Initialisation of the factors: random, U, V ~ Uniform(0, c) with c = 2 √(mean(M) / k), so that UVᵀ has about the mean of M;
-//! from a sample of the data; from the data's singular vectors, with or without iterations on a low-rank approximation; or from
-//! a file.
+//! Initialisation of the factors: random ([`super::random_start`]); from a sample of the data; from the data's singular
+//! vectors, with or without iterations on a low-rank approximation; or from a file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,6 +8,7 @@ use ndarray::{Array2, ArrayViewMut2};
 use serde_json::Value;
 
 use super::low_rank::{self, Effort, Task, narrow};
+pub use super::random_start::{scale, start_entry, u, v};
 use super::row_stream::RankData;
 use super::sampled::{self, Sample};
 use super::sizes::Sizes;
@@ -17,29 +17,8 @@ use crate::algorithms::description::MessageSpec;
 use crate::algorithms::parameters::{self, Init};
 use crate::error::{Error, Result};
 use crate::linalg::{Order, Real};
-use crate::random::{Purpose, Stream, uniform_rows};
+use crate::random::{Purpose, Stream};
 use crate::state::{Owner, ReadRows};
-
-/// c for an m × n matrix with this sum of entries. A matrix without a positive mean starts at c = 1.
-pub fn scale(sum: f64, (m, n): (usize, usize), k: usize) -> f64 {
-    let mean = sum / (m as f64 * n as f64);
-    if mean > 0.0 { 2.0 * (mean / k as f64).sqrt() } else { 1.0 }
-}
-
-/// The root mean square of an entry of a random start with that scale.
-pub fn start_entry(scale: f64) -> f64 {
-    scale / 3f64.sqrt()
-}
-
-/// Rows of U's start.
-pub fn u<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2<'_, T>) {
-    uniform_rows(&Stream::new(seed, Purpose::StartU, 0), rows.clone(), scale, out);
-}
-
-/// Rows of V's start.
-pub fn v<T: Real>(seed: u64, rows: &Range<usize>, scale: f64, out: ArrayViewMut2<'_, T>) {
-    uniform_rows(&Stream::new(seed, Purpose::StartV, 0), rows.clone(), scale, out);
-}
 
 /// The start of the factors.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -137,12 +116,12 @@ const LEAST: usize = 5;
 const MOST: usize = 20;
 /// Iterations with the whole data that NNDSVD may cost: it rarely saves more.
 const WORTH: f64 = 5.0;
-/// The least lines of a sample for each component, and the least share of all lines: of many lines more can be taken for the
-/// same work beside one iteration.
+/// A sample has so many lines for each component, and at least one of so many of all: more lines of a long matrix can be taken
+/// for the same work beside one iteration.
 const LINES: usize = 20;
-const SHARE: usize = 30;
-/// The least part of all lines that `auto` does not sample: with more the iterations cost what they save.
-const PART: usize = 4;
+const ONE_OF: usize = 30;
+/// `auto` samples at most one of so many lines: with more the iterations cost what they save.
+const AT_MOST_ONE_OF: usize = 4;
 /// Iterations on a sample: what they may cost, in iterations with the whole data, their least number and their greatest.
 const SAMPLE_BUDGET: f64 = 4.0;
 const FEW: usize = 15;
@@ -171,7 +150,7 @@ fn whole_flops(&Sizes { m, n, entries, k }: &Sizes) -> f64 {
 /// The sample for such sizes.
 fn sample(sizes: &Sizes) -> Sample {
     let long = sizes.m.max(sizes.n);
-    let lines = (LINES * sizes.k).max(long / SHARE).min(long);
+    let lines = (LINES * sizes.k).max(long / ONE_OF).min(long);
     let one = whole_flops(&Sample { lines, iterations: 1 }.sizes(sizes));
     let iterations = (SAMPLE_BUDGET * whole_flops(sizes) / one) as usize;
     Sample { lines, iterations: iterations.clamp(FEW, MANY) }
@@ -202,7 +181,7 @@ impl Start {
                 let few_columns = m.min(n) < LINES * k;
                 if sparse && dense_enough && few_columns && compressed_flops(CHEAP, sizes) <= COMPRESSED * whole {
                     Start::Compressed { effort: CHEAP, iterations: LEAST }
-                } else if dense_enough && PART * sample.lines <= m.max(n) {
+                } else if dense_enough && AT_MOST_ONE_OF * sample.lines <= m.max(n) {
                     Start::Sampled(sample)
                 } else if !sparse && MOST as f64 * compressed_flops(BASIS, sizes) <= BUDGET * whole {
                     Start::Compressed { effort: BASIS, iterations: MOST }

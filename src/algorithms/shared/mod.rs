@@ -11,6 +11,7 @@ pub mod least_squares;
 pub mod low_rank;
 pub mod missing;
 pub mod nndsvd;
+pub mod random_start;
 pub mod regularization;
 pub mod row_exchange;
 pub mod row_stream;
