@@ -107,7 +107,8 @@ impl Running {
         // The probe writes nothing: its output ends when it does.
         let (ended, wait) = mpsc::channel::<()>();
         let output = self.child.stdout.take();
-        std::thread::spawn(move || {
+        // Without another thread it is waited for as long as it takes.
+        let _ = std::thread::Builder::new().spawn(move || {
             let _ended = ended;
             output.map(|mut output| output.read(&mut [0]))
         });
@@ -170,4 +171,22 @@ fn cpu_seconds(process: u32) -> f64 {
     // The name, in brackets, may contain blanks; user and system time are the 12th and 13th word after it.
     let words = text.rsplit(')').next().unwrap_or_default().split_whitespace();
     words.skip(11).take(2).filter_map(|w| w.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_of_the_matrix_covers_its_names_while_the_file_is_the_same() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let subject = |content, dataset| Subject::new(content, path, dataset);
+        let matrix = subject(Content::Matrix, None);
+        assert!(matrix.covers(&matrix) && matrix.covers(&subject(Content::Names, None)));
+        assert!(!subject(Content::Names, None).covers(&matrix) && !matrix.covers(&subject(Content::Factors, None)));
+        assert!(!matrix.covers(&subject(Content::Matrix, Some("X"))));
+        std::fs::write(path, "longer").unwrap();
+        assert!(!matrix.covers(&subject(Content::Matrix, None)));
+    }
 }

@@ -106,6 +106,24 @@ fn agrees<T: Real>(kind: BlockKind, seed: u64, [rows, cols, k]: [usize; 3]) -> R
     x.rows_mul(&some, &v.view(), &mut out.view_mut());
     prop_assert!(close(&out, &product(&wide.select(ndarray::Axis(0), &some).view(), &wv.view())), "rows_mul");
 
+    // Selected blocks by their products with the identity.
+    let is = |x: Block<T>, want: Array2<f64>| {
+        let identity = ordered(&Array2::<T>::eye(want.ncols()), order);
+        let mut out = ordered(&Array2::from_elem(want.dim(), T::nan()), order);
+        x.mul(&identity.view(), &mut out.view_mut());
+        close(&out, &want)
+    };
+    let columns: Vec<usize> = (0..cols).filter(|j| j % 4 != 2).collect();
+    let [by_rows, by_columns] = [ndarray::Axis(0), ndarray::Axis(1)];
+    prop_assert!(is(x.select(by_rows, &some), wide.select(by_rows, &some)), "selected rows");
+    prop_assert!(is(x.select(by_columns, &columns), wide.select(by_columns, &columns)), "selected columns");
+    if kind != BlockKind::Bits {
+        let cut = rows / 3;
+        let [first, rest]: [Vec<usize>; 2] = [(0..cut).collect(), (cut..rows).collect()];
+        let parts = vec![x.select(by_rows, &first), x.select(by_rows, &rest)];
+        prop_assert!(is(Block::stacked(parts).unwrap(), wide.clone()), "stacked");
+    }
+
     let range = rows / 3..rows - rows / 4;
     let mut out = v.clone();
     x.range_tmul_add(range.clone(), &u.slice(s![range.clone(), ..]), &mut out.view_mut());

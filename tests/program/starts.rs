@@ -187,7 +187,7 @@ fn the_compressed_start_nearly_solves_an_exact_factorisation() {
     assert!(compressed < 0.1 && compressed < 0.3 * nndsvd && nndsvd < random, "{compressed} {nndsvd} {random}");
 }
 
-/// 160 of 6000 rows, and of as many columns, tell the other factor nearly as well as all.
+/// 200 of 6000 rows, or columns, determine the other factor nearly as well as all of them.
 #[test]
 fn the_sampled_start_nearly_solves_an_exact_factorisation() {
     for spec in ["planted,m=6000,n=80,k=8,noise=0", "planted,m=80,n=6000,k=8,noise=0"] {

@@ -23,11 +23,11 @@ use crate::state::{Owner, ReadRows};
 /// The start of the factors.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct InitArgs {
-    /// Where the factors start: random; sampled (HALS on some rows or columns, then one product with all); nndsvd (the data's leading singular vectors, by a randomised SVD over the ranks);
-    /// nndsvda (with the mean of the data in place of its zeros); nndsvdar (with small random numbers there); compressed
-    /// (nndsvd, then HALS on a low-rank approximation of the data); or a file that --output wrote. auto: with --algo auto by the
-    /// sizes sampled, compressed, nndsvd with fewer passes over the data, or random, which all other methods and runs with missing
-    /// entries are
+    /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
+    /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with the mean of the data in place
+    /// of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
+    /// of the data); or a file that --output wrote. auto: with --algo auto by the sizes sampled, compressed, nndsvd with fewer
+    /// passes over the data, or random, which all other methods and runs with missing entries are
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
     pub init: Init,
 }
@@ -271,7 +271,7 @@ impl Start {
     }
 }
 
-const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, or twice in each of 15 to 60 iterations of a sampled \
+const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, or twice in each of at most 60 iterations of a sampled \
                         one with its lines in place of the longer dimension, where more ranks share the rows or columns";
 
 /// What leaves a rank for the start.

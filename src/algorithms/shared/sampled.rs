@@ -1,6 +1,6 @@
 //! Factors of a sample, as a start. Of the longer dimension, the rows or the columns, some lines are drawn uniformly without
-//! replacement. Accelerated HALS on them finds the factor of the other dimension, since a few lines for each component tell
-//! nearly as much of it as all do, at a fraction of the work. The factor of the longer dimension is then fitted to all the
+//! replacement. Accelerated HALS on them finds the factor of the other dimension, which a few lines for each component determine
+//! nearly as well as all lines do, at a fraction of the work. The factor of the longer dimension is then fitted to all the
 //! data, with one product.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use super::row_stream::{RankData, product_for_u, product_for_v};
 use super::sizes::Sizes;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::Result;
-use crate::linalg::{Block, Real, gram};
+use crate::linalg::{Real, gram};
 use crate::nls::{Penalty, Sweep, sweep};
 use crate::random::{Purpose, Stream};
 
@@ -27,7 +27,7 @@ pub const NORM: MessageTag = MessageTag::new("start: norm of the sample", Payloa
 pub struct Sample {
     /// Rows, or columns where there are more of them.
     pub lines: usize,
-    /// The most iterations; fewer where the objective settles.
+    /// The most iterations; fewer if the objective stalls.
     pub iterations: usize,
 }
 
@@ -39,8 +39,8 @@ impl Sample {
     }
 }
 
-/// The objective has settled when an iteration lowers it by less than this share.
-const SETTLED: f64 = 1e-4;
+/// The objective stalls when an iteration lowers it by less than this share.
+const STALL: f64 = 1e-4;
 /// Sweeps that fit the longer factor.
 pub const FIT_SWEEPS: usize = 8;
 
@@ -114,10 +114,10 @@ fn summed_gram<T: Real>(comm: &Communicator, factor: &Array2<T>, g: &mut Array2<
     comm.sum(GRAM, g.as_slice_mut().expect("made contiguous"));
 }
 
-/// Accelerated HALS with extrapolation on the sample, with these sweeps of U and V, until the objective settles.
+/// Accelerated HALS with extrapolation on the sample, with these sweeps of U and V, until the objective stalls.
 fn iterate<T: Real>(comm: &Communicator, grid: &mut Grid<T>, sweeps: [usize; 2], iterations: usize) {
     let k = grid.u.own.ncols();
-    let mut norm2 = [comm.work("start: sample", || squares(&grid.block))];
+    let mut norm2 = [comm.work("start: sample", || grid.block.norm2())];
     comm.sum(NORM, &mut norm2);
     let [norm2] = norm2;
     let mut momentum = Momentum::default();
@@ -155,7 +155,7 @@ fn iterate<T: Real>(comm: &Communicator, grid: &mut Grid<T>, sweeps: [usize; 2],
         update(&mut grid.v, &of_u, sweeps[1]);
         comm.work("start: update", || extrapolate(&mut grid.v.own, &mut new_v, momentum.beta));
         let fall = last - objective;
-        if (0.0..SETTLED * objective).contains(&fall) {
+        if (0.0..STALL * objective).contains(&fall) {
             break;
         }
         last = objective;
@@ -163,16 +163,6 @@ fn iterate<T: Real>(comm: &Communicator, grid: &mut Grid<T>, sweeps: [usize; 2],
     // As the last updates left them.
     grid.u.own.assign(&new_u);
     grid.v.own.assign(&new_v);
-}
-
-/// ‖X‖² of a block.
-fn squares<T: Real>(block: &Block<T>) -> f64 {
-    let of = |x: &T| x.as_f64() * x.as_f64();
-    match block {
-        Block::Dense(x) => x.iter().map(of).sum(),
-        Block::Sparse(x) => x.matrix().data().iter().map(of).sum(),
-        Block::Bits(x) => x.count() as f64,
-    }
 }
 
 /// Fits rows X ≥ 0 to the right-hand side for the Gram matrix of the other factor: by sweeps from the positive part of the
@@ -194,4 +184,38 @@ fn fit<T: Real>(x: &mut Array2<T>, rhs: &ArrayView2<'_, T>, g: &Array2<T>) {
     }
     let passes = Sweep { mu: T::zero(), passes: FIT_SWEEPS, penalty: Penalty::NONE };
     sweep(&mut x.view_mut(), rhs, &g.view(), passes);
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::arr2;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_distinct_and_ascend() {
+        for (all, count) in [(1000, 1), (1000, 500), (10, 6), (7, 7), (1, 1)] {
+            let drawn = draw(3, all, count);
+            assert_eq!(drawn.len(), if 2 * count > all { all } else { count });
+            assert!(drawn.windows(2).all(|pair| pair[0] < pair[1]) && drawn.iter().all(|&at| at < all));
+        }
+        assert_ne!(draw(3, 1000, 100), draw(4, 1000, 100));
+        // Each number is drawn about as often as the others.
+        let mut hits = [0; 20];
+        (0..2000).for_each(|seed| draw(seed, 20, 5).into_iter().for_each(|at| hits[at] += 1));
+        assert!(hits.iter().all(|&n| (400..600).contains(&n)), "{hits:?}");
+    }
+
+    #[test]
+    fn rows_of_known_factors_are_found_again() {
+        // (x, g) with the right-hand side x g: the minimum is x itself.
+        let g = arr2(&[[2.0, 0.5], [0.5, 1.0]]);
+        let exact = arr2(&[[1.0, 3.0], [0.0, 2.0], [4.0, 0.0], [0.0, 0.0]]);
+        let mut x = Array2::zeros((4, 2));
+        fit(&mut x, &exact.dot(&g).view(), &g);
+        assert!((&x - &exact).iter().all(|d: &f64| d.abs() < 1e-4), "{x}");
+        // A component of norm zero.
+        fit(&mut x, &exact.view(), &arr2(&[[1.0, 0.0], [0.0, 0.0]]));
+        assert!(x.iter().all(|x| x.is_finite()));
+    }
 }

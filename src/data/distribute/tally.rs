@@ -32,7 +32,7 @@ impl Tally {
         Tally { tile: tile.clone(), ends: NO_ENDS, seen, totals: Totals::new(0.0), summed }
     }
 
-    /// Adds the stored values `range` of the block, which will not change, unless some are infinite.
+    /// Adds the stored values `range` of the block, which will not change; nothing if some are infinite, which is refused.
     pub fn add<T: Real>(&mut self, entries: Entries<'_, T>, range: Range<usize>) -> Span {
         let mut part = self.totals.emptied();
         let span = part.add(entries, range.clone(), &self.tile);
