@@ -18,14 +18,14 @@ from lib.verdict import RULE, Comparison, decide
 
 PAGE = ROOT / "bench" / "CLAIMS.md"
 RECORDS = ROOT / "bench" / "runs"
-# Where the methods of a figure are; a commit there makes a record older than its method.
+# Where the methods of the figures are whose names begin so; a commit there makes a record older than its method.
 SOURCES = {
-    "dsanls": ("centralized", "columns"),
-    "secure": ("columns",),
-    "fnmf": ("rows",),
-    "felb": ("boolean",),
-    "dp": ("boolean",),
-    "ppdnmf": ("network",),
+    "dsanls": "centralized",
+    **dict.fromkeys(("dsanls-fig6", "dsanls-fig7", "dsanls-fig8", "dsanls-fig9", "secure"), "columns"),
+    "fnmf": "rows",
+    "felb": "boolean",
+    "dp": "boolean",
+    "ppdnmf": "network",
 }
 BEYOND = "Claims of this project"
 
@@ -59,9 +59,9 @@ def newest(figure: Figure) -> Record | None:
 def has_changed(record: Record, figure: Figure) -> bool:
     """Returns whether the methods of a figure have changed since its record or its confirmation, as far as the history
     is here."""
-    folders = SOURCES[figure.name.split("-")[0]]
-    paths = [f"src/algorithms/{folder}" for folder in folders]
-    command = ["git", "rev-list", "--count", f"{record.confirmed or record.commit}..HEAD", "--", *paths]
+    folder = SOURCES[max((name for name in SOURCES if figure.name.startswith(name)), key=len)]
+    since = f"{record.confirmed or record.commit}..HEAD"
+    command = ["git", "rev-list", "--count", since, "--", f"src/algorithms/{folder}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return done.returncode == 0 and int(done.stdout) > 0
 

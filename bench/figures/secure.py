@@ -1,5 +1,7 @@
 """The secure methods of the DSANLS paper, Figures 6 to 9, and error against traffic."""
 
+from functools import partial
+
 from lib import model
 from lib.datasets import generated
 from lib.spec import Claim, Curve, Figure, Panel, Reference, run
@@ -22,48 +24,59 @@ SETS = {
 }
 
 
-def method_run(label, data, k, transpose, skew, rounds=ROUNDS, parties=PARTIES, every=None, **rest):
-    """Returns a run of a method; all methods do equally many local iterations in total."""
+def method_run(label, data, k, transpose, skew, rounds=ROUNDS, parties=PARTIES, every=None, sizes=RATIOS, **rest):
+    """Returns a run of a method; all methods do equally many local iterations in total. `sizes` are those of sketches."""
     options = dict(parties=parties, transpose=transpose, **({"skew": 0.5} if skew else {}), **rest)
     if label.startswith(SECURE):
         return run("secure-hals", data, k, rounds * LOCAL, every=5 if every is None else every, **options)
     options["local_iters"] = LOCAL
     if "SSD" in label:
-        options["sketch_size"] = RATIOS
+        options["sketch_size"] = sizes
     if label in SYN:
         return run(SYN[label], data, k, rounds, every=1 if every is None else every, **options)
     return run(ASYN[label], data, k, rounds * parties, every=parties if every is None else every, **options)
 
 
+# The modelled time of the smallest sets is latency alone, so that they decide nothing about the paper's claims.
+LARGE = ("faces", "MNIST test", "KOS")
+# Beside the parameters of the figures: another network, and other sizes of sketches.
+FAST = ", fast network"
+DEFAULT = ", default sketches"
+
+
 def over_time(skew):
+    def panel(name, tail="", time=model.seconds, **sizes):
+        runs = {m: method_run(m, *SETS[name], skew, seeds=SEEDS, **sizes) for m in (*SYN, *ASYN, SECURE)}
+        curves = [Curve(m, r) for m, r in runs.items()]
+        return Panel(name + tail, curves, "seconds (model)", "relative error", x=time, log="x")
+
     return lambda: [
-        Panel(
-            name,
-            [Curve(label, method_run(label, *given, skew, seeds=SEEDS)) for label in (*SYN, *ASYN, SECURE)],
-            "seconds (model)",
-            "relative error",
-            x=model.seconds,
-            log="x",
-        )
-        for name, given in SETS.items()
+        *(panel(name) for name in SETS),
+        *(panel(name, DEFAULT, sizes="auto") for name in LARGE),
+        *(panel(name, FAST, partial(model.seconds, network=model.INFINIBAND)) for name in LARGE),
     ]
 
 
 def over_nodes(skew):
     return lambda: [
         Panel(
-            name,
+            name + tail,
             [
-                Curve(label, points=[(p, method_run(label, *given, skew, 2, p, 0, seedless=True)) for p in (2, 4, 8, 16)])
-                for label in (*SYN, *ASYN, SECURE)
+                Curve(
+                    m, points=[(p, method_run(m, *SETS[name], skew, 2, p, 0, seedless=True)) for p in (2, 4, 8, 16)]
+                )
+                for m in (*SYN, *ASYN, SECURE)
             ],
             "nodes",
             "local iterations per second (model)",
-            y=model.local_iteration_rate,
+            y=rate,
             log="xy",
         )
-        for name, given in SETS.items()
-        if name not in ("digits", "cells")
+        for tail, rate in (
+            ("", model.local_iteration_rate),
+            (FAST, partial(model.local_iteration_rate, network=model.INFINIBAND)),
+        )
+        for name in LARGE
     ]
 
 
@@ -157,65 +170,69 @@ REFERENCES = [
 PAPER_METHODS = (*SYN, *ASYN)
 
 
-# The modelled time of the smallest sets is latency alone, so that they decide nothing about the paper's claims.
-LARGE = ("faces", "MNIST test", "KOS")
 
 
-def large(results):
-    return [panel for panel in results.present() if panel in LARGE]
+def among(results, names, tail=""):
+    """Returns the panels of some sets that have data, with the figure's parameters or others."""
+    return [name + tail for name in names if name + tail in results.present()]
 
 
-def first_is(wanted, candidates=PAPER_METHODS, names=None):
-    """Says that one of some methods is the best when the first of the curves ends, on each set or some."""
+def first_is(wanted, candidates=PAPER_METHODS, names=tuple(SETS), tail=""):
+    """Says that one of some methods is the best when the first of the curves ends, on some sets."""
 
     def compare(results):
-        for panel in results.present():
-            if names is None or panel in names:
-                stop = min(results[panel][c][-1].x for c in candidates)
-                baseline = results.lowest(panel, [c for c in candidates if c not in wanted], stop)
-                yield results.compare(panel, baseline, results.lowest(panel, wanted, stop), stop)
+        for panel in among(results, names, tail):
+            stop = min(results[panel][c][-1].x for c in candidates)
+            baseline = results.lowest(panel, [c for c in candidates if c not in wanted], stop)
+            yield results.compare(panel, baseline, results.lowest(panel, wanted, stop), stop)
 
     return compare
 
 
 def poor(results):
     """Says that each of the rest is better than Syn-SD and Asyn-SD."""
-    for panel in large(results):
+    for panel in among(results, LARGE):
         best = results.lowest(panel, ("Syn-SD", "Asyn-SD"))
         worst = results.highest(panel, [c for c in PAPER_METHODS if not c.endswith("-SD")])
         yield results.compare(panel, best, worst)
 
 
-def asyn_v(results):
-    for panel in large(results):
-        for other in ("Syn-SD", "Asyn-SD"):
-            yield results.compare(panel, other, "Asyn-SSD-V")
+def asyn_v(tail=""):
+    def compare(results):
+        for panel in among(results, LARGE, tail):
+            for other in ("Syn-SD", "Asyn-SD"):
+                yield results.compare(panel, other, "Asyn-SSD-V")
+
+    return compare
 
 
-def asyn_leads(results):
-    for panel in large(results):
-        stop = min(results[panel][c][-1].x for c in PAPER_METHODS)
-        yield results.compare(panel, results.lowest(panel, SYN, stop), results.lowest(panel, ASYN, stop), stop)
+def scales(tail=""):
+    def compare(results):
+        for panel in among(results, LARGE, tail):
+            for curve in PAPER_METHODS:
+                yield results.grows(panel, curve, 2, 16, 4)
+
+    return compare
 
 
-def scales(results):
-    for panel in results.present():
-        for curve in PAPER_METHODS:
-            yield results.grows(panel, curve, 2, 16, 4)
+def fastest(tail=""):
+    def compare(results):
+        for panel in among(results, LARGE, tail):
+            baseline = results.highest(panel, [c for c in PAPER_METHODS if c != "Syn-SSD-UV"], 16)
+            yield results.compare(panel, "Syn-SSD-UV", baseline, 16)
+
+    return compare
 
 
-def fastest(results):
-    for panel in results.present():
-        baseline = results.highest(panel, [c for c in PAPER_METHODS if c != "Syn-SSD-UV"], 16)
-        yield results.compare(panel, "Syn-SSD-UV", baseline, 16)
+def flat(tail=""):
+    def compare(results):
+        for panel in among(results, LARGE, tail):
+            for curve in SYN:
+                yield results.grows(panel, curve, 2, 16, 2, more=False)
+            for curve in ASYN:
+                yield results.grows(panel, curve, 2, 16, 2)
 
-
-def flat(results):
-    for panel in results.present():
-        for curve in SYN:
-            yield results.grows(panel, curve, 2, 16, 2, more=False)
-        for curve in ASYN:
-            yield results.grows(panel, curve, 2, 16, 2)
+    return compare
 
 
 def ahead(results):
@@ -234,6 +251,7 @@ MODEL = (
     "10 parties. Modelled seconds: counted multiplications and the ledger's bytes "
     f"({model.DESCRIPTION}), one node per party."
 )
+OTHERS = f" The fast network: {model.INFINIBAND}."
 FIGURES = [
     Figure(
         "dsanls-fig6",
@@ -244,7 +262,9 @@ FIGURES = [
         secret=True,
         panels=over_time(False),
         note=MODEL
-        + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows. secure-hals is not in the paper.",
+        + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows, *default sketches*: --sketch-size auto."
+        + OTHERS
+        + " secure-hals is not in the paper.",
         claims=[
             Claim(
                 "uv",
@@ -252,6 +272,20 @@ FIGURES = [
                 place="section 5.3.1, Figure 6",
                 tested="Relative error when the first method ends, on the larger sets of the record but MNIST.",
                 compare=first_is(("Syn-SSD-UV",), names=("faces", "KOS")),
+            ),
+            Claim(
+                "uv-default",
+                quote="Syn-SSD-UV performs best in BOAT, FACE and GISETTE",
+                place="section 5.3.1, Figure 6",
+                tested="The same with sketches of the default sizes.",
+                compare=first_is(("Syn-SSD-UV",), names=("faces", "KOS"), tail=DEFAULT),
+            ),
+            Claim(
+                "uv-fast",
+                quote="Syn-SSD-UV performs best in BOAT, FACE and GISETTE",
+                place="section 5.3.1, Figure 6",
+                tested="The same over the time of the fast network.",
+                compare=first_is(("Syn-SSD-UV",), names=("faces", "KOS"), tail=FAST),
             ),
             Claim(
                 "mnist",
@@ -273,7 +307,14 @@ FIGURES = [
                 quote="Asyn-SSD-V converges slowly but consistently generates better results than Syn-SD and Asyn-SD",
                 place="section 5.3.1, Figure 6",
                 tested="Relative error at the end, on each set of the record.",
-                compare=asyn_v,
+                compare=asyn_v(),
+            ),
+            Claim(
+                "asyn-default",
+                quote="Asyn-SSD-V converges slowly but consistently generates better results than Syn-SD and Asyn-SD",
+                place="section 5.3.1, Figure 6",
+                tested="The same with sketches of the default sizes.",
+                compare=asyn_v(DEFAULT),
             ),
             Claim(
                 "secure-hals",
@@ -293,7 +334,9 @@ FIGURES = [
         secret=True,
         panels=over_time(True),
         note=MODEL
-        + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows. secure-hals is not in the paper.",
+        + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows, *default sketches*: --sketch-size auto."
+        + OTHERS
+        + " secure-hals is not in the paper.",
         claims=[
             Claim(
                 "asyn-v",
@@ -303,12 +346,42 @@ FIGURES = [
                 compare=first_is(("Asyn-SSD-V",), names=("MNIST test", "KOS")),
             ),
             Claim(
+                "asyn-v-default",
+                quote="Asyn-SSD-V gives the best result in terms of relative error over time, except dataset FACE",
+                place="section 5.3.2, Figure 7",
+                tested="The same with sketches of the default sizes.",
+                compare=first_is(("Asyn-SSD-V",), names=("MNIST test", "KOS"), tail=DEFAULT),
+            ),
+            Claim(
+                "asyn-v-fast",
+                quote="Asyn-SSD-V gives the best result in terms of relative error over time, except dataset FACE",
+                place="section 5.3.2, Figure 7",
+                tested="The same over the time of the fast network.",
+                compare=first_is(("Asyn-SSD-V",), names=("MNIST test", "KOS"), tail=FAST),
+            ),
+            Claim(
                 "asyn",
                 quote="in imbalanced workload, asynchronous algorithms generally outperform synchronous algorithms",
                 place="section 5.3.2, Figure 7",
                 tested="The best asynchronous method against the best synchronous one when the first method ends, on "
                 "most sets.",
-                compare=asyn_leads,
+                compare=first_is(tuple(ASYN), names=LARGE),
+                most=True,
+            ),
+            Claim(
+                "asyn-default",
+                quote="in imbalanced workload, asynchronous algorithms generally outperform synchronous algorithms",
+                place="section 5.3.2, Figure 7",
+                tested="The same with sketches of the default sizes.",
+                compare=first_is(tuple(ASYN), names=LARGE, tail=DEFAULT),
+                most=True,
+            ),
+            Claim(
+                "asyn-fast",
+                quote="in imbalanced workload, asynchronous algorithms generally outperform synchronous algorithms",
+                place="section 5.3.2, Figure 7",
+                tested="The same over the time of the fast network.",
+                compare=first_is(tuple(ASYN), names=LARGE, tail=FAST),
                 most=True,
             ),
             Claim(
@@ -327,7 +400,8 @@ FIGURES = [
         data=NODES,
         minutes=2,
         panels=over_nodes(False),
-        note=MODEL.replace("10 parties", "2 to 16 parties") + " Rate of local iterations, averaged over parties.",
+        note=MODEL.replace("10 parties", "2 to 16 parties") + " Rate of local iterations, averaged over parties."
+        + OTHERS,
         claims=[
             Claim(
                 "scales",
@@ -335,7 +409,16 @@ FIGURES = [
                 "FACE",
                 place="section 5.3.3, Figure 8",
                 tested="16 nodes are more than four times as fast as 2, in the model, for most methods and sets.",
-                compare=scales,
+                compare=scales(),
+                most=True,
+            ),
+            Claim(
+                "scales-fast",
+                quote="All algorithms exhibit good scalability for all datasets (nearly a straight line), except for "
+                "FACE",
+                place="section 5.3.3, Figure 8",
+                tested="The same with the fast network.",
+                compare=scales(FAST),
                 most=True,
             ),
             Claim(
@@ -343,7 +426,14 @@ FIGURES = [
                 quote="Syn-SSD-UV has the lowest per-iteration time compared to all other algorithms",
                 place="section 5.3.3, Figure 8",
                 tested="Local iterations per second with 16 nodes, in the model.",
-                compare=fastest,
+                compare=fastest(),
+            ),
+            Claim(
+                "fastest-fast",
+                quote="Syn-SSD-UV has the lowest per-iteration time compared to all other algorithms",
+                place="section 5.3.3, Figure 8",
+                tested="The same with the fast network.",
+                compare=fastest(FAST),
             ),
         ],
     ),
@@ -354,7 +444,8 @@ FIGURES = [
         data=NODES,
         minutes=2,
         panels=over_nodes(True),
-        note=MODEL.replace("10 parties", "2 to 16 parties") + " Rate of local iterations, averaged over parties.",
+        note=MODEL.replace("10 parties", "2 to 16 parties") + " Rate of local iterations, averaged over parties."
+        + OTHERS,
         claims=[
             Claim(
                 "flat",
@@ -362,8 +453,15 @@ FIGURES = [
                 place="section 5.3.3, Figure 9",
                 tested="From 2 to 16 nodes synchronous methods gain less than a factor of two in the model, "
                 "asynchronous ones more.",
-                compare=flat,
-            )
+                compare=flat(),
+            ),
+            Claim(
+                "flat-fast",
+                quote="asynchronous algorithms outperform synchronous algorithms with respect to scalability",
+                place="section 5.3.3, Figure 9",
+                tested="The same with the fast network.",
+                compare=flat(FAST),
+            ),
         ],
     ),
     Figure(

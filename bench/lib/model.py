@@ -1,21 +1,38 @@
 """Time on machines that are not available, modelled from counted multiplications and bytes.
 
 A node performs RATE floating-point operations per second on dense and sparse data alike. A collective of p nodes costs
-log2(p) latencies, plus its bytes over one link. The bytes come from the run's own ledger. Modelled seconds show how
+log2(p) latencies of the network, plus its bytes over one link. The bytes come from the run's own ledger. Modelled seconds show how
 methods compare, not how long a run takes.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 
 RATE = 20e9
-LATENCY = 50e-6
-BANDWIDTH = 1.25e9
+
+
+@dataclass(frozen=True)
+class Network:
+    latency: float  # seconds
+    bandwidth: float  # bytes per second
+
+    def __str__(self) -> str:
+        return f"{self.latency * 1e6:g} µs, {self.bandwidth * 8 / 1e9:g} Gbit/s"
+
+    def seconds(self, bytes_per_node: float, nodes: int, exchanges: float) -> float:
+        """Returns the seconds of a number of exchanges among nodes."""
+        return exchanges * self.latency * max(1.0, math.log2(nodes)) + bytes_per_node / self.bandwidth
+
+
+ETHERNET = Network(50e-6, 1.25e9)
+# A network on which latency hardly counts.
+INFINIBAND = Network(2e-6, 12.5e9)
 # Phases whose flops are not the method's.
 OVERHEAD = ("evaluation", "statistics of")
-DESCRIPTION = f"model: {RATE / 1e9:g} GF/s per node, {LATENCY * 1e6:g} µs, {BANDWIDTH * 8 / 1e9:g} Gbit/s"
+DESCRIPTION = f"model: {RATE / 1e9:g} GF/s per node, {ETHERNET}"
 
 
 def default_size(dimension: int, k: int) -> int:
@@ -31,11 +48,6 @@ def kept(dimension: int, k: int, size: str, which: int) -> int:
     return max(1, round(float(share.removesuffix("%")) / 100 * dimension))
 
 
-def network(bytes_per_node: float, nodes: int, exchanges: float) -> float:
-    """Returns the seconds of a number of exchanges among nodes."""
-    return exchanges * LATENCY * max(1.0, math.log2(nodes)) + bytes_per_node / BANDWIDTH
-
-
 def party_columns(n: int, parties: int, skew: float | None) -> list[int]:
     """Returns the number of columns of each party."""
     if skew is None:
@@ -44,7 +56,7 @@ def party_columns(n: int, parties: int, skew: float | None) -> list[int]:
     return [first, *party_columns(n - first, parties - 1, None)]
 
 
-def seconds_per_iteration(end: dict, job) -> float:
+def seconds_per_iteration(end: dict, job, network: Network = ETHERNET) -> float:
     """Returns the time per iteration of a method on ranks, on as many nodes as the run had ranks; without evaluations."""
     m, n, k, p = (job.start[name] for name in ("m", "n", "k", "ranks"))
     iters = max(1, end["iter"])
@@ -54,7 +66,7 @@ def seconds_per_iteration(end: dict, job) -> float:
         products = sum(count for name, count in flops.items() if name.startswith("product"))
         work = products * PIVOTING.setdefault((m, n, k, job.start["seed"]), pivoting(end))
     exchanges = job.sent("load", unit="messages") / p / iters
-    return work / RATE + network(job.sent("load") / p / iters, p, exchanges)
+    return work / RATE + network.seconds(job.sent("load") / p / iters, p, exchanges)
 
 
 def seconds_on_nodes(event: dict, job) -> float:
@@ -127,15 +139,15 @@ def party_bytes(event: dict, job) -> float:
     return job.sent() * event["iter"] / max(1, job.end["iter"]) / job.start["parties"]
 
 
-def seconds(event: dict, job) -> float:
+def seconds(event: dict, job, network: Network = ETHERNET) -> float:
     """Returns the time until this event if each party were a node."""
     steps, local = local_work(job)
     parties, done = len(steps), event["iter"]
     sent = job.sent() / max(1, job.end["iter"])
     if job.run.algo.startswith("asyn"):
-        return merge_seconds(tuple(step * local for step in steps), network(sent, 2, 2), done)
+        return merge_seconds(tuple(step * local for step in steps), network.seconds(sent, 2, 2), done)
     exchanges = 2 + (local if "ssd-u" in job.run.algo else 0)
-    return done * (max(steps) * local + network(sent / parties, parties, exchanges))
+    return done * (max(steps) * local + network.seconds(sent / parties, parties, exchanges))
 
 
 @cache
@@ -149,10 +161,10 @@ def merge_seconds(turns: tuple[float, ...], exchange: float, count: int) -> floa
     return now
 
 
-def local_iteration_rate(end: dict, job) -> float:
+def local_iteration_rate(end: dict, job, network: Network = ETHERNET) -> float:
     """Returns the local iterations of a party per second, averaged over parties."""
     steps, local = local_work(job)
     if job.run.algo.startswith("asyn"):
-        exchange = network(job.sent() / max(1, end["iter"]), 2, 2)
+        exchange = network.seconds(job.sent() / max(1, end["iter"]), 2, 2)
         return sum(local / (step * local + exchange) for step in steps) / len(steps)
-    return end["iter"] * local / seconds(end, job)
+    return end["iter"] * local / seconds(end, job, network)

@@ -138,14 +138,16 @@ fn a_silent_party_is_reported_and_the_others_can_continue() {
         let out = dir.path().join(format!("{how}.h5"));
         let line = format!(
             "--algo asyn-sd {LINE} --parties 3 --clock real --party-timeout 1 --max-iters 1000000 --time-limit 4 \
-             --eval-every 50 --on-lost-party {how} --trace"
+             --eval-every 300 --stall-timeout 20 --on-lost-party {how} --trace"
         );
         let child = fednmf(3, &line).arg(&trace).arg("--output").arg(&out).spawn();
         let start = Instant::now();
         while std::fs::read_to_string(&trace).unwrap_or_default().lines().count() < 3 {
             assert!(start.elapsed() < Duration::from_secs(30), "no iterations");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(2));
         }
+        // Between two evaluations: within one, all ranks wait for each other.
+        std::thread::sleep(Duration::from_millis(100));
         silence(&child, 2);
         let output = finish(child, Duration::from_secs(40), "a run with a silent party");
         let stderr = &output.stderr;
