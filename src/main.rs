@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use fednmf::cli;
+use fednmf::comm::watchdog::Watchdog;
 use fednmf::comm::{self, Communicator};
 use fednmf::error::{EXIT_DONE, Error};
 use fednmf::hdf5_probe::{self, Content};
@@ -61,7 +62,10 @@ fn main() {
             e.exit_code()
         }
     };
-    // Ends MPI on all ranks together; otherwise the first process to exit could cut off the output of the others.
+    // Ends MPI on all ranks together; otherwise the first process to exit could cut off the output of the others. There a
+    // rank that hangs would keep them for ever; without a thread to watch for it, they wait.
+    let watchdog = Watchdog::of_the_end(comm.rank());
     drop(comm);
+    drop(watchdog);
     std::process::exit(code);
 }

@@ -14,6 +14,12 @@ use super::transport;
 use crate::error::EXIT_FAILED;
 use crate::warning::{say, warn};
 
+/// The limit of a run that names none.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
+
+/// The limit of the last run.
+static LIMIT: Mutex<Option<Duration>> = Mutex::new(Some(DEFAULT_LIMIT));
+
 /// What a rank is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
@@ -103,6 +109,7 @@ impl Watchdog {
     /// # Errors
     /// If the system refuses the thread.
     pub fn start(rank: usize, limit: Option<Duration>) -> std::io::Result<Watchdog> {
+        *LIMIT.lock().unwrap_or_else(PoisonError::into_inner) = limit;
         let over = Arc::new(AtomicBool::new(false));
         let flag = over.clone();
         let poll = move |limit: Duration| {
@@ -128,6 +135,16 @@ impl Watchdog {
             None => None,
         };
         Ok(Watchdog { over, thread })
+    }
+
+    /// Watches this rank while it waits for the others to end, with the limit of the run before.
+    ///
+    /// # Errors
+    /// If the system refuses the thread.
+    pub fn of_the_end(rank: usize) -> std::io::Result<Watchdog> {
+        enter("ending");
+        let limit = *LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
+        Watchdog::start(rank, limit)
     }
 }
 

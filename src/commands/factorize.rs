@@ -10,6 +10,7 @@ use super::report::DisplayArgs;
 use crate::algorithms::description::{Description, Partition};
 use crate::algorithms::method::ConfiguredMethod;
 use crate::algorithms::parameters::{self, count};
+use crate::comm::watchdog::DEFAULT_LIMIT;
 use crate::data::{self, InputSpec, TableOptions, Threshold};
 use crate::driver::FactorScale;
 use crate::driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings, suit};
@@ -164,8 +165,8 @@ pub struct RunArgs {
     pub resume: bool,
 
     /// End the job when a rank makes no progress for S seconds; 0: never
-    #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = 600.0, help_heading = "Running",
-          value_parser = parameters::any_number)]
+    #[arg(long, allow_negative_numbers = true, value_name = "S", default_value_t = DEFAULT_LIMIT.as_secs_f64(),
+          help_heading = "Running", value_parser = parameters::any_number)]
     pub stall_timeout: f64,
 
     /// With --clock real (asyn-*): abort the job when a rank hangs, or continue without it (and without checkpoints)

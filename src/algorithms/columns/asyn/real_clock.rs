@@ -2,13 +2,13 @@
 //! own parties, if it hosts any, between two polls for reports.
 //!
 //! Control messages are unsolicited. A party that has finished its turn sends `REPORT`; when the server gets to it, it
-//! sends `TAKE`, and the two exchange U_r and U. After as many merges as the driver asked for, the server sends
-//! `PAUSE`; each rank answers `HERE` after its current local step, and all ranks synchronise. Parties then resume their
+//! sends `TAKE`, and the two exchange U_r and U. After as many merges as the driver asked for, or a second, the server
+//! sends `PAUSE` with the number of merges; each rank answers `HERE` after its current local step, and all ranks synchronise. Parties then resume their
 //! turns. So synchronisation costs a rank at most one local step, and in between a rank waits for the
 //! server only.
 //!
 //! A rank that sends nothing for `--party-timeout` is lost. The run then ends, or with `--on-lost-party continue` the
-//! others continue without it. MPI allows no more: a rank whose process *ends* takes the job with it, because the
+//! others continue without it. In the collectives of an evaluation a rank that hangs is the watchdog's to find. MPI allows no more: a rank whose process *ends* takes the job with it, because the
 //! launchers of Open MPI and MPICH end a job that loses a process.
 
 use std::collections::VecDeque;
@@ -32,6 +32,10 @@ const PAUSE: u64 = 4;
 const RESUME: u64 = 5;
 const LOST: u64 = 6;
 const GONE: u64 = 7;
+
+/// The server pauses after so long even if merges are left, so that time limits and signals are noticed: how long a merge
+/// takes is not known beforehand.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// A hosted party's present turn.
 #[derive(Debug, Clone, Default)]
@@ -87,13 +91,13 @@ impl Live {
 }
 
 impl<T: Real> Asyn<T> {
-    /// `n` merges in the order in which the parties report, then synchronisation. Collective.
+    /// Up to `n` merges in the order in which the parties report, then synchronisation. Collective.
     pub(super) fn live(&mut self, n: usize) -> Result<()> {
         let before = self.live.as_ref().and_then(Live::left);
         if self.comm.rank() == SERVER {
             self.serve(n)?
         } else {
-            self.follow(n)?
+            self.follow()?
         }
         let after = self.live.as_ref().and_then(Live::left);
         if after != before
@@ -143,12 +147,12 @@ impl<T: Real> Asyn<T> {
     // ---- at the server
 
     fn serve(&mut self, n: usize) -> Result<()> {
-        let goal = self.iteration + n;
+        let (before, start) = (self.iteration, Instant::now());
         let mut backoff = Backoff::default();
         if let Some(live) = &mut self.live {
             live.last_seen.fill(Instant::now());
         }
-        while self.iteration < goal {
+        while self.iteration < before + n && (self.iteration == before || start.elapsed() < LONGEST) {
             self.poll();
             let next = self.live.as_mut().and_then(|live| live.queue.pop_front());
             if let Some(party) = next {
@@ -165,7 +169,7 @@ impl<T: Real> Asyn<T> {
             }
             self.check_timeouts()?;
         }
-        self.synchronise()
+        self.synchronise(self.iteration - before)
     }
 
     /// Receives all control messages that have arrived. Returns the ranks that answered `HERE`.
@@ -257,11 +261,11 @@ impl<T: Real> Asyn<T> {
         Ok(())
     }
 
-    /// Pauses all ranks, and tells those that answer which ranks are lost.
-    fn synchronise(&mut self) -> Result<()> {
+    /// Pauses all ranks after so many merges, and tells those that answer which ranks are lost.
+    fn synchronise(&mut self, merges: usize) -> Result<()> {
         let present = |live: &Live| (0..live.lost.len()).filter(|&r| r != SERVER && !live.lost[r]).collect::<Vec<_>>();
         let mut missing = self.live.as_ref().map_or_else(Vec::new, present);
-        missing.iter().for_each(|&rank| self.comm.send_control(TURNS, rank, [PAUSE, 0]));
+        missing.iter().for_each(|&rank| self.comm.send_control(TURNS, rank, [PAUSE, merges as u64]));
         let (start, timeout) = (Instant::now(), self.timeout());
         let mut backoff = Backoff::default();
         while !missing.is_empty() {
@@ -285,18 +289,18 @@ impl<T: Real> Asyn<T> {
 
     // ---- at the other ranks
 
-    fn follow(&mut self, n: usize) -> Result<()> {
+    fn follow(&mut self) -> Result<()> {
         let mut backoff = Backoff::default();
         let mut waiting = Instant::now();
         loop {
-            while let Some((_, [kind, party])) = self.comm.try_recv_control(TURNS, Some(SERVER)) {
+            while let Some((_, [kind, number])) = self.comm.try_recv_control(TURNS, Some(SERVER)) {
                 (backoff, waiting) = (Backoff::default(), Instant::now());
                 match kind {
-                    TAKE => self.exchange_with_server(party as usize)?,
+                    TAKE => self.exchange_with_server(number as usize)?,
                     PAUSE => {
                         self.comm.send_control(TURNS, SERVER, [HERE, 0]);
                         self.await_resume()?;
-                        self.iteration += n;
+                        self.iteration += number as usize;
                         return Ok(());
                     }
                     GONE => idle_until_abort(),
