@@ -3,13 +3,14 @@
 //!
 //! Control messages are unsolicited. A party that has finished its turn sends `REPORT`; when the server gets to it, it
 //! sends `TAKE`, and the two exchange U_r and U. After as many merges as the driver asked for, or a second, the server
-//! sends `PAUSE` with the number of merges; each rank answers `HERE` after its current local step, and all ranks synchronise. Parties then resume their
-//! turns. So synchronisation costs a rank at most one local step, and in between a rank waits for the
-//! server only.
+//! sends `PAUSE` with the number of merges; each rank answers `HERE` after its current local step, and all ranks
+//! synchronise. Parties then resume their turns. So synchronisation costs a rank at most one local step, and in between
+//! a rank waits for the server only.
 //!
 //! A rank that sends nothing for `--party-timeout` is lost. The run then ends, or with `--on-lost-party continue` the
-//! others continue without it. In the collectives of an evaluation a rank that hangs is the watchdog's to find. MPI allows no more: a rank whose process *ends* takes the job with it, because the
-//! launchers of Open MPI and MPICH end a job that loses a process.
+//! others continue without it. In the collectives of an evaluation a rank that hangs is found by the watchdog alone. MPI
+//! allows no more: a rank whose process *ends* takes the job with it, because the launchers of Open MPI and MPICH end a
+//! job that loses a process.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
