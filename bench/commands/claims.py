@@ -136,7 +136,8 @@ NOTES = {
     "Decided by": "the comparison that decides, with its mean difference and interval; what the claim calls greater "
     "comes first, so that a positive difference is in favour of the claim.",
     "Tested as": "the parameters, where the paper leaves them open or needs data that is not available. The same words "
-    "are tested more than once if the answer depends on them. Verdicts on real data are about the sets that the record "
+    "are tested more than once if the answer depends on them, and a claim of a paper that fails is tested with other "
+    "parameters too; the table counts each test. Verdicts on real data are about the sets that the record "
     "has, which it names; few of them are the paper's.",
 }
 
