@@ -4,6 +4,10 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often a lock that another process holds is tried, where the wait has an end.
+const POLL: Duration = Duration::from_millis(10);
 
 /// A lock that this process holds; dropped, it removes its file and lets the next one in.
 pub struct FileLock {
@@ -33,15 +37,20 @@ impl FileLock {
         }
     }
 
-    /// As [`FileLock::acquire`], without waiting: `None` if another process holds the lock.
+    /// As [`FileLock::acquire`], but `None` if another process still holds the lock after `patience`.
     ///
     /// # Errors
     /// As [`FileLock::acquire`].
-    pub fn try_acquire(path: &Path) -> Result<Option<Self>> {
+    pub fn acquire_within(path: &Path, patience: Duration) -> Result<Option<Self>> {
+        let start = Instant::now();
         loop {
             let file = FileLock::open(path)?;
             match file.try_lock() {
                 Ok(()) => {}
+                Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
+                    std::thread::sleep(POLL);
+                    continue;
+                }
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(e)) => return Err(e),
             }
@@ -91,7 +100,7 @@ mod tests {
                     for _ in 0..200 {
                         let lock = FileLock::acquire(&path).unwrap();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                        assert!(FileLock::try_acquire(&path).unwrap().is_none());
+                        assert!(FileLock::acquire_within(&path, Duration::ZERO).unwrap().is_none());
                         inside.fetch_sub(1, Ordering::SeqCst);
                         done.fetch_add(1, Ordering::SeqCst);
                         drop(lock);
@@ -101,5 +110,18 @@ mod tests {
         });
         assert_eq!(done.into_inner(), 1600);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn one_that_is_released_in_time_is_acquired() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = FileLock::acquire(&path).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| FileLock::acquire_within(&path, Duration::from_secs(60)).unwrap());
+            std::thread::sleep(5 * POLL);
+            drop(held);
+            assert!(waiting.join().unwrap().is_some());
+        });
     }
 }

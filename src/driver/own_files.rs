@@ -2,15 +2,20 @@
 //! written, and their traces would be mixed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::settings::Settings;
 use crate::error::{Error, Result};
 use crate::file_lock::{FileLock, lock_of};
 
+/// How long a run waits for its files. One that was killed holds its own until the system has released its memory, and
+/// the job that resumes it may start at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Locks the files that a run writes until the locks are dropped.
 ///
 /// # Errors
-/// If another process holds one.
+/// If another process does not release one within five seconds.
 pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
     let report = settings.report.as_ref().map(|(path, _)| path);
     let files = [
@@ -31,7 +36,7 @@ pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
         if is_special || !has_directory || locks.iter().any(|(held, _)| *held == lock) {
             continue;
         }
-        match FileLock::try_acquire(&lock) {
+        match FileLock::acquire_within(&lock, PATIENCE) {
             Ok(Some(held)) => locks.push((lock, held)),
             Ok(None) => {
                 return Err(Error::input(format!(
