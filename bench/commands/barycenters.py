@@ -13,7 +13,7 @@ from figures.fnmf import PAPER
 from lib.plot import plot
 from lib.program import ROOT, machine_name
 from lib.results import Point, Results
-from lib.spec import Claim, Figure, Panel
+from lib.spec import Claim, Figure, Panel, Test
 
 QUANTITIES = {
     "loss": "loss (4), own alignment",
@@ -64,7 +64,6 @@ def misses(results):
     yield results.above(panel_name("ideal", "loss"), "KMC", 1e-6, CLIENTS)
 
 
-SOFT = "strictly more powerful soft alignments, SK, SKρ, and k-NN, improve over exact methods like LAP"
 FIGURE = Figure(
     "fnmf-barycenters",
     paper=PAPER + ", Figure 1",
@@ -94,38 +93,32 @@ FIGURE = Figure(
         ),
         Claim(
             "soft",
-            quote=SOFT,
+            quote="strictly more powerful soft alignments, SK, SKρ, and k-NN, improve over exact methods like LAP",
             place="section 4, Figure 1",
             tested="Loss (4) of SK and k-NN with their own alignment; 16 noisy copies.",
             compare=improves("loss"),
-        ),
-        Claim(
-            "soft-noisy",
-            quote=SOFT,
-            place="section 4, Figure 1",
-            tested="The same with noise of 1, which mixes up the components of the copies.",
-            compare=improves("loss", "noisy"),
-        ),
-        Claim(
-            "soft-permutation",
-            quote=SOFT,
-            place="section 4, Figure 1",
-            tested="Loss (4) over permutations; 16 noisy copies.",
-            compare=improves("permutation_loss"),
-        ),
-        Claim(
-            "soft-truth",
-            quote=SOFT,
-            place="section 4, Figure 1",
-            tested="Distance to the matrix that was copied; 16 noisy copies.",
-            compare=improves("distance"),
-        ),
-        Claim(
-            "soft-truth-noisy",
-            quote=SOFT,
-            place="section 4, Figure 1",
-            tested="The same with noise of 1.",
-            compare=improves("distance", "noisy"),
+            also=[
+                Test(
+                    "soft-noisy",
+                    tested="The same with noise of 1, which mixes up the components of the copies.",
+                    compare=improves("loss", "noisy"),
+                ),
+                Test(
+                    "soft-permutation",
+                    tested="Loss (4) over permutations; 16 noisy copies.",
+                    compare=improves("permutation_loss"),
+                ),
+                Test(
+                    "soft-truth",
+                    tested="Distance to the matrix that was copied; 16 noisy copies.",
+                    compare=improves("distance"),
+                ),
+                Test(
+                    "soft-truth-noisy",
+                    tested="The same with noise of 1.",
+                    compare=improves("distance", "noisy"),
+                ),
+            ],
         ),
         Claim(
             "kmeans",

@@ -107,7 +107,7 @@ def page(known: dict[str, Figure]) -> str:
     counts: dict[str, dict[str, int]] = {name: {} for name in tables}
     for figure in known.values():
         record = newest(figure)
-        for claim in figure.claims:
+        for claim in figure.tests():
             name = group(claim, figure, papers)
             verdict, line = row(claim, figure, record)
             tables[name].append(line)

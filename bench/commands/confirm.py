@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     failed = 0
     for figure in choose(figures(), options.figure):
         record = newest(figure)
-        claims = {claim.name for claim in figure.claims if not claim.timed}
+        claims = {claim.name for claim in figure.tests() if not claim.timed}
         recorded = pairs(record.compared, claims) if record else {}
         if figure.secret:
             print(f"{figure.name}: parties draw in secret, so its values never recur; run it again", flush=True)

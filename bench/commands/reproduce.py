@@ -57,7 +57,7 @@ def collect(figure: Figure, engine: Engine) -> tuple[list, Results]:
 def compare(figure: Figure, results: Results, busy: bool) -> dict[str, list[Comparison]]:
     """Returns the comparisons of each claim whose data is available; on a busy machine none about measured time."""
     compared = {}
-    for claim in figure.claims:
+    for claim in figure.tests():
         if busy and claim.timed:
             continue
         try:

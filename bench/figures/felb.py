@@ -1,6 +1,6 @@
 """FELB (Dalleiger, Vreeken and Kamp), Figures 1 to 3 and 5 to 9, Tables 1 and 3."""
 
-from lib.spec import Claim, Curve, Figure, Panel, Reference, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, Test, run
 from lib.verdict import Comparison
 
 PAPER = "Dalleiger, Vreeken, Kamp, Federated Binary Matrix Factorization using Proximal Optimization"
@@ -483,7 +483,6 @@ REFERENCES = [
     for n, pair in zip(NOISES, pairs)
 ]
 SYNTHETIC = "synthetic tiles, 200 columns, k = 10"
-BEST = "FELB and FELBMU achieve the best reconstructions across the board even at high noise levels"
 RANKED = "consistently ranking as the best or second-best algorithms"
 REAL_NOTE = (
     "50 clients, k = 20, 100 rounds of 10 local iterations (Appendix D). The paper's own sets are not bundled. A "
@@ -524,39 +523,33 @@ FIGURES = [
         claims=[
             Claim(
                 "best",
-                quote=BEST,
+                quote="FELB and FELBMU achieve the best reconstructions across the board even at high noise levels",
                 place="section 4.1.1, Figure 2",
                 tested="F1* at noise 0 to 0.4 against the best of the others and of constant models; 100 rows per "
                 "client, U refitted.",
                 compare=noisy("F1*", NOISES[:-1]),
-            ),
-            Claim(
-                "best-local",
-                quote=BEST,
-                place="section 4.1.1, Figure 2",
-                tested="The same at noise 0.1 to 0.3 with the parties' own U, as in the paper.",
-                compare=noisy("F1*, local U", LOCAL_NOISES),
-            ),
-            Claim(
-                "best-moderate",
-                quote=BEST,
-                place="section 4.1.1, Figure 2",
-                tested="The same at noise 0 to 0.2 alone.",
-                compare=noisy("F1*", NOISES[:3]),
-            ),
-            Claim(
-                "best-500",
-                quote=BEST,
-                place="section 4.1.1, Figure 2",
-                tested="The same at noise 0.4 with 500 rows per client.",
-                compare=noisy("F1*, 500 rows", SIZES[500]),
-            ),
-            Claim(
-                "best-2000",
-                quote=BEST,
-                place="section 4.1.1, Figure 2",
-                tested="The same at noise 0.4 with 2000 rows per client.",
-                compare=noisy("F1*, 2000 rows", SIZES[2000]),
+                also=[
+                    Test(
+                        "best-local",
+                        tested="The same at noise 0.1 to 0.3 with the parties' own U, as in the paper.",
+                        compare=noisy("F1*, local U", LOCAL_NOISES),
+                    ),
+                    Test(
+                        "best-moderate",
+                        tested="The same at noise 0 to 0.2 alone.",
+                        compare=noisy("F1*", NOISES[:3]),
+                    ),
+                    Test(
+                        "best-500",
+                        tested="The same at noise 0.4 with 500 rows per client.",
+                        compare=noisy("F1*, 500 rows", SIZES[500]),
+                    ),
+                    Test(
+                        "best-2000",
+                        tested="The same at noise 0.4 with 2000 rows per client.",
+                        compare=noisy("F1*, 2000 rows", SIZES[2000]),
+                    ),
+                ],
             ),
             Claim(
                 "outperform",
@@ -564,13 +557,13 @@ FIGURES = [
                 place="section 4.1.1, Figure 2",
                 tested="RMSD and F1 against the noisy data at noise 0 to 0.4; 100 rows per client.",
                 compare=outperform(NOISES[:-1]),
-            ),
-            Claim(
-                "outperform-moderate",
-                quote="our methods consistently outperform the rest",
-                place="section 4.1.1, Figure 2",
-                tested="The same at noise 0 to 0.2 alone.",
-                compare=outperform(NOISES[:3]),
+                also=[
+                    Test(
+                        "outperform-moderate",
+                        tested="The same at noise 0 to 0.2 alone.",
+                        compare=outperform(NOISES[:3]),
+                    ),
+                ],
             ),
             Claim(
                 "only-good",
@@ -633,13 +626,13 @@ FIGURES = [
                 place="Appendix E.2, Figure 5",
                 tested="RMSD within 2 % with 1 local iteration and 1000 rounds.",
                 compare=alike("1 local"),
-            ),
-            Claim(
-                "frequent-printed",
-                quote="FELB and FELBMU perform similarly when we synchronize clients frequently",
-                place="Appendix E.2, Figure 5",
-                tested="The same with 100 rounds, as printed.",
-                compare=alike(PRINTED),
+                also=[
+                    Test(
+                        "frequent-printed",
+                        tested="The same with 100 rounds, as printed.",
+                        compare=alike(PRINTED),
+                    ),
+                ],
             ),
             Claim(
                 "occasional",
@@ -672,21 +665,19 @@ FIGURES = [
                 place="Appendix E.3, Figures 6 and 7",
                 tested="RMSD with 4 clients and the parties' own U, as in the paper, for each of four methods.",
                 compare=worse_or("RMSD, local U", 4),
-            ),
-            Claim(
-                "or-16",
-                quote="both significantly outperform logical or",
-                place="Appendix E.3, Figures 6 and 7",
-                tested="The same with 16 clients.",
-                compare=worse_or("RMSD, local U", 16),
-            ),
-            Claim(
-                "or-most",
-                quote="both significantly outperform logical or",
-                place="Appendix E.3, Figures 6 and 7",
-                tested="RMSD with 4 clients and refitted U, for most of the methods.",
-                compare=worse_or("RMSD", 4),
-                most=True,
+                also=[
+                    Test(
+                        "or-16",
+                        tested="The same with 16 clients.",
+                        compare=worse_or("RMSD, local U", 16),
+                    ),
+                    Test(
+                        "or-most",
+                        tested="RMSD with 4 clients and refitted U, for most of the methods.",
+                        compare=worse_or("RMSD", 4),
+                        most=True,
+                    ),
+                ],
             ),
         ],
     ),
@@ -712,13 +703,13 @@ FIGURES = [
                 place="Appendix E.4, Figure 8",
                 tested="The integrality gap is below 0.05 after 100 rounds, the number in Appendix D.",
                 compare=becomes_boolean(100),
-            ),
-            Claim(
-                "boolean-200",
-                quote="as we approach a feasible Boolean solution upon convergence",
-                place="Appendix E.4, Figure 8",
-                tested="The integrality gap is below 0.05 after 200 rounds.",
-                compare=becomes_boolean(200),
+                also=[
+                    Test(
+                        "boolean-200",
+                        tested="The integrality gap is below 0.05 after 200 rounds.",
+                        compare=becomes_boolean(200),
+                    ),
+                ],
             ),
         ],
     ),
@@ -784,15 +775,14 @@ FIGURES = [
                 tested="F1 of ELBMF and ZHANG is below 0.1 on most sets of the record.",
                 compare=no_consensus(),
                 most=True,
-            ),
-            Claim(
-                "no-consensus-average",
-                quote="since clients of ELBMF and ZHANG diverge significantly, they often aggregate into a "
-                "no-consensus 0-only global model matrix, thus showing low accuracy",
-                place="section 4.2, Table 1",
-                tested="The same with components aggregated by average instead of vote.",
-                compare=no_consensus(AVERAGED),
-                most=True,
+                also=[
+                    Test(
+                        "no-consensus-average",
+                        tested="The same with components aggregated by average instead of vote.",
+                        compare=no_consensus(AVERAGED),
+                        most=True,
+                    ),
+                ],
             ),
             Claim(
                 "constant",

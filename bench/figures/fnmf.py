@@ -1,7 +1,7 @@
 """FNMF (Dalleiger and Gionis), Figures 1 to 3 and Table 1."""
 
 from lib.datasets import generated
-from lib.spec import Claim, Curve, Figure, Panel, Reference, run
+from lib.spec import Claim, Curve, Figure, Panel, Reference, Test, run
 from lib.verdict import Comparison
 
 PAPER = "Dalleiger and Gionis, Creating Coherence in Federated Non-Negative Matrix Factorization"
@@ -385,13 +385,13 @@ FIGURES = [
                 place="section 4, Figure 1",
                 tested="Loss (4) over permutations, 1 round, 16 clients, noise 0.3.",
                 compare=soft,
-            ),
-            Claim(
-                "soft-error",
-                quote="strictly more powerful soft alignments, SK, SKρ, and k-NN, improve over exact methods like LAP",
-                place="section 4, Figure 1",
-                tested="Sum of RMSD with the barycenter in place of V_j, on the same runs.",
-                compare=soft_reconstructs,
+                also=[
+                    Test(
+                        "soft-error",
+                        tested="Sum of RMSD with the barycenter in place of V_j, on the same runs.",
+                        compare=soft_reconstructs,
+                    ),
+                ],
             ),
             Claim(
                 "kmeans",
@@ -465,20 +465,18 @@ FIGURES = [
                 place="section 4, Figure 3",
                 tested="Every FNMF against the better one of both, 20 rounds of 100 local steps.",
                 compare=subpar(tuple(BASELINES)),
-            ),
-            Claim(
-                "subpar-shared",
-                quote="FEDAVG and FEDPROX converge to a subpar solution and are outperformed by FNMF",
-                place="section 4, Figure 3",
-                tested="The same with FedAvg and FedProx from a start that all parties share.",
-                compare=subpar(MANY),
-            ),
-            Claim(
-                "subpar-unit",
-                quote="FEDAVG and FEDPROX converge to a subpar solution and are outperformed by FNMF",
-                place="section 4, Figure 3",
-                tested="The same with FedAvg and FedProx that average components at norm 1, as FNMF does.",
-                compare=subpar(tuple(UNIT)),
+                also=[
+                    Test(
+                        "subpar-shared",
+                        tested="The same with FedAvg and FedProx from a start that all parties share.",
+                        compare=subpar(MANY),
+                    ),
+                    Test(
+                        "subpar-unit",
+                        tested="The same with FedAvg and FedProx that average components at norm 1, as FNMF does.",
+                        compare=subpar(tuple(UNIT)),
+                    ),
+                ],
             ),
             Claim(
                 "drift",
@@ -487,14 +485,13 @@ FIGURES = [
                 place="section 4, Figure 3",
                 tested="Sum of RMSD with 500 local steps between rounds against 10, and against FNMF-LAP.",
                 compare=drifts(tuple(BASELINES)),
-            ),
-            Claim(
-                "drift-shared",
-                quote="with an increasing number of rounds, we observe that FEDAVG and FEDPROX deteriorate "
-                "significantly",
-                place="section 4, Figure 3",
-                tested="The same from a start that all parties share.",
-                compare=drifts(MANY),
+                also=[
+                    Test(
+                        "drift-shared",
+                        tested="The same from a start that all parties share.",
+                        compare=drifts(MANY),
+                    ),
+                ],
             ),
             Claim(
                 "low",

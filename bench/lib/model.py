@@ -30,6 +30,8 @@ class Network:
 ETHERNET = Network(50e-6, 1.25e9)
 # A network on which latency hardly counts.
 INFINIBAND = Network(2e-6, 12.5e9)
+# What panels with its times are called.
+FAST = ", fast network"
 # Phases whose flops are not the method's.
 OVERHEAD = ("evaluation", "statistics of")
 DESCRIPTION = f"model: {RATE / 1e9:g} GF/s per node, {ETHERNET}"

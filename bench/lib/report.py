@@ -34,7 +34,7 @@ def cell(point) -> str:
 def verdicts(figure: Figure, compared: dict[str, list[Comparison]], results: Results) -> list[str]:
     """Returns each claim, its verdict and the comparison that decides it."""
     lines = []
-    for claim in figure.claims:
+    for claim in figure.tests():
         what = f"“{claim.quote}” ({claim.place})" if claim.place else claim.quote
         if claim.name in compared:
             found = decide(compared[claim.name], claim.most)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,16 +67,33 @@ class Panel:
 
 
 @dataclass
-class Claim:
-    """A claim, and the comparisons that decide it by the rule of `verdict`."""
+class Test:
+    """Comparisons that decide a claim by the rule of `verdict`."""
 
-    name: str  # among the claims of its figure
-    quote: str  # the wording of the paper, or what is claimed beyond the papers
-    place: str  # in the paper; empty for a claim beyond it
+    name: str  # among the tests of its figure
     tested: str  # what is compared, on which data
     compare: Callable[[Any], Iterable[Comparison]]
     most: bool = False  # holds if most comparisons do, instead of all
+
+
+@dataclass
+class Claim:
+    """A claim and its first test."""
+
+    name: str
+    quote: str  # the wording of the paper, or what is claimed beyond the papers
+    place: str  # in the paper; empty for a claim beyond it
+    tested: str
+    compare: Callable[[Any], Iterable[Comparison]]
+    most: bool = False
     timed: bool = False  # about measured time: decided on an idle machine alone
+    also: list[Test] = field(default_factory=list)  # with other parameters, on other data or by another measure
+
+    def tests(self) -> Iterator[Claim]:
+        """Yields the claim with each of its tests."""
+        yield replace(self, also=[])
+        for test in self.also:
+            yield replace(self, also=[], **vars(test))
 
 
 @dataclass
@@ -103,6 +120,10 @@ class Figure:
     references: list[Reference] = field(default_factory=list)
     secret: bool = False  # parties draw in secret, so that no run of the same seed has the same values
     command: str = ""  # if it is not that of `bench/run reproduce`
+
+    def tests(self) -> list[Claim]:
+        """Returns its claims, one for each test."""
+        return [tested for claim in self.claims for tested in claim.tests()]
 
     def run_by(self) -> str:
         """Returns the command that runs the figure."""
