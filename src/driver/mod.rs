@@ -1,6 +1,7 @@
 //! The driver: from checked settings to factors on disk.
 //!
-//! [`prepare`] opens the data, of which [`precision`] may follow, loads them ([`streaming`]: or has them read in passes), builds the method and resumes;
+//! [`prepare`] opens the data, of which [`precision`] may follow, loads them ([`streaming`]: or has them read in passes),
+//! builds the method and resumes from a checkpoint of the same run ([`identity`]); [`notes`] has what the user is told then.
 //! [`iterate`] runs it, and between blocks of iterations evaluates ([`evaluate`]) and saves ([`checkpoint`]);
 //! [`finish`] writes the results, with the components in order ([`arrange`]). Limits, evaluation, progress, trace,
 //! checkpoints and signals are handled here and nowhere else, so every method has them. `fednmf sweep` runs the same
@@ -14,11 +15,13 @@ mod destinations;
 mod evaluate;
 mod finish;
 mod grid;
+mod identity;
 mod init_file;
 mod iterate;
 pub mod kernels;
 pub mod metadata;
 pub mod missing;
+mod notes;
 pub mod own_files;
 pub mod precision;
 mod prepare;

@@ -9,42 +9,35 @@ use serde_json::{Map, Value, json};
 
 use super::checks::{check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
-use super::settings::{self, DP_RELEASES, SAMPLE_INPUT, Settings};
-use super::{budget, grid, kernels, metadata, missing, precision, report, streaming, view};
+use super::settings::{self, Settings};
+use super::{budget, grid, identity, kernels, metadata, missing, notes, precision, report, streaming, view};
 use crate::algorithms::cost::Workload;
 use crate::algorithms::description::Partition;
 use crate::algorithms::method::MatrixShape;
 use crate::algorithms::network::ppdnmf::GRAPH;
-use crate::algorithms::parameters::Missing;
 use crate::algorithms::precision::Precision;
-use crate::algorithms::registry;
 use crate::algorithms::shared::grid::plan as layout_of;
-use crate::algorithms::shared::missing::{HELD_OUT, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
-use crate::algorithms::shared::sketched_step::StepArgs;
-use crate::algorithms::{Algorithm, Forecast, Problem};
+use crate::algorithms::shared::missing::MissingArgs;
+use crate::algorithms::{Algorithm, Problem};
 use crate::comm::watchdog;
 use crate::comm::{CONTROL, Communicator, Parties, Signals};
 use crate::data;
-use crate::data::names::{self, Names};
+use crate::data::names::Names;
 use crate::data::{GridChooser, GridTraffic, Header, Input, Layout, Loaded, PartySplit, Source, memory};
-use crate::driver::checkpoint::{Checkpointer, FINGERPRINT};
+use crate::driver::checkpoint::Checkpointer;
 use crate::driver::iterate::{Driver, Limits, Trajectory};
 use crate::error::{Error, Result};
 use crate::linalg;
 use crate::linalg::{ProductKernels, Real};
 use crate::output::attributes;
 use crate::output::checkpoint;
-use crate::output::checkpoint::{Checkpoint, Resumed};
+use crate::output::checkpoint::Checkpoint;
 use crate::output::matrices::Annotations;
 use crate::output::progress::Progress;
 use crate::output::trace::Trace;
-use crate::output::view::{ViewFile, file_of};
+use crate::output::view::ViewFile;
 use crate::report::{Lines, Sample};
-use crate::state::{Owner, ReadRows, SavedState};
-use crate::units::about;
-
-/// From this delta on a run is warned of: noise should fail less often than for one of a thousand units.
-const LARGE_DELTA: f64 = 1e-3;
+use crate::state::{Owner, ReadRows};
 
 /// What stays the same during a run and goes into its results.
 pub struct Run {
@@ -131,7 +124,7 @@ pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<
     let settings = settled_by_memory(settings, &input, resuming, comm);
     let lines = report::lines(&settings, &header).map_err(Error::on_all_ranks)?;
     let mut progress = Progress::quiet(comm.reports(), settings.quiet, Some(settings.max_iters));
-    note_settings(&settings, &mut progress);
+    notes::of_settings(&settings, &mut progress);
     progress.notes(&header.notes);
     progress.warnings(&header.warnings);
     Ok(Opened { precision: chosen.precision, settings, input, share, resuming, view, lines, progress, loading })
@@ -194,10 +187,11 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     };
     let kernels = kernels::choose(&settings, resuming, comm);
     linalg::select_kernels(kernels);
-    let mut identity = identity(&settings, &header, &divided);
+    let mut identity = identity::of(&settings, &divided.loaded, divided.parties, divided.split.as_deref());
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
-    let (fingerprints, parties) = (own_fingerprints(&settings, comm, &divided), divided.parties);
+    let parties = divided.parties;
+    let fingerprints = identity::fingerprints(&settings, &divided.loaded, parties, comm.rank());
     let protects = budget::scope(&settings, comm, &divided.loaded.cuts);
     let view = view.map(|file| view::Viewing::new(file, comm, &settings, divided.parties, &divided.loaded));
     let building = Instant::now();
@@ -210,26 +204,27 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
         None if settings.input.by_party() || private_factor => annotate(hosted.as_deref())?,
         None => annotate(None)?,
     };
-    note_choices(&settings, &*algorithm, &mut progress);
-    warn_unobserved(&*algorithm, &mut progress);
-    note_held_out(&settings, &*algorithm, (header.rows, header.cols), &mut progress);
-    let left_out = left_out(&settings, header.sparse, marks);
+    notes::choices(&settings, &*algorithm, &mut progress);
+    notes::unobserved(&*algorithm, &mut progress);
+    notes::held_out(&settings, &*algorithm, (header.rows, header.cols), &mut progress);
+    let left_out = identity::left_out(&settings, header.sparse, marks);
     identity.extend(left_out.clone());
     let graph = algorithm.decisions().into_iter().find(|(name, _)| *name == GRAPH);
     identity.extend(graph.map(|(name, digest)| (name.to_string(), digest)));
     let mut parameters = parameters(&settings, &*algorithm, threshold, divisor);
     parameters.extend(left_out);
-    parameters.extend(order_of_names(&settings, &annotations));
+    parameters.extend(identity::order_of_names(&settings, &annotations));
     start["params"] = parameters.into();
 
     let trajectory = match settings.checkpoint.as_ref().filter(|_| resuming) {
         Some(path) => {
-            let trajectory = comm.agree_on_error(resume(path, comm, &identity, &fingerprints, &mut *algorithm))?;
+            let trajectory =
+                comm.agree_on_error(identity::resume(path, comm, &identity, &fingerprints, &mut *algorithm))?;
             progress.note(&format!("going on at iteration {} from {}", trajectory.iteration, path.display()));
             trajectory
         }
         None => {
-            comm.agree_on_error(check_replaced(&settings, comm, &identity, &mut progress))?;
+            comm.agree_on_error(identity::check_replaced(&settings, comm, &identity, &mut progress))?;
             Trajectory::after(building)
         }
     };
@@ -241,7 +236,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
         ));
     }
     let forecast = comm.agree_on_error(algorithm.forecast())?;
-    note_duration(forecast, settings.max_iters.saturating_sub(trajectory.iteration), &mut progress);
+    notes::duration(forecast, settings.max_iters.saturating_sub(trajectory.iteration), &mut progress);
     if algorithm.private_releases().is_some() && settings.eval_every > 0 {
         progress.warn(
             "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
@@ -274,119 +269,10 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     Ok((Run { settings, start, annotations, sample, parties, private_factor }, driver))
 }
 
-/// Tells what the settings imply that a user may not expect.
-fn note_settings(settings: &Settings, progress: &mut Progress) {
-    if settings.input_text == SAMPLE_INPUT {
-        progress.note("the data: a synthetic matrix with a known answer; --input FILE is for your own");
-    }
-    if let Some(why) = settings.automatic {
-        progress.note(&format!("--algo auto: {} ({why})", settings.description().name));
-    }
-    if let Some(why) = &settings.precision_why {
-        progress.note(&format!("--precision auto: {} ({why})", settings.precision_name()));
-    }
-    if let Some(warning) = settings.precision.and_then(|precision| precision::warning(settings, precision)) {
-        progress.warn(&warning);
-    }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if settings.threads > cores {
-        progress.note(&format!(
-            "--threads {}: this rank may run on {cores} core(s) only; start it with mpirun --bind-to none, or srun \
-             --cpus-per-task {}",
-            settings.threads, settings.threads
-        ));
-    }
-    if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
-        progress.warn(&format!("--secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
-    }
-    if let Some(delta) =
-        settings.method.groups().dp.filter(|dp| dp.is_on()).map(|dp| dp.delta).filter(|x| *x > LARGE_DELTA)
-    {
-        progress.warn(&format!(
-            "--delta {delta}: with this probability the noise may protect nothing; choose less than one divided by the number \
-             of what is protected"
-        ));
-    }
-    let parameters = settings.method.parameters();
-    // A sketch of all rows and columns is exact, and the step is that of hals.
-    let sketched = parameters.get("sketch_size").is_some_and(|size| size.as_str() != Some("100%,100%"));
-    if sketched && settings.method.groups().step.is_some_and(StepArgs::lets_scales_drift) {
-        progress.warn(
-            "--mu-alpha 0 --mu-beta 0: nothing holds the scale of a component between sketches; it grows in one factor and vanishes \
-             in the other, until numbers overflow; use --mu-alpha 0.01, or --algo hals for a step without regularisation",
-        );
-    }
-    if let Some(path) = &settings.record_view {
-        progress.warn(&format!(
-            "--record-view: {} and the other ranks' files hold the parties' data and all that they receive",
-            file_of(path, 0).display()
-        ));
-    }
-}
-
-/// Tells which words a method chose for parameters that were left to it.
-fn note_choices<T: Real>(settings: &Settings, algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
-    let asked = settings.method.parameters();
-    for (name, chosen) in algorithm.decisions() {
-        if let (Some(Value::String(word)), Value::String(chosen)) = (asked.get(name), &chosen)
-            && word == "auto"
-            // A word is a choice of the method; a size is a detail.
-            && !chosen.contains(|c: char| c.is_ascii_digit())
-        {
-            progress.note(&format!("--{} auto: {chosen}", name.replace('_', "-")));
-        }
-    }
-}
-
-/// Says how long a run of many slow steps may take.
-fn note_duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Progress) {
-    if let Some(Forecast { seconds, what }) = forecast {
-        progress.note(&format!(
-            "{what} {} for {iterations} iteration(s), {} each, as measured here",
-            about(seconds * iterations as f64),
-            about(seconds)
-        ));
-    }
-}
-
 /// Whether a factor stays with the parties. Collective.
 fn has_private_factor<T: Real>(algorithm: &dyn Algorithm<T>, comm: &Communicator) -> bool {
     let own = algorithm.factors().iter().any(|piece| piece.owner != Owner::Shared);
     comm.all_gather_value(CONTROL, &own).into_iter().any(|any| any)
-}
-
-/// Warns of rows and columns of which nothing is observed.
-fn warn_unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
-    let decisions = algorithm.decisions();
-    for (name, what, factor) in [(UNOBSERVED_ROWS, "row(s)", "U"), (UNOBSERVED_COLUMNS, "column(s)", "V")] {
-        let count = decisions.iter().find(|(decision, _)| *decision == name).and_then(|(_, count)| count.as_f64());
-        if let Some(count) = count.filter(|count| *count > 0.0) {
-            progress.warn(&format!(
-                "nothing is observed in {count} {what} of the matrix, so their rows of {factor} are zeros"
-            ));
-        }
-    }
-}
-
-/// Tells how many entries are held out where that is far from the share that was asked for, as of sparse data.
-fn note_held_out<T: Real>(
-    settings: &Settings,
-    algorithm: &dyn Algorithm<T>,
-    (m, n): (usize, usize),
-    progress: &mut Progress,
-) {
-    let Some(group) = settings.method.groups().missing.filter(|group| group.holdout > 0.0) else { return };
-    let decisions = algorithm.decisions();
-    let held = decisions.iter().find(|(name, _)| *name == HELD_OUT).and_then(|(_, count)| count.as_f64());
-    let entries = m as f64 * n as f64;
-    if let Some(held) = held.filter(|held| group.missing == Missing::None && *held < 0.5 * group.holdout * entries) {
-        progress.note(&format!(
-            "--holdout {}: {held} entries are held out, the share {:.2e}: of sparse data at most about as many as it has \
-             nonzeros",
-            group.holdout,
-            held / entries
-        ));
-    }
 }
 
 /// Divides the matrix among ranks and parties and loads this rank's blocks. Collective.
@@ -403,7 +289,7 @@ fn load<T: Real>(
     let count = settings.parties.or(counted).or(input.header().files).unwrap_or(comm.size());
     let parties = Parties { count, ranks: comm.size() };
     check_quantile(settings, count).map_err(Error::on_all_ranks)?;
-    note_few_parties(settings, count, progress);
+    notes::few_parties(settings, count, progress);
     let one_file = matches!(settings.input.source, Source::File { .. }) && !settings.input.by_party();
     if one_file && settings.description().partition.is_private() && count > 1 && comm.size() > 1 {
         progress.warn(
@@ -413,7 +299,7 @@ fn load<T: Real>(
     }
     let partition = settings.description().partition;
     if settings.input.by_party() && !partition.is_private() {
-        progress.warn(&without_parties(settings));
+        progress.warn(&notes::without_parties(settings));
     }
     let (items, what) = if partition == Partition::PartyRows { (m, "rows") } else { (n, "columns") };
     share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;
@@ -501,35 +387,6 @@ fn workspace_bytes<T: Real>(
     cost.map_or(least, |cost| cost.factors.max(if resuming { 0.0 } else { cost.start }))
 }
 
-/// What to know before the parties' files go to a method that knows no parties.
-fn without_parties(settings: &Settings) -> String {
-    let of = |partition| {
-        let alike = registry::descriptions().find(|method| method.partition == partition && !method.is_boolean());
-        alike.map_or("", |method| method.name)
-    };
-    format!(
-        "{} has no private parties: the entries of the {{party}} files pass between the ranks in the clear, and U and V are \
-         whole in one file; methods of private rows, such as --algo {}, or columns, such as --algo {}, keep each party's \
-         data with it ('fednmf list')",
-        settings.description().name,
-        of(Partition::PartyRows),
-        of(Partition::PartyColumns)
-    )
-}
-
-/// Warns of masked sums that hide little.
-fn note_few_parties(settings: &Settings, parties: usize, progress: &mut Progress) {
-    let groups = settings.method.groups();
-    if !groups.secure_sum.is_some_and(|sum| sum.secure_sum) {
-        return;
-    }
-    if parties == 2 {
-        progress.warn(
-            "--secure-sum: of two parties each learns the other's term, the sum less its own; three or more hide it",
-        );
-    }
-}
-
 /// The threshold of `--binarize` where the data decided it.
 fn quantile_threshold<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Option<f64> {
     loaded.threshold.filter(|_| matches!(settings.input.binarize, Some(data::Threshold::Quantile(_))))
@@ -574,59 +431,6 @@ fn build<T: Precision>(
     Ok((comm.agree_on_error(build(&*settings.method, problem))?, checksum))
 }
 
-/// What a resumed run must have in common with the run that wrote the checkpoint.
-fn identity<T: Real>(settings: &Settings, header: &Header, divided: &Divided<T>) -> Map<String, Value> {
-    let mut identity = settings.deciding();
-    identity.insert("m".into(), header.rows.into());
-    identity.insert("n".into(), header.cols.into());
-    identity.insert("split".into(), divided.split.clone().into());
-    if settings.description().partition.is_private() {
-        // Without --parties or files of parties there is one for each rank.
-        identity.insert("parties".into(), divided.parties.count.into());
-    }
-    identity.insert("checksum".into(), checksum(settings, &divided.loaded));
-    identity
-}
-
-/// What decides beside the options which entries a run leaves out.
-fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<String, Value> {
-    let mut all = Map::new();
-    all.extend(marks.map(|marks| (missing::MARKS.to_string(), missing::checksum_text(marks).into())));
-    if settings.method.groups().missing.is_some_and(|group| group.holdout > 0.0) {
-        all.insert(missing::HELD_OUT_OF_SPARSE.into(), sparse.into());
-    }
-    all
-}
-
-/// Digests of the names of rows and columns where entries are left out by their place, for who reads the factors after
-/// the user has sorted or selected both. Names are known where the output is written, on rank 0.
-fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<String, Value> {
-    // Private names could be guessed from a digest.
-    let private = settings.description().partition.is_private();
-    if private || !settings.method.groups().missing.is_some_and(MissingArgs::any) {
-        return Map::new();
-    }
-    let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];
-    let digests = lists.into_iter().filter_map(|(name, list)| Some((name, names::digest(list.as_ref()?))));
-    digests.map(|(name, digest)| (name.to_string(), digest.into())).collect()
-}
-
-/// A hash of the data; null for private data, of which even a hash tells something.
-fn checksum<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Value {
-    if settings.description().partition.is_private() {
-        return Value::Null;
-    }
-    format!("{:016x}", loaded.statistics.checksum).into()
-}
-
-/// The fingerprints of the hosted parties' data, which each party compares with its own checkpoint.
-fn own_fingerprints<T: Real>(settings: &Settings, comm: &Communicator, divided: &Divided<T>) -> Vec<(usize, u64)> {
-    if !settings.description().partition.is_private() {
-        return Vec::new();
-    }
-    divided.parties.hosted(comm.rank()).zip(divided.loaded.fingerprints.iter().copied()).collect()
-}
-
 /// The trace's start event. `params` and `resumed_from` are filled in when the method is built and resumed.
 fn start_event<T: Real>(
     settings: &Settings,
@@ -641,7 +445,7 @@ fn start_event<T: Real>(
         "n": loaded.header.cols, "nnz": loaded.statistics.nonzeros, "k": settings.k, "seed": settings.seed,
         "precision": settings.precision_name(), "host": attributes::hostname(), "time": attributes::now(), "params": {},
         "format": loaded.header.format, "image": loaded.header.image, kernels::USED: kernels::names(kernels),
-        "checksum": checksum(settings, loaded), "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0,
+        "checksum": identity::checksum(settings, loaded), "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0,
         "grids": grids, "output": settings.output,
         // At a site the input is what one party has.
         report::OWN_INPUT_OF: settings.input.own_disk.then(|| comm.rank()),
@@ -660,66 +464,6 @@ fn parameters<T: Real>(
     all.extend(divisor.map(|d| ("scale_divisor".to_string(), json!(d))));
     all.extend(algorithm.decisions().into_iter().map(|(name, value)| (name.to_string(), value)));
     all
-}
-
-/// Restores the method from the checkpoint at `path`.
-fn resume<T: Real>(
-    path: &std::path::Path,
-    comm: &Communicator,
-    identity: &Map<String, Value>,
-    fingerprints: &[(usize, u64)],
-    algorithm: &mut dyn Algorithm<T>,
-) -> Result<Trajectory> {
-    let (stored, attributes) = Resumed::open(path, comm)?;
-    check_releases(&attributes, identity).map_err(|e| e.at(path.display()))?;
-    checkpoint::compare(&attributes, identity).map_err(|e| e.at(path.display()))?;
-    for &(party, fingerprint) in fingerprints {
-        let saved = SavedState::<T>::scalars(&stored, Owner::Party(party))?;
-        if saved.get(FINGERPRINT).is_some_and(|saved| *saved != fingerprint) {
-            return Err(Error::input(format!(
-                "{}: party {party} resumes with other data than it had; give its matrix of then, or start without --resume",
-                path.display()
-            )));
-        }
-    }
-    let trajectory = Trajectory::resume(&attributes).map_err(|e| e.at(path.display()))?;
-    algorithm.restore(&stored, trajectory.iteration)?;
-    Ok(trajectory)
-}
-
-/// Refuses to go on where a budget is split over another number of releases than it was, which --max-iters alone may
-/// change.
-///
-/// # Errors
-/// With the option that keeps the split.
-fn check_releases(found: &Map<String, Value>, identity: &Map<String, Value>) -> Result<()> {
-    let planned = |of: &Map<String, Value>| of.get(DP_RELEASES).and_then(Value::as_u64);
-    match (planned(found), planned(identity)) {
-        (Some(then), Some(now)) if then != now => Err(Error::input(format!(
-            "--dp-releases: the run split its --epsilon over {then} releases, and now it would be {now} (by default as many as \
-             --max-iters): what is released cannot be split again. Resume with --dp-releases {then}, with which the run ends \
-             after these, or start a new one with --dp-releases {now}, which spends a budget of its own"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses to replace a checkpoint of another run, and warns of replacing one of this run. Rank 0 checks.
-fn check_replaced(
-    settings: &Settings,
-    comm: &Communicator,
-    identity: &Map<String, Value>,
-    progress: &mut Progress,
-) -> Result<()> {
-    let Some(path) = settings.checkpoint.as_ref().filter(|_| comm.reports()) else { return Ok(()) };
-    let Some(found) = super::checkpoint::replaced(path, identity)? else { return Ok(()) };
-    if let Some(iteration) = found.get("iteration").and_then(Value::as_u64) {
-        progress.warn(&format!(
-            "--checkpoint {}: the checkpoint of this run at iteration {iteration} will be replaced; --resume continues it",
-            path.display()
-        ));
-    }
-    Ok(())
 }
 
 /// Opens the trace on rank 0, or at each owner of a rank, and writes its start event. Collective.

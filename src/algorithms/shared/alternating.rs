@@ -8,8 +8,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use super::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, extrapolate_rows, in_two, inner};
 use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs, GridChoice};
-use super::init::{self, InitArgs, Start};
-use super::low_rank::Task;
+use super::init::{self, InitArgs, Start, Task};
 use super::missing::MissingArgs;
 use super::regularization::{self, Penalties, RegularizationArgs};
 use super::row_exchange::{Exchange, PATTERN};

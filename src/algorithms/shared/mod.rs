@@ -2,20 +2,15 @@
 //! differential privacy.
 
 pub mod alternating;
-pub mod compressed;
 pub mod dp;
 pub mod extrapolation;
 pub mod grid;
 pub mod init;
 pub mod least_squares;
-pub mod low_rank;
 pub mod missing;
-pub mod nndsvd;
-pub mod random_start;
 pub mod regularization;
 pub mod row_exchange;
 pub mod row_stream;
-pub mod sampled;
 pub mod secure_sum;
 pub mod sizes;
 pub mod sketched_step;

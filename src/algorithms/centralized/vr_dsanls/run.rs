@@ -1,292 +1,28 @@
-//! Variance-reduced DSANLS: HALS whose products with the data are sampled between anchors, without an error floor.
-//!
-//! At an anchor the products P_U = M V_a and P_V = MᵀU_a are exact. In the iterations up to the next one,
-//!
-//! M V = P_U + U_a (V_bᵀD) + (M − U_a V_bᵀ) D,   D = V − V_a,
-//!
-//! where U_a and V_b are the factors as the anchor's updates left them, and only the last term is sampled: the residual's
-//! product with the *change* of V. Its estimate has the right mean, and a variance ∝ ‖M − U_a V_bᵀ‖² ‖D‖², which vanishes
-//! as the iterates settle, so no proximal term is needed. The Gram matrix is exact. The fixed points are those of HALS: with
-//! D = 0 a step is a step of HALS. V's half is the same with P_V and D = U − U_a. This is the variance reduction of SVRG in
-//! coordinate descent; SVRMU (Kasai 2018) has it in multiplicative updates. Sampling is by importance
-//! ([`WeightedSampler`]), as in LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), and with the scores ‖M_:j‖ ‖D_j‖.
-//!
-//! The ranks hold rows and columns of M as in DSANLS. An anchor gathers the factor with fewer rows and sums its right-hand
-//! side by parts, which is what HALS sends on a grid of rows or columns. The iterations between send d (k + 2) + 2k²
-//! words and four integers for each half.
-//!
-//! An anchor starts beyond the last one (see [`Momentum`]). Its objective costs nothing but Gram matrices, and tells how
-//! much its own update gained and how much the sampled iterations before it did: per flop, whichever gained more decides
-//! whether the next epoch is longer or shorter.
+//! The iterations: exact ones at anchors, sampled ones between them.
 
 use std::mem::swap;
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip, s};
+use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
-use crate::algorithms::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
-use crate::algorithms::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
-use crate::algorithms::method::{Groups, Method};
-use crate::algorithms::parameters::{self, Auto};
+use super::arguments::VrDsanlsArgs;
+use super::plan::{EXACT_FIRST, MOST, Plan, message_words};
+use super::side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V, Sampling, Side, square, square_mut};
 use crate::algorithms::shared::alternating::{Factor, RHS_U, RHS_V, Sizes};
 use crate::algorithms::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, in_two, inner};
 use crate::algorithms::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, GridSide};
-use crate::algorithms::shared::init::{self, InitArgs};
-use crate::algorithms::shared::regularization::{self, Penalties, RegularizationArgs};
-use crate::algorithms::shared::stationarity::{self, Evaluated, MeasureArgs};
+use crate::algorithms::shared::init;
+use crate::algorithms::shared::regularization::Penalties;
+use crate::algorithms::shared::stationarity::{self, Evaluated};
 use crate::algorithms::{Algorithm, Measures, Problem};
-use crate::comm::{Communicator, MessageTag, Parts, Payload};
+use crate::comm::{Communicator, MessageTag, Parts};
 use crate::error::Result;
-use crate::linalg::{Block, Real, gemm, gram};
+use crate::linalg::{Block, Real, gram};
 use crate::metrics;
-use crate::metrics::Measure;
-use crate::nls::{Penalty, Sweep, sweep};
-use crate::sketch::{self, SketchKind, TOTALS, WeightedSampler};
+use crate::nls::{Sweep, sweep};
+use crate::sketch::{TOTALS, WeightedSampler};
 use crate::state::{Owner, Piece, SavedState, State};
-
-/// Parameters of variance-reduced DSANLS.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct VrDsanlsArgs {
-    /// Iterations from one exact product to the next, the exact one included. auto: by the decrease of the objective per
-    /// flop of exact and of sampled iterations; 1 where sampling saves little
-    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
-    pub epoch: Auto<usize>,
-    /// Columns sampled for U's update and rows sampled for V's: counts, or shares with %. auto: 5 % of a dimension, at least
-    /// five for each component
-    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
-    pub sketch_size: Auto<parameters::Sizes>,
-    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
-    /// flops
-    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
-    pub inner_sweeps: Auto<usize>,
-    /// Where the updates after an exact product start
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::Restart)]
-    pub extrapolation: Extrapolation,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub measure: MeasureArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-}
-
-const SCORES_V: MessageTag = MessageTag::new("scores of V", Payload::Scalar);
-const SCORES_U: MessageTag = MessageTag::new("scores of U", Payload::Scalar);
-const CHANGE_V: MessageTag = MessageTag::new("sketched change of V", Payload::SketchedFactor);
-const CHANGE_U: MessageTag = MessageTag::new("sketched change of U", Payload::SketchedFactor);
-
-impl Method for VrDsanlsArgs {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "vr-dsanls",
-        aliases: &["svr-hals"],
-        summary: "HALS with variance-reduced sketches: exact products now and then, samples of what changed in between",
-        paper: "as SVRMU (Kasai 2018) and LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), with coordinate descent",
-        partition: Partition::RowsAndColumns,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
-        messages: &[
-            MessageSpec::new(GRAM_V, "k x k", "each exact iteration"),
-            MessageSpec::new(GRAM_U, "k x k + 4", "each exact iteration"),
-            MessageSpec::new(GATHER_V, "n x k", "each exact iteration and each evaluation, where n <= m"),
-            MessageSpec::new(RHS_V, "n x k", "each exact iteration, where n <= m"),
-            MessageSpec::new(GATHER_U, "m x k", "each exact iteration and each evaluation, where m < n"),
-            MessageSpec::new(RHS_U, "m x k", "each exact iteration, where m < n"),
-            MessageSpec::new(SCORES_V, "4 x p", "each sampled iteration"),
-            MessageSpec::new(CHANGE_V, "d_U x (k + 2) + 2 k x k", "each sampled iteration"),
-            MessageSpec::new(SCORES_U, "4 x p", "each sampled iteration"),
-            MessageSpec::new(CHANGE_U, "d_V x (k + 2) + 2 k x k", "each sampled iteration"),
-            MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
-            regularization::MESSAGES,
-            stationarity::MESSAGES,
-        ],
-    };
-
-    fn check(&self) -> Result<()> {
-        self.init.refuse_nndsvd("vr-dsanls")
-    }
-
-    fn why_not(name: &str) -> Option<&'static str> {
-        ["missing", "holdout"].contains(&name).then_some(
-            "between two exact products it adds up what the changes of the factors change in them, which completed data \
-             would change too; use dsanls or hals",
-        )
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
-    }
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        let Workload { m, n, k, word, stored, .. } = *workload;
-        let plan = self.plan(&Sizes { m, n, entries: stored, k })?;
-        let ([d_u, d_v], epoch) = (plan.draws, plan.epoch.min(MOST) as f64);
-        let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
-        let mut cost = Cost::default();
-        // An iteration of the mean: one of an epoch is exact.
-        let (exact, sampled) = (1.0 / epoch, 1.0 - 1.0 / epoch);
-        let (small, large) = if n <= m { (n, rows) } else { (m, cols) };
-        let product = 2.0 * k as f64 * exact;
-        for kernel in [Kernel::Mul, Kernel::Tmul] {
-            cost.add(kernel, product * workload.part(small, large), product * stored);
-        }
-        let square = 2.0 * (k * k) as f64;
-        let [of_u, of_v] = plan.exact_sweeps.map(|n| n as f64);
-        let (own_u, own_v, all_u, all_v) = (rows as f64, cols as f64, m as f64, n as f64);
-        let gram = square * exact;
-        cost.add(Kernel::Gram, gram * (2.0 * own_u + own_v), gram * (2.0 * all_u + all_v));
-        cost.add(Kernel::Sweep, gram * (of_u * own_u + of_v * own_v), gram * (of_u * all_u + of_v * all_v));
-        if sampled > 0.0 {
-            let part = |across, own, products| Sketched { across, own, products };
-            let mut product = |kernel, sizes, parts| {
-                workload.sketched(&mut cost, SketchKind::Subsample, kernel, sizes, sampled, parts);
-            };
-            product(Kernel::SampledForU, (n, d_u), [part(rows, cols, 1), part(m, n, ranks)]);
-            product(Kernel::SampledForV, (m, d_v), [part(cols, rows, 1), part(n, m, ranks)]);
-            // The Gram matrix, V_bᵀD, and the product of that with U_a.
-            let gram = square * sampled;
-            cost.add(Kernel::Gram, 3.0 * gram * (own_u + own_v), 3.0 * gram * (all_u + all_v));
-            let [of_u, of_v] = plan.sampled_sweeps.map(|n| n as f64);
-            cost.add(Kernel::Sweep, gram * (of_u * own_u + of_v * own_v), gram * (of_u * all_u + of_v * all_v));
-        }
-        let shared = |message: Message, share: f64| Message {
-            vector: message.vector * share,
-            mpi_bytes: (message.mpi_bytes as f64 * share).round() as u64,
-            messages: (message.messages as f64 * share).ceil() as u64,
-            party_bytes: (message.party_bytes as f64 * share).round() as u64,
-            ..message
-        };
-        let (gather, sum, length) = if n <= m { ("gather V", "sum M'U", n) } else { ("gather U", "sum M V", m) };
-        for (kind, words) in [("Gram of V", k * k), ("Gram of U", k * k + 2 * WORDS)] {
-            cost.messages.push(shared(Message::all_reduce(kind, ranks, words, word, 1), exact));
-        }
-        for (kind, pattern) in [(gather, Pattern::AllGather), (sum, Pattern::ReduceScatter)] {
-            let message = Message::shared_out(kind, pattern, (1, ranks), length * k, word);
-            cost.messages.extend(message.map(|message| shared(message, exact)));
-        }
-        if sampled > 0.0 {
-            for (scores, change, d) in
-                [("scores of V", "sketched change of V", d_u), ("scores of U", "sketched change of U", d_v)]
-            {
-                let totals = Message::shared_out(scores, Pattern::AllGather, (1, ranks), TOTALS * ranks, 8);
-                cost.messages.extend(totals.map(|message| shared(message, sampled)));
-                let words = message_words(d, k);
-                cost.messages.push(shared(Message::all_reduce(change, ranks, words, word, 1), sampled));
-            }
-        }
-        if plan.epoch > 1 || self.extrapolation == Extrapolation::Restart {
-            cost.caveat(
-                "the mean over an epoch as it is at first; its length follows the decrease of the objective, and an \
-                 exact iteration after which that has risen is done again",
-            );
-        }
-        cost.data = workload.block(n, workload.part(rows, n)) + workload.block(m, workload.part(m, cols));
-        cost.shape.block = (small, large);
-        (cost.shape.updated, cost.shape.gram) = (rows.max(cols), rows.max(cols));
-        let whole = if ranks > 1 { 2 * small } else { 0 };
-        // Per row: factor, product, last anchor, fitted, change, right-hand side; V as it was at the product too.
-        let words = (6 * rows + 7 * cols + whole) * k + message_words(d_u, k) + message_words(d_v, k) + (d_u + d_v) * k;
-        cost.factors = workload.bytes(words) + (32 * (rows + cols)) as f64;
-        Ok(Some(cost))
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        Ok(Box::new(made(self, problem)?))
-    }
-}
-
-/// The longest epoch that `auto` makes.
-const MOST: usize = 12;
-/// The first one after the two exact iterations at the start.
-const FIRST: usize = 4;
-/// Exact iterations at the start, where most is gained.
-const EXACT_FIRST: usize = 2;
-
-/// Words that the ranks sum for one half of a sampled iteration.
-fn message_words(d: usize, k: usize) -> usize {
-    d * (k + sketch::WORDS) + 2 * k * k
-}
-
-/// What follows from the sizes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Plan {
-    /// Draws for U's update, and for V's.
-    draws: [usize; 2],
-    /// Sweeps of U and of V.
-    exact_sweeps: [usize; 2],
-    sampled_sweeps: [usize; 2],
-    /// Flops of an exact and of a sampled iteration.
-    flops: [f64; 2],
-    /// The epoch as given, or the first one.
-    epoch: usize,
-    adapts: bool,
-}
-
-impl VrDsanlsArgs {
-    fn plan(&self, sizes: &Sizes) -> Result<Plan> {
-        /// Sampled iterations that cost more than this part of an exact one are not worth their noise.
-        const WORTH: f64 = 0.6;
-        let Sizes { m, n, entries, k } = *sizes;
-        let draws = match self.sketch_size.given() {
-            Some(sizes) => {
-                let (d_u, d_v) = super::dsanls::sketch_sizes(Some(sizes), (m, n), k)?;
-                [d_u, d_v]
-            }
-            None => [n, m].map(|total| (total / 20).max(5 * k).clamp(1, total.max(1))),
-        };
-        let shares = [draws[0] as f64 / n.max(1) as f64, draws[1] as f64 / m.max(1) as f64];
-        let exact_sweeps = self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2]);
-        // As many as cost what the sampled product does, up to three: later ones gain little on a noisy right-hand side.
-        let [u, v] = [(m, shares[0]), (n, shares[1])]
-            .map(|(rows, share)| (share * entries / (rows as f64 * k as f64)).clamp(1.0, 3.0) as usize);
-        let fewer = [u.min(exact_sweeps[0]), v.min(exact_sweeps[1])];
-        let sampled_sweeps = self.inner_sweeps.given().map_or(fewer, |n| [n; 2]);
-        let rows = [m as f64, n as f64];
-        let row_wise = |sweeps: [usize; 2], grams: [f64; 2]| -> f64 {
-            let square = 2.0 * (k * k) as f64;
-            (0..2).map(|i| square * rows[i] * (sweeps[i] as f64 + grams[i])).sum()
-        };
-        let product = 2.0 * entries * k as f64;
-        let exact = 2.0 * product + row_wise(exact_sweeps, [2.0, 1.0]);
-        let sampled = product * (shares[0] + shares[1]) + row_wise(sampled_sweeps, [3.0; 2]);
-        let worth = sampled < WORTH * exact;
-        let epoch = self.epoch.given().unwrap_or(if worth { FIRST } else { 1 });
-        let adapts = self.epoch.given().is_none() && worth;
-        Ok(Plan { draws, exact_sweeps, sampled_sweeps, flops: [exact, sampled], epoch, adapts })
-    }
-}
-
-/// One factor on one rank, with what its update needs and what the update of the other one needs of it.
-struct Side<T: Real> {
-    /// The rows that this rank owns, and the exact product P for them.
-    grid: GridSide<T>,
-    penalty: Penalty,
-    /// The data with the other dimension as rows: N × |own|.
-    data: Block<T>,
-    /// The factor as the last anchor's update left it.
-    fitted: Array2<T>,
-    /// V at which P_U was computed; `None` for U, where that is `fitted`.
-    start: Option<Array2<T>>,
-    /// Where the last anchor's extrapolation started from.
-    old: Array2<T>,
-    rhs: Array2<T>,
-    /// D.
-    change: Array2<T>,
-    /// Draws rows of this factor, for the update of the other one.
-    sampler: WeightedSampler,
-    message: Vec<T>,
-    /// Rows drawn times their weights.
-    weighted: Array2<T>,
-    scores: MessageTag,
-    tag: MessageTag,
-}
 
 /// Where a run is, beside the matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -323,7 +59,8 @@ impl Progress {
     }
 }
 
-struct VrDsanls<T: Real> {
+/// The method on one rank.
+pub struct VrDsanls<T: Real> {
     comm: Communicator,
     seed: u64,
     plan: Plan,
@@ -343,7 +80,11 @@ struct VrDsanls<T: Real> {
     iteration: usize,
 }
 
-fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanls<T>> {
+/// The run at its start.
+///
+/// # Errors
+/// On parameters that do not fit the matrix, or a start that is none.
+pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanls<T>> {
     let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
@@ -426,77 +167,6 @@ fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanl
         plan,
         comm,
     })
-}
-
-impl<T: Real> Side<T> {
-    /// The rows that this rank owns.
-    fn own(&self) -> Range<usize> {
-        self.grid.own_rows.clone()
-    }
-
-    /// One half of a sampled iteration: this factor, from the change of the other one, `fixed`.
-    fn update_sampled(&mut self, fixed: &mut Side<T>, sweeps: usize, run: &mut Sampling<'_, T>) {
-        let Sampling { comm, parts, totals, gram: g, seed, iteration, for_u } = run;
-        let k = g.ncols();
-        let Side { grid, fitted, start, change, sampler, message, weighted, scores, tag, .. } = fixed;
-        let own = comm.work("score change", || {
-            let start = start.as_ref().unwrap_or(fitted);
-            Zip::from(&mut *change).and(&grid.own).and(start).for_each(|d, &new, &old| *d = new - old);
-            sampler.score(&change.view())
-        });
-        comm.all_gather(*scores, &own, parts, totals);
-        comm.work("sketch change", || {
-            sampler.draw(&sketch::stream(*seed, *for_u, *iteration), totals, comm.rank());
-            let (drawn, grams) = message.split_at_mut(sampler.size() * (k + sketch::WORDS));
-            sampler.fill(&change.view(), drawn);
-            // Y_bᵀD less what the sample holds of it: a row of D counts 1 less the weights of its draws.
-            let mut draws = sampler.own_draws().peekable();
-            while let Some((_, row, weight)) = draws.next() {
-                let mut left = 1.0 - weight;
-                while let Some((_, _, weight)) = draws.next_if(|next| next.1 == row) {
-                    left -= weight;
-                }
-                let left = T::from_f64(left);
-                change.row_mut(row).mapv_inplace(|d| left * d);
-            }
-            let (rest, whole) = grams.split_at_mut(k * k);
-            gemm(T::one(), &fitted.t(), &change.view(), T::zero(), &mut square_mut(rest, k));
-            gram(&grid.own.view(), &mut square_mut(whole, k));
-        });
-        comm.sum(*tag, message);
-        comm.work("sampled product", || {
-            let (drawn, grams) = message.split_at(sampler.size() * (k + sketch::WORDS));
-            sampler.collect(drawn, k);
-            let mut weighted = weighted.slice_mut(s![..sampler.sample().len(), ..]);
-            sampler.rows(drawn, |weight| weight, &mut weighted);
-            self.data.rows_tmul(sampler.sample(), &weighted.view(), &mut self.rhs.view_mut());
-            let (rest, whole) = grams.split_at(k * k);
-            gemm(T::one(), &self.fitted.view(), &square(rest, k), T::one(), &mut self.rhs.view_mut());
-            self.rhs.zip_mut_with(&self.grid.rhs, |sum, &exact| *sum += exact);
-            g.assign(&square(whole, k));
-        });
-        let step = Sweep { mu: T::zero(), passes: sweeps, penalty: self.penalty };
-        comm.work("update", || sweep(&mut self.grid.own.view_mut(), &self.rhs.view(), &g.view(), step));
-    }
-}
-
-/// What both halves of a sampled iteration share.
-struct Sampling<'a, T: Real> {
-    comm: &'a Communicator,
-    parts: &'a Parts,
-    totals: &'a mut [u64],
-    gram: &'a mut Array2<T>,
-    seed: u64,
-    iteration: usize,
-    for_u: bool,
-}
-
-fn square<T>(words: &[T], k: usize) -> ArrayView2<'_, T> {
-    ArrayView2::from_shape((k, k), words).expect("cut to this size")
-}
-
-fn square_mut<T>(words: &mut [T], k: usize) -> ArrayViewMut2<'_, T> {
-    ArrayViewMut2::from_shape((k, k), words).expect("cut to this size")
 }
 
 impl<T: Real> VrDsanls<T> {
@@ -722,10 +392,11 @@ impl<T: Real> Algorithm<T> for VrDsanls<T> {
 mod tests {
     use super::*;
     use crate::algorithms::method::defaults;
+    use crate::algorithms::parameters::{self, Auto};
     use crate::comm::Parties;
     use crate::data::{self, InputSpec, Layout};
     use crate::linalg::ProductKernel;
-    use crate::sketch::{make, stream};
+    use crate::sketch::{SketchKind, make, stream};
 
     /// A run on one rank after two exact iterations and a sampled one.
     fn begun(input: &str) -> VrDsanls<f64> {
@@ -813,14 +484,5 @@ mod tests {
         let mut least = plain(2);
         least.adapt(98.9, 90.0, [5.0, 1.0]);
         assert_eq!(least.epoch, 2);
-    }
-
-    #[test]
-    fn sampling_is_for_products_that_cost_more_than_sweeps() {
-        let plan = |m, n, entries| defaults::<VrDsanlsArgs>().plan(&Sizes { m, n, entries, k: 20 }).expect("fits");
-        let dense = plan(10_000, 784, 7_840_000.0);
-        assert_eq!((dense.epoch, dense.adapts, dense.draws), (FIRST, true, [100, 500]));
-        let words = plan(3430, 6906, 353_160.0);
-        assert_eq!((words.epoch, words.adapts), (1, false));
     }
 }

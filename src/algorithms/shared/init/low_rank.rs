@@ -6,7 +6,10 @@
 //! eigenproblems of its l × l Gram matrix, which rank 0 solves and sends to all: eigenvectors are known but for their
 //! sign, and all ranks must have the same.
 
-use ndarray::{Array1, Array2};
+use std::any::Any;
+use std::mem::{swap, take};
+
+use ndarray::{Array1, Array2, CowArray, Ix2};
 use ndarray_linalg::{Eigh, UPLO};
 
 use crate::algorithms::shared::grid::Grid;
@@ -93,38 +96,48 @@ pub fn approximate<T: Real>(
     for _ in 0..effort.passes {
         product(&mut grid, !wide)?;
         let long = if wide { &mut grid.v } else { &mut grid.u };
-        long.own.assign(&long.rhs);
+        swap(&mut long.own, &mut long.rhs);
         product(&mut grid, wide)?;
         let short = if wide { &mut grid.u } else { &mut grid.v };
         let basis = orthonormal(comm, &short.rhs)?;
-        short.own.assign(&basis);
+        short.own.zip_mut_with(&basis, |x, &basis| *x = T::from_f64(basis));
     }
     product(&mut grid, !wide)?;
-    let rows = |a: &Array2<T>| a.as_standard_layout().into_owned();
-    let sides = if wide { [rows(&grid.u.own), rows(&grid.v.rhs)] } else { [rows(&grid.u.rhs), rows(&grid.v.own)] };
+    let sides = if wide { [&mut grid.u.own, &mut grid.v.rhs] } else { [&mut grid.u.rhs, &mut grid.v.own] };
+    let sides = sides.map(|side| in_rows(take(side)));
     Ok((RankData { block: grid.block, stream }, LowRank { sides, orthonormal: usize::from(!wide) }))
 }
 
-/// An orthonormal basis of the columns of Y; where they do not span all dimensions, zeros. Twice, since the Gram matrix
-/// squares what is lost to rounding.
-fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> Result<Array2<T>> {
+/// The same in row order.
+fn in_rows<T: Real>(a: Array2<T>) -> Array2<T> {
+    if a.is_standard_layout() { a } else { a.as_standard_layout().into_owned() }
+}
+
+/// An orthonormal basis of the columns of Y; where they do not span all dimensions, zeros. Twice where one eigenproblem of
+/// the Gram matrix, which squares what is lost to rounding, leaves columns less than orthogonal.
+fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> Result<Array2<f64>> {
+    /// From this share of the greatest eigenvalue on all columns are orthogonal to about ten digits.
+    const ENOUGH: f64 = 1e-6;
     let mut y = wide(y);
     for _ in 0..2 {
         let (values, mut basis) = eigen(comm, &y)?;
-        let least = values.first().copied().unwrap_or(0.0).max(0.0) * 1e-14;
+        let greatest = values.first().copied().unwrap_or(0.0).max(0.0);
         for (mut column, &value) in basis.columns_mut().into_iter().zip(&values) {
-            column *= if value > least { value.sqrt().recip() } else { 0.0 };
+            column *= if value > greatest * 1e-14 { value.sqrt().recip() } else { 0.0 };
         }
-        y = product(&y, &basis);
+        y = product(&y, &basis).into();
+        if values.last().is_some_and(|&least| least > greatest * ENOUGH) {
+            break;
+        }
     }
-    Ok(narrow(&y, Order::Rows))
+    Ok(y.into_owned())
 }
 
 /// Eigenvalues, falling, and eigenvectors of YᵀY over all ranks' rows of Y, the same on all ranks. Collective.
 ///
 /// # Errors
 /// When they cannot be computed.
-pub fn eigen(comm: &Communicator, y: &Array2<f64>) -> Result<(Vec<f64>, Array2<f64>)> {
+pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64>, Array2<f64>)> {
     let l = y.ncols();
     let mut g = Array2::<f64>::zeros((l, l));
     gram(&y.view(), &mut g.view_mut());
@@ -146,21 +159,17 @@ pub fn eigen(comm: &Communicator, y: &Array2<f64>) -> Result<(Vec<f64>, Array2<f
     Ok((values, vectors.map_err(|e| Error::failed(format!("--init: {e}; this is a bug, please report it")))?))
 }
 
-/// A B, where both are tall or small.
-pub fn product(a: &Array2<f64>, b: &Array2<f64>) -> Array2<f64> {
-    let mut out = Array2::zeros((a.nrows(), b.ncols()));
+/// A B in row order, where both are tall or small.
+pub fn product(a: &CowArray<'_, f64, Ix2>, b: &Array2<f64>) -> Array2<f64> {
+    let mut out = Order::Rows.zeros(a.nrows(), b.ncols());
     gemm(1.0, &a.view(), &b.view(), 0.0, &mut out.view_mut());
     out
 }
 
-/// The same numbers in f64.
-pub fn wide<T: Real>(a: &Array2<T>) -> Array2<f64> {
-    a.mapv(Real::as_f64)
-}
-
-/// The same numbers in T.
-pub fn narrow<T: Real>(a: &Array2<f64>, order: Order) -> Array2<T> {
-    let mut out = order.zeros(a.nrows(), a.ncols());
-    out.zip_mut_with(a, |out: &mut T, &a| *out = T::from_f64(a));
-    out
+/// The same numbers in f64, copied where they are in f32.
+pub fn wide<T: Real>(a: &Array2<T>) -> CowArray<'_, f64, Ix2> {
+    match (a as &dyn Any).downcast_ref::<Array2<f64>>() {
+        Some(a) => a.into(),
+        None => a.mapv(Real::as_f64).into(),
+    }
 }

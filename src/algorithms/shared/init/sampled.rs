@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2, Axis};
 
-use super::extrapolation::{Momentum, WORDS, extrapolate, in_two, inner};
-use super::grid::{Grid, GridSide};
 use super::low_rank::{GATHER, GRAM, PRODUCT, Task};
-use super::random_start;
-use super::row_stream::{RankData, product_for_u, product_for_v};
-use super::sizes::Sizes;
+use super::uniform;
+use crate::algorithms::shared::extrapolation::{Momentum, WORDS, extrapolate, in_two, inner};
+use crate::algorithms::shared::grid::{Grid, GridSide};
+use crate::algorithms::shared::row_stream::{RankData, product_for_u, product_for_v};
+use crate::algorithms::shared::sizes::Sizes;
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::error::Result;
 use crate::linalg::{Real, gram};
@@ -82,9 +82,9 @@ pub fn factors<T: Real>(
     let mut block = data.select(comm, Axis(usize::from(!tall)), &places)?;
     block.prepare(kernel, k)?;
     let mut small = Grid::new(comm, block, &sampled, k);
-    let scale = random_start::scale(task.sum, task.shape, k);
-    random_start::u(task.seed, &small.u.own_rows, scale, small.u.own.view_mut());
-    random_start::v(task.seed, &small.v.own_rows, scale, small.v.own.view_mut());
+    let scale = uniform::scale(task.sum, task.shape, k);
+    uniform::u(task.seed, &small.u.own_rows, scale, small.u.own.view_mut());
+    uniform::v(task.seed, &small.v.own_rows, scale, small.v.own.view_mut());
     let sample = Sample { lines: drawn.len(), ..sample };
     iterate(comm, &mut small, sample.sizes(&Sizes { m, n, entries, k }).sweeps(), sample.iterations);
 

@@ -5,8 +5,8 @@
 
 use ndarray::Array2;
 
-use super::extrapolation::{Momentum, WORDS, extrapolate, in_two, inner};
 use super::low_rank::LowRank;
+use crate::algorithms::shared::extrapolation::{Momentum, WORDS, extrapolate, in_two, inner};
 use crate::comm::{Communicator, MessageTag, Payload};
 use crate::linalg::{Block, Order, Real, gram};
 use crate::nls::{Penalty, Sweep, sweep};
