@@ -248,6 +248,12 @@ MODEL = (
     f"({model.DESCRIPTION}), one node per party."
 )
 OTHERS = f" The fast network: {model.INFINIBAND}."
+OVER_TIME = (
+    MODEL
+    + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows, *default sketches*: --sketch-size auto."
+    + OTHERS
+    + " secure-hals is not in the paper."
+)
 FIGURES = [
     Figure(
         "dsanls-fig6",
@@ -257,10 +263,7 @@ FIGURES = [
         minutes=4,
         secret=True,
         panels=over_time(False),
-        note=MODEL
-        + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows, *default sketches*: --sketch-size auto."
-        + OTHERS
-        + " secure-hals is not in the paper.",
+        note=OVER_TIME,
         claims=[
             Claim(
                 "uv",
@@ -327,10 +330,7 @@ FIGURES = [
         minutes=4,
         secret=True,
         panels=over_time(True),
-        note=MODEL
-        + f" k = 20 (digits 10), T2 = 10, sketches of {RATIOS} of columns and rows, *default sketches*: --sketch-size auto."
-        + OTHERS
-        + " secure-hals is not in the paper.",
+        note=OVER_TIME,
         claims=[
             Claim(
                 "asyn-v",
