@@ -2,20 +2,20 @@
 //! written, and their traces would be mixed.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::settings::Settings;
 use crate::error::{Error, Result};
 use crate::file_lock::{FileLock, lock_of};
 
-/// How long a run waits for its files. One that was killed holds its own until the system has released its memory, and
-/// the job that resumes it may start at once.
+/// The longest that a run waits for its files. One that was killed holds its own until the system has released its memory,
+/// and the job that resumes it may start at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Locks the files that a run writes until the locks are dropped.
 ///
 /// # Errors
-/// If another process does not release one within five seconds.
+/// If another process does not release one within five seconds, or sooner if `--stall-timeout` is short.
 pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
     let report = settings.report.as_ref().map(|(path, _)| path);
     let files = [
@@ -25,6 +25,9 @@ pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
         ("--trace", settings.trace.as_ref()),
         ("--report", report),
     ];
+    // The other ranks wait for this one, and are not to be warned of a stall.
+    let patience = settings.stall_timeout.map_or(PATIENCE, |limit| PATIENCE.min(limit / 3));
+    let start = Instant::now();
     let mut locks: Vec<(PathBuf, FileLock)> = Vec::new();
     for (option, path) in files.into_iter().filter_map(|(option, path)| Some((option, path?))) {
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
@@ -36,7 +39,7 @@ pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
         if is_special || !has_directory || locks.iter().any(|(held, _)| *held == lock) {
             continue;
         }
-        match FileLock::acquire_within(&lock, PATIENCE) {
+        match FileLock::acquire_within(&lock, patience.saturating_sub(start.elapsed())) {
             Ok(Some(held)) => locks.push((lock, held)),
             Ok(None) => {
                 return Err(Error::input(format!(
