@@ -173,3 +173,37 @@ pub fn wide<T: Real>(a: &Array2<T>) -> CowArray<'_, f64, Ix2> {
         None => a.mapv(Real::as_f64).into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns that fall in size by `ratio`, each with a part of the one before; the last one is that before it if `dependent`.
+    fn columns(ratio: f64, dependent: bool) -> Array2<f64> {
+        let random = Stream::new(1, Purpose::StartV, 0);
+        let mut cursor = random.at(0);
+        let mut y = Array2::from_shape_simple_fn((200, 4), || cursor.normal());
+        for j in 1..4 {
+            let before = y.column(j - 1).to_owned();
+            y.column_mut(j).zip_mut_with(&before, |x, &before| *x = ratio * (*x + before));
+        }
+        if dependent {
+            let before = y.column(2).to_owned();
+            y.column_mut(3).assign(&before);
+        }
+        y
+    }
+
+    #[test]
+    fn a_basis_is_orthonormal_whatever_the_size_of_the_columns() {
+        // One eigenproblem is enough for the first, not for the second; the third spans three dimensions.
+        for (ratio, dependent) in [(0.5, false), (0.02, false), (0.5, true)] {
+            let basis = orthonormal(&Communicator::local(), &columns(ratio, dependent)).unwrap();
+            let product = basis.t().dot(&basis);
+            for ((i, j), &x) in product.indexed_iter() {
+                let expected = if i == j && !(dependent && j == 3) { 1.0 } else { 0.0 };
+                assert!((x - expected).abs() < 1e-9, "{ratio}, {dependent}: {product}");
+            }
+        }
+    }
+}
